@@ -1,0 +1,144 @@
+//! An agent profile: what kind of agent runs under a name, with which model, tools and limits. The
+//! operator applies profiles; a trace keeps a resolved copy of each one it uses.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{AgentId, CheckName, ModelName, PoolName, ToolName},
+    limits::LimitOverrides,
+    money::{Tokens, Usd},
+    problem::Problems,
+    wire::{Hitl, OnExhausted},
+};
+
+/// How an agent is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentKind {
+    /// Part of the worker; needs no model. `builtin` names it.
+    Builtin,
+    /// A loop of model and tool calls. `model` names its model.
+    Llm,
+    /// Any program, in a sandbox. `command` is its argument list.
+    Command,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentProfile {
+    pub agent_id: AgentId,
+    pub kind: AgentKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builtin: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    /// The cheaper model to go on with when a hold for `model` is denied (B5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_model: Option<ModelName>,
+    /// The window of `model`, in tokens (W1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<Tokens>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// The tools it may call; absent means whatever its parent has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<BTreeSet<ToolName>>,
+    /// The models its descendants may use; none or empty means all (P).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub allowed_models: BTreeSet<ModelName>,
+    /// Named checks run before and after each paid call (B16).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckName>,
+    /// Reads every key of the shared store, not only its declared inputs (C).
+    #[serde(default)]
+    pub reads_all_context: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<Tokens>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closing_reserve_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_exhausted: Option<OnExhausted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hitl: Option<Hitl>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub limits: LimitOverrides,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolName>,
+}
+
+impl AgentProfile {
+    /// A built-in agent with nothing else said.
+    pub fn builtin(agent_id: AgentId, builtin: &str) -> Self {
+        AgentProfile {
+            agent_id,
+            kind: AgentKind::Builtin,
+            description: None,
+            builtin: Some(builtin.into()),
+            command: Vec::new(),
+            model: None,
+            fallback_model: None,
+            window_tokens: None,
+            system_prompt: None,
+            tools: None,
+            allowed_models: BTreeSet::new(),
+            checks: Vec::new(),
+            reads_all_context: false,
+            max_cost_usd: None,
+            max_tokens: None,
+            closing_reserve_usd: None,
+            on_exhausted: None,
+            hitl: None,
+            timeout_ms: None,
+            limits: LimitOverrides::default(),
+            pool: None,
+        }
+    }
+
+    /// What fits the types but makes no sense.
+    pub fn check(&self) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        let mut needs = |field: &str, missing: bool| {
+            if missing {
+                let kind = serde_json::to_value(self.kind).expect("a unit variant");
+                problems.add(field, format!("an agent of kind {kind} needs `{field}`"), None);
+            }
+        };
+        match self.kind {
+            AgentKind::Builtin => needs("builtin", self.builtin.is_none()),
+            AgentKind::Llm => needs("model", self.model.is_none()),
+            AgentKind::Command => needs("command", self.command.is_empty()),
+        }
+        if let (Some(reserve), Some(limit)) = (self.closing_reserve_usd, self.max_cost_usd)
+            && reserve >= limit
+        {
+            let hint = "the reserve is a part of the ceiling: make it smaller, or raise `max_cost_usd`";
+            problems.add("closing_reserve_usd", format!("{reserve} leaves nothing of {limit}"), Some(hint.into()));
+        }
+        problems.or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode;
+
+    #[test]
+    fn a_profile_that_makes_no_sense_is_told_all_of_it() {
+        let text = r#"{"agent_id": "a", "kind": "llm", "max_cost_usd": 1, "closing_reserve_usd": 1}"#;
+        let profile: AgentProfile = decode::json(text.as_bytes()).unwrap();
+        let problems = profile.check().unwrap_err();
+        let paths: Vec<_> = problems.iter().map(|p| p.path.as_str()).collect();
+        assert_eq!(paths, ["model", "closing_reserve_usd"]);
+    }
+}

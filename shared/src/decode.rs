@@ -1,0 +1,265 @@
+//! The door: bytes from outside become checked types here, or *all* that is wrong with them comes
+//! back at once. A good message is read once, by serde. Only a bad one is held against the JSON
+//! Schema made from the same type, which finds every mistake and where it stands. Never panics.
+
+use std::{
+    any::TypeId,
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use jsonschema::{
+    Validator,
+    error::{ValidationError, ValidationErrorKind},
+    paths::{Location, LocationSegment},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    id,
+    limits::MAX_MESSAGE_BYTES,
+    money,
+    problem::{Problems, nearest},
+    schema, wire,
+};
+
+/// Reads a JSON message.
+pub fn json<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<T, Problems> {
+    check_size(bytes.len())?;
+    serde_json::from_slice(bytes).or_else(|error| match serde_json::from_slice::<Value>(bytes) {
+        Ok(value) => Err(explain::<T>(&value, &error.to_string())),
+        Err(syntax) => Err(Problems::one("", format!("not valid JSON: {syntax}"), None)),
+    })
+}
+
+/// Reads a value that is JSON already.
+pub fn value<T: DeserializeOwned + JsonSchema + 'static>(value: &Value) -> Result<T, Problems> {
+    T::deserialize(value).map_err(|error| explain::<T>(value, &error.to_string()))
+}
+
+/// Reads YAML: the same types, the same errors. Anchors and aliases are bounded by the parser.
+pub fn yaml<T: DeserializeOwned + JsonSchema + 'static>(text: &str) -> Result<T, Problems> {
+    check_size(text.len())?;
+    let parsed: Value = serde_saphyr::from_str(text)
+        .map_err(|error| Problems::one("", format!("not valid YAML: {}", error.without_snippet()), None))?;
+    value(&parsed)
+}
+
+fn check_size(bytes: usize) -> Result<(), Problems> {
+    if bytes <= MAX_MESSAGE_BYTES {
+        return Ok(());
+    }
+    let message = format!("the message has {bytes} bytes, more than the {MAX_MESSAGE_BYTES} allowed");
+    let hint = "put large values into the shared context store or an object, and refer to them";
+    Err(Problems::one("", message, Some(hint.into())))
+}
+
+/// Every mistake the schema finds; serde's own word if the schema finds none.
+fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems {
+    let form = form::<T>();
+    let mut found = Vec::new();
+    for error in form.validator.iter_errors(value) {
+        form.collect(&error, &mut found);
+    }
+    // A newtype's own check says more than the pattern or type that the schema has beside it.
+    let checked: Vec<String> = found.iter().filter(|f| f.from_check).map(|f| f.path.clone()).collect();
+    let mut problems = Problems::default();
+    for finding in found {
+        if finding.from_check || !checked.contains(&finding.path) {
+            problems.add(finding.path, finding.message, finding.hint);
+        }
+    }
+    if problems.is_empty() {
+        problems.add("", serde_says, None);
+    }
+    problems
+}
+
+struct Finding {
+    path: String,
+    message: String,
+    hint: Option<String>,
+    from_check: bool,
+}
+
+/// A type's schema, and what checks values against it.
+struct Form {
+    schema: Value,
+    validator: Validator,
+}
+
+impl Form {
+    fn collect(&self, error: &ValidationError<'_>, found: &mut Vec<Finding>) {
+        let path = readable(error.instance_path());
+        let mut add = |path: String, message: String, hint: Option<String>, from_check: bool| {
+            found.push(Finding { path, message, hint, from_check });
+        };
+        #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
+        match error.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                for field in unexpected {
+                    let at = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
+                    add(at, format!("unknown field `{field}`"), self.known_field(error, field), false);
+                }
+            }
+            ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+                match branch_that_was_meant(context) {
+                    Some(branch) => branch.iter().for_each(|inner| self.collect(inner, found)),
+                    None => {
+                        add(path, format!("{} fits none of the forms it may take", shown(error.instance())), None, false);
+                    }
+                }
+            }
+            ValidationErrorKind::Custom { message, .. } => {
+                let check = self.schema.pointer(error.schema_path().as_str()).and_then(Value::as_str);
+                add(path, message.clone(), check.map(hint_for), true);
+            }
+            ValidationErrorKind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
+                add(path, format!("`{name}` is missing"), None, false);
+            }
+            _ => add(path, error.masked_with(shown(error.instance())).to_string(), None, false),
+        }
+    }
+
+    fn known_field(&self, error: &ValidationError<'_>, field: &str) -> Option<String> {
+        let place = error.schema_path().as_str().strip_suffix("/additionalProperties")?;
+        let properties = self.schema.pointer(place)?.get("properties")?.as_object()?;
+        let known = properties.keys().map(String::as_str);
+        Some(match nearest(field, known.clone()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("known fields: {}", known.collect::<Vec<_>>().join(", ")),
+        })
+    }
+}
+
+/// Of the alternatives a value may take, the one its sender most likely meant: one it has the right
+/// type for.
+fn branch_that_was_meant<'a>(
+    branches: &'a [Vec<ValidationError<'static>>],
+) -> Option<&'a [ValidationError<'static>]> {
+    let wrong_type = |error: &ValidationError<'_>| {
+        matches!(error.kind(), ValidationErrorKind::Type { .. } | ValidationErrorKind::Constant { .. })
+            && error.instance_path().as_str().matches('/').count() <= shallowest(branches)
+    };
+    branches.iter().filter(|b| !b.iter().any(wrong_type)).min_by_key(|b| b.len()).map(Vec::as_slice)
+}
+
+fn shallowest(branches: &[Vec<ValidationError<'static>>]) -> usize {
+    let depths = branches.iter().flatten().map(|e| e.instance_path().as_str().matches('/').count());
+    depths.min().unwrap_or(0)
+}
+
+/// `/steps/2/input_from/0` as `steps[2].input_from[0]`.
+fn readable(location: &Location) -> String {
+    let mut path = String::new();
+    for segment in location {
+        match segment {
+            LocationSegment::Property(name) => {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&name);
+            }
+            LocationSegment::Index(index) => path.push_str(&format!("[{index}]")),
+        }
+    }
+    path
+}
+
+/// A value in an error message, cut to a length a person would read.
+fn shown(value: &Value) -> String {
+    const LONGEST: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text,
+    }
+}
+
+fn hint_for(check: &str) -> String {
+    match check {
+        "usd" => "dollars from 0 to 1000000 with at most 9 decimals, as 0.5 or \"0.5\"",
+        "tokens" => "a whole number from 0 to 1000000000000",
+        "trace_id" => "32 lowercase hex digits, or leave it out to get a new one",
+        "context key" => "letters, digits, '-', '_' and '.', starting with a letter or digit",
+        "text" => "say it in words: a few sentences, at most 64 KiB",
+        "tool" | "model" => "letters, digits and any of _ - . : / @ +, starting with a letter or digit",
+        _ => "letters, digits, '-' and '_', starting with a letter or digit, at most 64 characters",
+    }
+    .into()
+}
+
+fn form<T: JsonSchema + 'static>() -> Arc<Form> {
+    static BUILT: OnceLock<Mutex<HashMap<TypeId, Arc<Form>>>> = OnceLock::new();
+    let mut built = BUILT.get_or_init(Default::default).lock().unwrap_or_else(PoisonError::into_inner);
+    built
+        .entry(TypeId::of::<T>())
+        .or_insert_with(|| {
+            let schema = schema::of::<T>();
+            Arc::new(Form { validator: validator(&schema), schema })
+        })
+        .clone()
+}
+
+fn validator(schema: &Value) -> Validator {
+    jsonschema::options()
+        .with_keyword("x-check", |parent, check, _| {
+            let check = check.as_str().unwrap_or_default().to_owned();
+            Ok(Box::new(Check { check, nullable: allows_null(parent) }))
+        })
+        .build(schema)
+        .expect("schemas made from our own types are valid")
+}
+
+fn allows_null(schema: &serde_json::Map<String, Value>) -> bool {
+    schema.get("type").and_then(Value::as_array).is_some_and(|types| types.iter().any(|t| t == "null"))
+}
+
+/// Runs the newtype's own constructor where its schema stands, so that the rule lives in one place.
+struct Check {
+    check: String,
+    nullable: bool,
+}
+
+impl Check {
+    fn run(&self, value: &Value) -> Result<(), String> {
+        fn reads<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<(), String> {
+            T::deserialize(value).map(drop).map_err(|e| e.to_string())
+        }
+        if self.nullable && value.is_null() {
+            return Ok(());
+        }
+        match self.check.as_str() {
+            "usd" => reads::<money::Usd>(value),
+            "tokens" => reads::<money::Tokens>(value),
+            "trace_id" => reads::<id::TraceId>(value),
+            "child_id" => reads::<id::ChildId>(value),
+            "agent_id" => reads::<id::AgentId>(value),
+            "step id" => reads::<id::StepId>(value),
+            "call_id" => reads::<id::CallId>(value),
+            "lease token" => reads::<id::LeaseToken>(value),
+            "worker_id" => reads::<id::WorkerId>(value),
+            "thread_id" => reads::<id::ThreadId>(value),
+            "pool" => reads::<id::PoolName>(value),
+            "check" => reads::<id::CheckName>(value),
+            "context key" => reads::<id::ContextKey>(value),
+            "tool" => reads::<id::ToolName>(value),
+            "model" => reads::<id::ModelName>(value),
+            "text" => reads::<wire::Text>(value),
+            unknown => Err(format!("no check is called {unknown}")),
+        }
+    }
+}
+
+impl<'i> jsonschema::Keyword<'i> for Check {
+    fn validate(&self, value: &'i Value) -> Result<(), ValidationError<'i>> {
+        self.run(value).map_err(ValidationError::custom)
+    }
+
+    fn is_valid(&self, value: &'i Value) -> bool {
+        self.run(value).is_ok()
+    }
+}

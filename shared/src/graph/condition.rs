@@ -1,0 +1,342 @@
+//! A CEL expression of a graph: `when` and `until`. Checked at submission for what it may read and
+//! what it may cost; evaluated later against exactly the values it names. No side effects, no clock.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use cel::{
+    Context, ExecutionError, Value as CelValue,
+    common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue},
+    parser::PrattParser,
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    limits::MAX_CONDITION_BYTES,
+    problem::{Problems, nearest},
+};
+
+/// What an expression may name.
+const VARIABLES: [&str; 3] = ["outputs", "steps", "budget"];
+/// The fields of `budget`.
+const BUDGET: [&str; 6] =
+    ["limit_usd", "spent_usd", "remaining_usd", "limit_tokens", "spent_tokens", "remaining_tokens"];
+const FUNCTIONS: [&str; 13] = [
+    "size", "contains", "startsWith", "endsWith", "matches", "string", "int", "uint", "double", "bytes", "min", "max",
+    "bool",
+];
+/// Operators look like `_&&_`, `@in` or `!_` in the parsed tree.
+const OPERATOR_MARKS: [char; 5] = ['_', '@', '!', '-', '?'];
+const INDEX: &str = "_[_]";
+/// Evaluation takes some 20 KiB of stack a level in an unoptimised build: this keeps it far below
+/// the 2 MiB a thread has.
+const MAX_DEPTH: usize = 32;
+
+/// A checked expression. Two are the same if their source is.
+#[derive(Clone)]
+pub struct Condition {
+    source: Arc<str>,
+    expression: Arc<IdedExpr>,
+    reads: Reads,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Reads {
+    outputs: BTreeSet<String>,
+    steps: BTreeSet<String>,
+}
+
+/// The values an expression may see, by name; `None` where there is none yet.
+pub trait Scope {
+    fn output(&self, key: &str) -> Option<Value>;
+    fn step(&self, id: &str) -> Option<Value>;
+    fn budget(&self) -> Value;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluationError {
+    /// It read an output or field that is not there; `has(…)` would have asked first.
+    #[error("it reads `{0}`, which is not there")]
+    Absent(String),
+    #[error("{0}")]
+    Failed(String),
+    #[error("it gives {0}, not true or false")]
+    NotBoolean(String),
+}
+
+impl Condition {
+    pub fn compile(source: &str, path: &str) -> Result<Self, Problems> {
+        if source.len() > MAX_CONDITION_BYTES {
+            let message =
+                format!("the expression has {} bytes, more than the {MAX_CONDITION_BYTES} allowed", source.len());
+            return Err(Problems::one(path, message, None));
+        }
+        let parser = PrattParser::new().max_recursion_depth(u16::try_from(MAX_DEPTH).expect("a small literal"));
+        let expression = parser.parse(source).map_err(|errors| {
+            let first = errors.to_string().lines().next().unwrap_or("it does not parse").to_owned();
+            let hint = "conditions are CEL, such as `outputs.review.score > 0.5 && budget.remaining_usd > 0.10`";
+            Problems::one(path, format!("not a CEL expression: {first}"), Some(hint.into()))
+        })?;
+        let mut check = Check { path, problems: Problems::default(), reads: Reads::default(), in_comprehension: false };
+        check.walk(&expression, &mut Vec::new(), 0);
+        let Check { problems, reads, .. } = check;
+        problems.or(Condition { source: source.into(), expression: Arc::new(expression), reads })
+    }
+
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The keys of the shared store it reads.
+    pub fn outputs(&self) -> impl Iterator<Item = &str> {
+        self.reads.outputs.iter().map(String::as_str)
+    }
+
+    /// The steps it looks at.
+    pub fn steps(&self) -> impl Iterator<Item = &str> {
+        self.reads.steps.iter().map(String::as_str)
+    }
+
+    /// The answer, and the values it was found from.
+    pub fn evaluate(&self, scope: &dyn Scope) -> (Result<bool, EvaluationError>, Value) {
+        let collect = |names: &BTreeSet<String>, find: &dyn Fn(&str) -> Option<Value>| -> Map<String, Value> {
+            names.iter().filter_map(|name| Some((name.clone(), find(name)?))).collect()
+        };
+        let saw = serde_json::json!({
+            "outputs": collect(&self.reads.outputs, &|key| scope.output(key)),
+            "steps": collect(&self.reads.steps, &|id| scope.step(id)),
+            "budget": scope.budget(),
+        });
+        (self.run(&saw), saw)
+    }
+
+    fn run(&self, saw: &Value) -> Result<bool, EvaluationError> {
+        let failed = |error: &dyn fmt::Display| EvaluationError::Failed(error.to_string());
+        let mut context = Context::default();
+        for name in VARIABLES {
+            context.add_variable(name, &saw[name]).map_err(|e| failed(&e))?;
+        }
+        match context.resolve(&self.expression) {
+            Ok(CelValue::Bool(answer)) => Ok(answer),
+            Ok(other) => Err(EvaluationError::NotBoolean(format!("{:?}", other.type_of()).to_lowercase())),
+            Err(ExecutionError::NoSuchKey(key)) => Err(EvaluationError::Absent(key.to_string())),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
+
+impl PartialEq for Condition {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Condition({:?})", self.source)
+    }
+}
+
+/// Walks the tree once: unknown names are refused, and what is read is noted.
+struct Check<'a> {
+    path: &'a str,
+    problems: Problems,
+    reads: Reads,
+    in_comprehension: bool,
+}
+
+impl Check<'_> {
+    /// `bound` are the names a comprehension brings; `depth` is how far below the top this stands.
+    fn walk<'e>(&mut self, node: &'e IdedExpr, bound: &mut Vec<&'e str>, depth: usize) {
+        if depth > MAX_DEPTH {
+            self.refuse(&format!("it nests deeper than {MAX_DEPTH}"), None);
+            return;
+        }
+        let below = depth + 1;
+        match &node.expr {
+            Expr::Ident(name) => self.bare(name, bound),
+            Expr::Select(select) => match &select.operand.expr {
+                Expr::Ident(root) if is_ours(root, bound) => self.member(root, &select.field),
+                _ => self.walk(&select.operand, bound, below),
+            },
+            Expr::Call(call) if call.func_name == INDEX => match call.args.as_slice() {
+                [
+                    IdedExpr { expr: Expr::Ident(root), .. },
+                    IdedExpr { expr: Expr::Literal(LiteralValue::String(key)), .. },
+                ] if is_ours(root, bound) => self.member(root, key.inner()),
+                args => args.iter().for_each(|arg| self.walk(arg, bound, below)),
+            },
+            Expr::Call(call) => {
+                self.function(&call.func_name);
+                call.target.iter().for_each(|target| self.walk(target, bound, below));
+                call.args.iter().for_each(|arg| self.walk(arg, bound, below));
+            }
+            Expr::Comprehension(inner) => {
+                if std::mem::replace(&mut self.in_comprehension, true) {
+                    let hint = "one of all, exists, map or filter inside another can take very long";
+                    self.refuse("it has a comprehension inside a comprehension", Some(hint.into()));
+                    return;
+                }
+                self.walk(&inner.iter_range, bound, below);
+                let outside = bound.len();
+                bound.extend([inner.iter_var.as_str(), inner.accu_var.as_str()]);
+                bound.extend(inner.iter_var2.as_deref());
+                for part in [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result] {
+                    self.walk(part, bound, below);
+                }
+                bound.truncate(outside);
+                self.in_comprehension = false;
+            }
+            Expr::List(list) => list.elements.iter().for_each(|e| self.walk(e, bound, below)),
+            Expr::Map(map) => self.entries(map.entries.iter().map(|e| &e.expr), bound, below),
+            Expr::Struct(object) => self.entries(object.entries.iter().map(|e| &e.expr), bound, below),
+            Expr::Literal(_) | Expr::Unspecified => {}
+        }
+    }
+
+    fn entries<'e>(
+        &mut self,
+        entries: impl Iterator<Item = &'e EntryExpr>,
+        bound: &mut Vec<&'e str>,
+        depth: usize,
+    ) {
+        for entry in entries {
+            match entry {
+                EntryExpr::StructField(field) => self.walk(&field.value, bound, depth),
+                EntryExpr::MapEntry(pair) => {
+                    self.walk(&pair.key, bound, depth);
+                    self.walk(&pair.value, bound, depth);
+                }
+            }
+        }
+    }
+
+    fn member(&mut self, root: &str, field: &str) {
+        match root {
+            "outputs" => drop(self.reads.outputs.insert(field.to_owned())),
+            "steps" => drop(self.reads.steps.insert(field.to_owned())),
+            _ if BUDGET.contains(&field) => {}
+            _ => {
+                let hint = match nearest(field, BUDGET) {
+                    Some(meant) => format!("did you mean `budget.{meant}`?"),
+                    None => format!("budget has {}", BUDGET.join(", ")),
+                };
+                self.refuse(&format!("`budget` has no field `{field}`"), Some(hint));
+            }
+        }
+    }
+
+    fn bare(&mut self, name: &str, bound: &[&str]) {
+        if bound.contains(&name) {
+            return;
+        }
+        if VARIABLES.contains(&name) {
+            let hint = format!("name what it reads: `{name}.something` or `{name}[\"some-thing\"]`");
+            self.refuse(&format!("it reads the whole of `{name}`"), Some(hint));
+            return;
+        }
+        let hint = match nearest(name, VARIABLES) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("an expression may read {}", VARIABLES.join(", ")),
+        };
+        self.refuse(&format!("unknown variable `{name}`"), Some(hint));
+    }
+
+    fn function(&mut self, name: &str) {
+        if !name.contains(OPERATOR_MARKS) && !FUNCTIONS.contains(&name) {
+            let hint = nearest(name, FUNCTIONS).map(|meant| format!("did you mean `{meant}`?"));
+            self.refuse(&format!("unknown function `{name}`"), hint);
+        }
+    }
+
+    fn refuse(&mut self, message: &str, hint: Option<String>) {
+        self.problems.add(self.path, message, hint);
+    }
+}
+
+fn is_ours(name: &str, bound: &[&str]) -> bool {
+    VARIABLES.contains(&name) && !bound.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Given;
+    impl Scope for Given {
+        fn output(&self, key: &str) -> Option<Value> {
+            match key {
+                "review" => Some(serde_json::json!({"score": 0.7, "tags": ["a", "b"]})),
+                "nothing" => Some(Value::Null),
+                _ => None,
+            }
+        }
+        fn step(&self, id: &str) -> Option<Value> {
+            (id == "my-step").then(|| serde_json::json!({"status": "succeeded"}))
+        }
+        fn budget(&self) -> Value {
+            serde_json::json!({"remaining_usd": 0.25, "spent_tokens": 7})
+        }
+    }
+
+    #[test]
+    fn g3_conditions_are_cel_over_outputs_steps_and_budget() {
+        let cases = [
+            ("outputs.review.score > 0.5", Ok(true)),
+            ("outputs[\"review\"].score > 0.9", Ok(false)),
+            ("budget.remaining_usd > 0.10 && budget.spent_tokens < 8", Ok(true)),
+            ("steps[\"my-step\"].status == \"succeeded\"", Ok(true)),
+            ("has(outputs.missing)", Ok(false)),
+            ("has(outputs.review)", Ok(true)),
+            ("outputs.nothing == null", Ok(true)),
+            ("outputs.review.tags.exists(t, t == \"b\")", Ok(true)),
+            ("size(outputs.review.tags) == 2 ? true : false", Ok(true)),
+            ("\"b\" in outputs.review.tags", Ok(true)),
+            ("outputs.missing > 1", Err(EvaluationError::Absent("missing".into()))),
+            ("outputs.review.score", Err(EvaluationError::NotBoolean("float".into()))),
+        ];
+        for (source, expected) in cases {
+            let condition = Condition::compile(source, "when").unwrap_or_else(|e| panic!("{source}: {e}"));
+            assert_eq!(condition.evaluate(&Given).0, expected, "{source}");
+        }
+        let failing = Condition::compile("outputs.review > 3", "when").unwrap();
+        assert!(matches!(failing.evaluate(&Given).0, Err(EvaluationError::Failed(_))));
+    }
+
+    #[test]
+    fn g2_bad_conditions_are_refused_at_submission() {
+        let deep = |open: &str, close: &str, times: usize| format!("{}1{}", open.repeat(times), close.repeat(times));
+        let long = format!("true || {}", "true || ".repeat(300));
+        let cases = [
+            ("output.review > 1", "unknown variable `output`"),
+            ("outputs.a > 1 && secret", "unknown variable `secret`"),
+            ("size(outputs) > 1", "reads the whole of `outputs`"),
+            ("outputs[steps.a.status]", "reads the whole of `outputs`"),
+            ("budget.left > 1", "`budget` has no field `left`"),
+            ("lenght(outputs.a) > 1", "unknown function `lenght`"),
+            ("outputs.a >", "not a CEL expression"),
+            ("", "not a CEL expression"),
+            ("outputs.a.all(x, outputs.b.all(y, x == y))", "comprehension inside a comprehension"),
+            (&deep("[", "]", 90), "not a CEL expression"),
+            (&deep("!(", ")", 500), "not a CEL expression"),
+            (&deep("outputs.a[", "]", 90), "not a CEL expression"),
+            (&deep("1 + ", "", 60), "nests deeper than 32"),
+            (&deep("1+", "", 1000), "nests deeper than 32"),
+            (&long, "more than the 2048 allowed"),
+        ];
+        for (source, says) in cases {
+            let problems = Condition::compile(source, "steps[0].when").expect_err(source).to_string();
+            assert!(problems.contains(says), "{source}: {problems}");
+            assert!(problems.starts_with("steps[0].when: "), "{problems}");
+        }
+    }
+
+    #[test]
+    fn g3_what_it_read_is_known_before_and_after() {
+        let condition = Condition::compile("outputs.review.score > 0.5 && has(outputs.x) && steps.s.status == \"a\"", "")
+            .unwrap();
+        assert_eq!(condition.outputs().collect::<Vec<_>>(), ["review", "x"]);
+        assert_eq!(condition.steps().collect::<Vec<_>>(), ["s"]);
+        let (_, saw) = condition.evaluate(&Given);
+        assert_eq!(saw["outputs"]["review"]["score"], 0.7);
+    }
+}

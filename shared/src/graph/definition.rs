@@ -1,0 +1,215 @@
+//! A task graph as people write it, in JSON or YAML (G1). Shape only: what it means, and whether it
+//! makes sense, is the compiler's business.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{AgentId, ChildId, ContextKey, ModelName, StepId, ThreadId, ToolName, TraceId},
+    json::Json,
+    limits::LimitOverrides,
+    money::{Tokens, Usd},
+    wire::{Funding, Hitl, OnExhausted, Text},
+};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// One after another, in the order written.
+    #[default]
+    Sequential,
+    /// All at once, but for what their inputs and `depends_on` make them wait for.
+    Parallel,
+}
+
+/// What a failed step means for its graph (G4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// The first failure of a required step stops everything.
+    #[default]
+    Fail,
+    /// Everything whose inputs exist still runs.
+    Continue,
+    /// As `continue`, with null for missing inputs; one success is a success.
+    BestEffort,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskGraph {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<StepId>,
+    #[serde(default)]
+    pub mode: Mode,
+    pub steps: Vec<StepDef>,
+    #[serde(default)]
+    pub on_partial_success: Policy,
+    /// The first success wins, the rest is cancelled.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub race: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate: Option<AggregateDef>,
+    /// The graph's own agent, which synthesises what `aggregate` gathers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_description: Option<Text>,
+    /// Values put into the shared store before the first step.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<ContextKey, Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_id: Option<ChildId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<Tokens>,
+    #[serde(default)]
+    pub funding: Funding,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closing_reserve_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_exhausted: Option<OnExhausted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hitl: Option<Hitl>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub limits: LimitOverrides,
+    /// The subject to answer with the acceptance or the refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+}
+
+/// A step: one agent's task, or a group (a step that has `steps`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepDef {
+    /// Made from the agent's name if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<StepId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_description: Option<Text>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_from: Vec<ContextKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_to: Option<ContextKey>,
+    /// A step that is not required never counts as a failure.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub required: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<StepId>,
+    /// A CEL expression over `outputs`, `steps` and `budget`; false skips the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<Tokens>,
+    #[serde(default)]
+    pub funding: Funding,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<BTreeSet<ToolName>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hitl: Option<Hitl>,
+    /// Runs once for each element of a list in the shared store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_each: Option<ForEachDef>,
+    /// Runs again until a condition holds, a bounded number of rounds.
+    #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<LoopDef>,
+    /// Who tries when this step has failed for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<FallbackDef>,
+    /// A JSON Schema the result must fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Json>,
+    /// The steps of a group, and how they run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepDef>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_partial_success: Option<Policy>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub race: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate: Option<AggregateDef>,
+}
+
+/// `"for_each": "key"`, or with a bound on how many run at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+pub enum ForEachDef {
+    Key(ContextKey),
+    Bounded(BoundedForEach),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BoundedForEach {
+    #[serde(rename = "in")]
+    pub key: ContextKey,
+    pub max_parallel: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoopDef {
+    pub max_rounds: u32,
+    /// A CEL expression, asked after each round; true ends the loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+/// `"fallback": "agent"`, or with a task of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+pub enum FallbackDef {
+    Agent(AgentId),
+    Task(FallbackTask),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FallbackTask {
+    pub agent_id: AgentId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_description: Option<Text>,
+}
+
+/// Gathers what the steps found and has an agent synthesise it (G6).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AggregateDef {
+    /// How long to wait for the steps; those not done by then are cancelled and named as missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if takes a reference")]
+fn is_true(flag: &bool) -> bool {
+    *flag
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if takes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}

@@ -1,0 +1,249 @@
+//! A compiled task graph: groups of steps with their dependencies resolved. It is made once from a
+//! definition and never changes; it is stored as that definition and compiled again when read.
+
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{
+    Condition, Mode, Policy, TaskGraph,
+    check::{self, Reading},
+    dependency,
+};
+use crate::{
+    id::{AgentId, ContextKey, ModelName, StepId, ToolName},
+    json::Json,
+    money::{Tokens, Usd},
+    problem::Problems,
+    wire::{Funding, Hitl, Text},
+};
+
+pub type GroupIndex = u32;
+pub type StepIndex = u32;
+
+/// A validated graph. Group 0 is the graph itself; nested groups follow.
+#[derive(Clone)]
+pub struct Plan {
+    /// The definition, as compact JSON: what is stored, compared and sent.
+    source: Arc<str>,
+    groups: Vec<Group>,
+    step_count: u32,
+}
+
+#[derive(Debug, Clone)]
+pub struct Group {
+    pub mode: Mode,
+    pub policy: Policy,
+    pub race: bool,
+    pub aggregate: Option<Aggregate>,
+    pub steps: Vec<Step>,
+    /// Where this group stands as a step; none for the graph itself.
+    pub owner: Option<(GroupIndex, StepIndex)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Step {
+    pub id: StepId,
+    pub body: Body,
+    pub inputs: Vec<Input>,
+    pub output_to: Option<ContextKey>,
+    pub required: bool,
+    /// Siblings that must have ended before this one is looked at.
+    pub waits_for: Vec<StepIndex>,
+    /// Siblings that wait for this one.
+    pub dependents: Vec<StepIndex>,
+    /// Steps that must have succeeded: this many groups up, that step.
+    pub requires: Vec<(u32, StepIndex)>,
+    pub when: Option<Condition>,
+    pub for_each: Option<ForEach>,
+    pub repeat: Option<Repeat>,
+    pub fallback: Option<Fallback>,
+    pub output_schema: Option<OutputSchema>,
+    pub max_cost_usd: Option<Usd>,
+    pub max_tokens: Option<Tokens>,
+    pub funding: Funding,
+    pub timeout_ms: Option<u64>,
+    pub retries: Option<u32>,
+    pub tools: Option<Arc<std::collections::BTreeSet<ToolName>>>,
+    pub model: Option<ModelName>,
+    pub hitl: Option<Hitl>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    Agent { agent_id: AgentId, goal: Text },
+    Group(GroupIndex),
+}
+
+/// A key a step reads, and what its being there depends on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Input {
+    pub key: ContextKey,
+    pub source: Source,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A sibling writes it, and must have succeeded in this run of the group.
+    Sibling(StepIndex),
+    /// It is in the store before this group starts, or never.
+    Outside,
+    /// The previous round of an enclosing loop wrote it; null in the first.
+    PreviousRound,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForEach {
+    pub key: ContextKey,
+    pub max_parallel: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Repeat {
+    pub max_rounds: u32,
+    pub until: Option<Condition>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fallback {
+    pub agent_id: AgentId,
+    pub goal: Text,
+}
+
+/// How a group's findings are gathered and who synthesises them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aggregate {
+    pub agent_id: AgentId,
+    pub task: Option<Text>,
+    pub timeout_ms: Option<u64>,
+}
+
+impl Plan {
+    /// Compiles a definition, or says all that is wrong with it (G2).
+    pub fn compile(definition: &TaskGraph) -> Result<Self, Problems> {
+        let Reading { mut groups, drafts, mut problems } = check::read(definition);
+        dependency::link(&mut groups, &drafts, &definition.inputs, &mut problems);
+        let step_count = u32::try_from(groups.iter().map(|g| g.steps.len()).sum::<usize>()).unwrap_or(u32::MAX);
+        let source = serde_json::to_string(definition).expect("a definition has string keys only");
+        problems.or(Plan { source: source.into(), groups, step_count })
+    }
+
+    pub fn group(&self, index: GroupIndex) -> &Group {
+        &self.groups[index as usize]
+    }
+
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Steps in all groups: at least as many contexts as this will run.
+    pub fn step_count(&self) -> u32 {
+        self.step_count
+    }
+
+    /// The definition it was compiled from.
+    pub fn definition(&self) -> TaskGraph {
+        serde_json::from_str(&self.source).expect("it was written from a definition")
+    }
+
+    /// Every agent the graph names, with the step that names it.
+    pub fn agents(&self) -> impl Iterator<Item = (&AgentId, Option<&StepId>)> {
+        self.groups.iter().flat_map(|group| {
+            let synthesis = group.aggregate.iter().map(|a| (&a.agent_id, None));
+            let steps = group.steps.iter().flat_map(|step| {
+                let body = match &step.body {
+                    Body::Agent { agent_id, .. } => Some(agent_id),
+                    Body::Group(_) => None,
+                };
+                let fallback = step.fallback.as_ref().map(|f| &f.agent_id);
+                body.into_iter().chain(fallback).map(|agent| (agent, Some(&step.id)))
+            });
+            synthesis.chain(steps)
+        })
+    }
+}
+
+impl PartialEq for Plan {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plan({} steps in {} groups)", self.step_count, self.groups.len())
+    }
+}
+
+impl Serialize for Plan {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        self.definition().serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Plan {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Plan::compile(&TaskGraph::deserialize(d)?).map_err(de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for Plan {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        TaskGraph::schema_name()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        TaskGraph::json_schema(generator)
+    }
+}
+
+/// A JSON Schema a result must fit, compiled once. It never fetches what it refers to.
+#[derive(Clone)]
+pub struct OutputSchema {
+    schema: Json,
+    validator: Arc<jsonschema::Validator>,
+}
+
+impl OutputSchema {
+    pub fn compile(schema: &Json) -> Result<Self, String> {
+        let size = schema.size_bytes();
+        if size > crate::limits::MAX_SCHEMA_BYTES {
+            return Err(format!("the schema has {size} bytes, more than {} allowed", crate::limits::MAX_SCHEMA_BYTES));
+        }
+        let validator = jsonschema::validator_for(schema.value()).map_err(|e| format!("not a JSON Schema: {e}"))?;
+        Ok(OutputSchema { schema: schema.clone(), validator: Arc::new(validator) })
+    }
+
+    pub fn schema(&self) -> &Json {
+        &self.schema
+    }
+
+    /// The first few ways in which `value` does not fit.
+    pub fn check(&self, value: &Json) -> Result<(), String> {
+        let errors: Vec<String> = self.validator.iter_errors(value.value()).take(3).map(|e| e.to_string()).collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
+    }
+}
+
+impl PartialEq for OutputSchema {
+    fn eq(&self, other: &Self) -> bool {
+        self.schema == other.schema
+    }
+}
+
+impl fmt::Debug for OutputSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OutputSchema({:?})", self.schema)
+    }
+}
+
+impl Serialize for OutputSchema {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        self.schema.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for OutputSchema {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        OutputSchema::compile(&Json::deserialize(d)?).map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,274 @@
+//! Ids, checked once where they enter (I7). An id is safe in a subject, a Redis key and a path: no
+//! dots, slashes, wildcards, braces or spaces unless its grammar says so. Clones are cheap.
+
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Which characters an id may have beyond ASCII letters and digits, and how long it may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Grammar {
+    extra: &'static str,
+    max_len: usize,
+}
+
+impl Grammar {
+    const ID: Grammar = Grammar { extra: "_-", max_len: 64 };
+    const KEY: Grammar = Grammar { extra: "_-.", max_len: 160 };
+    const NAME: Grammar = Grammar { extra: "_-.:/@+", max_len: 160 };
+
+    fn check(self, what: &'static str, text: &str) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error { what, text: text.chars().take(80).collect(), reason });
+        let Some(first) = text.chars().next() else { return refuse("it is empty".into()) };
+        if text.len() > self.max_len {
+            return refuse(format!("it is longer than {} characters", self.max_len));
+        }
+        if !first.is_ascii_alphanumeric() {
+            return refuse(format!("it starts with {first:?}, not a letter or digit"));
+        }
+        match text.chars().find(|c| !(c.is_ascii_alphanumeric() || self.extra.contains(*c))) {
+            Some(c) => refuse(format!("{c:?} is not allowed")),
+            None => Ok(()),
+        }
+    }
+
+    /// The same grammar as a regular expression, for the JSON Schemas.
+    fn pattern(self) -> String {
+        let extra: String = self.extra.replace('-', "").replace('/', "\\/") + "-";
+        format!("^[A-Za-z0-9][A-Za-z0-9{extra}]{{0,{}}}$", self.max_len - 1)
+    }
+}
+
+/// Why a text is not an id of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a valid {what}: {reason}")]
+pub struct Error {
+    what: &'static str,
+    text: String,
+    reason: String,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            pub fn new(text: &str) -> Result<Self, Error> {
+                Grammar::$grammar.check($what, text)?;
+                Ok(Self(text.into()))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<Self, Error> {
+                Self::new(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                d.deserialize_str(StrVisitor).and_then(|text| Self::new(&text).map_err(de::Error::custom))
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({
+                    "type": "string", "pattern": Grammar::$grammar.pattern(), "x-check": $what,
+                })
+            }
+        }
+    };
+}
+
+id!(/** One agent's place in the tree, unique in its trace. */ ChildId, "child_id", ID);
+id!(/** A named agent profile. */ AgentId, "agent_id", ID);
+id!(/** A step of a task graph, unique in its graph. */ StepId, "step id", ID);
+id!(/** One paid call of one context; money is booked once by it (B9). */ CallId, "call_id", ID);
+id!(/** What proves that a report comes from the attempt it names. */ LeaseToken, "lease token", ID);
+id!(/** One worker process. */ WorkerId, "worker_id", ID);
+id!(/** A label handed down unchanged; it grants no access (I6). */ ThreadId, "thread_id", ID);
+id!(/** Which workers may take a context. */ PoolName, "pool", ID);
+id!(/** A check run before and after each paid call (B16). */ CheckName, "check", ID);
+id!(/** A key of the shared context store. */ ContextKey, "context key", KEY);
+id!(/** A tool, `fs.read` or `server:tool`. */ ToolName, "tool", NAME);
+id!(/** A model as its provider spells it. */ ModelName, "model", NAME);
+
+impl AgentId {
+    /// The profile of a submission that names no agent.
+    pub fn default_agent() -> Self {
+        Self::new("default").expect("a literal that fits the grammar")
+    }
+}
+
+impl ContextKey {
+    /// Whether the key lies under `<child_id>.`, where that context may always write (C).
+    pub fn is_under(&self, child: &ChildId) -> bool {
+        self.0.strip_prefix(child.as_str()).is_some_and(|rest| rest.starts_with('.'))
+    }
+}
+
+/// One user request and everything it caused: the OpenTelemetry trace id, 32 lowercase hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(u128);
+
+impl TraceId {
+    /// The all-zero id is "no trace" to OpenTelemetry and is refused.
+    pub fn from_u128(value: u128) -> Option<Self> {
+        (value != 0).then_some(Self(value))
+    }
+
+    pub fn as_u128(self) -> u128 {
+        self.0
+    }
+}
+
+impl FromStr for TraceId {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let lowercase_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+        let refuse = |reason: &str| Error {
+            what: "trace_id",
+            text: text.chars().take(80).collect(),
+            reason: reason.into(),
+        };
+        if text.len() != 32 || !text.bytes().all(lowercase_hex) {
+            return Err(refuse("it takes exactly 32 lowercase hex digits"));
+        }
+        u128::from_str_radix(text, 16)
+            .ok()
+            .and_then(Self::from_u128)
+            .ok_or_else(|| refuse("all zeros means no trace"))
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for TraceId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TraceId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_str(StrVisitor).and_then(|text| text.parse().map_err(de::Error::custom))
+    }
+}
+
+impl schemars::JsonSchema for TraceId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TraceId".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "pattern": "^[0-9a-f]{32}$", "x-check": "trace_id"})
+    }
+}
+
+/// Takes a borrowed or an owned string alike, as JSON with escapes gives the latter.
+struct StrVisitor;
+
+impl de::Visitor<'_> for StrVisitor {
+    type Value = String;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i7_ids_are_checked_at_the_door() {
+        for good in ["a", "0", "researcher-1", "A_b-9", &"x".repeat(64)] {
+            assert_eq!(ChildId::new(good).unwrap().as_str(), good);
+        }
+        let bad =
+            ["", "-a", "_a", "a.b", "a/b", "..", "a*", "a>", "{p}", "a b", "ä", "a\n", "a\0", &"x".repeat(65)];
+        for bad in bad {
+            assert!(ChildId::new(bad).is_err(), "{bad:?} passed");
+            assert!(serde_json::from_value::<ChildId>(bad.into()).is_err(), "{bad:?} passed");
+        }
+    }
+
+    #[test]
+    fn i7_the_schema_pattern_says_the_same_as_the_check() {
+        let schema = serde_json::json!({"type": "string", "pattern": Grammar::KEY.pattern()});
+        let pattern = jsonschema::validator_for(&schema).unwrap();
+        for text in ["a.b-c_d", "a", ".a", "a/b", "", "a*", &"k".repeat(160), &"k".repeat(161)] {
+            assert_eq!(pattern.is_valid(&text.into()), ContextKey::new(text).is_ok(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn x1_a_trace_id_is_32_lowercase_hex_digits() {
+        let text = "0af7651916cd43dd8448eb211c80319c";
+        assert_eq!(text.parse::<TraceId>().unwrap().to_string(), text);
+        for bad in ["", "0AF7651916CD43DD8448EB211C80319C", &text[1..], &"0".repeat(32), &"g".repeat(32)] {
+            assert!(bad.parse::<TraceId>().is_err(), "{bad:?} passed");
+        }
+    }
+
+    #[test]
+    fn c_a_key_is_under_a_context_only_behind_its_dot() {
+        let key = |text| ContextKey::new(text).unwrap();
+        let child = ChildId::new("ab").unwrap();
+        assert!(key("ab.x").is_under(&child));
+        assert!(!key("abc.x").is_under(&child));
+        assert!(!key("ab").is_under(&child));
+    }
+}

@@ -1,0 +1,24 @@
+//! The vocabulary of Trellis: ids, money, limits, agent profiles, task graphs and the messages on
+//! the wire. Everything here is a value that has been checked once, at the door, and can't be wrong
+//! afterwards. It knows nothing of how a trace is decided, stored or run.
+
+pub mod agent;
+pub mod decode;
+pub mod graph;
+pub mod id;
+pub mod json;
+pub mod limits;
+pub mod money;
+pub mod problem;
+pub mod schema;
+pub mod subject;
+pub mod time;
+pub mod wire;
+
+pub use agent::AgentProfile;
+pub use id::{AgentId, CallId, ChildId, ContextKey, LeaseToken, StepId, ThreadId, TraceId, WorkerId};
+pub use json::Json;
+pub use limits::Limits;
+pub use money::{Amount, Dimension, Tokens, Usd};
+pub use problem::{Problem, Problems};
+pub use time::Timestamp;

@@ -1,0 +1,172 @@
+//! Every limit, its default and how a child's follows from its parent's (section L), in one place.
+//! Reaching a limit (`>=`) ends an agent with `limit_exceeded` and the limit's name.
+
+use serde::{Deserialize, Serialize};
+
+use crate::money::{Amount, Tokens, Usd};
+
+/// The largest message or file that is read at all. A NATS server's own payload limit may be lower.
+pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
+/// The longest goal, question or answer.
+pub const MAX_TEXT_BYTES: usize = 64 * 1024;
+/// The longest CEL expression; with one comprehension at most, this bounds what it can cost.
+pub const MAX_CONDITION_BYTES: usize = 2 * 1024;
+/// How deep groups may nest in a graph.
+pub const MAX_GROUP_NESTING: usize = 8;
+/// The most rounds a `loop` may ask for.
+pub const MAX_LOOP_ROUNDS: u32 = 100;
+/// The largest JSON Schema given as `output_schema`.
+pub const MAX_SCHEMA_BYTES: u64 = 64 * 1024;
+/// The longest time anything may be told to wait: a year.
+pub const MAX_TIMEOUT_MS: u64 = 366 * 24 * 3600 * 1000;
+/// What a root may spend when its submission does not say. A missing ceiling is a small one.
+pub const DEFAULT_ROOT_BUDGET: Amount = Amount::new(Usd::from_cents(100), Tokens::new(1_000_000_000));
+
+/// The limits in force for one context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    pub max_steps: u32,
+    pub max_retries_total: u32,
+    pub max_tokens_per_step: u32,
+    pub max_output_files: u32,
+    pub max_output_size_bytes: u64,
+    /// What a spawned child gets that names no timeout; 0 is none of its own.
+    pub timeout_ms: u64,
+    pub max_depth: u32,
+    /// Live at once, under one context.
+    pub max_children: u32,
+    /// In the whole trace, over its life, the root included.
+    pub max_contexts: u32,
+    pub max_context_value_bytes: u64,
+    /// What the shared store of one trace may hold in all.
+    pub max_context_store_bytes: u64,
+    /// Larger results go by reference.
+    pub max_result_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_steps: 20,
+            max_retries_total: 5,
+            max_tokens_per_step: 2_000,
+            max_output_files: 10,
+            max_output_size_bytes: 1_000_000,
+            timeout_ms: 60_000,
+            max_depth: 3,
+            max_children: 100,
+            max_contexts: 10_000,
+            max_context_value_bytes: 1_000_000,
+            max_context_store_bytes: 64_000_000,
+            max_result_bytes: 256 * 1024,
+        }
+    }
+}
+
+/// What an agent profile or a request says about limits; what it leaves out stays as it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitOverrides {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_retries_total: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens_per_step: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_files: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_depth: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_children: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_result_bytes: Option<u64>,
+}
+
+impl LimitOverrides {
+    /// `base` with what is given here in its place: what an operator's profile does for a root.
+    pub fn replace(&self, base: &Limits) -> Limits {
+        self.merge(base, |_, asked| asked, |_, asked| asked)
+    }
+
+    /// `base` with what is lower here: all that a request or a child may do.
+    pub fn lower(&self, base: &Limits) -> Limits {
+        self.merge(base, |had: u32, asked| had.min(asked), |had: u64, asked| had.min(asked))
+    }
+
+    fn merge(&self, base: &Limits, small: fn(u32, u32) -> u32, large: fn(u64, u64) -> u64) -> Limits {
+        let small = |had: u32, asked: Option<u32>| asked.map_or(had, |asked| small(had, asked));
+        let large = |had: u64, asked: Option<u64>| asked.map_or(had, |asked| large(had, asked));
+        Limits {
+            max_steps: small(base.max_steps, self.max_steps),
+            max_retries_total: small(base.max_retries_total, self.max_retries_total),
+            max_tokens_per_step: small(base.max_tokens_per_step, self.max_tokens_per_step),
+            max_output_files: small(base.max_output_files, self.max_output_files),
+            max_output_size_bytes: large(base.max_output_size_bytes, self.max_output_size_bytes),
+            max_depth: small(base.max_depth, self.max_depth),
+            max_children: small(base.max_children, self.max_children),
+            max_result_bytes: large(base.max_result_bytes, self.max_result_bytes),
+            ..*base
+        }
+    }
+}
+
+/// What a deployment decides for every trace it admits. A trace keeps the copy it was admitted with,
+/// so that replaying its events gives the same state under any later configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    pub limits: Limits,
+    /// What a root gets that names no ceiling.
+    pub root_budget: Amount,
+    /// How long a claim lasts without a tick.
+    pub lease_ms: u64,
+    /// How long the open calls of an ended context may still report before their holds are booked
+    /// as spent.
+    pub hold_grace_ms: u64,
+    /// Wait before the first retry of a failed attempt; doubles with each, up to `retry_max_ms`.
+    pub retry_base_ms: u64,
+    pub retry_max_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            limits: Limits::default(),
+            root_budget: DEFAULT_ROOT_BUDGET,
+            lease_ms: 10_000,
+            hold_grace_ms: 13_000,
+            retry_base_ms: 500,
+            retry_max_ms: 30_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn l_a_request_may_only_lower_and_a_profile_may_set() {
+        let base = Limits::default();
+        let asked = LimitOverrides { max_steps: Some(50), max_children: Some(5), ..Default::default() };
+        let lowered = asked.lower(&base);
+        assert_eq!((lowered.max_steps, lowered.max_children), (20, 5));
+        let replaced = asked.replace(&base);
+        assert_eq!((replaced.max_steps, replaced.max_children), (50, 5));
+        assert_eq!(replaced.max_depth, 3);
+    }
+
+    #[test]
+    fn l_the_defaults_are_those_of_the_specification() {
+        let limits = Limits::default();
+        assert_eq!((limits.max_steps, limits.max_tokens_per_step), (20, 2000));
+        assert_eq!((limits.max_output_files, limits.max_output_size_bytes), (10, 1_000_000));
+        assert_eq!((limits.timeout_ms, limits.max_depth), (60_000, 3));
+        assert_eq!((limits.max_children, limits.max_contexts), (100, 10_000));
+        assert_eq!((limits.max_context_value_bytes, limits.max_result_bytes), (1_000_000, 262_144));
+    }
+}

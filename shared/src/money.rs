@@ -1,0 +1,381 @@
+//! Money and tokens as integers (B2). Dollars are nano-dollars inside and decimal dollars in JSON,
+//! exact both ways; a float is never added, compared or stored.
+//!
+//! Every amount stays at or below 2^53, so that a JSON number, a double in Lua or Python and our
+//! integer are the same number. A budget may be $1,000,000 at most; the books may pass that through
+//! external charges, and end at [`Usd::MAX_BOOKED`].
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+const NANOS_PER_DOLLAR: u64 = 1_000_000_000;
+const EXACT_IN_A_DOUBLE: u64 = 1 << 53;
+
+/// Why a text or number is not an amount.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("{0:?} is not an amount of dollars")]
+    NotANumber(String),
+    #[error("{0} is negative")]
+    Negative(String),
+    #[error("{0} is more than $1,000,000")]
+    TooMuch(String),
+    #[error("{0} is finer than a nano-dollar (9 decimals)")]
+    TooFine(String),
+    #[error("{0} is not a whole number of tokens up to 1,000,000,000,000")]
+    NotTokens(String),
+}
+
+/// Money, in whole nano-dollars.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Usd(u64);
+
+impl Usd {
+    pub const ZERO: Usd = Usd(0);
+    /// The most a limit, a hold or one cost may be.
+    pub const MAX: Usd = Usd(1_000_000 * NANOS_PER_DOLLAR);
+    /// The most a trace's books may reach: about nine million dollars.
+    pub const MAX_BOOKED: Usd = Usd(EXACT_IN_A_DOUBLE);
+
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Usd(nanos)
+    }
+
+    pub const fn from_cents(cents: u64) -> Self {
+        Usd(cents * (NANOS_PER_DOLLAR / 100))
+    }
+
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    fn from_json_number(number: f64) -> Result<Self, Error> {
+        // A double keeps 15 significant digits, and no valid amount has more: its shortest decimal
+        // form is the text the sender wrote, so reading that text is exact.
+        format!("{number}").parse()
+    }
+}
+
+impl FromStr for Usd {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let short = || text.chars().take(40).collect::<String>();
+        if let Some(rest) = text.strip_prefix('-') {
+            let negative = rest.starts_with(|c: char| c.is_ascii_digit());
+            return Err(if negative { Error::Negative(short()) } else { Error::NotANumber(short()) });
+        }
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !digits(whole) || !digits(fraction) || text.ends_with('.') {
+            return Err(Error::NotANumber(short()));
+        }
+        let fraction = fraction.trim_end_matches('0');
+        if fraction.len() > 9 {
+            return Err(Error::TooFine(short()));
+        }
+        let dollars: u64 = whole.parse().map_err(|_| Error::TooMuch(short()))?;
+        let nanos: u64 = format!("{fraction:0<9}").parse().expect("nine digits");
+        match dollars.checked_mul(NANOS_PER_DOLLAR).and_then(|n| n.checked_add(nanos)) {
+            Some(total) if total <= Self::MAX.0 => Ok(Usd(total)),
+            _ => Err(Error::TooMuch(short())),
+        }
+    }
+}
+
+/// Exact: at least two decimals, at most nine.
+impl fmt::Display for Usd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fraction = format!("{:09}", self.0 % NANOS_PER_DOLLAR);
+        let kept = fraction.trim_end_matches('0').len().max(2);
+        f.pad(&format!("${}.{}", self.0 / NANOS_PER_DOLLAR, &fraction[..kept]))
+    }
+}
+
+impl fmt::Debug for Usd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Usd {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        debug_assert!(self.0 <= EXACT_IN_A_DOUBLE, "books past 2^53 nano-dollars");
+        #[expect(
+            clippy::float_arithmetic,
+            clippy::cast_precision_loss,
+            reason = "both are exact below 2^53, so the quotient is the double nearest to the decimal"
+        )]
+        s.serialize_f64(self.0 as f64 / NANOS_PER_DOLLAR as f64)
+    }
+}
+
+impl<'de> Deserialize<'de> for Usd {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Usd;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("dollars as a number or a decimal string, such as 0.5 or \"0.5\"")
+            }
+            fn visit_u64<E: de::Error>(self, dollars: u64) -> Result<Usd, E> {
+                dollars.to_string().parse().map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, dollars: i64) -> Result<Usd, E> {
+                dollars.to_string().parse().map_err(E::custom)
+            }
+            fn visit_f64<E: de::Error>(self, dollars: f64) -> Result<Usd, E> {
+                Usd::from_json_number(dollars).map_err(E::custom)
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Usd, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+impl schemars::JsonSchema for Usd {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Usd".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": ["number", "string"], "x-check": "usd",
+            "description": "Dollars, as a number or a decimal string, to at most 9 decimals: 0.5 or \"0.5\".",
+        })
+    }
+}
+
+/// Tokens, in whole numbers.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, schemars::JsonSchema,
+)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct Tokens(#[schemars(extend("x-check" = "tokens"))] u64);
+
+impl Tokens {
+    pub const ZERO: Tokens = Tokens(0);
+    pub const MAX: Tokens = Tokens(1_000_000_000_000);
+
+    pub const fn new(count: u64) -> Self {
+        Tokens(count)
+    }
+
+    pub const fn count(self) -> u64 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Tokens {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let count = u64::deserialize(d)?;
+        if count > Self::MAX.0 {
+            return Err(de::Error::custom(Error::NotTokens(count.to_string())));
+        }
+        Ok(Tokens(count))
+    }
+}
+
+impl fmt::Display for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// One of the two things a budget limits.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Dimension {
+    Cost,
+    Tokens,
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Dimension::Cost => "cost",
+            Dimension::Tokens => "tokens",
+        })
+    }
+}
+
+/// Money and tokens together: everything that is limited, held or spent is both at once.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(deny_unknown_fields)]
+pub struct Amount {
+    #[serde(default)]
+    pub cost_usd: Usd,
+    #[serde(default)]
+    pub tokens: Tokens,
+}
+
+impl Amount {
+    pub const ZERO: Amount = Amount { cost_usd: Usd::ZERO, tokens: Tokens::ZERO };
+
+    pub const fn new(cost_usd: Usd, tokens: Tokens) -> Self {
+        Amount { cost_usd, tokens }
+    }
+
+    pub const fn cost(cost_usd: Usd) -> Self {
+        Amount { cost_usd, tokens: Tokens::ZERO }
+    }
+
+    pub fn is_zero(self) -> bool {
+        self == Self::ZERO
+    }
+
+    /// Both sums, or none if either would leave the range that is exact everywhere.
+    pub fn checked_add(self, other: Self) -> Option<Self> {
+        let add = |a: u64, b: u64| a.checked_add(b).filter(|sum| *sum <= EXACT_IN_A_DOUBLE);
+        Some(Amount {
+            cost_usd: Usd(add(self.cost_usd.0, other.cost_usd.0)?),
+            tokens: Tokens(add(self.tokens.0, other.tokens.0)?),
+        })
+    }
+
+    pub fn checked_sub(self, other: Self) -> Option<Self> {
+        Some(Amount {
+            cost_usd: Usd(self.cost_usd.0.checked_sub(other.cost_usd.0)?),
+            tokens: Tokens(self.tokens.0.checked_sub(other.tokens.0)?),
+        })
+    }
+
+    /// What is left of `self` after `other`, never below zero.
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Amount {
+            cost_usd: Usd(self.cost_usd.0.saturating_sub(other.cost_usd.0)),
+            tokens: Tokens(self.tokens.0.saturating_sub(other.tokens.0)),
+        }
+    }
+
+    /// The larger of each.
+    pub fn max(self, other: Self) -> Self {
+        Amount { cost_usd: self.cost_usd.max(other.cost_usd), tokens: self.tokens.max(other.tokens) }
+    }
+
+    /// The smaller of each.
+    pub fn min(self, other: Self) -> Self {
+        Amount { cost_usd: self.cost_usd.min(other.cost_usd), tokens: self.tokens.min(other.tokens) }
+    }
+
+    /// The first dimension in which `self` is more than `room`.
+    pub fn exceeds(self, room: Self) -> Option<Dimension> {
+        if self.cost_usd > room.cost_usd {
+            Some(Dimension::Cost)
+        } else if self.tokens > room.tokens {
+            Some(Dimension::Tokens)
+        } else {
+            None
+        }
+    }
+
+    /// The first dimension in which `self` has reached `limit` (`>=`, B4).
+    pub fn reaches(self, limit: Self) -> Option<Dimension> {
+        if self.cost_usd >= limit.cost_usd {
+            Some(Dimension::Cost)
+        } else if self.tokens >= limit.tokens {
+            Some(Dimension::Tokens)
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} and {} tokens", self.cost_usd, self.tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Result<Usd, String> {
+        serde_json::from_str(text).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn b2_dollars_are_exact_from_numbers_and_strings() {
+        let cases = [
+            ("0.5", 500_000_000),
+            ("\"0.5\"", 500_000_000),
+            ("0.1", 100_000_000),
+            ("1", 1_000_000_000),
+            ("0.000000001", 1),
+            ("1e-9", 1),
+            ("999999.999999999", 999_999_999_999_999),
+            ("\"999999.999999999\"", 999_999_999_999_999),
+            ("1000000", 1_000_000_000_000_000),
+            ("1e6", 1_000_000_000_000_000),
+            ("0", 0),
+            ("0.10", 100_000_000),
+        ];
+        for (text, nanos) in cases {
+            let amount = json(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(amount.nanos(), nanos, "{text}");
+            assert_eq!(json(&serde_json::to_string(&amount).unwrap()).unwrap(), amount, "{text} there and back");
+        }
+    }
+
+    #[test]
+    fn b2_nonsense_is_refused_with_a_clear_error() {
+        let cases = [
+            ("-0.5", "negative"),
+            ("\"-1\"", "negative"),
+            ("-1", "negative"),
+            ("\"NaN\"", "not an amount"),
+            ("\"inf\"", "not an amount"),
+            ("\"\"", "not an amount"),
+            ("\".5\"", "not an amount"),
+            ("\"1.\"", "not an amount"),
+            ("\"1e3\"", "not an amount"),
+            ("\"-\"", "not an amount"),
+            ("1000000.000000001", "more than $1,000,000"),
+            ("1e300", "more than $1,000,000"),
+            ("18446744073709551615", "more than $1,000,000"),
+            ("0.30000000000000004", "finer than a nano-dollar"),
+            ("\"0.0000000001\"", "finer than a nano-dollar"),
+            ("true", "dollars as a number"),
+            ("NaN", "expected"),
+        ];
+        for (text, says) in cases {
+            let error = json(text).expect_err(text);
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn b2_dollars_show_as_decimals() {
+        for (nanos, text) in [(0, "$0.00"), (200_000_000, "$0.20"), (1, "$0.000000001"), (1_500_000_000, "$1.50")] {
+            assert_eq!(Usd(nanos).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn b2_sums_stay_exact_in_a_double_or_are_refused() {
+        let most = Amount::cost(Usd::MAX_BOOKED);
+        assert_eq!(most.checked_add(Amount::cost(Usd(1))), None);
+        assert_eq!(most.checked_add(Amount::ZERO), Some(most));
+        assert_eq!(Amount::ZERO.checked_sub(Amount::cost(Usd(1))), None);
+    }
+
+    #[test]
+    fn b4_reaching_is_at_the_limit_and_exceeding_is_beyond() {
+        let one = Amount::new(Usd::from_cents(100), Tokens(10));
+        assert_eq!(one.exceeds(one), None);
+        assert_eq!(one.reaches(one), Some(Dimension::Cost));
+        assert_eq!(Amount::new(Usd::ZERO, Tokens(10)).reaches(one), Some(Dimension::Tokens));
+        assert_eq!(Amount::new(Usd::ZERO, Tokens(11)).exceeds(one), Some(Dimension::Tokens));
+    }
+}

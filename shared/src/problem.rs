@@ -1,0 +1,156 @@
+//! What is wrong with an input: every problem at once, each with its path and, where there is one,
+//! a hint. Nobody should have to submit five times to learn of five mistakes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How many problems one answer lists; a submission with more is told how many more.
+const LISTED: usize = 50;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Problem {
+    /// Where, as a path a person would write: `steps[2].input_from[0]`. Empty for the whole input.
+    pub path: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All problems of one input; never empty where it is an error.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, thiserror::Error)]
+pub struct Problems {
+    problems: Vec<Problem>,
+    /// How many were found beyond those listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    unlisted: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if takes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl Problems {
+    pub fn one(path: impl Into<String>, message: impl Into<String>, hint: Option<String>) -> Self {
+        let mut problems = Self::default();
+        problems.add(path, message, hint);
+        problems
+    }
+
+    pub fn add(&mut self, path: impl Into<String>, message: impl Into<String>, hint: Option<String>) {
+        let problem = Problem { path: path.into(), message: message.into(), hint };
+        if self.problems.contains(&problem) {
+            return;
+        }
+        if self.problems.len() < LISTED {
+            self.problems.push(problem);
+        } else {
+            self.unlisted += 1;
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.iter()
+    }
+
+    /// `value` if nothing was found wrong with it.
+    pub fn or<T>(self, value: T) -> Result<T, Self> {
+        if self.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        if self.unlisted > 0 {
+            write!(f, "\nand {} more", self.unlisted)?;
+        }
+        Ok(())
+    }
+}
+
+/// The known word closest to `word`, if it is close enough to be what was meant.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const LONGEST: usize = 64;
+    if word.len() > LONGEST {
+        return None;
+    }
+    let length = word.chars().count();
+    let allowed = if length < 4 { 1 } else { (length / 3).max(2) };
+    let starts_alike = |candidate: &str| length >= 3 && candidate.starts_with(word);
+    known
+        .into_iter()
+        .filter(|candidate| candidate.len() <= LONGEST)
+        .map(|candidate| (edits(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= allowed || starts_alike(candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein distance, ignoring case.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.to_lowercase().chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_named_only_when_it_is_near() {
+        let known = ["max_cost_usd", "max_tokens", "goal"];
+        let cases = [
+            ("max_cost", Some("max_cost_usd")),
+            ("maxcostusd", Some("max_cost_usd")),
+            ("gaol", Some("goal")),
+            ("Goal", Some("goal")),
+            ("temperature", None),
+            ("go", None),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(nearest(word, known), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_thousand_problems_are_counted_not_listed() {
+        let mut problems = Problems::default();
+        for n in 0..1000 {
+            problems.add(format!("steps[{n}]"), "bad", None);
+        }
+        assert_eq!(problems.iter().count(), LISTED);
+        assert!(problems.to_string().ends_with("and 950 more"));
+    }
+}

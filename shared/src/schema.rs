@@ -1,0 +1,35 @@
+//! The JSON Schemas of the messages, made from the types themselves. `docs/schemas` holds them as
+//! files; a test keeps the two the same.
+
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::Value;
+
+use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, wire};
+
+/// The schema of one type.
+pub fn of<T: JsonSchema>() -> Value {
+    SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
+}
+
+/// Every message of the interface by its name, in the order of a request's life.
+pub fn all() -> Vec<(&'static str, Value)> {
+    vec![
+        ("spawn", of::<wire::Spawn>()),
+        ("graph", of::<TaskGraph>()),
+        ("acceptance", of::<wire::Acceptance>()),
+        ("refusal", of::<wire::Refusal>()),
+        ("execute", of::<wire::Execute>()),
+        ("ask", of::<wire::AskMessage>()),
+        ("answer", of::<wire::Answer>()),
+        ("result", of::<wire::Result>()),
+        ("cost", of::<wire::Cost>()),
+        ("cancel", of::<wire::Cancel>()),
+        ("input", of::<wire::Input>()),
+        ("control", of::<wire::Control>()),
+        ("question", of::<wire::Question>()),
+        ("outcome", of::<wire::Outcome>()),
+        ("dead-letter", of::<wire::DeadLetter>()),
+        ("agent", of::<AgentProfile>()),
+        ("settings", of::<Settings>()),
+    ]
+}

@@ -1,0 +1,169 @@
+//! The subjects of the bus: made and parsed here and nowhere else. Ids can't hold a dot or a
+//! wildcard, so a subject has as many tokens as it seems to.
+
+use std::{fmt, str::FromStr};
+
+use crate::id::{ChildId, PoolName, TraceId};
+
+/// A trace's home: everything about it is asked and reported there. Workers echo it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition(u16);
+
+impl Partition {
+    pub const MAX_COUNT: u16 = 1024;
+
+    pub fn new(number: u16) -> Option<Self> {
+        (number < Self::MAX_COUNT).then_some(Partition(number))
+    }
+
+    /// The home of a trace among `count` partitions: the same on every machine and version.
+    pub fn of(trace: TraceId, count: u16) -> Self {
+        let id = trace.as_u128();
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are meant, and a remainder below 1024 fits")]
+        let mixed = ((id >> 64) as u64 ^ id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let count = u64::from(count.clamp(1, Self::MAX_COUNT));
+        Partition(u16::try_from(mixed % count).expect("below 1024"))
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{:02}", self.0)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// Durable, fire and forget.
+    Spawn,
+    Graph,
+    Cancel,
+    Input,
+    Control,
+    /// Request and reply: answers after the commit.
+    Submit,
+    Execute(PoolName),
+    Ask(Partition),
+    Stop(TraceId),
+    Result(Partition, TraceId, ChildId),
+    Cost(Partition, TraceId, ChildId),
+    Event(TraceId, ChildId),
+    Outcome(TraceId, ChildId),
+    History(TraceId, ChildId),
+    /// What could not be taken, by the kind of subject it came on.
+    Dead(ChildId),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Spawn => f.write_str("agent.spawn"),
+            Subject::Graph => f.write_str("agent.graph"),
+            Subject::Cancel => f.write_str("agent.cancel"),
+            Subject::Input => f.write_str("agent.input"),
+            Subject::Control => f.write_str("agent.control"),
+            Subject::Submit => f.write_str("agent.submit"),
+            Subject::Execute(pool) => write!(f, "agent.spawn.execute.{pool}"),
+            Subject::Ask(partition) => write!(f, "agent.ask.{partition}"),
+            Subject::Stop(trace) => write!(f, "agent.stop.{trace}"),
+            Subject::Result(partition, trace, child) => write!(f, "agent.result.{partition}.{trace}.{child}"),
+            Subject::Cost(partition, trace, child) => write!(f, "agent.cost.{partition}.{trace}.{child}"),
+            Subject::Event(trace, child) => write!(f, "agent.event.{trace}.{child}"),
+            Subject::Outcome(trace, child) => write!(f, "agent.outcome.{trace}.{child}"),
+            Subject::History(trace, child) => write!(f, "agent.history.{trace}.{child}"),
+            Subject::Dead(kind) => write!(f, "agent.dead.{kind}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a subject of Trellis")]
+pub struct Unknown(String);
+
+impl FromStr for Subject {
+    type Err = Unknown;
+
+    fn from_str(text: &str) -> Result<Self, Unknown> {
+        parse(text).ok_or_else(|| Unknown(text.chars().take(200).collect()))
+    }
+}
+
+fn parse(text: &str) -> Option<Subject> {
+    let tokens: Vec<&str> = text.split('.').collect();
+    let partition = |token: &str| {
+        let partition = Partition::new(token.strip_prefix('p')?.parse().ok()?)?;
+        (partition.to_string() == token).then_some(partition)
+    };
+    Some(match tokens.as_slice() {
+        ["agent", "spawn"] => Subject::Spawn,
+        ["agent", "graph"] => Subject::Graph,
+        ["agent", "cancel"] => Subject::Cancel,
+        ["agent", "input"] => Subject::Input,
+        ["agent", "control"] => Subject::Control,
+        ["agent", "submit"] => Subject::Submit,
+        ["agent", "spawn", "execute", pool] => Subject::Execute(pool.parse().ok()?),
+        ["agent", "ask", p] => Subject::Ask(partition(p)?),
+        ["agent", "stop", trace] => Subject::Stop(trace.parse().ok()?),
+        ["agent", "result", p, trace, child] => {
+            Subject::Result(partition(p)?, trace.parse().ok()?, child.parse().ok()?)
+        }
+        ["agent", "cost", p, trace, child] => Subject::Cost(partition(p)?, trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "event", trace, child] => Subject::Event(trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "outcome", trace, child] => Subject::Outcome(trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "history", trace, child] => Subject::History(trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "dead", kind] => Subject::Dead(kind.parse().ok()?),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subject_is_parsed_back_to_itself() {
+        let trace: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
+        let child: ChildId = "researcher-1".parse().unwrap();
+        let home = Partition::of(trace, 64);
+        let all = [
+            Subject::Spawn,
+            Subject::Graph,
+            Subject::Cancel,
+            Subject::Input,
+            Subject::Control,
+            Subject::Submit,
+            Subject::Execute("gpu".parse().unwrap()),
+            Subject::Ask(home),
+            Subject::Stop(trace),
+            Subject::Result(home, trace, child.clone()),
+            Subject::Cost(home, trace, child.clone()),
+            Subject::Event(trace, child.clone()),
+            Subject::Outcome(trace, child.clone()),
+            Subject::History(trace, child.clone()),
+            Subject::Dead(child),
+        ];
+        for subject in all {
+            assert_eq!(subject.to_string().parse(), Ok(subject));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_subject_is_refused() {
+        let bad =
+            ["", "agent", "agent.spawn.", "agent.spawn.execute.*", "agent.ask.7", "agent.ask.p7", "agent.ask.p9999"];
+        for text in bad {
+            assert!(text.parse::<Subject>().is_err(), "{text}");
+        }
+        assert!("agent.event.0af7651916cd43dd8448eb211c80319c.a.b".parse::<Subject>().is_err());
+    }
+
+    #[test]
+    fn partitions_spread_and_never_move() {
+        let traces = (1..=6400u128).map(|n| TraceId::from_u128(n << 64 | n * 7919).unwrap());
+        let mut counts = [0; 64];
+        traces.for_each(|trace| counts[usize::from(Partition::of(trace, 64).0)] += 1);
+        assert!(counts.iter().all(|count| (40..=180).contains(count)), "{counts:?}");
+        let fixed = TraceId::from_u128(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c).unwrap();
+        assert_eq!(Partition::of(fixed, 64).to_string(), Partition::of(fixed, 64).to_string());
+    }
+}

@@ -1,0 +1,181 @@
+//! What a worker asks its trace's coordinator, and the answers: request and reply on `agent.ask.<p>`.
+//! Each ask may come twice; the answer is then the same.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChildSpawn, Execute, Lease, Progress};
+use crate::{
+    id::{CallId, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
+    json::Json,
+    money::{Amount, Dimension, Tokens, Usd},
+    time::Timestamp,
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskMessage {
+    pub trace_id: TraceId,
+    pub ask: Ask,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    Claim(Claim),
+    Tick(Tick),
+    Hold(Hold),
+    /// The call was not made: its hold returns whole.
+    Release {
+        lease: Lease,
+        call_id: CallId,
+    },
+    Settle {
+        lease: Lease,
+        call_id: CallId,
+        amount: Amount,
+    },
+    Resume(Resume),
+    Spawn(Box<ChildSpawn>),
+    ContextGet {
+        lease: Lease,
+        key: ContextKey,
+    },
+    ContextList {
+        lease: Lease,
+    },
+    ContextSet {
+        lease: Lease,
+        key: ContextKey,
+        value: Json,
+    },
+    ContextDelete {
+        lease: Lease,
+        key: ContextKey,
+    },
+}
+
+/// May I run this? The token is the worker's own fresh random one: asking twice is one claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    pub child_id: ChildId,
+    pub worker_id: WorkerId,
+    pub token: LeaseToken,
+}
+
+/// I still run this; shall I go on?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tick {
+    pub lease: Lease,
+    #[serde(default)]
+    pub progress: Progress,
+}
+
+/// Set this aside before a paid call: the worst case (B3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Hold {
+    pub lease: Lease,
+    pub call_id: CallId,
+    pub amount: Amount,
+}
+
+/// A successor tells how the calls of earlier attempts ended, as its journal shows. Open holds it
+/// does not list are booked as spent, marked estimated (B10).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resume {
+    pub lease: Lease,
+    pub settled: Vec<SettledCall>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SettledCall {
+    pub call_id: CallId,
+    pub amount: Amount,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    Claimed(Box<Claimed>),
+    /// Somebody else holds a live lease.
+    Taken {
+        until: Timestamp,
+    },
+    GoOn {
+        until: Timestamp,
+    },
+    /// Stop now: cancelled, ended, or no longer yours.
+    Stop {
+        reason: String,
+    },
+    /// Done, or done before: the state is what you asked for.
+    Done,
+    Denied(HoldDenied),
+    /// The budget is used up: make no call (B4). With `pause`, report `out_of_budget`.
+    Halt {
+        context: ChildId,
+        dimension: Dimension,
+        pause: bool,
+    },
+    Spawned {
+        child_id: ChildId,
+    },
+    /// `null` is a value; an absent key has no `value` at all.
+    Value {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<ContextValue>,
+    },
+    Keys {
+        keys: Vec<ContextKey>,
+    },
+    Refused(super::Refusal),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Claimed {
+    pub lease: Lease,
+    pub lease_until: Timestamp,
+    /// The work as it stands now, which may be newer than the delivery.
+    pub work: Execute,
+    /// Holds of earlier attempts that are still open; answer with `resume`.
+    pub open_holds: Vec<OpenHold>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenHold {
+    pub call_id: CallId,
+    pub attempt: u32,
+    pub amount: Amount,
+}
+
+/// Why a hold does not fit: which context, in what, and how much is left there (B5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HoldDenied {
+    pub context: ChildId,
+    pub dimension: Dimension,
+    pub asked: Amount,
+    pub limit: Amount,
+    pub spent: Amount,
+    pub held: Amount,
+    pub left_usd: Usd,
+    pub left_tokens: Tokens,
+}
+
+/// A value of the shared store, with who wrote it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextValue {
+    pub value: Json,
+    /// The context that wrote it; absent for an input of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<ChildId>,
+    pub version: u32,
+    pub size_bytes: u64,
+}

@@ -1,0 +1,75 @@
+//! The work a coordinator hands out. It carries all a worker needs, so that a worker in any language
+//! needs no other configuration. A delivery is only a hint: claim before running.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{BudgetSnapshot, EndStatus, Payload, SharedMessage, Text};
+use crate::{
+    agent::AgentProfile,
+    id::{ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
+    json::Json,
+    limits::Limits,
+    money::Tokens,
+    time::Timestamp,
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Execute {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<ChildId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    /// The attempt this delivery would begin.
+    pub attempt: u32,
+    pub depth: u32,
+    pub goal: Text,
+    pub agent: AgentProfile,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    /// The tools it may call, narrowed by its ancestors; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<BTreeSet<ToolName>>,
+    pub inputs: BTreeMap<ContextKey, Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_to: Option<ContextKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Json>,
+    pub limits: Limits,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<Tokens>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_messages: Vec<SharedMessage>,
+    pub budget: BudgetSnapshot,
+    /// How the children it has spawned ended, those that have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<ChildResult>,
+    /// The answers of humans to its questions, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<GivenAnswer>,
+}
+
+/// Only a child's result crosses to its parent: no steps, no memory, no files (I2).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChildResult {
+    pub child_id: ChildId,
+    pub status: EndStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Payload>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GivenAnswer {
+    pub question: Text,
+    pub answer: Text,
+}

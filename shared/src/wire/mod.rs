@@ -1,0 +1,35 @@
+//! The messages on the bus, as types whose fields are checked when they are read. A worker or client
+//! in any language needs these, the subjects, and nothing else. Decoding goes through [`crate::decode`].
+
+mod ask;
+mod control;
+mod execute;
+mod outcome;
+mod report;
+mod submission;
+
+pub use ask::{
+    Answer, Ask, AskMessage, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume, SettledCall, Tick,
+};
+pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers};
+pub use execute::{ChildResult, Execute, GivenAnswer};
+pub use outcome::{
+    Acceptance, BudgetSnapshot, ContextOutcome, DeadLetter, EndStatus, GraphOutcome, GraphVerdict, Outcome, Question,
+    Refusal, StepReport, StepStatus,
+};
+pub use report::{Cost, Failure, FailureKind, Payload, Progress, Report, Result, Verdict};
+pub use submission::{ChildSpawn, Funding, Hitl, OnExhausted, ShareCategory, SharedMessage, Spawn, Text};
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ChildId, LeaseToken};
+
+/// Who speaks: the attempt a claim answered with. A worker echoes it, whole, in everything it says;
+/// an older attempt or another token changes no state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    pub child_id: ChildId,
+    pub attempt: u32,
+    pub token: LeaseToken,
+}

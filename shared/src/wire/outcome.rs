@@ -1,0 +1,185 @@
+//! What the coordinator tells: acceptance or refusal, questions, snapshots and outcomes. An outcome
+//! is decided and committed, and only it is final.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Failure, Funding, Payload, Text};
+use crate::{
+    id::{AgentId, CallId, ChildId, ContextKey, StepId, ThreadId, TraceId},
+    json::Json,
+    money::{Amount, Tokens, Usd},
+    problem::Problem,
+    time::Timestamp,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Acceptance {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+}
+
+/// Why something was refused: the rule's id, and every problem at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Refusal {
+    /// A word a program can match on, such as `depth` or `budget`.
+    pub code: String,
+    /// The rule of the specification, such as `B6`.
+    pub rule: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+}
+
+/// How a context ended. The first committed one stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EndStatus {
+    Completed,
+    Failed,
+    Cancelled,
+    TimedOut,
+    Aborted,
+    Rejected,
+}
+
+/// A question from somewhere in the tree, for the root's caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Question {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+    /// Counted from 1 within its context; the answer names it.
+    pub number: u32,
+    pub question: Text,
+    /// The contexts from the root down to the one that asks.
+    pub path: Vec<ChildId>,
+}
+
+/// The budget of one context (B14).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct BudgetSnapshot {
+    pub limit: Amount,
+    /// By it and all beneath it.
+    pub spent: Amount,
+    pub held: Amount,
+    pub remaining: Amount,
+    /// By it alone.
+    pub own: Amount,
+    /// The part of `spent` booked for calls whose end is unknown (B10).
+    pub estimated: Amount,
+    /// By how much external costs took it past its limit (B11).
+    pub overspent: Amount,
+    pub closing_reserve_usd: Usd,
+    pub funding: Funding,
+}
+
+/// How one context ended, on `agent.outcome.<trace>.<child>`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Outcome {
+    pub trace_id: TraceId,
+    #[serde(flatten)]
+    pub context: ContextOutcome,
+    /// What the shared store held when the root ended; empty for all others (C).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<ContextKey, Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<GraphOutcome>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ContextOutcome {
+    pub child_id: ChildId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<ChildId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    pub status: EndStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Payload>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    /// Why it was stopped, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub budget: BudgetSnapshot,
+    pub attempts: u32,
+    pub steps: u32,
+    pub retries: u32,
+    pub started_at: Timestamp,
+    pub ended_at: Timestamp,
+}
+
+/// Whether a graph did what it was asked (G4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GraphVerdict {
+    Succeeded,
+    /// Some of it: complete and incomplete results are never mixed silently.
+    Partial,
+    Failed,
+}
+
+/// The result of a graph (G5).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GraphOutcome {
+    pub verdict: GraphVerdict,
+    pub steps: Vec<StepReport>,
+    pub succeeded: Vec<StepId>,
+    pub failed: Vec<StepId>,
+    pub skipped: Vec<StepId>,
+    pub outputs: BTreeMap<ContextKey, Json>,
+    pub trace_id: TraceId,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StepStatus {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Cancelled,
+    TimedOut,
+    Aborted,
+    Skipped,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StepReport {
+    pub id: StepId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    pub status: StepStatus,
+    /// Why it was skipped or failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Succeeded, but not with everything: some items or inner steps did not.
+    #[serde(default)]
+    pub partial: bool,
+    /// Answered by its fallback.
+    #[serde(default)]
+    pub fallback: bool,
+    /// The contexts that ran for it: items, rounds and fallback included.
+    pub contexts: Vec<ChildId>,
+    pub cost_usd: Usd,
+    pub tokens: Tokens,
+    pub attempts: u32,
+}
+
+/// A message that could not be taken, kept for the operator on `agent.dead.…`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct DeadLetter {
+    pub subject: String,
+    pub refusal: Refusal,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_id: Option<ChildId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<CallId>,
+    /// The message itself, as text where it is text.
+    pub payload: String,
+}

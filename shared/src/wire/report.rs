@@ -1,0 +1,128 @@
+//! What a worker reports: how an attempt ended, and what each paid call cost.
+
+use serde::{Deserialize, Serialize};
+
+use super::Lease;
+use crate::{
+    id::{CallId, ChildId, ModelName, TraceId},
+    json::Json,
+    money::Amount,
+};
+
+/// A result: inline, or by reference when it is larger than the limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Payload {
+    Inline(Json),
+    /// An object in the object store.
+    Reference {
+        object: String,
+        size_bytes: u64,
+        sha256: String,
+    },
+}
+
+/// Counters of an attempt, over the whole life of its context. They only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Progress {
+    pub steps: u32,
+    /// Retries of calls within attempts; lost and failed attempts are counted by the coordinator.
+    pub retries: u32,
+    pub output_files: u32,
+    pub output_size_bytes: u64,
+}
+
+/// How an attempt ended, on `agent.result.…`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Result {
+    pub trace_id: TraceId,
+    pub report: Report,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    pub lease: Lease,
+    #[serde(default)]
+    pub progress: Progress,
+    pub verdict: Verdict,
+}
+
+/// The worker's word; the outcome is the coordinator's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Completed(Payload),
+    Failed(Failure),
+    /// A check of the agent's list said halt (B16).
+    Halted {
+        check: String,
+        reason: String,
+    },
+    /// Waits for children, holding no worker; `hand_over` makes the one child's result its own.
+    Waiting {
+        children: Vec<ChildId>,
+        #[serde(default)]
+        hand_over: bool,
+    },
+    /// Waits for a human.
+    InputRequired {
+        question: super::Text,
+    },
+    /// A hold was denied or halted and the context may pause: waits for its budget to be raised.
+    OutOfBudget,
+    /// Gives the context back unharmed, as a draining worker does. Not a retry.
+    HandedBack,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    pub kind: FailureKind,
+    pub message: String,
+    /// Whether another attempt might do better.
+    #[serde(default)]
+    pub retryable: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The agent itself failed.
+    Agent,
+    /// The model's provider failed.
+    Provider,
+    /// A hold was denied and nothing cheaper would do (B5).
+    Budget,
+    /// The result does not fit `output_schema`.
+    OutputSchema,
+    /// A limit of section L was reached; the message names it.
+    LimitExceeded,
+    /// The workers that ran it were lost, as often as retries allow.
+    WorkerLost,
+    /// A spawn or a step was refused; the message names the rule.
+    Refused,
+    /// A `when` or `until` could not be evaluated.
+    Condition,
+    /// A required step of its graph failed.
+    Step,
+    /// It needed a human, and `hitl` is `fail`.
+    InputRequired,
+}
+
+/// What one paid call cost, on `agent.cost.…`: booked once by `call_id`, however often it comes (B9).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    pub trace_id: TraceId,
+    pub lease: Lease,
+    pub call_id: CallId,
+    pub amount: Amount,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    /// Which price table the amount was made with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<String>,
+}

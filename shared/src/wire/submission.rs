@@ -1,0 +1,183 @@
+//! What a client sends to start work, and what an agent sends to spawn a child.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use super::Lease;
+use crate::{
+    graph::TaskGraph,
+    id::{AgentId, ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
+    json::Json,
+    limits::{LimitOverrides, MAX_TEXT_BYTES},
+    money::{Tokens, Usd},
+};
+
+/// How a child's ceiling relates to its parent's budget (B6).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Funding {
+    /// Draws on its ancestors call by call; ceilings may overlap.
+    #[default]
+    Shared,
+    /// Carved out of the parent at spawn and guaranteed; the unspent part returns at its end.
+    Granted,
+}
+
+/// What happens to a context whose budget is used up (B8).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExhausted {
+    #[default]
+    Abort,
+    Pause,
+}
+
+/// What happens when an agent needs a human (G7).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Hitl {
+    #[default]
+    Ask,
+    Fail,
+}
+
+/// What of the parent's window a spawn may copy (W3). DIALOG and TOOLS can't be listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ShareCategory {
+    System,
+    Context,
+}
+
+/// One message of the parent's window, as it was when the spawn was admitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMessage {
+    pub category: ShareCategory,
+    pub content: String,
+}
+
+/// A goal, a question or an answer: not empty, not endless.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Text(Arc<str>);
+
+impl Text {
+    pub fn new(text: impl Into<Arc<str>>) -> Result<Self, String> {
+        let text = text.into();
+        if text.trim().is_empty() {
+            return Err("the text is empty".into());
+        }
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(format!("the text has {} bytes, more than the {MAX_TEXT_BYTES} allowed", text.len()));
+        }
+        Ok(Self(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Text::new(String::deserialize(d)?).map_err(de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for Text {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Text".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "minLength": 1, "x-check": "text"})
+    }
+}
+
+/// One agent to run: `{"goal": "…"}` is enough.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Spawn {
+    pub goal: Text,
+    /// The profile to run; `default` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_id: Option<ChildId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    /// Values given with the request; the agent sees them as its inputs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<ContextKey, Json>,
+    /// Keys of the shared store it may read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_from: Vec<ContextKey>,
+    /// The key its result is written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_to: Option<ContextKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<std::collections::BTreeSet<ToolName>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<Tokens>,
+    #[serde(default)]
+    pub funding: Funding,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closing_reserve_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_exhausted: Option<OnExhausted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hitl: Option<Hitl>,
+    /// 0 is no timeout of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub limits: LimitOverrides,
+    /// A clamp on its context window (W1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<Tokens>,
+    /// What of the parent's window to copy, once (W3).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub share: Vec<ShareCategory>,
+    /// A JSON Schema the result must fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Json>,
+    /// The subject to answer with the acceptance or the refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+}
+
+/// A child that a running agent asks for: one agent (`spawn`) or a graph (`run_pipeline`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChildSpawn {
+    pub lease: Lease,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawn: Option<Spawn>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<TaskGraph>,
+    /// The messages that `share` names, as they stand now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_messages: Vec<SharedMessage>,
+}
