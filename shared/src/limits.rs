@@ -130,6 +130,8 @@ pub struct Settings {
     /// Wait before the first retry of a failed attempt; doubles with each, up to `retry_max_ms`.
     pub retry_base_ms: u64,
     pub retry_max_ms: u64,
+    /// How long work may lie in the queue unclaimed before it is sent again, in case it was lost.
+    pub redispatch_ms: u64,
 }
 
 impl Default for Settings {
@@ -141,6 +143,7 @@ impl Default for Settings {
             hold_grace_ms: 13_000,
             retry_base_ms: 500,
             retry_max_ms: 30_000,
+            redispatch_ms: 60_000,
         }
     }
 }

@@ -27,6 +27,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
         ("input", of::<wire::Input>()),
         ("control", of::<wire::Control>()),
         ("question", of::<wire::Question>()),
+        ("snapshot", of::<wire::ContextSnapshot>()),
         ("outcome", of::<wire::Outcome>()),
         ("dead-letter", of::<wire::DeadLetter>()),
         ("agent", of::<AgentProfile>()),

@@ -1,0 +1,7 @@
+//! What the tests share: a world in which one trace lives, and the invariants that must hold in it
+//! after every command.
+
+pub mod invariants;
+pub mod world;
+
+pub use world::World;

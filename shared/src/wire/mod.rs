@@ -14,7 +14,7 @@ pub use ask::{
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers};
 pub use execute::{ChildResult, Execute, GivenAnswer};
 pub use outcome::{
-    Acceptance, BudgetSnapshot, ContextOutcome, DeadLetter, EndStatus, GraphOutcome, GraphVerdict, Outcome, Question,
+    Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus, GraphOutcome, GraphVerdict, Outcome, Question,
     Refusal, StepReport, StepStatus,
 };
 pub use report::{Cost, Failure, FailureKind, Payload, Progress, Report, Result, Verdict};

@@ -9,6 +9,7 @@ use super::{Failure, Funding, Payload, Text};
 use crate::{
     id::{AgentId, CallId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
+    limits::Limits,
     money::{Amount, Tokens, Usd},
     problem::Problem,
     time::Timestamp,
@@ -72,6 +73,44 @@ pub struct BudgetSnapshot {
     pub overspent: Amount,
     pub closing_reserve_usd: Usd,
     pub funding: Funding,
+}
+
+/// Where a context stands. Maps one to one on A2A task states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextStatus {
+    Submitted,
+    Working,
+    InputRequired,
+    Paused,
+    #[serde(untagged)]
+    Ended(EndStatus),
+}
+
+/// One context at one moment (B14).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ContextSnapshot {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+    pub parent_id: Option<ChildId>,
+    pub agent_id: Option<AgentId>,
+    pub thread_id: Option<ThreadId>,
+    pub depth: u32,
+    pub status: ContextStatus,
+    /// The children it waits for.
+    pub waiting_for: Vec<ChildId>,
+    pub budget: BudgetSnapshot,
+    pub limits: Limits,
+    /// None if it has none, or while a human is waited for.
+    pub deadline: Option<Timestamp>,
+    pub attempts: u32,
+    pub steps: u32,
+    pub retries: u32,
+    pub aborted: bool,
+    /// The first reason it was aborted for.
+    pub reason: Option<String>,
+    pub children: Vec<ChildId>,
+    pub notes: Vec<String>,
 }
 
 /// How one context ended, on `agent.outcome.<trace>.<child>`.

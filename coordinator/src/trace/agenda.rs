@@ -1,0 +1,178 @@
+//! What follows from events. Each event may raise questions; each question is answered on the state
+//! as it is when its turn comes, and its answer is events again, until nothing more follows.
+
+use std::collections::VecDeque;
+
+use shared::{Timestamp, wire::OnExhausted};
+
+use super::{
+    ContextIndex, Event, Phase, Requeue, Status, Trace,
+    attempt::{children_ended, queue_again},
+    end, graph, money, timer,
+};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Question {
+    /// A cost was booked here: whose budget does that use up?
+    Spent(ContextIndex),
+    /// This budget is used up: who beneath it can't go on?
+    Exhausted(ContextIndex),
+    /// This budget was raised: who beneath it may go on?
+    Raised(ContextIndex),
+    /// This context ended: what of those beneath it?
+    Beneath(ContextIndex),
+    /// This context ended: what of its parent?
+    Above(ContextIndex),
+    /// Something changed for this graph: what does it start, or is it done?
+    Graph(ContextIndex),
+    /// A human answered.
+    Answered(ContextIndex),
+    /// This context's time has come.
+    Due(ContextIndex),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    questions: VecDeque<Question>,
+}
+
+impl Agenda {
+    pub(super) fn next(&mut self) -> Option<Question> {
+        self.questions.pop_front()
+    }
+
+    pub(super) fn extend_due(&mut self, due: Vec<ContextIndex>) {
+        self.questions.extend(due.into_iter().map(Question::Due));
+    }
+
+    /// The questions an event raises, once it has been applied.
+    pub(super) fn follow(&mut self, trace: &Trace, event: &Event) {
+        match event {
+            Event::Settled { child_id, .. } | Event::Forfeited { child_id, .. } | Event::Charged { child_id, .. } => {
+                self.ask(Question::Spent(trace.expect(child_id)));
+            }
+            Event::Exhausted { child_id, .. } => self.ask(Question::Exhausted(trace.expect(child_id))),
+            Event::Raised { child_id, .. } => {
+                let at = trace.expect(child_id);
+                self.ask(Question::Raised(at));
+                let graphs = trace.subtree(at).into_iter().filter(|index| trace.node(*index).graph.is_some());
+                graphs.for_each(|graph| self.ask(Question::Graph(graph)));
+            }
+            Event::Ended(ended) => {
+                let at = trace.expect(&ended.child_id);
+                self.ask(Question::Beneath(at));
+                self.ask(Question::Above(at));
+            }
+            Event::Admitted(admitted) => {
+                let at = trace.expect(&admitted.order.child_id);
+                if trace.node(at).graph.is_some() {
+                    self.ask(Question::Graph(at));
+                }
+                // One thing was started; there may be more.
+                if let (Some(parent), Some(_)) = (trace.node(at).parent, trace.node(at).step) {
+                    self.ask(Question::Graph(parent));
+                }
+            }
+            Event::StepEnded { child_id, .. }
+            | Event::ItemsTaken { child_id, .. }
+            | Event::ItemRefused { child_id, .. }
+            | Event::GatheringEnded { child_id } => self.ask(Question::Graph(trace.expect(child_id))),
+            Event::Answered { child_id, .. } => self.ask(Question::Answered(trace.expect(child_id))),
+            Event::Opened { .. }
+            | Event::AgentAdded { .. }
+            | Event::PlanAdded { .. }
+            | Event::Tombstoned { .. }
+            | Event::WindowClamped { .. }
+            | Event::Claimed { .. }
+            | Event::Ticked { .. }
+            | Event::Progressed { .. }
+            | Event::AttemptLost { .. }
+            | Event::Requeued { .. }
+            | Event::Redispatched { .. }
+            | Event::Waiting { .. }
+            | Event::InputRequired { .. }
+            | Event::Paused { .. }
+            | Event::Deleted { .. }
+            | Event::Held { .. }
+            | Event::Released { .. }
+            | Event::ValueSet { .. }
+            | Event::ValueDeleted { .. }
+            | Event::StoreCleared
+            | Event::ConditionAsked { .. }
+            | Event::StepsSkipped { .. }
+            | Event::SynthesisBegun { .. } => {}
+        }
+    }
+
+    fn ask(&mut self, question: Question) {
+        self.questions.push_back(question);
+    }
+}
+
+pub(super) fn answer(trace: &Trace, question: Question, now: Timestamp) -> Vec<Event> {
+    match question {
+        Question::Spent(at) => money::newly_exhausted(trace, at),
+        Question::Exhausted(at) => cannot_go_on(trace, at, now),
+        Question::Raised(at) => may_go_on(trace, at, now),
+        Question::Beneath(at) => beneath(trace, at),
+        Question::Above(at) => above(trace, at, now),
+        Question::Graph(at) => graph::advance(trace, at, now),
+        Question::Answered(at) => vec![queue_again(trace, at, Requeue::Answered, now)],
+        Question::Due(at) => timer::due(trace, at, now),
+    }
+}
+
+/// B12: an exhausted budget reaches what is queued or parked beneath it at once. What runs finishes
+/// the call it has paid for, and is halted at its next; what waits for children is looked at when
+/// they have ended.
+fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let stuck = trace.subtree(at).into_iter().filter(|index| match &trace.node(*index).status {
+        Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => true,
+        Status::InputRequired { .. } => trace.node(at).on_exhausted == OnExhausted::Abort,
+        Status::Working(Phase::Running { .. } | Phase::Waiting { .. } | Phase::Steps)
+        | Status::Paused { .. }
+        | Status::Ended(_) => false,
+    });
+    stuck.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
+}
+
+fn may_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let paused = |index: &ContextIndex| {
+        matches!(trace.node(*index).status, Status::Paused { .. }) && trace.blocked(*index).is_none()
+    };
+    let parked = trace.subtree(at).into_iter().filter(paused);
+    parked.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
+}
+
+fn beneath(trace: &Trace, at: ContextIndex) -> Vec<Event> {
+    let mut events = end::descendants(trace, at);
+    if trace.node(at).parent.is_none() {
+        // Its values have been snapshotted into the outcome; nobody can write any more.
+        events.push(Event::StoreCleared);
+    }
+    events
+}
+
+fn above(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let Some(parent) = trace.node(at).parent else { return Vec::new() };
+    match &trace.node(parent).status {
+        Status::Working(Phase::Waiting { children, hand_over }) => {
+            if children.iter().any(|child| trace.node(*child).is_live()) {
+                return Vec::new();
+            }
+            vec![children_ended(trace, parent, children, *hand_over, now)]
+        }
+        Status::Working(Phase::Steps) | Status::Paused { .. } => {
+            let events = graph::context_ended(trace, at, now);
+            if events.is_empty() && trace.node(parent).graph.is_some() {
+                // A place among its children is free.
+                return graph::advance(trace, parent, now);
+            }
+            events
+        }
+        Status::Submitted { .. }
+        | Status::Working(Phase::Queued { .. } | Phase::Running { .. })
+        | Status::InputRequired { .. }
+        | Status::Ended(_) => Vec::new(),
+    }
+}

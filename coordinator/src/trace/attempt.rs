@@ -1,0 +1,339 @@
+//! Attempts: claim, tick, report, answer. A worker speaks with the lease its claim was answered
+//! with; an older attempt or another token changes nothing (t5).
+//!
+//! A second delivery is harmless: a claim is known by its token, a tick only moves the lease on, and
+//! a report ends the attempt it names, so that the same report finds an attempt that no longer runs.
+
+use shared::{
+    ChildId, Timestamp,
+    wire::{
+        Answered, Claim, EndStatus, Failure, FailureKind, Hitl, Lease, OnExhausted, Payload, Progress, Report, Text, Tick,
+        Verdict,
+    },
+};
+
+use super::{ContextIndex, Event, Phase, Refusal, Requeue, Status, Trace, end};
+
+impl Trace {
+    pub(super) fn known(&self, child_id: &ChildId) -> Result<ContextIndex, Refusal> {
+        if self.contexts.is_empty() {
+            return Err(Refusal::NoTrace);
+        }
+        self.find(child_id).ok_or_else(|| Refusal::UnknownContext(child_id.clone()))
+    }
+
+    pub(super) fn known_live(&self, child_id: &ChildId) -> Result<ContextIndex, Refusal> {
+        let at = self.known(child_id)?;
+        match self.node(at).end() {
+            Some(end) => Err(Refusal::Ended { child_id: child_id.clone(), status: end.status }),
+            None => Ok(at),
+        }
+    }
+
+    /// The context of a lease that was issued once, for whichever attempt.
+    pub(super) fn issued(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
+        let at = self.known(&lease.child_id)?;
+        let place = (lease.attempt as usize).checked_sub(1);
+        match place.and_then(|place| self.node(at).attempts.get(place)) {
+            Some(attempt) if attempt.token == lease.token => Ok(at),
+            Some(_) => {
+                Err(Refusal::WrongToken { child_id: lease.child_id.clone(), attempt: lease.attempt })
+            }
+            None => Err(stale(self, at, lease)),
+        }
+    }
+
+    /// The context of a lease that runs now. One whose time is up but which nobody took over still
+    /// runs: the first to be committed wins.
+    pub(super) fn running(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
+        let at = self.issued(lease)?;
+        self.known_live(&lease.child_id)?;
+        let node = self.node(at);
+        match &node.status {
+            Status::Working(Phase::Running { .. }) if node.attempt() == lease.attempt => Ok(at),
+            Status::Submitted { .. } | Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } => {
+                Err(stale(self, at, lease))
+            }
+            Status::Ended(_) => unreachable!("known_live answered that"),
+        }
+    }
+}
+
+fn stale(trace: &Trace, at: ContextIndex, lease: &Lease) -> Refusal {
+    let latest = trace.node(at).attempt();
+    Refusal::Stale { child_id: lease.child_id.clone(), attempt: lease.attempt, latest }
+}
+
+pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+    let at = trace.known_live(&claim.child_id)?;
+    let node = trace.node(at);
+    let child_id = node.id.clone();
+    let mut events = match &node.status {
+        Status::Working(Phase::Running { until }) => {
+            if node.attempts.last().is_some_and(|attempt| attempt.token == claim.token) {
+                return Ok(Vec::new());
+            }
+            if now < *until {
+                return Err(Refusal::Taken { child_id, until: *until });
+            }
+            let events = lost(trace, at, now);
+            if !matches!(events.last(), Some(Event::Requeued { .. })) {
+                return Ok(events);
+            }
+            events
+        }
+        Status::Working(Phase::Queued { not_before, .. }) if now < *not_before => {
+            return Err(Refusal::NotYet { child_id, until: *not_before });
+        }
+        Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => Vec::new(),
+        Status::Working(Phase::Waiting { .. }) => {
+            return Err(Refusal::NotQueued { child_id, status: "waiting for children" });
+        }
+        Status::Working(Phase::Steps) => return Err(Refusal::NotQueued { child_id, status: "running its steps" }),
+        Status::InputRequired { .. } => return Err(Refusal::NotQueued { child_id, status: "waiting for input" }),
+        Status::Paused { .. } => return Err(Refusal::NotQueued { child_id, status: "paused" }),
+        Status::Ended(_) => unreachable!("known_live answered that"),
+    };
+    if node.attempts.iter().any(|attempt| attempt.token == claim.token) {
+        // A late copy of an earlier attempt's claim: that attempt is over.
+        let latest = node.attempt();
+        return Err(Refusal::Stale { child_id, attempt: latest, latest });
+    }
+    events.push(Event::Claimed {
+        child_id,
+        attempt: node.attempt() + 1,
+        token: claim.token.clone(),
+        worker_id: claim.worker_id.clone(),
+        until: now.plus_millis(trace.settings().lease_ms),
+    });
+    Ok(events)
+}
+
+pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+    let at = trace.running(&tick.lease)?;
+    let node = trace.node(at);
+    let progress = grown(node.progress, tick.progress);
+    let limits = &node.limits;
+    let reached = [
+        ("max_steps", u64::from(progress.steps), u64::from(limits.max_steps)),
+        ("max_retries_total", u64::from(progress.retries) + u64::from(node.retried), over(limits.max_retries_total)),
+        ("max_output_files", u64::from(progress.output_files), u64::from(limits.max_output_files)),
+        ("max_output_size_bytes", progress.output_size_bytes, limits.max_output_size_bytes),
+    ];
+    let until = now.plus_millis(trace.settings().lease_ms);
+    let mut events = vec![Event::Ticked { child_id: node.id.clone(), until, progress }];
+    if let Some((limit, has, max)) = reached.into_iter().find(|(_, has, max)| has >= max) {
+        events.push(limit_exceeded(trace, at, limit, has, max));
+    }
+    Ok(events)
+}
+
+/// Retries are a number allowed: the limit is reached by the one after the last.
+fn over(allowed: u32) -> u64 {
+    u64::from(allowed) + 1
+}
+
+fn limit_exceeded(trace: &Trace, at: ContextIndex, limit: &str, has: u64, max: u64) -> Event {
+    let message = format!("{limit}: {has} of {max}");
+    end::failed(trace, at, FailureKind::LimitExceeded, message)
+}
+
+/// Counters only grow, whatever order reports come in.
+fn grown(had: Progress, told: Progress) -> Progress {
+    Progress {
+        steps: had.steps.max(told.steps),
+        retries: had.retries.max(told.retries),
+        output_files: had.output_files.max(told.output_files),
+        output_size_bytes: had.output_size_bytes.max(told.output_size_bytes),
+    }
+}
+
+pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+    let at = trace.running(&report.lease)?;
+    let node = trace.node(at);
+    let progress = grown(node.progress, report.progress);
+    let mut events = Vec::new();
+    if progress != node.progress {
+        events.push(Event::Progressed { child_id: node.id.clone(), progress });
+    }
+    events.extend(match report.verdict {
+        Verdict::Completed(payload) => vec![completed(trace, at, payload, progress, now)],
+        Verdict::Failed(failure) => vec![failed(trace, at, failure, now)],
+        Verdict::Halted { check, reason } => {
+            let reason = format!("check `{check}` halted it: {reason}");
+            vec![end::stopped(trace, at, EndStatus::Aborted, reason)]
+        }
+        Verdict::Waiting { children, hand_over } => waiting(trace, at, &children, hand_over, now)?,
+        Verdict::InputRequired { question } => vec![input_required(trace, at, question)],
+        Verdict::OutOfBudget => vec![out_of_budget(trace, at)],
+        Verdict::HandedBack => vec![queue_again(trace, at, Requeue::HandedBack, now)],
+    });
+    Ok(events)
+}
+
+/// A finished agent may have used all that its limits allow, but no more.
+fn completed(trace: &Trace, at: ContextIndex, payload: Payload, progress: Progress, now: Timestamp) -> Event {
+    let node = trace.node(at);
+    let limits = &node.limits;
+    let inline_bytes = match &payload {
+        Payload::Inline(value) => value.size_bytes(),
+        Payload::Reference { .. } => 0,
+    };
+    let passed = [
+        ("max_steps", u64::from(progress.steps), u64::from(limits.max_steps)),
+        ("max_output_files", u64::from(progress.output_files), u64::from(limits.max_output_files)),
+        ("max_output_size_bytes", progress.output_size_bytes, limits.max_output_size_bytes),
+        ("max_result_bytes", inline_bytes, limits.max_result_bytes),
+    ];
+    if let Some((limit, has, max)) = passed.into_iter().find(|(_, has, max)| has > max) {
+        return limit_exceeded(trace, at, limit, has, max);
+    }
+    if let Some(schema) = &node.order.output_schema {
+        let fits = match &payload {
+            Payload::Inline(value) => schema.check(value),
+            Payload::Reference { .. } => Err("a result by reference can't be checked; keep it inline".into()),
+        };
+        if let Err(message) = fits {
+            return failed(trace, at, Failure { kind: FailureKind::OutputSchema, message, retryable: true }, now);
+        }
+    }
+    end::completed(trace, at, Some(payload))
+}
+
+/// B15: another attempt, after a while, as long as retries are left.
+fn failed(trace: &Trace, at: ContextIndex, failure: Failure, now: Timestamp) -> Event {
+    let node = trace.node(at);
+    if failure.retryable && node.retries() < node.limits.max_retries_total {
+        let settings = trace.settings();
+        let doubled = settings.retry_base_ms.saturating_mul(1 << node.retried.min(20));
+        return queue_again(trace, at, Requeue::Retry, now.plus_millis(doubled.min(settings.retry_max_ms)));
+    }
+    match trace.blocked(at) {
+        // Whatever the worker says of it, the budget is what ended it.
+        Some((context, dimension)) if context.on_exhausted == OnExhausted::Abort => {
+            let reason = format!("the {dimension} budget of `{}` is used up", context.id);
+            end::with_error(trace, at, EndStatus::Aborted, failure, Some(reason))
+        }
+        Some(_) | None => end::with_error(trace, at, EndStatus::Failed, failure, None),
+    }
+}
+
+fn waiting(
+    trace: &Trace,
+    at: ContextIndex,
+    children: &[ChildId],
+    hand_over: bool,
+    now: Timestamp,
+) -> Result<Vec<Event>, Refusal> {
+    let malformed = |message: String| Refusal::Malformed(shared::Problems::one("verdict.waiting", message, None));
+    for child in children {
+        let is_own = trace.find(child).is_some_and(|child| trace.node(child).parent == Some(at));
+        if !is_own {
+            return Err(malformed(format!("`{child}` is not a child of `{}`", trace.node(at).id)));
+        }
+    }
+    if children.is_empty() || (hand_over && children.len() != 1) {
+        let message = "name the children to wait for; to hand over, exactly one";
+        return Err(malformed(message.into()));
+    }
+    let child_id = trace.node(at).id.clone();
+    let indices: Vec<_> = children.iter().map(|child| trace.expect(child)).collect();
+    if indices.iter().any(|child| trace.node(*child).is_live()) {
+        return Ok(vec![Event::Waiting { child_id, children: children.to_vec(), hand_over }]);
+    }
+    Ok(vec![children_ended(trace, at, &indices, hand_over, now)])
+}
+
+/// The parent gets its child's result as the tool's answer, or as its own when it handed over.
+pub(super) fn children_ended(
+    trace: &Trace,
+    at: ContextIndex,
+    children: &[ContextIndex],
+    hand_over: bool,
+    now: Timestamp,
+) -> Event {
+    match children {
+        [child] if hand_over => {
+            let end = trace.node(*child).end().expect("asked only when all have ended").clone();
+            end::same_as(trace, at, end)
+        }
+        _ => queue_again(trace, at, Requeue::ChildrenEnded, now),
+    }
+}
+
+fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
+    let node = trace.node(at);
+    match node.hitl {
+        Hitl::Fail => {
+            let message = format!("it needs a human, and hitl is fail: {question}");
+            end::failed(trace, at, FailureKind::InputRequired, message)
+        }
+        Hitl::Ask => {
+            let number = u32::try_from(node.answers.len()).unwrap_or(u32::MAX).saturating_add(1);
+            Event::InputRequired { child_id: node.id.clone(), number, question, path: trace.path(at) }
+        }
+    }
+}
+
+/// B8: parks where anyone up the chain would rather pause than abort.
+fn out_of_budget(trace: &Trace, at: ContextIndex) -> Event {
+    let may_pause = trace.chain(at).any(|(_, node)| node.on_exhausted == OnExhausted::Pause);
+    if may_pause && !blocked_for_good(trace, at) {
+        let reason = "its budget does not reach for the next call".into();
+        return Event::Paused { child_id: trace.node(at).id.clone(), reason };
+    }
+    end::stopped(trace, at, EndStatus::Aborted, "its budget does not reach for the next call".into())
+}
+
+fn blocked_for_good(trace: &Trace, at: ContextIndex) -> bool {
+    trace.blocked(at).is_some_and(|(context, _)| context.on_exhausted == OnExhausted::Abort)
+}
+
+/// Into the queue, unless a used-up budget stands in the way: then it ends, or parks.
+pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_before: Timestamp) -> Event {
+    let child_id = trace.node(at).id.clone();
+    match trace.blocked(at) {
+        None => Event::Requeued { child_id, why, not_before },
+        Some((context, dimension)) => {
+            let reason = format!("the {dimension} budget of `{}` is used up", context.id);
+            match context.on_exhausted {
+                OnExhausted::Abort => end::stopped(trace, at, EndStatus::Aborted, reason),
+                OnExhausted::Pause => Event::Paused { child_id, reason },
+            }
+        }
+    }
+}
+
+/// A worker went silent: the attempt counts as a retry, so that work that kills its workers ends.
+pub(super) fn lost(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let node = trace.node(at);
+    let lost = Event::AttemptLost { child_id: node.id.clone(), attempt: node.attempt() };
+    let next = if node.retries() < node.limits.max_retries_total {
+        queue_again(trace, at, Requeue::Lost, now)
+    } else {
+        let message = format!("its worker was lost {} times", node.retried + 1);
+        end::failed(trace, at, FailureKind::WorkerLost, message)
+    };
+    vec![lost, next]
+}
+
+pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, Refusal> {
+    let at = trace.known_live(&answered.child_id)?;
+    let node = trace.node(at);
+    let given = node.answers.len();
+    let asked_before = |number: u32| (number as usize).checked_sub(1).and_then(|place| node.answers.get(place));
+    if asked_before(answered.question).is_some_and(|given| given.answer == answered.answer) {
+        return Ok(Vec::new());
+    }
+    let number = answered.question;
+    match &node.status {
+        Status::InputRequired { .. } if number as usize == given + 1 => {
+            Ok(vec![Event::Answered { child_id: node.id.clone(), number, answer: answered.answer.clone() }])
+        }
+        Status::Submitted { .. }
+        | Status::Working(_)
+        | Status::InputRequired { .. }
+        | Status::Paused { .. }
+        | Status::Ended(_) => Err(Refusal::NoQuestion { child_id: node.id.clone(), question: number }),
+    }
+}

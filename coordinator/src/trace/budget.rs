@@ -1,0 +1,278 @@
+//! The budget of one context, and how a change of it moves up the tree (section B).
+//!
+//! A context keeps a *claim* held on its parent: what its own calls and descendants hold if it is
+//! shared, the whole unspent ceiling if it was granted and still lives. A change posted at one
+//! context therefore reaches every ancestor as the change of the claim below it, and the same walk
+//! serves holds, settlements, grants, raises and ends:
+//!
+//! - b1 `spent + held <= limit + uncovered`, uncovered being what was booked without a hold (B11)
+//! - b2 `held` = own open holds + the claims of the children
+//! - b3 `spent` = own + the children's
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use shared::{
+    Amount, CallId, Tokens, Usd,
+    wire::{BudgetSnapshot, Funding, HoldDenied},
+};
+
+use super::{ContextIndex, Refusal, Trace};
+
+/// Which ceilings were carved out of the parent: those a granted spawn named. The others are shared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    pub cost: bool,
+    pub tokens: bool,
+}
+
+impl Granted {
+    /// The part of `amount` in the granted dimensions.
+    pub fn of(self, amount: Amount) -> Amount {
+        self.choose(amount, Amount::ZERO)
+    }
+
+    fn choose(self, granted: Amount, shared: Amount) -> Amount {
+        Amount {
+            cost_usd: if self.cost { granted.cost_usd } else { shared.cost_usd },
+            tokens: if self.tokens { granted.tokens } else { shared.tokens },
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    pub limit: Amount,
+    /// By this context and all beneath it.
+    pub spent: Amount,
+    /// By this context alone.
+    pub own: Amount,
+    pub held: Amount,
+    /// The part of `held` that is grants beneath it, not calls in flight.
+    pub carved: Amount,
+    /// Booked without a hold: external charges, and what providers took beyond one.
+    pub uncovered: Amount,
+    /// The part of `spent` that stands for calls whose end is unknown.
+    pub estimated: Amount,
+    /// What descendants can't hold (B7).
+    pub reserve_usd: Usd,
+    pub granted: Granted,
+}
+
+/// One paid call, or one external charge. Kept for the trace's life: money is booked once (B9).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The attempt that held it; 0 for a cost that came without a hold.
+    pub attempt: u32,
+    pub held: Amount,
+    pub state: CallState,
+}
+
+/// A hold ends once: settled, released or forfeited. The last two may still be corrected by the
+/// real cost; a settled call or a charge never changes again.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallState {
+    Held,
+    Settled(Amount),
+    Released,
+    Forfeited,
+    Charged(Amount),
+}
+
+pub(super) type Calls = HashMap<CallId, Call>;
+
+impl Budget {
+    pub fn new(limit: Amount, reserve_usd: Usd, granted: Granted) -> Self {
+        let zero = Amount::ZERO;
+        Budget {
+            limit,
+            spent: zero,
+            own: zero,
+            held: zero,
+            carved: zero,
+            uncovered: zero,
+            estimated: zero,
+            reserve_usd,
+            granted,
+        }
+    }
+
+    /// What a new hold may take: by the context itself, or by a descendant of it.
+    pub fn room(&self, for_descendant: bool) -> Amount {
+        let limit = if for_descendant { self.open_to_descendants() } else { self.limit };
+        limit.saturating_sub(self.spent).saturating_sub(self.held)
+    }
+
+    /// What a child without a ceiling of its own gets. Calls in flight don't count: they mostly
+    /// return, and a ceiling should not depend on who happens to be calling.
+    pub fn left_for_children(&self) -> Amount {
+        self.open_to_descendants().saturating_sub(self.spent).saturating_sub(self.carved)
+    }
+
+    fn open_to_descendants(&self) -> Amount {
+        self.limit.saturating_sub(Amount::cost(self.reserve_usd))
+    }
+
+    /// What it keeps held on its parent.
+    pub fn claim(&self, live: bool) -> Amount {
+        if !live {
+            return self.held;
+        }
+        self.granted.choose(self.limit.saturating_sub(self.spent).max(self.held), self.held)
+    }
+
+    /// The part of its claim that is grants: its own, or those beneath it.
+    pub fn carved_claim(&self, live: bool) -> Amount {
+        if !live {
+            return self.carved;
+        }
+        self.granted.choose(self.claim(live), self.carved)
+    }
+
+    pub fn snapshot(&self) -> BudgetSnapshot {
+        BudgetSnapshot {
+            limit: self.limit,
+            spent: self.spent,
+            held: self.held,
+            remaining: self.room(false),
+            own: self.own,
+            estimated: self.estimated,
+            overspent: self.spent.saturating_sub(self.limit),
+            closing_reserve_usd: self.reserve_usd,
+            funding: if self.granted == Granted::default() { Funding::Shared } else { Funding::Granted },
+        }
+    }
+}
+
+/// An amount that goes up and one that goes down; both at once when a hold becomes a cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Move {
+    pub(super) more: Amount,
+    pub(super) less: Amount,
+}
+
+impl Move {
+    pub(super) fn more(more: Amount) -> Self {
+        Move { more, less: Amount::ZERO }
+    }
+
+    pub(super) fn less(less: Amount) -> Self {
+        Move { more: Amount::ZERO, less }
+    }
+
+    fn between(before: Amount, after: Amount) -> Self {
+        Move { more: after.saturating_sub(before), less: before.saturating_sub(after) }
+    }
+
+    fn on(self, amount: Amount) -> Amount {
+        amount
+            .checked_add(self.more)
+            .and_then(|sum| sum.checked_sub(self.less))
+            .expect("decide checked the sum, and nothing is taken that was not put")
+    }
+
+    fn is_nothing(self) -> bool {
+        self.more.is_zero() && self.less.is_zero()
+    }
+}
+
+/// A change of the books at one context.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Posting {
+    pub(super) held: Move,
+    pub(super) carved: Move,
+    pub(super) spent: Move,
+    pub(super) estimated: Move,
+    pub(super) uncovered: Amount,
+}
+
+impl Trace {
+    /// Books a change at `at` and, as what it means for each claim, at every ancestor (B1).
+    pub(super) fn post(&mut self, at: ContextIndex, posting: Posting) {
+        let node = self.node_mut(at);
+        node.budget.own = posting.spent.on(node.budget.own);
+        self.post_from(Some(at), posting);
+    }
+
+    /// Changes a budget (or whether its context lives) and passes on what that does to its claim.
+    pub(super) fn reclaim(&mut self, at: ContextIndex, change: impl FnOnce(&mut super::ContextNode)) {
+        let node = self.node_mut(at);
+        let (before, carved_before) = node.claims();
+        change(node);
+        let (after, carved_after) = node.claims();
+        let parent = node.parent;
+        let posting = Posting {
+            held: Move::between(before, after),
+            carved: Move::between(carved_before, carved_after),
+            ..Posting::default()
+        };
+        self.post_from(parent, posting);
+    }
+
+    /// Puts the claim of a context that has just come to be onto its ancestors.
+    pub(super) fn claim_for_new(&mut self, at: ContextIndex) {
+        let (held, carved) = self.node(at).claims();
+        let posting =
+            Posting { held: Move::more(held), carved: Move::more(carved), ..Posting::default() };
+        self.post_from(self.node(at).parent, posting);
+    }
+
+    fn post_from(&mut self, start: Option<ContextIndex>, mut posting: Posting) {
+        let mut next = start;
+        while let Some(at) = next {
+            if posting.spent.is_nothing() && posting.held.is_nothing() && posting.carved.is_nothing() {
+                return;
+            }
+            let node = self.node_mut(at);
+            let (before, carved_before) = node.claims();
+            let budget = &mut node.budget;
+            budget.held = posting.held.on(budget.held);
+            budget.carved = posting.carved.on(budget.carved);
+            budget.spent = posting.spent.on(budget.spent);
+            budget.estimated = posting.estimated.on(budget.estimated);
+            budget.uncovered = Move::more(posting.uncovered).on(budget.uncovered);
+            let (after, carved_after) = node.claims();
+            posting.held = Move::between(before, after);
+            posting.carved = Move::between(carved_before, carved_after);
+            next = node.parent;
+        }
+    }
+
+    /// Whether `amount` can be held at `at` and on all its ancestors (B3); who denies it, if not
+    /// (B5). A hold that fits exactly is admitted (B4).
+    pub(super) fn check_hold(&self, at: ContextIndex, amount: Amount, by_child: bool) -> Result<(), Refusal> {
+        let mut need = amount;
+        let mut for_descendant = by_child;
+        let mut next = Some(at);
+        while let Some(index) = next {
+            let node = self.node(index);
+            let room = node.budget.room(for_descendant);
+            if let Some(dimension) = need.exceeds(room) {
+                let budget = &node.budget;
+                return Err(Refusal::Denied(Box::new(HoldDenied {
+                    context: node.id.clone(),
+                    dimension,
+                    asked: amount,
+                    limit: budget.limit,
+                    spent: budget.spent,
+                    held: budget.held,
+                    left_usd: room.cost_usd,
+                    left_tokens: room.tokens,
+                })));
+            }
+            need = node.claim_growth(need);
+            if need.is_zero() {
+                return Ok(());
+            }
+            for_descendant = true;
+            next = node.parent;
+        }
+        Ok(())
+    }
+}
+
+/// Nothing of the kind is left: a zero in either dimension.
+pub(super) fn is_used_up(left: Amount) -> bool {
+    left.cost_usd == Usd::ZERO || left.tokens == Tokens::ZERO
+}

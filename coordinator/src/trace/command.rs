@@ -1,0 +1,55 @@
+//! What may be asked of a trace. Wire messages are these already, once they are read; what a command
+//! needs from outside (fresh ids, tokens, profiles, settings) comes in with it.
+
+use std::sync::Arc;
+
+use shared::{
+    AgentProfile, Amount, CallId, ChildId, ContextKey, Json,
+    graph::Plan,
+    limits::Settings,
+    wire::{Answered, Charge, Claim, Delete, Hold, Lease, Raise, Report, Resume, Tick},
+};
+
+use super::Order;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// The root: the trace begins.
+    Submit(Box<Submit>),
+    /// A running agent's child: `spawn`, `delegate` or `run_pipeline`.
+    Spawn(Box<Spawn>),
+    Claim(Claim),
+    Tick(Tick),
+    Report(Box<Report>),
+    Resume(Resume),
+    Hold(Hold),
+    Release { lease: Lease, call_id: CallId },
+    Settle { lease: Lease, call_id: CallId, amount: Amount },
+    Charge(Charge),
+    Raise(Raise),
+    SetValue { lease: Lease, key: ContextKey, value: Json },
+    DeleteValue { lease: Lease, key: ContextKey },
+    Answer(Answered),
+    /// The whole trace, or one context and all beneath it.
+    Cancel { child_id: Option<ChildId>, reason: Option<String> },
+    Delete(Delete),
+    /// Time has passed: whatever is due happens.
+    Wake,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submit {
+    pub order: Order,
+    pub plan: Option<Arc<Plan>>,
+    /// The profiles the order or its plan names, as far as the directory has them.
+    pub agents: Vec<AgentProfile>,
+    pub settings: Settings,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spawn {
+    pub lease: Lease,
+    pub order: Order,
+    pub plan: Option<Arc<Plan>>,
+    pub agents: Vec<AgentProfile>,
+}

@@ -1,0 +1,111 @@
+//! The shared store of a trace (section C): who may read and write which key. A context reads its
+//! declared inputs (or everything, if its profile says so) and writes its `output_to` and the keys
+//! under its own id.
+//!
+//! The graph that an agent runs keeps its keys under its own id, so that two of them never meet; its
+//! steps still call them by their short names.
+
+use shared::{ChildId, ContextKey, Json, wire::Lease};
+
+use super::{ContextIndex, ContextNode, Entry, Event, Refusal, Trace};
+
+impl Trace {
+    /// A value, as `child_id` may see it. Absent and null are told apart: an absent key is `None`.
+    pub fn read_value(&self, child_id: &ChildId, key: &ContextKey) -> Result<Option<&Entry>, Refusal> {
+        let node = self.node(self.known(child_id)?);
+        if !self.may_read(node, key) {
+            return Err(Refusal::NotReadable { child_id: child_id.clone(), key: key.clone() });
+        }
+        Ok(self.value_in(node, key))
+    }
+
+    /// The keys with a value that `child_id` may read, by the names it knows them under.
+    pub fn readable_keys(&self, child_id: &ChildId) -> Result<Vec<ContextKey>, Refusal> {
+        let node = self.node(self.known(child_id)?);
+        let mut keys: Vec<ContextKey> = if self.reads_all(node) {
+            self.store.keys().cloned().collect()
+        } else {
+            let declared = node.order.input_from.iter().chain(&node.order.output_to);
+            let declared = declared.filter(|key| self.value_in(node, key).is_some()).cloned();
+            declared.chain(self.store.keys().filter(|key| key.is_under(&node.id)).cloned()).collect()
+        };
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    fn may_read(&self, node: &ContextNode, key: &ContextKey) -> bool {
+        node.order.input_from.contains(key) || may_write(node, key) || self.reads_all(node)
+    }
+
+    fn reads_all(&self, node: &ContextNode) -> bool {
+        let agent = node.order.agent_id.as_ref().and_then(|id| self.agents.get(id));
+        agent.is_some_and(|agent| agent.reads_all_context)
+    }
+
+    /// The value behind a name, where the context's graph keeps it.
+    pub(super) fn value_in(&self, node: &ContextNode, key: &ContextKey) -> Option<&Entry> {
+        let everywhere = || if self.reads_all(node) { self.store.get(key) } else { None };
+        self.store.get(&full_key(node, key)).or_else(everywhere)
+    }
+}
+
+fn may_write(node: &ContextNode, key: &ContextKey) -> bool {
+    node.order.output_to.as_ref() == Some(key) || key.is_under(&node.id)
+}
+
+/// A key as it stands in the store: under the graph it belongs to, unless that is the root.
+pub(super) fn full_key(node: &ContextNode, key: &ContextKey) -> ContextKey {
+    match &node.scope {
+        Some(scope) if !key.is_under(&node.id) => {
+            ContextKey::new(&format!("{scope}.{key}")).unwrap_or_else(|_| key.clone())
+        }
+        Some(_) | None => key.clone(),
+    }
+}
+
+/// Setting what the same context has set already changes nothing, so a second delivery is harmless.
+pub(super) fn set(trace: &Trace, lease: &Lease, key: &ContextKey, value: &Json) -> Result<Vec<Event>, Refusal> {
+    let at = trace.running(lease)?;
+    let node = trace.node(at);
+    if !may_write(node, key) {
+        return Err(Refusal::NotWritable { child_id: node.id.clone(), key: key.clone() });
+    }
+    put(trace, at, key, value)
+}
+
+/// Writes a value within the limits, whoever asks.
+pub(super) fn put(
+    trace: &Trace,
+    writer: ContextIndex,
+    key: &ContextKey,
+    value: &Json,
+) -> Result<Vec<Event>, Refusal> {
+    let node = trace.node(writer);
+    let key = full_key(node, key);
+    let before = trace.store.get(&key);
+    if before.is_some_and(|entry| entry.value == *value && entry.writer.as_ref() == Some(&node.id)) {
+        return Ok(Vec::new());
+    }
+    let limits = &trace.settings().limits;
+    let size = value.size_bytes();
+    if size > limits.max_context_value_bytes {
+        let (max, limit) = (limits.max_context_value_bytes, "max_context_value_bytes");
+        return Err(Refusal::TooLarge { size, max, limit });
+    }
+    let total = trace.store_bytes - before.map_or(0, |entry| entry.size_bytes) + size;
+    if total > limits.max_context_store_bytes {
+        let (max, limit) = (limits.max_context_store_bytes, "max_context_store_bytes");
+        return Err(Refusal::TooLarge { size: total, max, limit });
+    }
+    Ok(vec![Event::ValueSet { key, value: value.clone(), writer: Some(node.id.clone()) }])
+}
+
+pub(super) fn delete(trace: &Trace, lease: &Lease, key: &ContextKey) -> Result<Vec<Event>, Refusal> {
+    let node = trace.node(trace.running(lease)?);
+    if !may_write(node, key) {
+        return Err(Refusal::NotWritable { child_id: node.id.clone(), key: key.clone() });
+    }
+    let key = full_key(node, key);
+    Ok(trace.store.contains_key(&key).then_some(Event::ValueDeleted { key }).into_iter().collect())
+}

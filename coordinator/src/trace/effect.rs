@@ -1,0 +1,87 @@
+//! What has to be sent because of events. Effects name things; the messages themselves are made from
+//! the state when they are sent, so that sending again later sends what is true then.
+
+use serde::{Deserialize, Serialize};
+use shared::ChildId;
+
+use super::{Event, Phase, Status, Trace};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Work for the queue.
+    Execute { child_id: ChildId, attempt: u32 },
+    /// Tell whoever runs it to stop; fast and lossy, the next tick is certain.
+    Stop { child_id: ChildId },
+    /// A question for the root's caller.
+    Question { child_id: ChildId },
+    Outcome { child_id: ChildId },
+    /// Its journal, workspace and objects go.
+    Remove { child_id: ChildId },
+}
+
+/// The effects of events that have just been applied to `trace`, in order. Every event is also
+/// published as it is.
+pub fn effects(trace: &Trace, events: &[Event]) -> Vec<Effect> {
+    events.iter().flat_map(|event| effects_of(trace, event)).collect()
+}
+
+fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
+    match event {
+        Event::Admitted(admitted) => execute(trace, &admitted.order.child_id),
+        Event::Requeued { child_id, .. } | Event::Redispatched { child_id } => execute(trace, child_id),
+        Event::InputRequired { child_id, .. } => vec![Effect::Question { child_id: child_id.clone() }],
+        Event::Ended(ended) => {
+            let child_id = ended.child_id.clone();
+            let ran = trace.context(&child_id).is_some_and(|node| node.attempt() > 0);
+            let stop = ran.then(|| Effect::Stop { child_id: child_id.clone() });
+            stop.into_iter().chain([Effect::Outcome { child_id }]).collect()
+        }
+        Event::Deleted { child_id } => vec![Effect::Remove { child_id: child_id.clone() }],
+        Event::Opened { .. }
+        | Event::AgentAdded { .. }
+        | Event::PlanAdded { .. }
+        | Event::Tombstoned { .. }
+        | Event::WindowClamped { .. }
+        | Event::Claimed { .. }
+        | Event::Ticked { .. }
+        | Event::Progressed { .. }
+        | Event::AttemptLost { .. }
+        | Event::Waiting { .. }
+        | Event::Answered { .. }
+        | Event::Paused { .. }
+        | Event::Held { .. }
+        | Event::Settled { .. }
+        | Event::Released { .. }
+        | Event::Forfeited { .. }
+        | Event::Charged { .. }
+        | Event::Exhausted { .. }
+        | Event::Raised { .. }
+        | Event::ValueSet { .. }
+        | Event::ValueDeleted { .. }
+        | Event::StoreCleared
+        | Event::ConditionAsked { .. }
+        | Event::ItemsTaken { .. }
+        | Event::ItemRefused { .. }
+        | Event::StepEnded { .. }
+        | Event::StepsSkipped { .. }
+        | Event::GatheringEnded { .. }
+        | Event::SynthesisBegun { .. } => Vec::new(),
+    }
+}
+
+/// Work goes out only for what is in the queue and may be claimed: a retry that has to wait is sent
+/// by its timer, and what has moved on since needs nothing.
+fn execute(trace: &Trace, child_id: &ChildId) -> Vec<Effect> {
+    let Some(node) = trace.context(child_id) else { return Vec::new() };
+    let queued = match &node.status {
+        Status::Submitted { .. } => true,
+        Status::Working(Phase::Queued { sent_at, .. }) => sent_at.is_some(),
+        Status::Working(Phase::Running { .. } | Phase::Waiting { .. } | Phase::Steps)
+        | Status::InputRequired { .. }
+        | Status::Paused { .. }
+        | Status::Ended(_) => false,
+    };
+    let effect = queued.then(|| Effect::Execute { child_id: child_id.clone(), attempt: node.attempt() + 1 });
+    effect.into_iter().collect()
+}

@@ -1,0 +1,96 @@
+//! How contexts end, and cancelling. The first end stands: nothing here is decided for a context
+//! that has ended, and an end reaches every live, queued and parked descendant (B12).
+
+use shared::{
+    ChildId,
+    wire::{EndStatus, Failure, FailureKind, Payload},
+};
+
+use super::{ContextIndex, End, Ended, Event, Refusal, Trace};
+
+/// How many cancels a trace keeps for contexts that do not exist yet.
+const MAX_TOMBSTONES: usize = 10_000;
+
+pub(super) fn completed(trace: &Trace, at: ContextIndex, result: Option<Payload>) -> Event {
+    ended(trace, at, EndStatus::Completed, result, None, None)
+}
+
+pub(super) fn failed(trace: &Trace, at: ContextIndex, kind: FailureKind, message: String) -> Event {
+    with_error(trace, at, EndStatus::Failed, Failure { kind, message, retryable: false }, None)
+}
+
+pub(super) fn with_error(
+    trace: &Trace,
+    at: ContextIndex,
+    status: EndStatus,
+    error: Failure,
+    reason: Option<String>,
+) -> Event {
+    ended(trace, at, status, None, Some(error), reason)
+}
+
+/// Stopped from outside itself: cancelled, timed out or aborted.
+pub(super) fn stopped(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
+    ended(trace, at, status, None, None, Some(reason))
+}
+
+/// As another context ended, which it handed over to.
+pub(super) fn same_as(trace: &Trace, at: ContextIndex, end: End) -> Event {
+    ended(trace, at, end.status, end.result, end.error, end.reason)
+}
+
+fn ended(
+    trace: &Trace,
+    at: ContextIndex,
+    status: EndStatus,
+    result: Option<Payload>,
+    error: Option<Failure>,
+    reason: Option<String>,
+) -> Event {
+    let child_id = trace.node(at).id.clone();
+    Event::Ended(Box::new(Ended { child_id, status, result, error, reason }))
+}
+
+/// G8: state first. What does not exist yet is remembered, so that it ends when it comes. A second
+/// cancel finds an ended context or its own tombstone, and changes nothing.
+pub(super) fn cancel(trace: &Trace, child_id: Option<&ChildId>, reason: Option<&str>) -> Result<Vec<Event>, Refusal> {
+    let reason = reason.unwrap_or("cancelled on request").to_owned();
+    let target = match child_id {
+        None => trace.root().map(|_| ContextIndex(0)),
+        Some(child_id) => trace.find(child_id),
+    };
+    if let Some(at) = target {
+        let live = trace.node(at).is_live();
+        return Ok(live.then(|| stopped(trace, at, EndStatus::Cancelled, reason)).into_iter().collect());
+    }
+    let over = trace.root().is_some_and(|root| !root.is_live());
+    let known = child_id.is_some_and(|id| trace.tombstones.contains_key(id))
+        || (child_id.is_none() && trace.cancelled_before.is_some());
+    if over || known {
+        return Ok(Vec::new());
+    }
+    if trace.tombstones.len() >= MAX_TOMBSTONES {
+        return Err(Refusal::TooManyTombstones(MAX_TOMBSTONES));
+    }
+    Ok(vec![Event::Tombstoned { child_id: child_id.cloned(), reason }])
+}
+
+/// What the end of a context means for everything beneath it.
+pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
+    let node = trace.node(at);
+    if node.live_children == 0 {
+        return Vec::new();
+    }
+    let end = node.end().expect("asked when it has ended");
+    let (status, reason) = match end.status {
+        EndStatus::Cancelled | EndStatus::TimedOut | EndStatus::Aborted => {
+            let why = end.reason.as_deref().unwrap_or("stopped");
+            (end.status, format!("with `{}`: {why}", node.id))
+        }
+        EndStatus::Completed | EndStatus::Failed | EndStatus::Rejected => {
+            (EndStatus::Cancelled, format!("`{}` has ended", node.id))
+        }
+    };
+    let below = trace.subtree(at).into_iter().skip(1);
+    below.filter(|i| trace.node(*i).is_live()).map(|i| stopped(trace, i, status, reason.clone())).collect()
+}

@@ -1,0 +1,179 @@
+//! What happened to a trace. Events are facts: applying them never fails and never decides. The list
+//! of them, in order, is the trace.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use shared::{
+    AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, Timestamp, Tokens, Usd, WorkerId,
+    graph::{GroupIndex, Plan, StepIndex},
+    id::{LeaseToken, ToolName},
+    limits::Settings,
+    wire::{EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
+};
+
+use super::{Order, budget::Granted};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    Opened { settings: Box<Settings> },
+    AgentAdded { agent: Box<AgentProfile> },
+    PlanAdded { plan: Arc<Plan> },
+    /// A cancel came before what it cancels.
+    Tombstoned { child_id: Option<ChildId>, reason: String },
+    Admitted(Box<Admitted>),
+    WindowClamped { child_id: ChildId, parent_id: ChildId, parent_tokens: Tokens, child_tokens: Tokens },
+
+    Claimed { child_id: ChildId, attempt: u32, token: LeaseToken, worker_id: WorkerId, until: Timestamp },
+    Ticked { child_id: ChildId, until: Timestamp, progress: Progress },
+    Progressed { child_id: ChildId, progress: Progress },
+    AttemptLost { child_id: ChildId, attempt: u32 },
+    Requeued { child_id: ChildId, why: Requeue, not_before: Timestamp },
+    /// The work is sent out again: its time has come, or nobody took it.
+    Redispatched { child_id: ChildId },
+    Waiting { child_id: ChildId, children: Vec<ChildId>, hand_over: bool },
+    InputRequired { child_id: ChildId, number: u32, question: Text, path: Vec<ChildId> },
+    Answered { child_id: ChildId, number: u32, answer: Text },
+    Paused { child_id: ChildId, reason: String },
+    Ended(Box<Ended>),
+    Deleted { child_id: ChildId },
+
+    Held { child_id: ChildId, call_id: CallId, attempt: u32, amount: Amount },
+    Settled { child_id: ChildId, call_id: CallId, amount: Amount },
+    Released { child_id: ChildId, call_id: CallId },
+    /// The end of the call is unknown: the hold is booked as spent, and marked estimated.
+    Forfeited { child_id: ChildId, call_id: CallId },
+    Charged { child_id: ChildId, key: CallId, amount: Amount },
+    Exhausted { child_id: ChildId, dimension: Dimension },
+    Raised { child_id: ChildId, limit: Amount },
+
+    ValueSet { key: ContextKey, value: Json, writer: Option<ChildId> },
+    ValueDeleted { key: ContextKey },
+    StoreCleared,
+
+    /// A `when` or `until` was asked; what it saw is here.
+    ConditionAsked { child_id: ChildId, step: StepIndex, question: String, answer: Result<bool, String>, saw: Json },
+    /// A `for_each` has taken its list.
+    ItemsTaken { child_id: ChildId, step: StepIndex, items: Json },
+    /// An item could not be started; the others go on.
+    ItemRefused { child_id: ChildId, step: StepIndex, item: u32, reason: String },
+    StepEnded { child_id: ChildId, step: StepIndex, status: StepStatus, reason: Option<String>, partial: bool },
+    /// Every step not started yet is skipped.
+    StepsSkipped { child_id: ChildId, reason: String },
+    /// `aggregate` waits no longer: what is not done is missing.
+    GatheringEnded { child_id: ChildId },
+    /// The steps are done; the graph's own agent takes over.
+    SynthesisBegun { child_id: ChildId },
+}
+
+/// A context came to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Admitted {
+    pub parent_id: Option<ChildId>,
+    pub order: Arc<Order>,
+    pub body: Body,
+    /// The step it runs, if it runs one.
+    pub step: Option<StepOf>,
+    pub depth: u32,
+    pub ceiling: Amount,
+    pub granted: Granted,
+    pub closing_reserve_usd: Usd,
+    pub limits: Arc<Limits>,
+    pub tools: Option<Arc<BTreeSet<ToolName>>>,
+    pub window_tokens: Option<Tokens>,
+    pub deadline: Option<Timestamp>,
+    pub on_exhausted: OnExhausted,
+    pub hitl: Hitl,
+    /// The graph whose keys it reads and writes, if that is not the root.
+    pub scope: Option<ChildId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    Agent,
+    /// A graph or a group of one: by its plan, and the group in that.
+    Graph { plan: u32, group: GroupIndex },
+}
+
+/// Which step of its parent a context runs, and as what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepOf {
+    pub step: StepIndex,
+    pub ran: Ran,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ran {
+    Itself,
+    Item(u32),
+    Round(u32),
+    Fallback,
+}
+
+/// Why a context is in the queue again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Requeue {
+    /// An attempt failed and may be tried again: counts as a retry.
+    Retry,
+    /// Its worker was lost; counted where the loss is.
+    Lost,
+    HandedBack,
+    ChildrenEnded,
+    Answered,
+    Raised,
+    Synthesis,
+}
+
+/// A context reached its end: the first such event stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    pub child_id: ChildId,
+    pub status: EndStatus,
+    pub result: Option<Payload>,
+    pub error: Option<Failure>,
+    pub reason: Option<String>,
+}
+
+impl Event {
+    /// The context it is about; none for what concerns the trace as a whole.
+    pub fn child_id(&self) -> Option<&ChildId> {
+        match self {
+            Event::Opened { .. } | Event::AgentAdded { .. } | Event::PlanAdded { .. } | Event::StoreCleared => None,
+            Event::Tombstoned { child_id, .. } => child_id.as_ref(),
+            Event::ValueSet { writer, .. } => writer.as_ref(),
+            Event::ValueDeleted { .. } => None,
+            Event::Admitted(admitted) => Some(&admitted.order.child_id),
+            Event::Ended(ended) => Some(&ended.child_id),
+            Event::WindowClamped { child_id, .. }
+            | Event::Claimed { child_id, .. }
+            | Event::Ticked { child_id, .. }
+            | Event::Progressed { child_id, .. }
+            | Event::AttemptLost { child_id, .. }
+            | Event::Requeued { child_id, .. }
+            | Event::Redispatched { child_id }
+            | Event::Waiting { child_id, .. }
+            | Event::InputRequired { child_id, .. }
+            | Event::Answered { child_id, .. }
+            | Event::Paused { child_id, .. }
+            | Event::Deleted { child_id }
+            | Event::Held { child_id, .. }
+            | Event::Settled { child_id, .. }
+            | Event::Released { child_id, .. }
+            | Event::Forfeited { child_id, .. }
+            | Event::Charged { child_id, .. }
+            | Event::Exhausted { child_id, .. }
+            | Event::Raised { child_id, .. }
+            | Event::ConditionAsked { child_id, .. }
+            | Event::ItemsTaken { child_id, .. }
+            | Event::ItemRefused { child_id, .. }
+            | Event::GatheringEnded { child_id }
+            | Event::StepEnded { child_id, .. }
+            | Event::StepsSkipped { child_id, .. }
+            | Event::SynthesisBegun { child_id } => Some(child_id),
+        }
+    }
+}

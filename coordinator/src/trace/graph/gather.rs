@@ -1,0 +1,105 @@
+//! What a graph's own agent synthesises from (G6): each finding once, with who found it. The agent
+//! sees this text and nothing else of its steps.
+
+use std::collections::HashMap;
+
+use shared::{
+    AgentId,
+    limits::MAX_TEXT_BYTES,
+    wire::{EndStatus, StepStatus, Text},
+};
+
+use super::step::value_of;
+use crate::trace::{ContextNode, Ran, Trace};
+
+struct Finding {
+    by: String,
+    also: Vec<String>,
+    text: String,
+}
+
+/// The goal of the synthesis: the graph's own task, and the findings beneath it.
+pub(in crate::trace) fn synthesis_goal(trace: &Trace, graph: &ContextNode) -> Option<Text> {
+    let (run, group) = trace.run_of(graph)?;
+    let aggregate = group.aggregate.as_ref()?;
+    let findings = findings(trace, graph);
+    let missing: Vec<&str> = run
+        .steps
+        .iter()
+        .zip(&group.steps)
+        .filter(|(run, _)| run.status != StepStatus::Succeeded)
+        .map(|(_, step)| step.id.as_str())
+        .collect();
+    let mut head = aggregate.task.as_ref().map_or(String::new(), |task| format!("{task}\n\n"));
+    head.push_str("Synthesize these findings:\n");
+    let tail = match missing.as_slice() {
+        [] => String::new(),
+        missing => format!("\n\nMissing, with no result: {}", missing.join(", ")),
+    };
+    let room = MAX_TEXT_BYTES.saturating_sub(head.len() + tail.len()) / findings.len().max(1);
+    let shown: Vec<String> = findings.iter().map(|finding| finding.show(room)).collect();
+    let mut goal = format!("{head}{}{tail}", shown.join("\n\n"));
+    goal.truncate(floor_char_boundary(&goal, MAX_TEXT_BYTES));
+    Text::new(goal).ok()
+}
+
+impl Finding {
+    fn show(&self, room: usize) -> String {
+        let also = match self.also.as_slice() {
+            [] => String::new(),
+            also => format!(" (also {})", also.join(", ")),
+        };
+        let mut shown = format!("{}{also}: {}", self.by, self.text);
+        let most = room.saturating_sub("\n\n…".len());
+        if shown.len() > most {
+            shown.truncate(floor_char_boundary(&shown, most));
+            shown.push('…');
+        }
+        shown
+    }
+}
+
+fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
+    let mut numbers: HashMap<Option<&AgentId>, u32> = HashMap::new();
+    let ran: Vec<&ContextNode> = graph.children.iter().map(|child| trace.node(*child)).filter(|n| n.step.is_some()).collect();
+    let alone = |agent: Option<&AgentId>| ran.iter().filter(|n| n.order.agent_id.as_ref() == agent).count() == 1;
+    let mut found: Vec<Finding> = Vec::new();
+    let mut by_text: HashMap<String, usize> = HashMap::new();
+    for node in &ran {
+        let agent = node.order.agent_id.as_ref();
+        let number = numbers.entry(agent).or_default();
+        *number += 1;
+        let Some(end) = node.end().filter(|end| end.status == EndStatus::Completed) else { continue };
+        if end.result.is_none() || !is_last_word(trace, graph, node) {
+            continue;
+        }
+        let name = agent.map_or("Group".into(), title);
+        let by = if alone(agent) { name } else { format!("{name} {number}") };
+        let text = value_of(end).to_text();
+        match by_text.get(&text) {
+            Some(first) => found[*first].also.push(by),
+            None => {
+                by_text.insert(text.clone(), found.len());
+                found.push(Finding { by, also: Vec::new(), text });
+            }
+        }
+    }
+    found
+}
+
+/// Of a loop's rounds, only the last counts.
+fn is_last_word(trace: &Trace, graph: &ContextNode, node: &ContextNode) -> bool {
+    let (Some((run, _)), Some(of)) = (trace.run_of(graph), node.step) else { return false };
+    let last = run.step(of.step).contexts.last().map(|last| &trace.node(*last).id);
+    !matches!(of.ran, Ran::Round(_)) || last == Some(&node.id)
+}
+
+fn title(agent: &AgentId) -> String {
+    let mut letters = agent.as_str().chars();
+    let first = letters.next().map(|c| c.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
+fn floor_char_boundary(text: &str, most: usize) -> usize {
+    (0..=most.min(text.len())).rev().find(|cut| text.is_char_boundary(*cut)).unwrap_or(0)
+}

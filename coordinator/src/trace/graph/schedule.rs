@@ -1,0 +1,303 @@
+//! What a graph starts next. One thing at a time, each decided on the state that the last one left:
+//! asked again and again until there is nothing to start, so that a thousand steps cost a thousand
+//! small decisions.
+
+use shared::{
+    ChildId, ContextKey, Json, StepId, Timestamp,
+    graph::{self, EvaluationError, Group, Policy, Source, StepIndex},
+    wire::{Funding, OnExhausted, StepStatus},
+};
+
+use super::{GraphRun, RunPhase, conclude, scope::StepScope, step};
+use crate::trace::{Body, ContextIndex, Event, Order, Ran, Refusal, StepOf, Trace, admission};
+
+/// The next thing that follows for a graph: a step started, skipped or refused, or its end. Nothing
+/// if it waits, or has ended.
+pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let node = trace.node(graph);
+    let (run, group) = trace.expect_run(graph);
+    if !node.is_live() || run.phase == RunPhase::Synthesis {
+        return Vec::new();
+    }
+    if run.failing || run.winner.is_some() || run.unfinished == 0 {
+        return conclude::conclude(trace, graph, now);
+    }
+    if let Some((context, _)) = trace.blocked(graph)
+        && context.on_exhausted == OnExhausted::Pause
+    {
+        return pause_when_idle(trace, graph, &context.id);
+    }
+    if node.live_children >= node.limits.max_children {
+        return Vec::new();
+    }
+    match run.ready.iter().find(|step| may_start(run, group, **step)) {
+        Some(step) => Start { trace, graph, run, group, step: *step, now }.decide(),
+        None => Vec::new(),
+    }
+}
+
+fn pause_when_idle(trace: &Trace, graph: ContextIndex, by: &ChildId) -> Vec<Event> {
+    let node = trace.node(graph);
+    let paused = matches!(node.status, crate::trace::Status::Paused { .. });
+    if node.live_children > 0 || paused {
+        return Vec::new();
+    }
+    vec![Event::Paused { child_id: node.id.clone(), reason: format!("the budget of `{by}` is used up") }]
+}
+
+/// A ready step may start, unless it is a `for_each` with as many items running as it allows.
+fn may_start(run: &GraphRun, group: &Group, step: StepIndex) -> bool {
+    let Some(items) = &run.step(step).items else { return true };
+    let bound = group.steps[step as usize].for_each.as_ref().and_then(|each| each.max_parallel);
+    bound.is_none_or(|bound| items.started - items.ended < bound)
+}
+
+struct Start<'a> {
+    trace: &'a Trace,
+    graph: ContextIndex,
+    run: &'a GraphRun,
+    group: &'a Group,
+    step: StepIndex,
+    now: Timestamp,
+}
+
+impl Start<'_> {
+    fn decide(&self) -> Vec<Event> {
+        if let Some(items) = &self.run.step(self.step).items {
+            return self.begin(Ran::Item(items.started));
+        }
+        if let Some(reason) = self.what_is_missing() {
+            return vec![self.ended(StepStatus::Skipped, Some(reason))];
+        }
+        let mut events = Vec::new();
+        if let Some(when) = &self.plan().when {
+            let (asked, answer) = self.ask("when", when);
+            events.push(asked);
+            match answer {
+                Ok(true) => {}
+                Ok(false) => {
+                    let reason = format!("when is false: {}", when.source());
+                    events.push(self.ended(StepStatus::Skipped, Some(reason)));
+                    return events;
+                }
+                // What it looks at was never written: the same as a missing input.
+                Err(error @ EvaluationError::Absent(_)) => {
+                    events.push(self.ended(StepStatus::Skipped, Some(format!("when: {error}"))));
+                    return events;
+                }
+                Err(error @ (EvaluationError::Failed(_) | EvaluationError::NotBoolean(_))) => {
+                    events.push(self.ended(StepStatus::Failed, Some(format!("when: {error}"))));
+                    return events;
+                }
+            }
+        }
+        events.extend(match (&self.plan().for_each, &self.plan().repeat) {
+            (Some(each), _) => self.take_items(&each.key),
+            (None, Some(_)) => self.begin(Ran::Round(1)),
+            (None, None) => self.begin(Ran::Itself),
+        });
+        events
+    }
+
+    fn plan(&self) -> &graph::Step {
+        &self.group.steps[self.step as usize]
+    }
+
+    fn ended(&self, status: StepStatus, reason: Option<String>) -> Event {
+        let child_id = self.trace.node(self.graph).id.clone();
+        Event::StepEnded { child_id, step: self.step, status, reason, partial: false }
+    }
+
+    /// Why it can't run, if something it needs is not there (G3, G4).
+    fn what_is_missing(&self) -> Option<String> {
+        for (levels, step) in &self.plan().requires {
+            let (run, group) = self.trace.run_above(self.graph, *levels)?;
+            if run.step(*step).status != StepStatus::Succeeded {
+                return Some(format!("`{}` did not succeed", group.steps[*step as usize].id));
+            }
+        }
+        if self.group.policy == Policy::BestEffort {
+            return None;
+        }
+        let graph = self.trace.node(self.graph);
+        for input in &self.plan().inputs {
+            let there = match input.source {
+                Source::Sibling(step) => self.run.step(step).status == StepStatus::Succeeded,
+                Source::Outside => self.trace.value_in(graph, &input.key).is_some(),
+                Source::PreviousRound => true,
+            };
+            if !there {
+                return Some(format!("its input `{}` is missing", input.key));
+            }
+        }
+        None
+    }
+
+    fn ask(&self, what: &str, condition: &graph::Condition) -> (Event, Result<bool, EvaluationError>) {
+        ask(&StepScope::of(self.trace, self.graph), self.step, what, condition)
+    }
+
+    fn take_items(&self, key: &ContextKey) -> Vec<Event> {
+        let graph = self.trace.node(self.graph);
+        let list = self.trace.value_in(graph, key).map(|entry| entry.value.clone());
+        // Under best effort a missing list is an empty one, as a missing input is null.
+        let list = list.unwrap_or_else(|| Json::from(serde_json::Value::Array(Vec::new())));
+        let Some(elements) = list.elements() else {
+            let reason = format!("for_each needs a list, and `{key}` is not one");
+            return vec![self.ended(StepStatus::Failed, Some(reason))];
+        };
+        let (asked, have) = (elements.len(), self.trace.contexts().len());
+        let max = graph.limits.max_contexts as usize;
+        if asked + have > max {
+            let reason = format!("max_contexts: {asked} items on {have} contexts would pass {max}");
+            return vec![self.ended(StepStatus::Failed, Some(reason))];
+        }
+        let none = asked == 0;
+        let mut events = Vec::new();
+        if none && let Some(key) = &self.plan().output_to {
+            events.extend(crate::trace::context_store::put(self.trace, self.graph, key, &list).unwrap_or_default());
+        }
+        events.push(Event::ItemsTaken { child_id: graph.id.clone(), step: self.step, items: list });
+        if none {
+            events.push(self.ended(StepStatus::Succeeded, None));
+        }
+        events
+    }
+
+    fn begin(&self, ran: Ran) -> Vec<Event> {
+        let refusal = match begin(self.trace, self.graph, self.step, ran, self.now) {
+            Ok(events) => return events,
+            Err(refusal) => refused(&refusal),
+        };
+        match ran {
+            Ran::Item(_) => step::item_refused(self.trace, self.graph, self.step, refusal),
+            Ran::Itself | Ran::Round(_) | Ran::Fallback => vec![self.ended(StepStatus::Failed, Some(refusal))],
+        }
+    }
+}
+
+pub(super) fn refused(refusal: &Refusal) -> String {
+    format!("refused ({}): {refusal}", refusal.code().0)
+}
+
+/// Asks a condition; the answer, and what it saw, go into an event.
+pub(super) fn ask(
+    scope: &StepScope<'_>,
+    step: StepIndex,
+    what: &str,
+    condition: &graph::Condition,
+) -> (Event, Result<bool, EvaluationError>) {
+    let (answer, saw) = condition.evaluate(scope);
+    let asked = Event::ConditionAsked {
+        child_id: scope.trace.node(scope.graph).id.clone(),
+        step,
+        question: format!("{what}: {}", condition.source()),
+        answer: answer.as_ref().copied().map_err(ToString::to_string),
+        saw: shortened(saw),
+    };
+    (asked, answer)
+}
+
+/// What a condition saw, for people: long values are cut.
+fn shortened(mut saw: serde_json::Value) -> Json {
+    const LONGEST: usize = 200;
+    if let Some(outputs) = saw.get_mut("outputs").and_then(serde_json::Value::as_object_mut) {
+        for value in outputs.values_mut() {
+            let text = value.to_string();
+            if let Some((cut, _)) = text.char_indices().nth(LONGEST) {
+                *value = format!("{}…", &text[..cut]).into();
+            }
+        }
+    }
+    Json::from(saw)
+}
+
+/// Starts a context for a step, or says why that is refused.
+pub(super) fn begin(
+    trace: &Trace,
+    graph: ContextIndex,
+    step: StepIndex,
+    ran: Ran,
+    now: Timestamp,
+) -> Result<Vec<Event>, Refusal> {
+    let (run, group) = trace.expect_run(graph);
+    let plan = &group.steps[step as usize];
+    let (body, agent_id, goal) = match (&plan.body, ran, &plan.fallback) {
+        (_, Ran::Fallback, Some(fallback)) => {
+            (Body::Agent, Some(fallback.agent_id.clone()), Some(fallback.goal.clone()))
+        }
+        (graph::Body::Agent { agent_id, goal }, _, _) => (Body::Agent, Some(agent_id.clone()), Some(goal.clone())),
+        (graph::Body::Group(inner), _, _) => {
+            let aggregate = trace.plans[run.plan as usize].group(*inner).aggregate.as_ref();
+            let agent = aggregate.map(|aggregate| aggregate.agent_id.clone());
+            (Body::Graph { plan: run.plan, group: *inner }, agent, None)
+        }
+    };
+    let is_agent = body == Body::Agent;
+    let retries = is_agent.then_some(plan.retries).flatten();
+    let order = Order {
+        agent_id,
+        goal,
+        thread_id: trace.node(graph).order.thread_id.clone(),
+        inputs: item_inputs(run, step, ran),
+        input_from: plan.inputs.iter().map(|input| input.key.clone()).collect(),
+        output_to: plan.output_to.clone().filter(|_| is_agent && plan.for_each.is_none()),
+        tools: plan.tools.clone().filter(|_| is_agent),
+        model: plan.model.clone().filter(|_| is_agent && ran != Ran::Fallback),
+        max_cost_usd: plan.max_cost_usd,
+        max_tokens: plan.max_tokens,
+        funding: plan.funding,
+        hitl: plan.hitl,
+        timeout_ms: plan.timeout_ms,
+        limits: retries.map(|retries| {
+            Box::new(shared::limits::LimitOverrides { max_retries_total: Some(retries), ..Default::default() })
+        }),
+        output_schema: plan.output_schema.clone(),
+        ..Order::new(fresh_id(trace, &plan.id, ran))
+    };
+    let order = match ran {
+        // A ceiling on a `for_each` is for each item; a grant is carved out item by item.
+        Ran::Item(_) | Ran::Itself | Ran::Round(_) => order,
+        // The fallback gets what a step without terms of its own would.
+        Ran::Fallback => Order { funding: Funding::Shared, ..order },
+    };
+    admission::step(trace, graph, order, body, StepOf { step, ran }, now)
+}
+
+fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::BTreeMap<ContextKey, Json> {
+    let (Ran::Item(number), Some(items)) = (ran, &run.step(step).items) else { return Default::default() };
+    let key = |name| ContextKey::new(name).expect("a valid literal");
+    let item = items.list.elements().and_then(|list| list.get(number as usize)).cloned().unwrap_or_default();
+    [(key("item"), Json::from(item)), (key("index"), Json::from(serde_json::Value::from(number)))].into()
+}
+
+/// A context's id from its step's: `writer`, `writer-3` for an item, `writer-r2` for a round. If that
+/// is taken, as in a second run of the same group, the number the context will have is put behind.
+fn fresh_id(trace: &Trace, step: &StepId, ran: Ran) -> ChildId {
+    let named = match ran {
+        Ran::Itself => suffixed(step, ""),
+        Ran::Item(number) => suffixed(step, &format!("-{}", number + 1)),
+        Ran::Round(number) => suffixed(step, &format!("-r{number}")),
+        Ran::Fallback => suffixed(step, "-fallback"),
+    };
+    let mut number = trace.contexts().len();
+    let mut id = named;
+    while trace.context(&id).is_some() {
+        id = suffixed(step, &format!("-n{number}"));
+        number += 1;
+    }
+    id
+}
+
+fn suffixed(step: &StepId, suffix: &str) -> ChildId {
+    let kept = step.as_str().len().min(64 - suffix.len());
+    ChildId::new(&format!("{}{suffix}", &step.as_str()[..kept])).expect("a step's id with a short suffix")
+}
+
+impl Trace {
+    /// The graph this many groups above, with its group.
+    pub(super) fn run_above(&self, graph: ContextIndex, levels: u32) -> Option<(&GraphRun, &Group)> {
+        let (_, node) = self.chain(graph).nth(levels as usize)?;
+        self.run_of(node)
+    }
+}

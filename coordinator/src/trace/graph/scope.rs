@@ -1,0 +1,61 @@
+//! What a condition may see: outputs of the graph it belongs to, the steps around it, and the budget
+//! of its graph.
+
+use serde_json::{Value, json};
+use shared::{ContextKey, Json, graph::Scope};
+
+use crate::trace::{ContextIndex, Trace};
+
+pub(super) struct StepScope<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) graph: ContextIndex,
+    /// A value about to be written, which `until` may ask for.
+    pub(super) fresh: Option<(&'a ContextKey, &'a Json)>,
+}
+
+impl<'a> StepScope<'a> {
+    pub(super) fn of(trace: &'a Trace, graph: ContextIndex) -> Self {
+        StepScope { trace, graph, fresh: None }
+    }
+}
+
+impl Scope for StepScope<'_> {
+    fn output(&self, key: &str) -> Option<Value> {
+        let key = ContextKey::new(key).ok()?;
+        if let Some((fresh, value)) = self.fresh
+            && *fresh == key
+        {
+            return Some(value.value().clone());
+        }
+        let entry = self.trace.value_in(self.trace.node(self.graph), &key)?;
+        Some(entry.value.value().clone())
+    }
+
+    fn step(&self, id: &str) -> Option<Value> {
+        let groups = self.trace.chain(self.graph).map_while(|(_, node)| self.trace.run_of(node));
+        let (run, number) = groups
+            .filter_map(|(run, group)| Some((run, group.steps.iter().position(|step| step.id.as_str() == id)?)))
+            .next()?;
+        let step = &run.steps[number];
+        let (spent, attempts) = self.trace.used_by(&step.contexts);
+        Some(json!({
+            "status": step.status,
+            "cost_usd": spent.cost_usd,
+            "tokens": spent.tokens,
+            "attempts": attempts,
+        }))
+    }
+
+    fn budget(&self) -> Value {
+        let budget = &self.trace.node(self.graph).budget;
+        let room = budget.room(true);
+        json!({
+            "limit_usd": budget.limit.cost_usd,
+            "spent_usd": budget.spent.cost_usd,
+            "remaining_usd": room.cost_usd,
+            "limit_tokens": budget.limit.tokens,
+            "spent_tokens": budget.spent.tokens,
+            "remaining_tokens": room.tokens,
+        })
+    }
+}

@@ -1,0 +1,244 @@
+//! What the end of a step's context means for the step: done, another round, the fallback, one item
+//! less to wait for. Every step keeps its own typed status.
+
+use serde_json::Value;
+use shared::{
+    Json, Timestamp,
+    graph::{self, EvaluationError, Group, Policy, Repeat, StepIndex},
+    wire::{EndStatus, Payload, StepStatus},
+};
+
+use super::{
+    GraphRun, Items, failed,
+    schedule::{ask, begin, refused},
+    scope::StepScope,
+};
+use crate::trace::{ContextIndex, ContextNode, End, Event, Ran, Trace, context_store, end};
+
+/// A context that ran a step has ended. Nothing follows if the step has ended already: a late item,
+/// or what a race or a failure cut off.
+pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let node = trace.node(at);
+    let (Some(graph), Some(of)) = (node.parent, node.step) else { return Vec::new() };
+    let (run, group) = trace.expect_run(graph);
+    if run.step(of.step).status != StepStatus::Running || !trace.node(graph).is_live() {
+        return Vec::new();
+    }
+    let end = node.end().expect("asked when it has ended");
+    let over = Over { trace, graph, run, group, step: of.step, node, end, now };
+    match of.ran {
+        Ran::Item(_) => over.item(),
+        Ran::Round(number) => over.round(number),
+        Ran::Itself => over.itself(),
+        Ran::Fallback => over.last(),
+    }
+}
+
+/// An item could not be started: as if it had run and failed.
+pub(super) fn item_refused(trace: &Trace, graph: ContextIndex, step: StepIndex, reason: String) -> Vec<Event> {
+    let (run, group) = trace.expect_run(graph);
+    let items = run.step(step).items.as_ref().expect("an item has a list");
+    let child_id = trace.node(graph).id.clone();
+    let refused = Event::ItemRefused { child_id, step, item: items.started, reason: reason.clone() };
+    let mut events = vec![refused];
+    if group.policy == Policy::Fail {
+        events.extend(give_up(trace, graph, step, StepStatus::Failed, reason));
+    } else if items.ended + 1 == items.total {
+        events.extend(all_items(trace, graph, step, items));
+    }
+    events
+}
+
+pub(in crate::trace) fn status_of(end: EndStatus) -> StepStatus {
+    match end {
+        EndStatus::Completed => StepStatus::Succeeded,
+        EndStatus::Failed | EndStatus::Rejected => StepStatus::Failed,
+        EndStatus::Cancelled => StepStatus::Cancelled,
+        EndStatus::TimedOut => StepStatus::TimedOut,
+        EndStatus::Aborted => StepStatus::Aborted,
+    }
+}
+
+/// A result as a value: what is by reference stays a reference.
+pub(super) fn value_of(end: &End) -> Json {
+    match &end.result {
+        Some(Payload::Inline(value)) => value.clone(),
+        Some(reference @ Payload::Reference { .. }) => {
+            Json::from(serde_json::to_value(reference).expect("plain fields"))
+        }
+        None => Json::null(),
+    }
+}
+
+struct Over<'a> {
+    trace: &'a Trace,
+    graph: ContextIndex,
+    run: &'a GraphRun,
+    group: &'a Group,
+    step: StepIndex,
+    node: &'a ContextNode,
+    end: &'a End,
+    now: Timestamp,
+}
+
+impl Over<'_> {
+    fn plan(&self) -> &graph::Step {
+        &self.group.steps[self.step as usize]
+    }
+
+    fn itself(&self) -> Vec<Event> {
+        let stopped_by_hand = self.end.status == EndStatus::Cancelled;
+        if self.end.status == EndStatus::Completed || stopped_by_hand || self.plan().fallback.is_none() {
+            return self.last();
+        }
+        match begin(self.trace, self.graph, self.step, Ran::Fallback, self.now) {
+            Ok(events) => events,
+            Err(refusal) => vec![self.ended(status_of(self.end.status), Some(refused(&refusal)), false)],
+        }
+    }
+
+    /// Nothing more is tried: the step ends as its context did.
+    fn last(&self) -> Vec<Event> {
+        let status = status_of(self.end.status);
+        if status == StepStatus::Succeeded {
+            return self.succeed(None);
+        }
+        vec![self.ended(status, Some(self.why()), false)]
+    }
+
+    fn why(&self) -> String {
+        let error = self.end.error.as_ref().map(|error| error.message.clone());
+        error.or_else(|| self.end.reason.clone()).unwrap_or_else(|| "it failed".into())
+    }
+
+    /// Its output is written before anyone who waits for it is looked at.
+    fn succeed(&self, note: Option<String>) -> Vec<Event> {
+        let partial = self.trace.ended_partial(self.node);
+        let mut events = Vec::new();
+        if let Some(key) = &self.plan().output_to {
+            match context_store::put(self.trace, self.writer(), key, &value_of(self.end)) {
+                Ok(written) => events.extend(written),
+                Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
+            }
+        }
+        events.push(self.ended(StepStatus::Succeeded, note, partial));
+        events
+    }
+
+    fn writer(&self) -> ContextIndex {
+        self.trace.expect(&self.node.id)
+    }
+
+    fn ended(&self, status: StepStatus, reason: Option<String>, partial: bool) -> Event {
+        let child_id = self.trace.node(self.graph).id.clone();
+        Event::StepEnded { child_id, step: self.step, status, reason, partial }
+    }
+
+    fn round(&self, number: u32) -> Vec<Event> {
+        let Some(repeat) = &self.plan().repeat else { return self.last() };
+        if self.end.status != EndStatus::Completed {
+            return self.last();
+        }
+        let (mut events, done) = match self.until(repeat) {
+            Ok(asked) => asked,
+            Err(ended) => return ended,
+        };
+        if done {
+            events.extend(self.succeed(None));
+        } else if number >= repeat.max_rounds {
+            let note = repeat.until.as_ref().map(|_| format!("ended at its bound of {number} rounds"));
+            events.extend(self.succeed(note));
+        } else {
+            events.extend(self.next_round(number + 1));
+        }
+        events
+    }
+
+    /// Whether the loop has what it wanted; what was asked goes into the log.
+    fn until(&self, repeat: &Repeat) -> Result<(Vec<Event>, bool), Vec<Event>> {
+        let Some(until) = &repeat.until else { return Ok((Vec::new(), false)) };
+        let value = value_of(self.end);
+        let fresh = self.plan().output_to.as_ref().map(|key| (key, &value));
+        let scope = StepScope { trace: self.trace, graph: self.graph, fresh };
+        let (asked, answer) = ask(&scope, self.step, "until", until);
+        match answer {
+            Ok(done) => Ok((vec![asked], done)),
+            Err(EvaluationError::Absent(_)) => Ok((vec![asked], false)),
+            Err(error @ (EvaluationError::Failed(_) | EvaluationError::NotBoolean(_))) => {
+                Err(vec![asked, self.ended(StepStatus::Failed, Some(format!("until: {error}")), false)])
+            }
+        }
+    }
+
+    /// The round's output is there for the next one to read.
+    fn next_round(&self, number: u32) -> Vec<Event> {
+        let written = self.plan().output_to.as_ref().map(|key| {
+            context_store::put(self.trace, self.writer(), key, &value_of(self.end))
+        });
+        let started = begin(self.trace, self.graph, self.step, Ran::Round(number), self.now);
+        match (written.unwrap_or(Ok(Vec::new())), started) {
+            (Ok(mut events), Ok(started)) => {
+                events.extend(started);
+                events
+            }
+            (Err(refusal), _) | (Ok(_), Err(refusal)) => {
+                vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)]
+            }
+        }
+    }
+
+    fn item(&self) -> Vec<Event> {
+        let items = self.run.step(self.step).items.as_ref().expect("an item has a list");
+        let status = status_of(self.end.status);
+        if failed(status) && self.group.policy == Policy::Fail {
+            return give_up(self.trace, self.graph, self.step, status, self.why());
+        }
+        if items.ended == items.total {
+            return all_items(self.trace, self.graph, self.step, items);
+        }
+        Vec::new()
+    }
+}
+
+/// The step ends, and whatever still runs for it is cancelled.
+fn give_up(
+    trace: &Trace,
+    graph: ContextIndex,
+    step: StepIndex,
+    status: StepStatus,
+    reason: String,
+) -> Vec<Event> {
+    let (run, _) = trace.expect_run(graph);
+    let child_id = trace.node(graph).id.clone();
+    let mut events = vec![Event::StepEnded { child_id, step, status, reason: Some(reason), partial: false }];
+    let live = run.step(step).contexts.iter().filter(|c| trace.node(**c).is_live());
+    events.extend(live.map(|c| end::stopped(trace, *c, EndStatus::Cancelled, "another item of its step failed".into())));
+    events
+}
+
+/// Every item has ended: their results in the order of the list, null where there is none.
+fn all_items(trace: &Trace, graph: ContextIndex, step: StepIndex, items: &Items) -> Vec<Event> {
+    let (run, group) = trace.expect_run(graph);
+    let child_id = trace.node(graph).id.clone();
+    let mut events = Vec::new();
+    let (mut status, mut reason) = (StepStatus::Succeeded, None);
+    if items.succeeded == 0 {
+        (status, reason) = (StepStatus::Failed, Some(format!("none of its {} items succeeded", items.total)));
+    } else if let Some(key) = &group.steps[step as usize].output_to {
+        let mut list = vec![Value::Null; items.total as usize];
+        for node in run.step(step).contexts.iter().map(|c| trace.node(*c)) {
+            if let (Some(Ran::Item(number)), Some(end)) = (node.step.map(|of| of.ran), node.end())
+                && end.status == EndStatus::Completed
+            {
+                list[number as usize] = value_of(end).value().clone();
+            }
+        }
+        match context_store::put(trace, graph, key, &Json::from(Value::Array(list))) {
+            Ok(written) => events.extend(written),
+            Err(refusal) => (status, reason) = (StepStatus::Failed, Some(refused(&refusal))),
+        }
+    }
+    let partial = items.succeeded < items.total && status == StepStatus::Succeeded;
+    events.push(Event::StepEnded { child_id, step, status, reason, partial });
+    events
+}

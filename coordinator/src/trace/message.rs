@@ -1,0 +1,166 @@
+//! The messages to a worker, made from the state: the work itself, and the answers to what it asks.
+//! An answer is found on the state after the command, so that asking twice is answered alike.
+
+use std::collections::BTreeMap;
+
+use shared::{
+    AgentProfile, ChildId, ContextKey, Json,
+    wire::{Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, Text, Tick},
+};
+
+use super::{CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, graph::synthesis_goal};
+
+impl Trace {
+    /// All a worker needs to run a context; none for what no worker runs.
+    pub fn execute(&self, child_id: &ChildId) -> Option<Execute> {
+        let node = self.context(child_id)?;
+        let goal = self.goal(node)?;
+        let agent = self.profile(node)?;
+        Some(Execute {
+            trace_id: self.id(),
+            child_id: node.id.clone(),
+            parent_id: node.parent.map(|parent| self.node(parent).id.clone()),
+            thread_id: node.order.thread_id.clone(),
+            attempt: node.attempt() + u32::from(!is_running(node)),
+            depth: node.depth,
+            goal,
+            model: node.order.model.clone().or_else(|| agent.model.clone()),
+            agent,
+            tools: node.tools.as_deref().cloned(),
+            inputs: self.inputs(node),
+            output_to: node.order.output_to.clone(),
+            output_schema: node.order.output_schema.as_ref().map(|schema| schema.schema().clone()),
+            limits: (*node.limits).clone(),
+            deadline: node.running_deadline(),
+            window_tokens: node.window_tokens,
+            shared_messages: node.order.shared_messages.clone(),
+            budget: node.budget.snapshot(),
+            children: self.child_results(node),
+            answers: node.answers.clone(),
+        })
+    }
+
+    /// I1: the goal alone; for a graph's synthesis, the findings.
+    fn goal(&self, node: &ContextNode) -> Option<Text> {
+        match &node.graph {
+            None => node.order.goal.clone(),
+            Some(run) if run.phase == RunPhase::Synthesis => synthesis_goal(self, node),
+            Some(_) => None,
+        }
+    }
+
+    /// The profile, without a fallback model that an ancestor does not allow.
+    fn profile(&self, node: &ContextNode) -> Option<AgentProfile> {
+        let mut agent = self.agent(node.order.agent_id.as_ref()?)?.clone();
+        if let (Some(parent), Some(model)) = (node.parent, &agent.fallback_model)
+            && self.model_forbidden_by(parent, model).is_some()
+        {
+            agent.fallback_model = None;
+        }
+        Some(agent)
+    }
+
+    /// Its declared inputs: those given with the order, and null for what is not in the store.
+    fn inputs(&self, node: &ContextNode) -> BTreeMap<ContextKey, Json> {
+        let mut inputs = if node.graph.is_some() { BTreeMap::new() } else { node.order.inputs.clone() };
+        for key in &node.order.input_from {
+            let value = self.value_in(node, key).map_or_else(Json::null, |entry| entry.value.clone());
+            inputs.insert(key.clone(), value);
+        }
+        inputs
+    }
+
+    fn child_results(&self, node: &ContextNode) -> Vec<ChildResult> {
+        let spawned = node.children.iter().map(|child| self.node(*child)).filter(|child| child.step.is_none());
+        spawned
+            .filter_map(|child| {
+                let end = child.end()?;
+                let error = end.error.as_ref().map(|error| error.message.clone());
+                Some(ChildResult {
+                    child_id: child.id.clone(),
+                    status: end.status,
+                    result: end.result.clone(),
+                    error: error.or_else(|| end.reason.clone()),
+                })
+            })
+            .collect()
+    }
+
+    /// The answer to a claim that was just decided.
+    pub fn answer_claim(&self, claim: &Claim, decided: Result<(), &Refusal>) -> Answer {
+        if let Err(refusal) = decided {
+            return answer_refusal(refusal);
+        }
+        let Some(node) = self.context(&claim.child_id) else { return answer_refusal(&Refusal::NoTrace) };
+        let holds_it = node.attempts.last().is_some_and(|attempt| attempt.token == claim.token);
+        match (&node.status, self.execute(&node.id)) {
+            (Status::Working(Phase::Running { until }), Some(work)) if holds_it => {
+                let attempt = node.attempt();
+                let lease = Lease { child_id: node.id.clone(), attempt, token: claim.token.clone() };
+                let open_holds = open_holds(node, attempt);
+                Answer::Claimed(Box::new(Claimed { lease, lease_until: *until, work, open_holds }))
+            }
+            _ => Answer::Stop { reason: "it is no longer to be run".into() },
+        }
+    }
+
+    /// The answer to a tick that was just decided: go on, or stop because it ended meanwhile.
+    pub fn answer_tick(&self, tick: &Tick, decided: Result<(), &Refusal>) -> Answer {
+        match (decided, self.context(&tick.lease.child_id).map(|node| &node.status)) {
+            (Ok(()), Some(Status::Working(Phase::Running { until }))) => Answer::GoOn { until: *until },
+            (Ok(()), _) => Answer::Stop { reason: "it has ended".into() },
+            (Err(refusal), _) => answer_refusal(refusal),
+        }
+    }
+}
+
+/// A refusal as the answer to whoever asked.
+pub fn answer_refusal(refusal: &Refusal) -> Answer {
+    match refusal {
+        Refusal::Taken { until, .. } | Refusal::NotYet { until, .. } => Answer::Taken { until: *until },
+        Refusal::Ended { .. }
+        | Refusal::Stale { .. }
+        | Refusal::WrongToken { .. }
+        | Refusal::NotQueued { .. }
+        | Refusal::NoTrace
+        | Refusal::UnknownContext(_) => Answer::Stop { reason: refusal.to_string() },
+        Refusal::Denied(denied) => Answer::Denied((**denied).clone()),
+        Refusal::Halted { context, dimension, pause } => {
+            Answer::Halt { context: context.clone(), dimension: *dimension, pause: *pause }
+        }
+        Refusal::Malformed(_)
+        | Refusal::Conflict { .. }
+        | Refusal::Depth { .. }
+        | Refusal::MaxContexts { .. }
+        | Refusal::MaxChildren { .. }
+        | Refusal::Cycle { .. }
+        | Refusal::Tools { .. }
+        | Refusal::Model { .. }
+        | Refusal::NothingLeft { .. }
+        | Refusal::CallConflict(_)
+        | Refusal::NoHold(_)
+        | Refusal::BooksFull
+        | Refusal::NotARaise { .. }
+        | Refusal::RaiseParentFirst { .. }
+        | Refusal::NoQuestion { .. }
+        | Refusal::NotWritable { .. }
+        | Refusal::NotReadable { .. }
+        | Refusal::TooLarge { .. }
+        | Refusal::Guarded { .. }
+        | Refusal::GuardUnsure { .. }
+        | Refusal::TooManyTombstones(_) => Answer::Refused(refusal.to_wire()),
+    }
+}
+
+fn is_running(node: &ContextNode) -> bool {
+    matches!(node.status, Status::Working(Phase::Running { .. }))
+}
+
+fn open_holds(node: &ContextNode, attempt: u32) -> Vec<OpenHold> {
+    let open = node.calls.iter().filter(|(_, call)| call.state == CallState::Held && call.attempt < attempt);
+    let mut open: Vec<OpenHold> = open
+        .map(|(id, call)| OpenHold { call_id: id.clone(), attempt: call.attempt, amount: call.held })
+        .collect();
+    open.sort_unstable_by(|a, b| a.call_id.cmp(&b.call_id));
+    open
+}

@@ -1,0 +1,94 @@
+//! The core: one trace as a state machine, decided by pure functions. No I/O, no clock, no
+//! randomness: `now` and fresh ids come in with the command. Every rule of the specification about
+//! budgets, spawning, graphs and lifecycles is here, once.
+//!
+//! [`Trace::handle`] is the whole of it: [`decide`] says what a command does (events) or why not (a
+//! [`Refusal`], which changes nothing); the events are applied; then the [`agenda`] asks what follows
+//! from them, one question at a time, each answered on the state as it then is. Replaying the events
+//! through [`Trace::apply`] gives the identical state.
+//!
+//! Every command may come twice, late, or after the end. Each decision says why that is harmless;
+//! what they share: ids decide sameness (a spawn by `child_id`, money by `call_id`, a claim by its
+//! token), attempts only grow, and an ended context never changes status.
+
+mod admission;
+mod agenda;
+mod apply;
+mod attempt;
+mod budget;
+mod command;
+mod context_store;
+mod effect;
+mod end;
+mod event;
+mod graph;
+mod message;
+mod money;
+mod order;
+mod refusal;
+mod removal;
+mod snapshot;
+mod state;
+mod timer;
+
+pub use budget::{Budget, Call, CallState, Granted};
+pub use command::{Command, Spawn, Submit};
+pub use effect::{Effect, effects};
+pub use event::{Admitted, Body, Ended, Event, Ran, Requeue, StepOf};
+pub use graph::{GraphRun, Items, RunPhase, StepRun};
+pub use message::answer_refusal;
+pub use order::Order;
+pub use refusal::Refusal;
+pub use state::{Attempt, ContextIndex, ContextNode, End, Entry, Phase, Status, Trace};
+
+use agenda::Agenda;
+use shared::Timestamp;
+
+/// What a command does to a trace, decided on the trace as it is: the first events of it. What
+/// follows from them is [`Trace::handle`]'s to find out.
+pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+    match command {
+        Command::Submit(submit) => admission::submit(trace, *submit, now),
+        Command::Spawn(spawn) => admission::spawn(trace, *spawn, now),
+        Command::Claim(claim) => attempt::claim(trace, &claim, now),
+        Command::Tick(tick) => attempt::tick(trace, &tick, now),
+        Command::Report(report) => attempt::report(trace, *report, now),
+        Command::Resume(resume) => money::resume(trace, &resume),
+        Command::Hold(hold) => money::hold(trace, &hold),
+        Command::Release { lease, call_id } => money::release(trace, &lease, &call_id),
+        Command::Settle { lease, call_id, amount } => money::settle(trace, &lease, &call_id, amount),
+        Command::Charge(charge) => money::charge(trace, &charge),
+        Command::Raise(raise) => money::raise(trace, &raise),
+        Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
+        Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
+        Command::Answer(answered) => attempt::answer(trace, &answered),
+        Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
+        Command::Delete(delete) => removal::delete(trace, &delete),
+        // A wake decides nothing by itself: `handle` puts what is due on the agenda.
+        Command::Wake => Ok(Vec::new()),
+    }
+}
+
+impl Trace {
+    /// Takes a command: decides, applies, and follows up until nothing more follows. Returns every
+    /// event in the order applied. A refusal leaves the trace as it was.
+    pub fn handle(&mut self, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+        let mut agenda = Agenda::default();
+        if matches!(command, Command::Wake) {
+            agenda.extend_due(self.due(now));
+        }
+        let mut log = decide(self, command, now)?;
+        for event in &log {
+            self.apply(event, now);
+            agenda.follow(self, event);
+        }
+        while let Some(question) = agenda.next() {
+            for event in agenda::answer(self, question, now) {
+                self.apply(&event, now);
+                agenda.follow(self, &event);
+                log.push(event);
+            }
+        }
+        Ok(log)
+    }
+}

@@ -1,0 +1,158 @@
+//! Decisions about money (section B): hold, settle, release, resume, charge, raise.
+//!
+//! A second delivery is harmless because a call is known by its id: a hold that stands, a cost that
+//! is booked and a charge that is made answer with no event. Costs are taken from any attempt that
+//! was ever issued, and from ended contexts too: money that was spent is booked.
+
+use shared::{
+    Amount, CallId, Dimension,
+    wire::{Charge, Hold, Lease, OnExhausted, Raise, Resume},
+};
+
+use super::{
+    CallState, ContextIndex, Event, Refusal, Trace,
+    budget::{Call, Granted},
+};
+
+pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
+    let at = trace.running(&hold.lease)?;
+    let node = trace.node(at);
+    if let Some(call) = node.calls.get(&hold.call_id) {
+        let same = call.state == CallState::Held && call.held == hold.amount && call.attempt == hold.lease.attempt;
+        return if same { Ok(Vec::new()) } else { Err(Refusal::CallConflict(hold.call_id.clone())) };
+    }
+    if let Some((context, dimension)) = trace.blocked(at) {
+        let pause = context.on_exhausted == OnExhausted::Pause;
+        return Err(Refusal::Halted { context: context.id.clone(), dimension, pause });
+    }
+    trace.check_hold(at, hold.amount, false)?;
+    Ok(vec![Event::Held {
+        child_id: node.id.clone(),
+        call_id: hold.call_id.clone(),
+        attempt: hold.lease.attempt,
+        amount: hold.amount,
+    }])
+}
+
+pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
+    let node = trace.node(trace.issued(lease)?);
+    match node.calls.get(call_id) {
+        // Only the attempt that holds it knows that the call was not made.
+        Some(Call { state: CallState::Held, attempt, .. }) if *attempt == lease.attempt => {
+            Ok(vec![Event::Released { child_id: node.id.clone(), call_id: call_id.clone() }])
+        }
+        Some(Call { state: CallState::Released, .. }) => Ok(Vec::new()),
+        Some(_) | None => Err(Refusal::NoHold(call_id.clone())),
+    }
+}
+
+pub(super) fn settle(
+    trace: &Trace,
+    lease: &Lease,
+    call_id: &CallId,
+    amount: Amount,
+) -> Result<Vec<Event>, Refusal> {
+    let at = trace.issued(lease)?;
+    Ok(settlement(trace, at, call_id, amount)?.into_iter().collect())
+}
+
+/// The event that books a call's cost, if it is not booked yet. A call that was released or
+/// forfeited is corrected; one that was never held is booked all the same (B9, B10).
+fn settlement(trace: &Trace, at: ContextIndex, call_id: &CallId, amount: Amount) -> Result<Option<Event>, Refusal> {
+    let node = trace.node(at);
+    match node.calls.get(call_id).map(|call| call.state) {
+        Some(CallState::Settled(booked)) if booked == amount => return Ok(None),
+        Some(CallState::Settled(_) | CallState::Charged(_)) => {
+            return Err(Refusal::CallConflict(call_id.clone()));
+        }
+        Some(CallState::Held | CallState::Released | CallState::Forfeited) | None => {}
+    }
+    check_books(trace, amount)?;
+    Ok(Some(Event::Settled { child_id: node.id.clone(), call_id: call_id.clone(), amount }))
+}
+
+/// B10: the successor's journal shows how earlier calls ended. What it does not show is forfeited.
+pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refusal> {
+    let at = trace.running(&resume.lease)?;
+    let node = trace.node(at);
+    let mut events = Vec::new();
+    for call in &resume.settled {
+        events.extend(settlement(trace, at, &call.call_id, call.amount)?);
+    }
+    let listed = |id: &CallId| resume.settled.iter().any(|call| call.call_id == *id);
+    let orphans = open_calls(trace, at, |id, call| call.attempt < resume.lease.attempt && !listed(id));
+    events.extend(orphans.into_iter().map(|call_id| Event::Forfeited { child_id: node.id.clone(), call_id }));
+    Ok(events)
+}
+
+/// The open holds that pass the test, in the order of their ids.
+pub(super) fn open_calls(trace: &Trace, at: ContextIndex, test: impl Fn(&CallId, &Call) -> bool) -> Vec<CallId> {
+    let calls = trace.node(at).calls.iter();
+    let mut open: Vec<CallId> = calls
+        .filter(|(id, call)| call.state == CallState::Held && test(id, call))
+        .map(|(id, _)| id.clone())
+        .collect();
+    open.sort_unstable();
+    open
+}
+
+pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refusal> {
+    let at = trace.known(&charge.child_id)?;
+    match trace.node(at).calls.get(&charge.key).map(|call| call.state) {
+        Some(CallState::Charged(booked)) if booked == charge.amount => return Ok(Vec::new()),
+        Some(_) => return Err(Refusal::CallConflict(charge.key.clone())),
+        None => {}
+    }
+    check_books(trace, charge.amount)?;
+    let (child_id, key) = (charge.child_id.clone(), charge.key.clone());
+    Ok(vec![Event::Charged { child_id, key, amount: charge.amount }])
+}
+
+/// The root has spent, and was charged, the most of all: what fits there fits everywhere. Holds
+/// may still be converted on top, so they count too.
+fn check_books(trace: &Trace, amount: Amount) -> Result<(), Refusal> {
+    let root = &trace.root().expect("a known context has a root").budget;
+    let spent = root.spent.checked_add(root.held).and_then(|sum| sum.checked_add(amount));
+    let uncovered = root.uncovered.checked_add(amount);
+    spent.and(uncovered).map(drop).ok_or(Refusal::BooksFull)
+}
+
+/// B8: raising to what it is already changes nothing, so a second delivery is harmless.
+pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal> {
+    let at = trace.known_live(&raise.child_id)?;
+    let node = trace.node(at);
+    let old = node.budget.limit;
+    let new = Amount::new(raise.max_cost_usd.unwrap_or(old.cost_usd), raise.max_tokens.unwrap_or(old.tokens));
+    if old.exceeds(new).is_some() {
+        return Err(Refusal::NotARaise { child_id: node.id.clone(), limit: old });
+    }
+    if new == old {
+        return Ok(Vec::new());
+    }
+    if let Some(parent) = node.parent {
+        let above = trace.node(parent);
+        if new.exceeds(above.budget.limit).is_some() {
+            return Err(Refusal::RaiseParentFirst { child_id: node.id.clone(), parent: above.id.clone() });
+        }
+        trace.check_hold(parent, grant_growth(node.budget.granted, old, new), true)?;
+    }
+    Ok(vec![Event::Raised { child_id: node.id.clone(), limit: new }])
+}
+
+fn grant_growth(granted: Granted, old: Amount, new: Amount) -> Amount {
+    granted.of(new.saturating_sub(old))
+}
+
+/// Which contexts a booking has used up: from the context to the root, those not marked yet.
+pub(super) fn newly_exhausted(trace: &Trace, at: ContextIndex) -> Vec<Event> {
+    let reached = |node: &super::ContextNode| -> Option<Dimension> {
+        if node.exhausted.is_some() || !node.is_live() {
+            return None;
+        }
+        node.budget.spent.reaches(node.budget.limit)
+    };
+    trace
+        .chain(at)
+        .filter_map(|(_, node)| Some(Event::Exhausted { child_id: node.id.clone(), dimension: reached(node)? }))
+        .collect()
+}

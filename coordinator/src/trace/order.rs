@@ -1,0 +1,143 @@
+//! What is asked for one context, whichever door it came through: a submission, an agent's spawn or
+//! a graph's step. Kept with the context, unchanged: a second spawn under the same id is compared
+//! with it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use shared::{
+    AgentId, ChildId, ContextKey, Json, Problems, ThreadId, Tokens, Usd,
+    graph::{OutputSchema, Plan, TaskGraph},
+    id::{ModelName, ToolName},
+    limits::LimitOverrides,
+    wire::{Funding, Hitl, OnExhausted, SharedMessage, Spawn, Text},
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    pub child_id: ChildId,
+    /// None for a graph or group that has no agent of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    /// Values for this context alone; a graph's go into the shared store.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<ContextKey, Json>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_from: Vec<ContextKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_to: Option<ContextKey>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Arc<BTreeSet<ToolName>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<Tokens>,
+    #[serde(default)]
+    pub funding: Funding,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closing_reserve_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_exhausted: Option<OnExhausted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hitl: Option<Hitl>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Box<LimitOverrides>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<Tokens>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_messages: Vec<SharedMessage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<OutputSchema>,
+}
+
+impl Order {
+    /// An order for `child_id` with nothing else said.
+    pub fn new(child_id: ChildId) -> Self {
+        Order {
+            child_id,
+            agent_id: None,
+            goal: None,
+            thread_id: None,
+            inputs: BTreeMap::new(),
+            input_from: Vec::new(),
+            output_to: None,
+            tools: None,
+            model: None,
+            max_cost_usd: None,
+            max_tokens: None,
+            funding: Funding::default(),
+            closing_reserve_usd: None,
+            on_exhausted: None,
+            hitl: None,
+            timeout_ms: None,
+            limits: None,
+            window_tokens: None,
+            shared_messages: Vec::new(),
+            output_schema: None,
+        }
+    }
+
+    /// One agent. `shared` are the parent's messages as they stand; only the categories the spawn
+    /// lists are kept (W3). `fresh` is its id if it names none.
+    pub fn from_spawn(spawn: &Spawn, shared: &[SharedMessage], fresh: &ChildId) -> Result<Self, Problems> {
+        let output_schema = spawn.output_schema.as_ref().map(OutputSchema::compile).transpose();
+        Ok(Order {
+            agent_id: Some(spawn.agent_id.clone().unwrap_or_else(AgentId::default_agent)),
+            goal: Some(spawn.goal.clone()),
+            thread_id: spawn.thread_id.clone(),
+            inputs: spawn.inputs.clone(),
+            input_from: spawn.input_from.clone(),
+            output_to: spawn.output_to.clone(),
+            tools: spawn.tools.clone().map(Arc::new),
+            model: spawn.model.clone(),
+            max_cost_usd: spawn.max_cost_usd,
+            max_tokens: spawn.max_tokens,
+            funding: spawn.funding,
+            closing_reserve_usd: spawn.closing_reserve_usd,
+            on_exhausted: spawn.on_exhausted,
+            hitl: spawn.hitl,
+            timeout_ms: spawn.timeout_ms,
+            limits: boxed(&spawn.limits),
+            window_tokens: spawn.window_tokens,
+            shared_messages: shared.iter().filter(|m| spawn.share.contains(&m.category)).cloned().collect(),
+            output_schema: output_schema.map_err(|message| Problems::one("output_schema", message, None))?,
+            ..Order::new(spawn.child_id.clone().unwrap_or_else(|| fresh.clone()))
+        })
+    }
+
+    /// A graph, with the plan its definition compiles into.
+    pub fn from_graph(graph: &TaskGraph, fresh: &ChildId) -> Result<(Self, Arc<Plan>), Problems> {
+        let plan = Plan::compile(graph)?;
+        let order = Order {
+            agent_id: graph.aggregate.as_ref().and(graph.agent_id.clone()),
+            goal: graph.task_description.clone(),
+            thread_id: graph.thread_id.clone(),
+            inputs: graph.inputs.clone(),
+            max_cost_usd: graph.max_cost_usd,
+            max_tokens: graph.max_tokens,
+            funding: graph.funding,
+            closing_reserve_usd: graph.closing_reserve_usd,
+            on_exhausted: graph.on_exhausted,
+            hitl: graph.hitl,
+            timeout_ms: graph.timeout_ms,
+            limits: boxed(&graph.limits),
+            ..Order::new(graph.child_id.clone().unwrap_or_else(|| fresh.clone()))
+        };
+        Ok((order, Arc::new(plan)))
+    }
+}
+
+fn boxed(limits: &LimitOverrides) -> Option<Box<LimitOverrides>> {
+    (*limits != LimitOverrides::default()).then(|| Box::new(limits.clone()))
+}

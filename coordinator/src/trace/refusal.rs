@@ -1,0 +1,133 @@
+//! Why a command was not done. A refusal changes nothing. Many are expected answers rather than
+//! mistakes: a claim that comes second, a report of an older attempt, a hold that does not fit.
+
+use shared::{
+    AgentId, CallId, ChildId, ContextKey, Dimension, Problems, Timestamp,
+    id::{ModelName, ToolName},
+    wire::{self, EndStatus, HoldDenied},
+};
+
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the request makes no sense:\n{0}")]
+    Malformed(Problems),
+    #[error("no such trace: nothing was submitted under this id")]
+    NoTrace,
+    #[error("no context `{0}` in this trace")]
+    UnknownContext(ChildId),
+    #[error("`{child_id}` exists already, with other content; give the new one another child_id")]
+    Conflict { child_id: ChildId },
+    #[error("`{child_id}` has ended: {status:?}")]
+    Ended { child_id: ChildId, status: EndStatus },
+
+    #[error("depth {depth} is more than max_depth {max}")]
+    Depth { depth: u32, max: u32 },
+    #[error("{asked} more contexts would pass max_contexts {max}; the trace has {have}")]
+    MaxContexts { asked: u32, have: u32, max: u32 },
+    #[error("`{parent}` has {max} live children already (max_children)")]
+    MaxChildren { parent: ChildId, max: u32 },
+    #[error("agent `{agent}` with the same goal is an ancestor already: `{ancestor}`")]
+    Cycle { agent: AgentId, ancestor: ChildId },
+    #[error("tools outside what `{parent}` may use: {}", list(.tools))]
+    Tools { parent: ChildId, tools: Vec<ToolName> },
+    #[error("model `{model}` is not among the allowed_models of `{by}`")]
+    Model { model: ModelName, by: ChildId },
+    #[error("nothing is left of the {dimension} budget of `{context}`: no child may be spawned under it")]
+    NothingLeft { context: ChildId, dimension: Dimension },
+
+    #[error(
+        "{} of {} does not fit into `{}`: limit {}, spent {}, held {}, left {} and {} tokens",
+        .0.dimension, .0.asked, .0.context, .0.limit, .0.spent, .0.held, .0.left_usd, .0.left_tokens
+    )]
+    Denied(Box<HoldDenied>),
+    #[error("the {dimension} budget of `{context}` is used up: no call is made")]
+    Halted { context: ChildId, dimension: Dimension, pause: bool },
+    #[error("call `{0}` is known with another amount or purpose")]
+    CallConflict(CallId),
+    #[error("no hold is open under `{0}`")]
+    NoHold(CallId),
+    #[error("the books end at about nine million dollars, or 2^53 tokens")]
+    BooksFull,
+    #[error("a limit can only be raised: `{child_id}` has {limit}")]
+    NotARaise { child_id: ChildId, limit: shared::Amount },
+    #[error("`{child_id}` can't have more than its parent `{parent}`; raise that first")]
+    RaiseParentFirst { child_id: ChildId, parent: ChildId },
+
+    #[error("attempt {attempt} of `{child_id}` is not the one that runs (latest: {latest})")]
+    Stale { child_id: ChildId, attempt: u32, latest: u32 },
+    #[error("the lease token is not that of attempt {attempt} of `{child_id}`")]
+    WrongToken { child_id: ChildId, attempt: u32 },
+    #[error("`{child_id}` is claimed until {}", .until.millis())]
+    Taken { child_id: ChildId, until: Timestamp },
+    #[error("`{child_id}` is not to be run before {}", .until.millis())]
+    NotYet { child_id: ChildId, until: Timestamp },
+    #[error("`{child_id}` is not in the queue: it is {status}")]
+    NotQueued { child_id: ChildId, status: &'static str },
+    #[error("`{child_id}` has no open question number {question}")]
+    NoQuestion { child_id: ChildId, question: u32 },
+
+    #[error("`{child_id}` may not write `{key}`: only its output_to, and keys under `{child_id}.`")]
+    NotWritable { child_id: ChildId, key: ContextKey },
+    #[error("`{child_id}` may not read `{key}`: it is not among its input_from")]
+    NotReadable { child_id: ChildId, key: ContextKey },
+    #[error("a value of {size} bytes is more than the {max} allowed ({limit})")]
+    TooLarge { size: u64, max: u64, limit: &'static str },
+
+    #[error("`{target}` is still referred to by {}", .referrers.join(", "))]
+    Guarded { target: String, referrers: Vec<String> },
+    #[error("who else refers to `{target}` could not be found out; force the delete if you are sure")]
+    GuardUnsure { target: String },
+    #[error("the trace keeps {0} cancels for contexts that don't exist, and takes no more")]
+    TooManyTombstones(usize),
+}
+
+fn list(tools: &[ToolName]) -> String {
+    tools.iter().map(ToolName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+impl Refusal {
+    /// A word a program can match on, and the rule behind it.
+    pub fn code(&self) -> (&'static str, &'static str) {
+        match self {
+            Refusal::Malformed(_) => ("malformed", "P"),
+            Refusal::NoTrace => ("no_trace", "P"),
+            Refusal::UnknownContext(_) => ("unknown_context", "P"),
+            Refusal::Conflict { .. } => ("conflict", "P"),
+            Refusal::Ended { .. } => ("ended", "P"),
+            Refusal::Depth { .. } => ("depth", "L"),
+            Refusal::MaxContexts { .. } => ("max_contexts", "L"),
+            Refusal::MaxChildren { .. } => ("max_children", "L"),
+            Refusal::Cycle { .. } => ("cycle", "P"),
+            Refusal::Tools { .. } => ("tools", "I5"),
+            Refusal::Model { .. } => ("model", "P"),
+            Refusal::NothingLeft { .. } => ("budget", "B6"),
+            Refusal::Denied(_) => ("budget_denied", "B5"),
+            Refusal::Halted { .. } => ("halt", "B4"),
+            Refusal::CallConflict(_) => ("call_conflict", "B9"),
+            Refusal::NoHold(_) => ("no_hold", "B3"),
+            Refusal::BooksFull => ("books_full", "B2"),
+            Refusal::NotARaise { .. } => ("not_a_raise", "B8"),
+            Refusal::RaiseParentFirst { .. } => ("raise_parent_first", "B8"),
+            Refusal::Stale { .. } => ("stale", "t5"),
+            Refusal::WrongToken { .. } => ("wrong_token", "t5"),
+            Refusal::Taken { .. } => ("taken", "t3"),
+            Refusal::NotYet { .. } => ("not_yet", "t3"),
+            Refusal::NotQueued { .. } => ("not_queued", "t3"),
+            Refusal::NoQuestion { .. } => ("no_question", "G7"),
+            Refusal::NotWritable { .. } => ("not_writable", "C"),
+            Refusal::NotReadable { .. } => ("not_readable", "C"),
+            Refusal::TooLarge { .. } => ("too_large", "L"),
+            Refusal::Guarded { .. } => ("guarded", "W6"),
+            Refusal::GuardUnsure { .. } => ("guard_unsure", "W6"),
+            Refusal::TooManyTombstones(_) => ("too_many_cancels", "G8"),
+        }
+    }
+
+    /// As it goes to whoever asked.
+    pub fn to_wire(&self) -> wire::Refusal {
+        let (code, rule) = self.code();
+        let problems =
+            if let Refusal::Malformed(problems) = self { problems.iter().cloned().collect() } else { Vec::new() };
+        wire::Refusal { code: code.into(), rule: rule.into(), message: self.to_string(), problems }
+    }
+}

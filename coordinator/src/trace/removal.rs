@@ -1,0 +1,54 @@
+//! Guarded delete (W6): what others refer to, or what has live descendants, is not deleted unless
+//! forced, and whoever asks is told who they are. If the guard can't tell, it refuses.
+//!
+//! A second delivery finds everything deleted already, and changes nothing.
+
+use shared::wire::{Delete, EndStatus, Referrers};
+
+use super::{ContextIndex, Event, Phase, Refusal, Status, Trace, end};
+
+pub(super) fn delete(trace: &Trace, delete: &Delete) -> Result<Vec<Event>, Refusal> {
+    let at = match &delete.child_id {
+        Some(child_id) => trace.known(child_id)?,
+        None if trace.root().is_some() => ContextIndex(0),
+        None => return Err(Refusal::NoTrace),
+    };
+    let doomed = trace.subtree(at);
+    if !delete.force {
+        guard(trace, at, &doomed, delete)?;
+    }
+    let mut events = Vec::new();
+    if trace.node(at).is_live() {
+        events.push(end::stopped(trace, at, EndStatus::Cancelled, "deleted by force".into()));
+    } else {
+        // The subtree of an ended context has ended with it.
+        debug_assert!(doomed.iter().all(|index| !trace.node(*index).is_live()));
+    }
+    let remaining = doomed.into_iter().filter(|index| !trace.node(*index).deleted);
+    events.extend(remaining.map(|index| Event::Deleted { child_id: trace.node(index).id.clone() }));
+    Ok(events)
+}
+
+fn guard(trace: &Trace, at: ContextIndex, doomed: &[ContextIndex], delete: &Delete) -> Result<(), Refusal> {
+    let target = trace.node(at).id.to_string();
+    let outside = match &delete.outside {
+        Referrers::Known(referrers) => referrers,
+        Referrers::Unknown => return Err(Refusal::GuardUnsure { target }),
+    };
+    let live = doomed.iter().filter(|index| trace.node(**index).is_live());
+    let live = live.map(|index| format!("`{}`, which is live", trace.node(*index).id));
+    let waiting = trace.node(at).parent.filter(|parent| reads_result(trace, *parent, at));
+    let waiting = waiting.map(|parent| format!("`{}`, which has not read its result", trace.node(parent).id));
+    let outside = outside.iter().map(|referrer| format!("`{referrer}`"));
+    let referrers: Vec<String> = live.chain(waiting).chain(outside).collect();
+    if referrers.is_empty() { Ok(()) } else { Err(Refusal::Guarded { target, referrers }) }
+}
+
+/// A live parent may still be given this child's result.
+fn reads_result(trace: &Trace, parent: ContextIndex, child: ContextIndex) -> bool {
+    match &trace.node(parent).status {
+        Status::Working(Phase::Waiting { children, .. }) => children.contains(&child),
+        Status::Ended(_) => false,
+        Status::Submitted { .. } | Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } => true,
+    }
+}

@@ -1,0 +1,107 @@
+//! What a trace shows of itself: snapshots of contexts at any moment (B14), questions, outcomes.
+
+use std::collections::BTreeMap;
+
+use shared::{
+    ChildId,
+    wire::{ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Question},
+};
+
+use super::{ContextIndex, ContextNode, End, Phase, Status, Trace};
+
+impl ContextNode {
+    pub fn status_word(&self) -> ContextStatus {
+        match &self.status {
+            Status::Submitted { .. } => ContextStatus::Submitted,
+            Status::Working(_) => ContextStatus::Working,
+            Status::InputRequired { .. } => ContextStatus::InputRequired,
+            Status::Paused { .. } => ContextStatus::Paused,
+            Status::Ended(end) => ContextStatus::Ended(end.status),
+        }
+    }
+
+    /// Whether calls are answered HALT here, and the first reason (B4).
+    fn aborted(&self) -> Option<String> {
+        let exhausted = self.exhausted.filter(|_| self.on_exhausted == OnExhausted::Abort);
+        let exhausted = exhausted.map(|dimension| format!("its {dimension} budget is used up"));
+        exhausted.or_else(|| self.end()?.reason.clone())
+    }
+}
+
+impl Trace {
+    /// One context as it stands: limits, spent, held, remaining, its own cost apart from the
+    /// subtree's, steps, retries, aborted with the first reason, parent and children (B14).
+    pub fn snapshot(&self, node: &ContextNode) -> ContextSnapshot {
+        let id = |index: &ContextIndex| self.node(*index).id.clone();
+        let aborted = node.aborted();
+        ContextSnapshot {
+            trace_id: self.id(),
+            child_id: node.id.clone(),
+            parent_id: node.parent.as_ref().map(id),
+            agent_id: node.order.agent_id.clone(),
+            thread_id: node.order.thread_id.clone(),
+            depth: node.depth,
+            status: node.status_word(),
+            waiting_for: match &node.status {
+                Status::Working(Phase::Waiting { children, .. }) => children.iter().map(id).collect(),
+                Status::Submitted { .. }
+                | Status::Working(_)
+                | Status::InputRequired { .. }
+                | Status::Paused { .. }
+                | Status::Ended(_) => Vec::new(),
+            },
+            budget: node.budget.snapshot(),
+            limits: (*node.limits).clone(),
+            deadline: node.running_deadline(),
+            attempts: node.attempt(),
+            steps: node.progress.steps,
+            retries: node.retries(),
+            aborted: aborted.is_some(),
+            reason: aborted,
+            children: node.children.iter().map(id).collect(),
+            notes: node.notes.clone(),
+        }
+    }
+
+    /// The outcome of a context that has ended.
+    pub fn outcome(&self, child_id: &ChildId) -> Option<Outcome> {
+        let node = self.context(child_id)?;
+        let end = node.end()?;
+        let outputs = if node.parent.is_none() { self.outputs().clone() } else { BTreeMap::new() };
+        let context = self.context_outcome(node, end);
+        Some(Outcome { trace_id: self.id(), context, outputs, graph: self.graph_outcome(node) })
+    }
+
+    fn context_outcome(&self, node: &ContextNode, end: &End) -> ContextOutcome {
+        ContextOutcome {
+            child_id: node.id.clone(),
+            parent_id: node.parent.map(|parent| self.node(parent).id.clone()),
+            thread_id: node.order.thread_id.clone(),
+            agent_id: node.order.agent_id.clone(),
+            status: end.status,
+            result: end.result.clone(),
+            error: end.error.clone(),
+            reason: end.reason.clone(),
+            budget: node.budget.snapshot(),
+            attempts: node.attempt(),
+            steps: node.progress.steps,
+            retries: node.retries(),
+            started_at: node.started_at,
+            ended_at: end.at,
+        }
+    }
+
+    /// The open question of a context, with the path of agents to it (G7).
+    pub fn question(&self, child_id: &ChildId) -> Option<Question> {
+        let at = self.find(child_id)?;
+        let node = self.node(at);
+        let Status::InputRequired { question } = &node.status else { return None };
+        Some(Question {
+            trace_id: self.id(),
+            child_id: node.id.clone(),
+            number: u32::try_from(node.answers.len()).unwrap_or(u32::MAX).saturating_add(1),
+            question: question.clone(),
+            path: self.path(at),
+        })
+    }
+}

@@ -1,0 +1,336 @@
+//! A trace as it stands: its contexts, their budgets and statuses, the graphs they run and the
+//! shared store. Changed by `apply` alone. Contexts are numbered in the order they came, and never
+//! move or vanish.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use shared::{
+    AgentId, AgentProfile, Amount, ChildId, ContextKey, Dimension, Json, LeaseToken, Limits, Timestamp, Tokens, TraceId,
+    WorkerId,
+    graph::Plan,
+    id::ToolName,
+    limits::Settings,
+    wire::{EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload, Progress, Text},
+};
+
+use super::{
+    GraphRun, Order, StepOf,
+    budget::{Budget, Calls},
+};
+
+/// A context's number in its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ContextIndex(pub(super) u32);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Stored")]
+pub struct Trace {
+    pub(super) id: TraceId,
+    /// How many events made it.
+    pub(super) version: u64,
+    /// None until it is opened by a submission.
+    pub(super) settings: Option<Arc<Settings>>,
+    pub(super) contexts: Vec<ContextNode>,
+    pub(super) agents: BTreeMap<AgentId, Arc<AgentProfile>>,
+    pub(super) plans: Vec<Arc<Plan>>,
+    pub(super) store: BTreeMap<ContextKey, Entry>,
+    pub(super) store_bytes: u64,
+    /// The shared store as it was when the root ended.
+    pub(super) outputs: BTreeMap<ContextKey, Json>,
+    /// Cancels that came first: by context, and of the whole trace.
+    pub(super) tombstones: BTreeMap<ChildId, String>,
+    pub(super) cancelled_before: Option<String>,
+    #[serde(skip)]
+    pub(super) by_id: HashMap<ChildId, ContextIndex>,
+    #[serde(skip)]
+    pub(super) timers: BTreeSet<(Timestamp, ContextIndex)>,
+}
+
+/// A value of the shared store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    pub value: Json,
+    /// None for an input of the request.
+    pub writer: Option<ChildId>,
+    pub version: u32,
+    pub size_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContextNode {
+    pub id: ChildId,
+    pub parent: Option<ContextIndex>,
+    pub children: Vec<ContextIndex>,
+    pub live_children: u32,
+    pub depth: u32,
+    pub order: Arc<Order>,
+    /// The graph it runs, if it is one.
+    pub graph: Option<Box<GraphRun>>,
+    pub step: Option<StepOf>,
+    pub scope: Option<ChildId>,
+    pub status: Status,
+    pub budget: Budget,
+    pub calls: Calls,
+    pub open_calls: u32,
+    /// Its budget has been used up; the first dimension in which it was.
+    pub exhausted: Option<Dimension>,
+    pub limits: Arc<Limits>,
+    pub tools: Option<Arc<BTreeSet<ToolName>>>,
+    pub window_tokens: Option<Tokens>,
+    pub on_exhausted: OnExhausted,
+    pub hitl: Hitl,
+    pub attempts: Vec<Attempt>,
+    /// Attempts lost or failed and tried again; calls retried within attempts are in `progress`.
+    pub retried: u32,
+    pub progress: Progress,
+    pub answers: Vec<GivenAnswer>,
+    pub notes: Vec<String>,
+    pub deadline: Option<Timestamp>,
+    /// How many contexts here and beneath wait for a human; its clock stands meanwhile.
+    pub waiting_for_humans: u32,
+    pub clock_stopped_at: Timestamp,
+    pub started_at: Timestamp,
+    pub deleted: bool,
+    #[serde(skip)]
+    pub(super) timer: Option<Timestamp>,
+}
+
+/// One try at running a context; its number is its place in the list, from 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    pub token: LeaseToken,
+    pub worker_id: WorkerId,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// In the queue, never claimed yet.
+    Submitted { sent_at: Timestamp },
+    Working(Phase),
+    InputRequired { question: Text },
+    Paused { reason: String },
+    Ended(Box<End>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// In the queue again; not to be claimed before this time.
+    Queued { not_before: Timestamp, sent_at: Option<Timestamp> },
+    Running { until: Timestamp },
+    /// For children, holding no worker.
+    Waiting { children: Vec<ContextIndex>, hand_over: bool },
+    /// A graph whose steps run.
+    Steps,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    pub status: EndStatus,
+    pub result: Option<Payload>,
+    pub error: Option<Failure>,
+    pub reason: Option<String>,
+    pub at: Timestamp,
+}
+
+impl ContextNode {
+    pub fn end(&self) -> Option<&End> {
+        match &self.status {
+            Status::Ended(end) => Some(end),
+            Status::Submitted { .. } | Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } => None,
+        }
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.end().is_none()
+    }
+
+    /// The attempt that runs or ran last; 0 before the first.
+    pub fn attempt(&self) -> u32 {
+        u32::try_from(self.attempts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Retries used, attempts lost with a worker included (B15).
+    pub fn retries(&self) -> u32 {
+        self.retried.saturating_add(self.progress.retries)
+    }
+
+    /// What it keeps held on its parent: in all, and the part of that which is grants.
+    pub(super) fn claims(&self) -> (Amount, Amount) {
+        let live = self.is_live();
+        (self.budget.claim(live), self.budget.carved_claim(live))
+    }
+
+    /// By how much its claim on its parent grows if `need` more is held here.
+    pub(super) fn claim_growth(&self, need: Amount) -> Amount {
+        let mut after = self.budget.clone();
+        let Some(held) = after.held.checked_add(need) else { return need };
+        after.held = held;
+        after.claim(self.is_live()).saturating_sub(self.budget.claim(self.is_live()))
+    }
+
+    /// Its deadline as it stands, or none while a human is waited for.
+    pub fn running_deadline(&self) -> Option<Timestamp> {
+        if self.waiting_for_humans == 0 { self.deadline } else { None }
+    }
+}
+
+impl Trace {
+    /// A trace of which nothing is known yet.
+    pub fn new(id: TraceId) -> Self {
+        Trace {
+            id,
+            version: 0,
+            settings: None,
+            contexts: Vec::new(),
+            agents: BTreeMap::new(),
+            plans: Vec::new(),
+            store: BTreeMap::new(),
+            store_bytes: 0,
+            outputs: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            cancelled_before: None,
+            by_id: HashMap::new(),
+            timers: BTreeSet::new(),
+        }
+    }
+
+    pub fn id(&self) -> TraceId {
+        self.id
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Every context, in the order they came; the root is the first.
+    pub fn contexts(&self) -> &[ContextNode] {
+        &self.contexts
+    }
+
+    pub fn root(&self) -> Option<&ContextNode> {
+        self.contexts.first()
+    }
+
+    pub fn context(&self, id: &ChildId) -> Option<&ContextNode> {
+        self.find(id).map(|index| self.node(index))
+    }
+
+    pub fn agent(&self, id: &AgentId) -> Option<&AgentProfile> {
+        self.agents.get(id).map(Arc::as_ref)
+    }
+
+    /// The shared store as it stands; after the root's end, as it was then.
+    pub fn values(&self) -> &BTreeMap<ContextKey, Entry> {
+        &self.store
+    }
+
+    pub fn outputs(&self) -> &BTreeMap<ContextKey, Json> {
+        &self.outputs
+    }
+
+    pub fn node(&self, index: ContextIndex) -> &ContextNode {
+        &self.contexts[index.0 as usize]
+    }
+
+    pub(super) fn node_mut(&mut self, index: ContextIndex) -> &mut ContextNode {
+        &mut self.contexts[index.0 as usize]
+    }
+
+    pub(super) fn find(&self, id: &ChildId) -> Option<ContextIndex> {
+        self.by_id.get(id).copied()
+    }
+
+    pub(super) fn expect(&self, id: &ChildId) -> ContextIndex {
+        self.find(id).expect("events name contexts that were admitted")
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        self.settings.as_ref().expect("a trace with contexts has been opened")
+    }
+
+    /// A context and its ancestors, from it to the root.
+    pub(super) fn chain(&self, from: ContextIndex) -> impl Iterator<Item = (ContextIndex, &ContextNode)> {
+        let at = move |index| (index, self.node(index));
+        std::iter::successors(Some(at(from)), move |(_, node)| node.parent.map(at))
+    }
+
+    /// The ids from the root down to a context.
+    pub(super) fn path(&self, to: ContextIndex) -> Vec<ChildId> {
+        let mut path: Vec<_> = self.chain(to).map(|(_, node)| node.id.clone()).collect();
+        path.reverse();
+        path
+    }
+
+    /// A context and all beneath it, parents before children.
+    pub(super) fn subtree(&self, top: ContextIndex) -> Vec<ContextIndex> {
+        let mut found = vec![top];
+        let mut next = 0;
+        while next < found.len() {
+            found.extend(&self.node(found[next]).children);
+            next += 1;
+        }
+        found
+    }
+
+    /// What stops a context from going on, if an exhausted budget does: its own or an ancestor's.
+    /// An abort anywhere above outweighs a pause.
+    pub(super) fn blocked(&self, at: ContextIndex) -> Option<(&ContextNode, Dimension)> {
+        let mut found = None;
+        for (_, node) in self.chain(at) {
+            if let Some(dimension) = node.exhausted {
+                match node.on_exhausted {
+                    OnExhausted::Abort => return Some((node, dimension)),
+                    OnExhausted::Pause => found = found.or(Some((node, dimension))),
+                }
+            }
+        }
+        found
+    }
+}
+
+/// A trace as it is read back: what is derived is made again.
+#[derive(Deserialize)]
+struct Stored {
+    id: TraceId,
+    version: u64,
+    settings: Option<Arc<Settings>>,
+    contexts: Vec<ContextNode>,
+    agents: BTreeMap<AgentId, Arc<AgentProfile>>,
+    plans: Vec<Arc<Plan>>,
+    store: BTreeMap<ContextKey, Entry>,
+    store_bytes: u64,
+    outputs: BTreeMap<ContextKey, Json>,
+    tombstones: BTreeMap<ChildId, String>,
+    cancelled_before: Option<String>,
+}
+
+impl From<Stored> for Trace {
+    fn from(stored: Stored) -> Self {
+        let mut trace = Trace {
+            version: stored.version,
+            settings: stored.settings,
+            contexts: stored.contexts,
+            agents: stored.agents,
+            plans: stored.plans,
+            store: stored.store,
+            store_bytes: stored.store_bytes,
+            outputs: stored.outputs,
+            tombstones: stored.tombstones,
+            cancelled_before: stored.cancelled_before,
+            ..Trace::new(stored.id)
+        };
+        let count = u32::try_from(trace.contexts.len()).expect("max_contexts is a u32");
+        for index in (0..count).map(ContextIndex) {
+            trace.by_id.insert(trace.node(index).id.clone(), index);
+            trace.retime(index);
+        }
+        trace
+    }
+}

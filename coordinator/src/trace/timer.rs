@@ -1,0 +1,77 @@
+//! What happens when time passes: leases run out, deadlines come, retries are due, forgotten holds
+//! are booked. Each context has one timer, for the earliest of what it waits for.
+
+use shared::{Timestamp, wire::EndStatus};
+
+use super::{ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, money};
+
+impl Trace {
+    /// When the trace next needs a look.
+    pub fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The contexts whose time has come.
+    pub(super) fn due(&self, now: Timestamp) -> Vec<ContextIndex> {
+        self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index).collect()
+    }
+
+    /// Sets a context's timer anew; called whenever what it waits for may have changed.
+    pub(super) fn retime(&mut self, index: ContextIndex) {
+        let due = self.due_at(index);
+        let node = self.node_mut(index);
+        let was = std::mem::replace(&mut node.timer, due);
+        if was != due {
+            was.map(|was| self.timers.remove(&(was, index)));
+            due.map(|due| self.timers.insert((due, index)));
+        }
+    }
+
+    fn due_at(&self, index: ContextIndex) -> Option<Timestamp> {
+        let node = self.node(index);
+        let settings = self.settings();
+        let waits = match &node.status {
+            Status::Ended(end) => {
+                return (node.open_calls > 0).then(|| end.at.plus_millis(settings.hold_grace_ms));
+            }
+            Status::Submitted { sent_at } => Some(sent_at.plus_millis(settings.redispatch_ms)),
+            Status::Working(Phase::Queued { sent_at: Some(sent_at), .. }) => {
+                Some(sent_at.plus_millis(settings.redispatch_ms))
+            }
+            Status::Working(Phase::Queued { not_before, sent_at: None }) => Some(*not_before),
+            Status::Working(Phase::Running { until }) => Some(*until),
+            Status::Working(Phase::Steps) => node.graph.as_ref().and_then(|run| run.gather_by),
+            Status::Working(Phase::Waiting { .. }) | Status::InputRequired { .. } | Status::Paused { .. } => None,
+        };
+        [waits, node.running_deadline()].into_iter().flatten().min()
+    }
+}
+
+/// What is due for a context. Always something, so that its timer moves on.
+pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let node = trace.node(at);
+    if node.timer.is_none_or(|due| due > now) {
+        // Something earlier in this wake took care of it.
+        return Vec::new();
+    }
+    if !node.is_live() {
+        // B10: nobody will tell any more how these calls ended.
+        let forgotten = money::open_calls(trace, at, |_, _| true);
+        let forfeited = |call_id| Event::Forfeited { child_id: node.id.clone(), call_id };
+        return forgotten.into_iter().map(forfeited).collect();
+    }
+    if node.running_deadline().is_some_and(|deadline| deadline <= now) {
+        return vec![end::stopped(trace, at, EndStatus::TimedOut, "its time is up".into())];
+    }
+    match &node.status {
+        Status::Working(Phase::Running { .. }) => attempt::lost(trace, at, now),
+        Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => {
+            vec![Event::Redispatched { child_id: node.id.clone() }]
+        }
+        Status::Working(Phase::Steps) => graph::gathering_is_over(trace, at),
+        Status::Working(Phase::Waiting { .. })
+        | Status::InputRequired { .. }
+        | Status::Paused { .. }
+        | Status::Ended(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,90 @@
+//! The one checker of the budget and trace invariants. It reads a trace from outside and computes
+//! everything again: it trusts no sum the trace keeps.
+
+use coordinator::trace::{CallState, ContextNode, Event, Phase, Status, Trace};
+use shared::{Amount, Timestamp, wire::StepStatus};
+
+/// b1, b2, b3, and that the counters a trace keeps are what they count.
+pub fn check(trace: &Trace) -> Result<(), String> {
+    for node in trace.contexts() {
+        check_context(trace, node).map_err(|what| format!("{} of {}: {what}", node.id, trace.id()))?;
+    }
+    Ok(())
+}
+
+fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
+    let budget = &node.budget;
+    let add = |a: Amount, b: Amount| a.checked_add(b).expect("sums stay in range");
+    let used = add(budget.spent, budget.held);
+    let allowed = add(budget.limit, budget.uncovered);
+    ensure(used.exceeds(allowed).is_none(), || format!("b1: spent + held = {used}, allowed {allowed}"))?;
+
+    let open = node.calls.values().filter(|call| call.state == CallState::Held);
+    let own_held = open.clone().fold(Amount::ZERO, |sum, call| add(sum, call.held));
+    let claim = |child: &ContextNode| child.budget.claim(child.is_live());
+    let children: Vec<&ContextNode> = node.children.iter().map(|child| trace.node(*child)).collect();
+    let held = children.iter().fold(own_held, |sum, child| add(sum, claim(child)));
+    ensure(budget.held == held, || format!("b2: held {}, its holds and grants are {held}", budget.held))?;
+    let carved = children.iter().fold(Amount::ZERO, |sum, child| add(sum, child.budget.carved_claim(child.is_live())));
+    ensure(budget.carved == carved, || format!("b2: carved {}, the grants are {carved}", budget.carved))?;
+    ensure(node.open_calls as usize == open.count(), || "open_calls is off".into())?;
+
+    let own = node.calls.values().fold(Amount::ZERO, |sum, call| match call.state {
+        CallState::Settled(amount) | CallState::Charged(amount) => add(sum, amount),
+        CallState::Forfeited => add(sum, call.held),
+        CallState::Held | CallState::Released => sum,
+    });
+    ensure(budget.own == own, || format!("b3: own {}, its calls cost {own}", budget.own))?;
+    let spent = children.iter().fold(own, |sum, child| add(sum, child.budget.spent));
+    ensure(budget.spent == spent, || format!("b3: spent {}, own and children's are {spent}", budget.spent))?;
+    let forfeited = node.calls.values().filter(|call| call.state == CallState::Forfeited);
+    let estimated = forfeited.fold(Amount::ZERO, |sum, call| add(sum, call.held));
+    let estimated = children.iter().fold(estimated, |sum, child| add(sum, child.budget.estimated));
+    ensure(budget.estimated == estimated, || format!("b3: estimated {}, forfeits {estimated}", budget.estimated))?;
+
+    let live = children.iter().filter(|child| child.is_live()).count();
+    ensure(node.live_children as usize == live, || "live_children is off".into())?;
+    ensure(node.is_live() || live == 0, || "t1: it has ended, a child of it has not".into())?;
+    check_graph(node)
+}
+
+fn check_graph(node: &ContextNode) -> Result<(), String> {
+    let Some(run) = &node.graph else { return Ok(()) };
+    let open = |status| matches!(status, StepStatus::Pending | StepStatus::Running);
+    let unfinished = run.steps.iter().filter(|step| open(step.status)).count();
+    ensure(run.unfinished as usize == unfinished, || {
+        format!("unfinished is {}, steps not ended are {unfinished}", run.unfinished)
+    })?;
+    ensure(node.is_live() || unfinished == 0, || "the graph has ended, a step of it has not".into())?;
+    let waits = node.live_children > 0 || !matches!(node.status, Status::Working(Phase::Steps));
+    ensure(waits, || "a graph that is live, runs nothing and waits for nothing is stuck".into())
+}
+
+/// b4: with every context ended and every timer run, nothing is held.
+pub fn check_at_rest(trace: &Trace) -> Result<(), String> {
+    check(trace)?;
+    for node in trace.contexts() {
+        ensure(!node.is_live(), || format!("t1: {} is live at rest", node.id))?;
+        ensure(node.budget.held == Amount::ZERO, || format!("b4: {} holds {}", node.id, node.budget.held))?;
+    }
+    ensure(trace.next_timer().is_none(), || "a timer is left".into())
+}
+
+/// t9: the events, replayed, give the identical trace; so does what is stored of it.
+pub fn check_replay(trace: &Trace, log: &[(Timestamp, Event)]) -> Result<(), String> {
+    let mut again = Trace::new(trace.id());
+    for (at, event) in log {
+        let text = serde_json::to_string(event).map_err(|e| format!("t9: {e} on {event:?}"))?;
+        let read: Event = serde_json::from_str(&text).map_err(|e| format!("t9: {e} on {text}"))?;
+        ensure(read == *event, || format!("t9: {text} reads back as {read:?}"))?;
+        again.apply(&read, *at);
+    }
+    ensure(again == *trace, || "t9: replaying the events gives another trace".into())?;
+    let stored = serde_json::to_string(trace).map_err(|e| format!("t9: {e}"))?;
+    let read: Trace = serde_json::from_str(&stored).map_err(|e| format!("t9: {e}"))?;
+    ensure(read == *trace, || "t9: what is stored reads back as another trace".into())
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}

@@ -1,0 +1,296 @@
+//! A world in which one trace lives: commands in a line each, a clock moved by hand, every event
+//! kept, and the invariants checked after every command. A refusal must leave the trace as it was.
+
+use coordinator::trace::{Command, ContextNode, Event, Order, Refusal, Spawn, Submit, Trace};
+use serde_json::{Value, json};
+use shared::{
+    AgentId, AgentProfile, Amount, ChildId, Json, Timestamp, TraceId, Usd, decode,
+    graph::TaskGraph,
+    limits::Settings,
+    wire::{
+        Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise, Referrers, Report,
+        Resume, SettledCall, Tick, Verdict,
+    },
+};
+
+use crate::invariants;
+
+#[derive(Debug, Clone)]
+pub struct World {
+    pub trace: Trace,
+    pub now: Timestamp,
+    pub log: Vec<(Timestamp, Event)>,
+    pub settings: Settings,
+    pub agents: Vec<AgentProfile>,
+    tokens: u32,
+}
+
+/// A child id, checked.
+pub fn id(text: &str) -> ChildId {
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Dollars, from cents.
+pub fn cents(cents: u64) -> Amount {
+    Amount::cost(Usd::from_cents(cents))
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        let names = ["default", "researcher", "writer", "critic", "editor"];
+        let profile = |name: &str| AgentProfile::builtin(name.parse().expect("a valid literal"), "echo");
+        World {
+            trace: Trace::new(TraceId::from_u128(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c).expect("not zero")),
+            now: Timestamp::from_millis(1_000_000),
+            log: Vec::new(),
+            settings: Settings::default(),
+            agents: names.into_iter().map(profile).collect(),
+            tokens: 0,
+        }
+    }
+
+    /// A world with a root agent `root` on these terms, submitted and not yet claimed.
+    pub fn with_root(terms: Value) -> Self {
+        let mut world = World::new();
+        world.submit(with(json!({"goal": "the root's goal", "child_id": "root"}), terms)).expect("the root is admitted");
+        world
+    }
+
+    /// A world with a graph as its root.
+    pub fn with_graph(graph: Value) -> Self {
+        let mut world = World::new();
+        world.submit_graph(graph).unwrap_or_else(|refusal| panic!("{refusal}"));
+        world
+    }
+
+    /// Adds or replaces a profile: `{"agent_id": …}` and whatever differs from a built-in echo.
+    pub fn agent(&mut self, profile: Value) -> &mut Self {
+        let base = json!({"kind": "builtin", "builtin": "echo"});
+        let profile: AgentProfile = decode::value(&with(base, profile)).unwrap_or_else(|e| panic!("{e}"));
+        self.agents.retain(|agent| agent.agent_id != profile.agent_id);
+        self.agents.push(profile);
+        self
+    }
+
+    /// Takes a command; what must hold is checked, and a refusal must have changed nothing.
+    pub fn handle(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
+        let before = self.trace.clone();
+        let shown = format!("{command:?}");
+        match self.trace.handle(command, self.now) {
+            Ok(events) => {
+                self.log.extend(events.iter().map(|event| (self.now, event.clone())));
+                invariants::check(&self.trace).unwrap_or_else(|what| panic!("{what}\nafter {shown}"));
+                Ok(events)
+            }
+            Err(refusal) => {
+                assert!(before == self.trace, "a refusal changed the trace: {refusal}\nof {shown}");
+                Err(refusal)
+            }
+        }
+    }
+
+    pub fn submit(&mut self, spawn: Value) -> Result<Vec<Event>, Refusal> {
+        let spawn = decode::value(&spawn).map_err(Refusal::Malformed)?;
+        let order = Order::from_spawn(&spawn, &[], &id("root")).map_err(Refusal::Malformed)?;
+        self.submit_order(order, None)
+    }
+
+    pub fn submit_graph(&mut self, graph: Value) -> Result<Vec<Event>, Refusal> {
+        let graph: TaskGraph = decode::value(&graph).map_err(Refusal::Malformed)?;
+        let (order, plan) = Order::from_graph(&graph, &id("graph")).map_err(Refusal::Malformed)?;
+        self.submit_order(order, Some(plan))
+    }
+
+    fn submit_order(
+        &mut self,
+        order: Order,
+        plan: Option<std::sync::Arc<shared::graph::Plan>>,
+    ) -> Result<Vec<Event>, Refusal> {
+        let (agents, settings) = (self.agents.clone(), self.settings.clone());
+        self.handle(Command::Submit(Box::new(Submit { order, plan, agents, settings })))
+    }
+
+    /// A child of the attempt that holds `lease`.
+    pub fn spawn(&mut self, lease: &Lease, spawn: Value) -> Result<Vec<Event>, Refusal> {
+        let spawn = decode::value(&spawn).map_err(Refusal::Malformed)?;
+        let order = Order::from_spawn(&spawn, &[], &id("child")).map_err(Refusal::Malformed)?;
+        let (lease, agents) = (lease.clone(), self.agents.clone());
+        self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents })))
+    }
+
+    pub fn spawn_graph(&mut self, lease: &Lease, graph: Value) -> Result<Vec<Event>, Refusal> {
+        let graph: TaskGraph = decode::value(&graph).map_err(Refusal::Malformed)?;
+        let (order, plan) = Order::from_graph(&graph, &id("pipeline")).map_err(Refusal::Malformed)?;
+        let (lease, agents) = (lease.clone(), self.agents.clone());
+        self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: Some(plan), agents })))
+    }
+
+    /// Claims, with a token never used before.
+    pub fn try_claim(&mut self, child: &str) -> Result<Lease, Refusal> {
+        self.tokens += 1;
+        let token = format!("token{}", self.tokens).parse().expect("a valid token");
+        let claim = Claim { child_id: id(child), worker_id: "worker".parse().expect("valid"), token };
+        self.handle(Command::Claim(claim.clone()))?;
+        let attempt = self.node(child).attempt();
+        Ok(Lease { child_id: claim.child_id, attempt, token: claim.token })
+    }
+
+    pub fn claim(&mut self, child: &str) -> Lease {
+        self.try_claim(child).unwrap_or_else(|refusal| panic!("claim of {child}: {refusal}"))
+    }
+
+    pub fn hold(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
+        let call_id = call.parse().expect("a valid call id");
+        self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount }))
+    }
+
+    pub fn settle(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
+        let call_id = call.parse().expect("a valid call id");
+        self.handle(Command::Settle { lease: lease.clone(), call_id, amount })
+    }
+
+    pub fn release(&mut self, lease: &Lease, call: &str) -> Result<Vec<Event>, Refusal> {
+        let call_id = call.parse().expect("a valid call id");
+        self.handle(Command::Release { lease: lease.clone(), call_id })
+    }
+
+    /// Holds and settles the same amount.
+    pub fn pay(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
+        self.hold(lease, call, amount)?;
+        self.settle(lease, call, amount)
+    }
+
+    pub fn resume(&mut self, lease: &Lease, settled: &[(&str, Amount)]) -> Result<Vec<Event>, Refusal> {
+        let settled = settled
+            .iter()
+            .map(|(call, amount)| SettledCall { call_id: call.parse().expect("valid"), amount: *amount })
+            .collect();
+        self.handle(Command::Resume(Resume { lease: lease.clone(), settled }))
+    }
+
+    pub fn charge(&mut self, child: &str, key: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
+        let key = key.parse().expect("a valid key");
+        self.handle(Command::Charge(Charge { child_id: id(child), key, amount }))
+    }
+
+    pub fn raise(&mut self, child: &str, usd_cents: u64) -> Result<Vec<Event>, Refusal> {
+        let max_cost_usd = Some(Usd::from_cents(usd_cents));
+        self.handle(Command::Raise(Raise { child_id: id(child), max_cost_usd, max_tokens: None }))
+    }
+
+    pub fn tick(&mut self, lease: &Lease, progress: Progress) -> Result<Vec<Event>, Refusal> {
+        self.handle(Command::Tick(Tick { lease: lease.clone(), progress }))
+    }
+
+    pub fn report(&mut self, lease: &Lease, verdict: Verdict) -> Result<Vec<Event>, Refusal> {
+        let report = Report { lease: lease.clone(), progress: Progress::default(), verdict };
+        self.handle(Command::Report(Box::new(report)))
+    }
+
+    pub fn complete(&mut self, lease: &Lease, result: impl Into<Value>) -> Result<Vec<Event>, Refusal> {
+        self.report(lease, Verdict::Completed(Payload::Inline(Json::from(result.into()))))
+    }
+
+    pub fn fail(&mut self, lease: &Lease, retryable: bool) -> Result<Vec<Event>, Refusal> {
+        let failure = Failure { kind: FailureKind::Agent, message: "it broke".into(), retryable };
+        self.report(lease, Verdict::Failed(failure))
+    }
+
+    pub fn wait(&mut self, lease: &Lease, children: &[&str]) -> Result<Vec<Event>, Refusal> {
+        let children = children.iter().map(|child| id(child)).collect();
+        self.report(lease, Verdict::Waiting { children, hand_over: false })
+    }
+
+    pub fn ask_human(&mut self, lease: &Lease, question: &str) -> Result<Vec<Event>, Refusal> {
+        let question = shared::wire::Text::new(question).expect("not empty");
+        self.report(lease, Verdict::InputRequired { question })
+    }
+
+    pub fn answer(&mut self, child: &str, question: u32, answer: &str) -> Result<Vec<Event>, Refusal> {
+        let answer = shared::wire::Text::new(answer).expect("not empty");
+        self.handle(Command::Answer(Answered { child_id: id(child), question, answer }))
+    }
+
+    pub fn cancel(&mut self, child: Option<&str>) -> Result<Vec<Event>, Refusal> {
+        self.handle(Command::Cancel { child_id: child.map(id), reason: None })
+    }
+
+    pub fn delete(&mut self, child: Option<&str>, force: bool) -> Result<Vec<Event>, Refusal> {
+        let outside = Referrers::Known(Vec::new());
+        self.handle(Command::Delete(Delete { child_id: child.map(id), force, outside }))
+    }
+
+    /// Moves the clock and wakes the trace.
+    pub fn pass(&mut self, millis: u64) -> Vec<Event> {
+        self.now = self.now.plus_millis(millis);
+        self.handle(Command::Wake).expect("a wake is never refused")
+    }
+
+    /// Runs every timer until none is left, then checks that nothing is held and nothing was lost.
+    pub fn rest(&mut self) {
+        while let Some(due) = self.trace.next_timer() {
+            self.now = self.now.max(due);
+            let events = self.handle(Command::Wake).expect("a wake is never refused");
+            assert!(!events.is_empty(), "a timer was due and nothing happened");
+        }
+        invariants::check_at_rest(&self.trace).unwrap_or_else(|what| panic!("{what}"));
+        self.check_replay();
+    }
+
+    pub fn check_replay(&self) {
+        invariants::check_replay(&self.trace, &self.log).unwrap_or_else(|what| panic!("{what}"));
+    }
+
+    pub fn node(&self, child: &str) -> &ContextNode {
+        self.trace.context(&id(child)).unwrap_or_else(|| panic!("no context {child}"))
+    }
+
+    /// What a context and all beneath it spent, in cents.
+    pub fn spent_cents(&self, child: &str) -> u64 {
+        self.node(child).budget.spent.cost_usd.nanos() / 10_000_000
+    }
+
+    /// The status in one word, as the snapshot shows it.
+    pub fn status(&self, child: &str) -> String {
+        let status = serde_json::to_value(self.node(child).status_word()).expect("plain");
+        status.as_str().expect("a word").to_owned()
+    }
+
+    /// Contexts in the queue, in the order they came.
+    pub fn queued(&self) -> Vec<ChildId> {
+        use coordinator::trace::{Phase, Status};
+        let queued = |node: &&ContextNode| {
+            matches!(node.status, Status::Submitted { .. } | Status::Working(Phase::Queued { .. }))
+        };
+        self.trace.contexts().iter().filter(queued).map(|node| node.id.clone()).collect()
+    }
+
+    /// Claims a queued context and completes it with `result`.
+    pub fn run(&mut self, child: &str, result: impl Into<Value>) {
+        let lease = self.claim(child);
+        self.complete(&lease, result).unwrap_or_else(|refusal| panic!("{child}: {refusal}"));
+    }
+
+    /// Claims a queued context and fails it for good.
+    pub fn break_it(&mut self, child: &str) {
+        let lease = self.claim(child);
+        self.fail(&lease, false).unwrap_or_else(|refusal| panic!("{child}: {refusal}"));
+    }
+
+    pub fn agent_id(name: &str) -> AgentId {
+        name.parse().expect("a valid agent id")
+    }
+}
+
+/// `base` with the fields of `more`.
+pub fn with(mut base: Value, more: Value) -> Value {
+    let fields = base.as_object_mut().expect("an object");
+    fields.extend(more.as_object().expect("an object").clone());
+    base
+}
