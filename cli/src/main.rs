@@ -1,1 +1,2 @@
-fn main(){}
+//! The `trellis` binary.
+fn main() {}

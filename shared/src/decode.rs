@@ -105,10 +105,12 @@ impl Form {
                 }
             }
             ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-                match branch_that_was_meant(context) {
-                    Some(branch) => branch.iter().for_each(|inner| self.collect(inner, found)),
-                    None => {
-                        add(path, format!("{} fits none of the forms it may take", shown(error.instance())), None, false);
+                match meant(context) {
+                    Meant::Branch(branch) => branch.iter().for_each(|inner| self.collect(inner, found)),
+                    Meant::OneOf(allowed) => {
+                        let given = error.instance();
+                        let message = format!("{} is none of {}", shown(given), allowed.join(", "));
+                        add(path, message, nearest_of(given, &allowed), false);
                     }
                 }
             }
@@ -135,21 +137,55 @@ impl Form {
     }
 }
 
-/// Of the alternatives a value may take, the one its sender most likely meant: one it has the right
-/// type for.
-fn branch_that_was_meant<'a>(
-    branches: &'a [Vec<ValidationError<'static>>],
-) -> Option<&'a [ValidationError<'static>]> {
-    let wrong_type = |error: &ValidationError<'_>| {
-        matches!(error.kind(), ValidationErrorKind::Type { .. } | ValidationErrorKind::Constant { .. })
-            && error.instance_path().as_str().matches('/').count() <= shallowest(branches)
-    };
-    branches.iter().filter(|b| !b.iter().any(wrong_type)).min_by_key(|b| b.len()).map(Vec::as_slice)
+/// What the sender of a value that fits none of its alternatives most likely meant.
+enum Meant<'a> {
+    /// This alternative, with these mistakes.
+    Branch(&'a [ValidationError<'static>]),
+    /// One of these words, but none was given.
+    OneOf(Vec<String>),
 }
 
-fn shallowest(branches: &[Vec<ValidationError<'static>>]) -> usize {
-    let depths = branches.iter().flatten().map(|e| e.instance_path().as_str().matches('/').count());
-    depths.min().unwrap_or(0)
+/// The alternative whose first mistake lies deepest; if none gets past its name, the names.
+fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Meant<'a> {
+    let depth = |error: &ValidationError<'_>| error.instance_path().as_str().matches('/').count();
+    let first = |branch: &[ValidationError<'static>]| branch.iter().map(depth).min().unwrap_or(0);
+    let wrong_type = |branch: &[ValidationError<'static>]| {
+        let at = first(branch);
+        branch.iter().any(|e| depth(e) == at && matches!(e.kind(), ValidationErrorKind::Type { .. }))
+    };
+    let best = branches.iter().max_by_key(|b| (first(b), !wrong_type(b), std::cmp::Reverse(b.len())));
+    let best = best.map_or(&[] as &[_], Vec::as_slice);
+    let names: Vec<String> = branches.iter().flatten().filter(|e| depth(e) == first(best)).filter_map(name_in).collect();
+    // One name missing is a mistake in a struct; several are the names of the alternatives.
+    if names.len() > 1 && best.iter().any(|error| depth(error) == first(best) && name_in(error).is_some()) {
+        Meant::OneOf(names)
+    } else {
+        Meant::Branch(best)
+    }
+}
+
+/// The word an alternative goes by: a constant, or the one field it must have.
+fn name_in(error: &ValidationError<'_>) -> Option<String> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
+    match error.kind() {
+        ValidationErrorKind::Constant { expected_value } => expected_value.as_str().map(str::to_owned),
+        ValidationErrorKind::Required { property } => property.as_str().map(str::to_owned),
+        ValidationErrorKind::Enum { options } => {
+            let words: Vec<&str> = options.as_array()?.iter().filter_map(Value::as_str).collect();
+            Some(words.join(", "))
+        }
+        _ => None,
+    }
+}
+
+fn nearest_of(given: &Value, allowed: &[String]) -> Option<String> {
+    let word = match given {
+        Value::String(word) => word.as_str(),
+        Value::Object(fields) => fields.keys().next()?.as_str(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => return None,
+    };
+    let meant = nearest(word, allowed.iter().map(String::as_str))?;
+    Some(format!("did you mean `{meant}`?"))
 }
 
 /// `/steps/2/input_from/0` as `steps[2].input_from[0]`.

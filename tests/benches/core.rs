@@ -1,1 +1,2 @@
-fn main(){}
+//! Benchmarks of the core.
+fn main() {}

@@ -1,1 +1,81 @@
-//! Later.
+//! The invariants that are absences: who must not know what. Read from the sources themselves.
+
+use std::path::{Path, PathBuf};
+
+fn sources(under: &str) -> Vec<(PathBuf, String)> {
+    fn walk(path: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                walk(&entry, found);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&entry).unwrap();
+                found.push((entry, text));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root().join(under), &mut found);
+    assert!(!found.is_empty(), "nothing under {under}");
+    found
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A line of code that holds one of the words, comments apart.
+fn breach<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.into_iter().find(|line| words.iter().any(|word| line.contains(word)))
+}
+
+#[test]
+fn the_core_does_no_io_has_no_clock_and_rolls_no_dice() {
+    let words = [
+        "async ", ".await", "tokio", "std::fs", "std::net", "std::io", "std::env", "std::thread", "SystemTime",
+        "Instant", "rand::", "uuid", "println!", "async_nats", "redis::",
+    ];
+    for (path, text) in sources("coordinator/src/trace") {
+        assert_eq!(breach(&text, &words), None, "in {}", path.display());
+    }
+}
+
+#[test]
+fn shared_knows_neither_coordinator_nor_worker_and_they_not_each_other() {
+    let dependencies = |name: &str| std::fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
+    for (who, whom) in [("shared", "coordinator"), ("shared", "worker"), ("coordinator", "worker"), ("worker", "coordinator")] {
+        let manifest = dependencies(who);
+        let listed = manifest.lines().any(|line| line.starts_with(whom));
+        assert!(!listed, "{who} depends on {whom}");
+    }
+}
+
+#[test]
+fn subjects_are_written_in_one_file() {
+    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
+        for (path, text) in sources(crate_name) {
+            let product = text.split("#[cfg(test)]").next().unwrap_or(&text);
+            if !path.ends_with("subject.rs") {
+                assert_eq!(breach(product, &["\"agent."]), None, "in {}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src", "tests/src", "tests/it", "tests/benches"] {
+        for (path, text) in sources(crate_name) {
+            assert!(text.starts_with("//!"), "{} does not open with //!", path.display());
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_for_later_in_the_code() {
+    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
+        for (path, text) in sources(crate_name) {
+            assert_eq!(breach(&text, &["todo!", "unimplemented!", "FIXME", "#[ignore"]), None, "in {}", path.display());
+        }
+    }
+}

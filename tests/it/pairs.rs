@@ -1,1 +1,137 @@
-//! Later.
+//! Every status meets every command: each pair has one defined answer, and none panics. The whole
+//! table is the snapshot; a changed answer is a changed rule.
+
+use std::fmt::Write;
+
+use coordinator::trace::{Command, Order, Spawn, Submit};
+use serde_json::json;
+use shared::{
+    Json, Usd, decode,
+    wire::{
+        Answered, Charge, Claim, Delete, Hold, Lease, Payload, Progress, Raise, Referrers, Report, Resume, Text, Tick, Verdict,
+    },
+};
+use trellis_tests::{
+    World,
+    world::{cents, id},
+};
+
+/// A world whose context `x` has the status, and the lease of its last attempt (made up if none).
+fn in_status(status: &str) -> (World, Lease) {
+    let made_up = Lease { child_id: id("x"), attempt: 1, token: "none".parse().unwrap() };
+    if status == "absent" {
+        return (World::new(), made_up);
+    }
+    let mut world = World::new();
+    if status == "steps" {
+        let steps = json!([{"id": "s", "agent_id": "writer", "task_description": "t"}]);
+        world.submit_graph(json!({"child_id": "x", "steps": steps, "max_cost_usd": 1})).unwrap();
+        return (world, made_up);
+    }
+    let spawn = json!({"goal": "g", "child_id": "x", "max_cost_usd": 1, "on_exhausted": "pause", "timeout_ms": 100_000, "output_to": "out"});
+    world.submit(spawn).unwrap();
+    if status == "submitted" {
+        return (world, made_up);
+    }
+    let lease = world.claim("x");
+    world.hold(&lease, "open", cents(10)).unwrap();
+    match status {
+        "running" => drop(Ok::<_, ()>(())),
+        "queued" => drop(world.report(&lease, Verdict::HandedBack)),
+        "backing off" => drop(world.fail(&lease, true)),
+        "waiting" => {
+            world.spawn(&lease, json!({"goal": "c", "child_id": "c"})).unwrap();
+            world.wait(&lease, &["c"]).unwrap();
+        }
+        "input_required" => drop(world.ask_human(&lease, "which?")),
+        "paused" => drop(world.report(&lease, Verdict::OutOfBudget)),
+        "completed" => drop(world.complete(&lease, "ok")),
+        "failed" => drop(world.fail(&lease, false)),
+        "cancelled" => drop(world.cancel(None)),
+        "timed_out" => drop(world.pass(100_000)),
+        "aborted" => drop(world.report(&lease, Verdict::Halted { check: "c".into(), reason: "r".into() })),
+        other => panic!("no way to {other}"),
+    }
+    (world, lease)
+}
+
+fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
+    let lease = || lease.clone();
+    let order = |name: &str, goal: &str| {
+        let spawn = decode::value(&json!({"goal": goal, "child_id": name})).unwrap();
+        Order::from_spawn(&spawn, &[], &id("x")).unwrap()
+    };
+    let submit = Submit { order: order("x", "another"), plan: None, agents: world.agents.clone(), settings: world.settings.clone() };
+    let spawn = Spawn { lease: lease(), order: order("new", "new"), plan: None, agents: world.agents.clone() };
+    let report = |verdict| Command::Report(Box::new(Report { lease: lease(), progress: Progress::default(), verdict }));
+    let call = |name: &str| name.parse().unwrap();
+    let inline = Payload::Inline(Json::from("ok"));
+    vec![
+        ("submit another", Command::Submit(Box::new(submit))),
+        ("spawn", Command::Spawn(Box::new(spawn))),
+        ("claim", Command::Claim(Claim { child_id: id("x"), worker_id: "w".parse().unwrap(), token: "new".parse().unwrap() })),
+        ("tick", Command::Tick(Tick { lease: lease(), progress: Progress::default() })),
+        ("complete", report(Verdict::Completed(inline))),
+        ("wait", report(Verdict::Waiting { children: vec![id("c")], hand_over: false })),
+        ("hand back", report(Verdict::HandedBack)),
+        ("resume", Command::Resume(Resume { lease: lease(), settled: Vec::new() })),
+        ("hold", Command::Hold(Hold { lease: lease(), call_id: call("new"), amount: cents(1) })),
+        ("release", Command::Release { lease: lease(), call_id: call("open") }),
+        ("settle", Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) }),
+        ("charge", Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1) })),
+        ("raise", Command::Raise(Raise { child_id: id("x"), max_cost_usd: Some(Usd::from_cents(200)), max_tokens: None })),
+        ("set value", Command::SetValue { lease: lease(), key: "out".parse().unwrap(), value: Json::from("v") }),
+        ("delete value", Command::DeleteValue { lease: lease(), key: "out".parse().unwrap() }),
+        ("answer", Command::Answer(Answered { child_id: id("x"), question: 1, answer: Text::new("a").unwrap() })),
+        ("cancel", Command::Cancel { child_id: Some(id("x")), reason: None }),
+        ("cancel trace", Command::Cancel { child_id: None, reason: None }),
+        ("delete", Command::Delete(Delete { child_id: Some(id("x")), force: false, outside: Referrers::Known(Vec::new()) })),
+        ("force delete", Command::Delete(Delete { child_id: Some(id("x")), force: true, outside: Referrers::Unknown })),
+        ("wake", Command::Wake),
+    ]
+}
+
+#[test]
+fn every_status_has_an_answer_to_every_command_and_to_its_second_delivery() {
+    let statuses = [
+        "absent", "submitted", "queued", "backing off", "running", "waiting", "steps", "input_required", "paused",
+        "completed", "failed", "cancelled", "timed_out", "aborted",
+    ];
+    let mut table = String::new();
+    for status in statuses {
+        writeln!(table, "{status}").unwrap();
+        let (world, lease) = in_status(status);
+        for (name, command) in commands(&world, &lease) {
+            let mut world = world.clone();
+            let mut answers = Vec::new();
+            for _ in 0..2 {
+                answers.push(match world.handle(command.clone()) {
+                    Ok(events) if events.is_empty() => "nothing".to_owned(),
+                    Ok(events) => {
+                        let kinds = events.iter().map(|event| serde_json::to_value(event).unwrap()["type"].clone());
+                        kinds.map(|kind| kind.as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+                    }
+                    Err(refusal) => format!("refused: {}", refusal.code().0),
+                });
+            }
+            writeln!(table, "  {name:14} {} | again: {}", answers[0], answers[1]).unwrap();
+            world.check_replay();
+            world.cancel(None).unwrap();
+            world.rest_if_begun();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+trait RestIfBegun {
+    fn rest_if_begun(&mut self);
+}
+
+impl RestIfBegun for World {
+    /// A trace that was only cancelled has nothing to rest.
+    fn rest_if_begun(&mut self) {
+        if self.trace.root().is_some() {
+            self.rest();
+        }
+    }
+}

@@ -386,9 +386,12 @@ fn w6_a_guarded_delete_lists_who_refers_to_it() {
 fn w6_a_forced_delete_ends_what_is_live() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
+    let (lease, key) = (root.clone(), "root.note".parse().unwrap());
+    world.handle(Command::SetValue { lease, key, value: shared::Json::from("private") }).unwrap();
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     assert!(world.delete(None, false).is_err());
     world.delete(None, true).unwrap();
     assert_eq!(["root", "a"].map(|c| (world.status(c), world.node(c).deleted)), [("cancelled".into(), true), ("cancelled".into(), true)]);
+    assert!(world.trace.outputs().is_empty() && world.trace.values().is_empty());
     world.rest();
 }

@@ -129,7 +129,7 @@ impl<'a> Ground<'a> {
         self.check_model(order.model.as_ref().or(agent.and_then(|a| a.model.as_ref())))?;
         let terms = self.check_budget(&order, agent)?;
 
-        let mut events = self.new_agents(&agents);
+        let mut events = self.new_agents(&order, plan.as_deref(), &agents);
         let body = match (step, &plan) {
             (Some((_, body)), _) => body,
             (None, Some(_)) => Body::Graph { plan: index(self.trace.plans.len()), group: 0 },
@@ -323,11 +323,12 @@ impl<'a> Ground<'a> {
         Ok(parent.budget.left_for_children())
     }
 
-    /// Profiles the trace has not seen yet; it keeps the first copy of each.
-    fn new_agents(&self, agents: &[AgentProfile]) -> Vec<Event> {
-        let mut seen = BTreeSet::new();
-        let new = agents.iter().filter(|agent| !self.trace.agents.contains_key(&agent.agent_id));
-        new.filter(|agent| seen.insert(&agent.agent_id))
+    /// The profiles it names that the trace has not seen yet; it keeps the first copy of each.
+    fn new_agents(&self, order: &Order, plan: Option<&Plan>, agents: &[AgentProfile]) -> Vec<Event> {
+        let planned = plan.into_iter().flat_map(Plan::agents).map(|(agent, _)| agent);
+        let named: BTreeSet<&AgentId> = order.agent_id.iter().chain(planned).collect();
+        let new = named.into_iter().filter(|id| !self.trace.agents.contains_key(*id));
+        new.filter_map(|id| agents.iter().find(|agent| agent.agent_id == *id))
             .map(|agent| Event::AgentAdded { agent: Box::new(agent.clone()) })
             .collect()
     }

@@ -67,7 +67,12 @@ impl Trace {
                 }
             }),
             Event::Ended(ended) => self.ended(ended, now),
-            Event::Deleted { child_id } => self.change(child_id, scrub),
+            Event::Deleted { child_id } => {
+                self.change(child_id, scrub);
+                if self.contexts[0].deleted {
+                    self.outputs.clear();
+                }
+            }
             Event::Held { child_id, call_id, attempt, amount } => {
                 let at = self.expect(child_id);
                 let call = Call { attempt: *attempt, held: *amount, state: CallState::Held };
@@ -111,8 +116,11 @@ impl Trace {
                 self.store_bytes -= self.store.remove(key).map_or(0, |entry| entry.size_bytes);
             }
             Event::StoreCleared => {
-                self.outputs = std::mem::take(&mut self.store).into_iter().map(|(key, e)| (key, e.value)).collect();
+                let values = std::mem::take(&mut self.store);
                 self.store_bytes = 0;
+                if !self.contexts[0].deleted {
+                    self.outputs = values.into_iter().map(|(key, entry)| (key, entry.value)).collect();
+                }
             }
             Event::ConditionAsked { .. } => {}
             Event::ItemsTaken { child_id, step, items } => self.change_run(child_id, |run, _| {
