@@ -39,12 +39,25 @@ pub fn value<T: DeserializeOwned + JsonSchema + 'static>(value: &Value) -> Resul
     T::deserialize(value).map_err(|error| explain::<T>(value, &error.to_string()))
 }
 
-/// Reads YAML: the same types, the same errors. Anchors and aliases are bounded by the parser.
-pub fn yaml<T: DeserializeOwned + JsonSchema + 'static>(text: &str) -> Result<T, Problems> {
+/// How a text is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    /// Anchors and aliases are bounded by the parser.
+    Yaml,
+}
+
+/// Reads a text into a value, whatever that value means.
+pub fn parse(text: &[u8], format: Format) -> Result<Value, Problems> {
     check_size(text.len())?;
-    let parsed: Value = serde_saphyr::from_str(text)
-        .map_err(|error| Problems::one("", format!("not valid YAML: {}", error.without_snippet()), None))?;
-    value(&parsed)
+    let wrong = |what: String| Problems::one("", what, None);
+    match format {
+        Format::Json => serde_json::from_slice(text).map_err(|error| wrong(format!("not valid JSON: {error}"))),
+        Format::Yaml => {
+            let text = str::from_utf8(text).map_err(|error| wrong(format!("not valid UTF-8: {error}")))?;
+            serde_saphyr::from_str(text).map_err(|error| wrong(format!("not valid YAML: {}", error.without_snippet())))
+        }
+    }
 }
 
 fn check_size(bytes: usize) -> Result<(), Problems> {

@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use shared::{
-    AgentProfile, decode,
-    graph::{Plan, TaskGraph},
+    AgentProfile,
+    decode::{self, Format},
+    graph::{self, Plan, TaskGraph},
     wire::{self, AskMessage, Cancel, Control, Cost, Input, Spawn},
 };
 
@@ -91,6 +92,28 @@ fn every_mistake_of_a_nested_step_has_its_path() {
 }
 
 #[test]
+fn g2_mistakes_of_shape_and_of_sense_come_in_one_answer() {
+    let text = br#"{"mode": "paralel", "steps": [
+        {"id": "one", "agent_id": "a b", "task_descripton": "t", "when": "output.x > 1", "input_from": ["nothing"]},
+        {"id": "one", "agent_id": "a", "task_description": "t", "tools": ["x", "n t"], "depends_on": ["two"]}
+    ]}"#;
+    let error = graph::read(text, Format::Json).unwrap_err().to_string();
+    for expected in [
+        "mode: \"paralel\" is none of sequential, parallel",
+        "steps[0].agent_id: \"a b\" is not a valid agent_id",
+        "steps[0].task_descripton: unknown field",
+        "steps[1].tools[1]: \"n t\" is not a valid tool",
+        "steps[0].when: unknown variable `output`",
+        "steps[0].input_from[0]: nothing writes `nothing`",
+        "steps[1].id: duplicate id `one`",
+        "steps[1].depends_on[0]: there is no step `two`",
+    ] {
+        assert!(error.contains(expected), "no {expected:?} in\n{error}");
+    }
+    assert!(!error.contains("`agent_id` is missing"), "told once, not twice:\n{error}");
+}
+
+#[test]
 fn invalid_utf_8_and_oversize_messages_are_refused() {
     assert!(refused::<Spawn>(b"{\"goal\": \"\xff\xfe\"}").contains("not valid JSON"));
     let huge = format!("{{\"goal\": \"{}\"}}", "x".repeat(9 * 1024 * 1024));
@@ -114,7 +137,7 @@ fn hostile_yaml_is_refused() {
     });
     let deep = format!("steps: {}x{}", "[".repeat(5000), "]".repeat(5000));
     for text in [bomb.as_str(), deep.as_str(), "steps: [", "\t- a", "steps: *nobody", "!!binary x", "", "---\n---\n"] {
-        let problems = decode::yaml::<TaskGraph>(text).unwrap_err().to_string();
+        let problems = graph::read(text.as_bytes(), Format::Yaml).unwrap_err().to_string();
         assert!(!problems.is_empty());
     }
 }
@@ -145,13 +168,9 @@ fn knock(bytes: &[u8]) {
     let _ = decode::json::<Input>(bytes);
     let _ = decode::json::<Control>(bytes);
     let _ = decode::json::<AgentProfile>(bytes);
-    if let Ok(graph) = decode::json::<TaskGraph>(bytes) {
-        let _ = Plan::compile(&graph);
-    }
+    let _ = graph::read(bytes, Format::Json);
+    let _ = graph::read(bytes, Format::Yaml);
     if let Ok(text) = std::str::from_utf8(bytes) {
-        if let Ok(graph) = decode::yaml::<TaskGraph>(text) {
-            let _ = Plan::compile(&graph);
-        }
         let _ = text.parse::<shared::subject::Subject>();
     }
 }

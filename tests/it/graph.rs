@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use shared::{
-    decode,
-    graph::{Body, Mode, Plan, TaskGraph},
+    decode::{self, Format},
+    graph::{Body, Mode, Plan, TaskGraph, read},
 };
 
 fn compile(graph: &Value) -> Result<Plan, String> {
@@ -58,7 +58,8 @@ steps:
         {"id": "two", "agent_id": "a", "task_description": "t", "input_from": ["x"],
          "when": "outputs.x.score > 0.5", "loop": {"max_rounds": 3}},
     ]});
-    assert_eq!(decode::yaml::<TaskGraph>(yaml).unwrap(), decode::value::<TaskGraph>(&json).unwrap());
+    let (definition, _) = read(yaml.as_bytes(), Format::Yaml).unwrap();
+    assert_eq!(definition, decode::value::<TaskGraph>(&json).unwrap());
 }
 
 #[test]

@@ -6,7 +6,9 @@ mod condition;
 mod definition;
 mod dependency;
 mod plan;
+mod read;
 
 pub use condition::{Condition, EvaluationError, Scope};
 pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};
 pub use plan::{Aggregate, Body, Fallback, ForEach, Group, GroupIndex, Input, OutputSchema, Plan, Repeat, Source, Step, StepIndex};
+pub use read::read;

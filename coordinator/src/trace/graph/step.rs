@@ -239,6 +239,9 @@ fn all_items(trace: &Trace, graph: ContextIndex, step: StepIndex, items: &Items)
         }
     }
     let partial = items.succeeded < items.total && status == StepStatus::Succeeded;
+    if partial {
+        reason = Some(format!("{} of its {} items did not succeed", items.total - items.succeeded, items.total));
+    }
     events.push(Event::StepEnded { child_id, step, status, reason, partial });
     events
 }
