@@ -1,9 +1,6 @@
 //! Reads a task graph from a file or from stdin, as JSON or YAML.
 
-use std::{
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::{io::Read, path::Path};
 
 use anyhow::{Context, bail};
 use shared::{
@@ -16,7 +13,8 @@ use shared::{
 /// The definition, or everything that is wrong with it.
 pub(crate) fn read_graph(path: &Path) -> anyhow::Result<Result<(TaskGraph, Plan), Problems>> {
     let text = read(path)?;
-    let json = path.extension().is_some_and(|extension| extension == "json") || text.trim_start().starts_with('{');
+    let json =
+        path.extension().is_some_and(|extension| extension == "json") || text.trim_start().starts_with('{');
     Ok(graph::read(text.as_bytes(), if json { Format::Json } else { Format::Yaml }))
 }
 
@@ -24,11 +22,13 @@ fn read(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     // One byte more than is allowed tells a file that is too long from one that just fits.
     let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX) + 1;
-    if path == PathBuf::from("-") {
+    if path == "-" {
         std::io::stdin().take(most).read_to_string(&mut text).context("could not read stdin")?;
     } else {
         let file = std::fs::File::open(path).with_context(|| format!("could not open {}", path.display()))?;
-        file.take(most).read_to_string(&mut text).with_context(|| format!("could not read {}", path.display()))?;
+        file.take(most)
+            .read_to_string(&mut text)
+            .with_context(|| format!("could not read {}", path.display()))?;
     }
     if text.trim().is_empty() {
         bail!("{} is empty\n\nhint: examples/ has task graphs to start from", path.display());

@@ -40,12 +40,18 @@ fn validate(files: &[PathBuf], output: Output) -> anyhow::Result<Ending> {
                 let (steps, groups) = (plan.step_count(), plan.groups().len() - 1);
                 found.push(json!({"file": name, "ok": true, "steps": steps, "groups": groups}));
                 if output == Output::Text {
-                    println!("{name}: ok, {} in {}", count(steps as usize, "step"), count(groups + 1, "group"));
+                    println!(
+                        "{name}: ok, {} in {}",
+                        count(steps as usize, "step"),
+                        count(groups + 1, "group")
+                    );
                 }
             }
             Err(problems) => {
                 ending = Ending::Refused;
-                found.push(json!({"file": name, "ok": false, "problems": problems.iter().collect::<Vec<_>>()}));
+                found.push(
+                    json!({"file": name, "ok": false, "problems": problems.iter().collect::<Vec<_>>()}),
+                );
                 if output == Output::Text {
                     explain(&name, &problems);
                 }

@@ -90,7 +90,8 @@ fn print_schema(name: Option<&str>) -> anyhow::Result<Ending> {
     };
     let Some((_, schema)) = all.iter().find(|(name, _)| *name == wanted) else {
         let near = shared::problem::nearest(wanted, names.iter().copied());
-        let hint = near.map_or(format!("there are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
+        let hint =
+            near.map_or(format!("there are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
         anyhow::bail!("no message is called `{wanted}`\n\nhint: {hint}");
     };
     println!("{}", serde_json::to_string_pretty(schema)?);

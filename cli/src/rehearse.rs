@@ -40,7 +40,8 @@ fn parse_usd(text: &str) -> Result<Usd, String> {
 }
 
 fn parse_result(text: &str) -> Result<(StepId, Value), String> {
-    let (step, json) = text.split_once('=').ok_or("write it as step=json, such as review='{\"good\": true}'")?;
+    let (step, json) =
+        text.split_once('=').ok_or("write it as step=json, such as review='{\"good\": true}'")?;
     let step = step.parse().map_err(|error: shared::id::Error| error.to_string())?;
     let value = serde_json::from_str(json).map_err(|error| format!("{json:?} is not JSON: {error}"))?;
     Ok((step, value))
@@ -72,21 +73,25 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     rehearsal.play(|work| cast.play(work), |_| Text::new("yes").ok());
     match output {
         Output::Text => print!("{}", tree::show(&rehearsal, args.events)),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&tree::as_json(&rehearsal, args.events)?)?),
+        Output::Json => {
+            println!("{}", serde_json::to_string_pretty(&tree::as_json(&rehearsal, args.events)?)?)
+        }
     }
     Ok(ending(&rehearsal))
 }
 
 /// A `--fail` or `--result` for a step that is not there would silently do nothing.
 fn check_names(args: &Args, plan: &Plan) -> anyhow::Result<()> {
-    let known: Vec<&str> = plan.groups().iter().flat_map(|group| &group.steps).map(|step| step.id.as_str()).collect();
-    let named = args.fail.iter().chain(args.result.iter().map(|(step, _)| step));
-    for step in named.filter(|step| !known.iter().any(|known| belongs(step.as_str(), known))) {
-        let near = shared::problem::nearest(step.as_str(), known.iter().copied());
-        let hint = near.map_or(format!("its steps are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
-        anyhow::bail!("the graph has no step `{step}`\n\nhint: {hint}");
-    }
-    Ok(())
+    let known: Vec<&str> =
+        plan.groups().iter().flat_map(|group| &group.steps).map(|step| step.id.as_str()).collect();
+    let mut named = args.fail.iter().chain(args.result.iter().map(|(step, _)| step));
+    let Some(step) = named.find(|step| !known.iter().any(|known| belongs(step.as_str(), known))) else {
+        return Ok(());
+    };
+    let near = shared::problem::nearest(step.as_str(), known.iter().copied());
+    let hint =
+        near.map_or(format!("its steps are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+    anyhow::bail!("the graph has no step `{step}`\n\nhint: {hint}")
 }
 
 /// Whether a context runs a step: it is named after it, with an item or a round behind.

@@ -22,14 +22,16 @@ pub(crate) fn show(rehearsal: &Rehearsal, events: bool) -> String {
         text.push('\n');
     }
     branch(trace, root, "", "", &mut text);
-    let reasons = root.end().and_then(|end| end.error.as_ref().map(|e| e.message.clone()).or(end.reason.clone()));
+    let reasons =
+        root.end().and_then(|end| end.error.as_ref().map(|e| e.message.clone()).or(end.reason.clone()));
     if let Some(reason) = reasons {
         writeln!(text, "\n{reason}").expect("a string takes all");
     }
     if !trace.outputs().is_empty() {
         text.push_str("\noutputs\n");
         for (key, value) in trace.outputs() {
-            writeln!(text, "  {key}: {}", cut(&value.to_text().replace('\n', " "), 100)).expect("a string takes all");
+            writeln!(text, "  {key}: {}", cut(&value.to_text().replace('\n', " "), 100))
+                .expect("a string takes all");
         }
     }
     text
@@ -42,7 +44,8 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     let money = format!("{} of {}", budget.spent.cost_usd, budget.limit.cost_usd);
     let tries = if node.attempt() > 1 { format!("  {} attempts", node.attempt()) } else { String::new() };
     let answer = node.end().and_then(|end| end.result.as_ref()).map(preview).unwrap_or_default();
-    writeln!(text, "{name:<32} {:<14} {money:<18}{tries}{answer}", word(trace, node)).expect("a string takes all");
+    writeln!(text, "{name:<32} {:<14} {money:<18}{tries}{answer}", word(trace, node))
+        .expect("a string takes all");
     let below = match fork {
         "" => String::new(),
         "└─ " => format!("{stem}   "),
@@ -107,8 +110,13 @@ pub(crate) fn as_json(rehearsal: &Rehearsal, events: bool) -> anyhow::Result<Val
     let outcome = trace.root().and_then(|root| trace.outcome(&root.id));
     let mut shown = json!({"outcome": outcome, "contexts": contexts});
     if events {
-        let log: Result<Vec<Value>, _> =
-            rehearsal.log.iter().map(|(at, event)| Ok::<_, serde_json::Error>(json!({"at": at, "event": serde_json::to_value(event)?}))).collect();
+        let log: Result<Vec<Value>, _> = rehearsal
+            .log
+            .iter()
+            .map(|(at, event)| {
+                Ok::<_, serde_json::Error>(json!({"at": at, "event": serde_json::to_value(event)?}))
+            })
+            .collect();
         shown["events"] = Value::Array(log?);
     }
     Ok(shown)

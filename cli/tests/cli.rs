@@ -1,5 +1,7 @@
 //! The command line as people see it: whole outputs, exit codes, errors with hints.
 
+#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
@@ -12,8 +14,11 @@ fn root() -> PathBuf {
 /// Runs `trellis` in the repository's root; everything it said, and its exit code.
 fn trellis(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
-    let output = command.args(args).current_dir(root()).stdin(Stdio::null()).output().expect("the binary runs");
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    let output =
+        command.args(args).current_dir(root()).stdin(Stdio::null()).output().expect("the binary runs");
+    let said = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes).lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    };
     let code = output.status.code().expect("it was not killed");
     format!("{}\n--- stderr\n{}\n--- exit {code}", said(&output.stdout), said(&output.stderr))
 }
@@ -36,13 +41,27 @@ fn a_rehearsal_shows_the_tree_with_money() {
 
 #[test]
 fn a_rehearsal_with_a_failure_shows_what_follows() {
-    insta::assert_snapshot!(trellis(&["graph", "rehearse", "examples/map-reduce.json", "--fail", "map-2", "--spend", "0.02"]));
+    insta::assert_snapshot!(trellis(&[
+        "graph",
+        "rehearse",
+        "examples/map-reduce.json",
+        "--fail",
+        "map-2",
+        "--spend",
+        "0.02"
+    ]));
 }
 
 #[test]
 fn a_rehearsed_loop_ends_at_its_bound() {
     insta::assert_snapshot!(trellis(&[
-        "graph", "rehearse", "examples/author-and-critic.yaml", "--result", "critic=\"too long\"", "--spend", "0.06",
+        "graph",
+        "rehearse",
+        "examples/author-and-critic.yaml",
+        "--result",
+        "critic=\"too long\"",
+        "--spend",
+        "0.06",
     ]));
 }
 
@@ -59,7 +78,8 @@ fn a_rehearsal_for_programs() {
 #[test]
 fn mistakes_are_explained_with_hints() {
     let file = std::env::temp_dir().join(format!("trellis-bad-{}.yaml", std::process::id()));
-    std::fs::write(&file, "steps:\n  - agent_id: a\n    task_descripton: t\n    when: output.x > 1\n").unwrap();
+    std::fs::write(&file, "steps:\n  - agent_id: a\n    task_descripton: t\n    when: output.x > 1\n")
+        .unwrap();
     let said = trellis(&["graph", "validate", file.to_str().unwrap()]);
     std::fs::remove_file(&file).unwrap();
     let said = said.replace(file.to_str().unwrap(), "FILE");
@@ -68,7 +88,13 @@ fn mistakes_are_explained_with_hints() {
 
 #[test]
 fn a_step_that_is_not_there_is_an_error() {
-    insta::assert_snapshot!(trellis(&["graph", "rehearse", "examples/research.yaml", "--fail", "reseacher-1"]));
+    insta::assert_snapshot!(trellis(&[
+        "graph",
+        "rehearse",
+        "examples/research.yaml",
+        "--fail",
+        "reseacher-1"
+    ]));
 }
 
 #[test]

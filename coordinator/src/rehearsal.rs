@@ -119,7 +119,10 @@ impl Rehearsal {
         for effect in effects(&self.trace, &events) {
             match effect {
                 Effect::Execute { child_id, .. } => self.queue.push_back(child_id),
-                Effect::Stop { .. } | Effect::Question { .. } | Effect::Outcome { .. } | Effect::Remove { .. } => {}
+                Effect::Stop { .. }
+                | Effect::Question { .. }
+                | Effect::Outcome { .. }
+                | Effect::Remove { .. } => {}
             }
         }
         self.log.extend(events.into_iter().map(|event| (self.now, event)));

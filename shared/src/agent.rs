@@ -122,7 +122,11 @@ impl AgentProfile {
             && reserve >= limit
         {
             let hint = "the reserve is a part of the ceiling: make it smaller, or raise `max_cost_usd`";
-            problems.add("closing_reserve_usd", format!("{reserve} leaves nothing of {limit}"), Some(hint.into()));
+            problems.add(
+                "closing_reserve_usd",
+                format!("{reserve} leaves nothing of {limit}"),
+                Some(hint.into()),
+            );
         }
         problems.or(())
     }

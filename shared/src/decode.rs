@@ -28,9 +28,9 @@ use crate::{
 /// Reads a JSON message.
 pub fn json<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<T, Problems> {
     check_size(bytes.len())?;
-    serde_json::from_slice(bytes).or_else(|error| match serde_json::from_slice::<Value>(bytes) {
-        Ok(value) => Err(explain::<T>(&value, &error.to_string())),
-        Err(syntax) => Err(Problems::one("", format!("not valid JSON: {syntax}"), None)),
+    serde_json::from_slice(bytes).map_err(|error| match parse(bytes, Format::Json) {
+        Ok(value) => explain::<T>(&value, &error.to_string()),
+        Err(syntax) => syntax,
     })
 }
 
@@ -52,10 +52,13 @@ pub fn parse(text: &[u8], format: Format) -> Result<Value, Problems> {
     check_size(text.len())?;
     let wrong = |what: String| Problems::one("", what, None);
     match format {
-        Format::Json => serde_json::from_slice(text).map_err(|error| wrong(format!("not valid JSON: {error}"))),
+        Format::Json => {
+            serde_json::from_slice(text).map_err(|error| wrong(format!("not valid JSON: {error}")))
+        }
         Format::Yaml => {
             let text = str::from_utf8(text).map_err(|error| wrong(format!("not valid UTF-8: {error}")))?;
-            serde_saphyr::from_str(text).map_err(|error| wrong(format!("not valid YAML: {}", error.without_snippet())))
+            serde_saphyr::from_str(text)
+                .map_err(|error| wrong(format!("not valid YAML: {}", error.without_snippet())))
         }
     }
 }
@@ -168,7 +171,8 @@ fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Meant<'a> {
     };
     let best = branches.iter().max_by_key(|b| (first(b), !wrong_type(b), std::cmp::Reverse(b.len())));
     let best = best.map_or(&[] as &[_], Vec::as_slice);
-    let names: Vec<String> = branches.iter().flatten().filter(|e| depth(e) == first(best)).filter_map(name_in).collect();
+    let names: Vec<String> =
+        branches.iter().flatten().filter(|e| depth(e) == first(best)).filter_map(name_in).collect();
     // One name missing is a mistake in a struct; several are the names of the alternatives.
     if names.len() > 1 && best.iter().any(|error| depth(error) == first(best) && name_in(error).is_some()) {
         Meant::OneOf(names)

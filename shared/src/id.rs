@@ -237,8 +237,22 @@ mod tests {
         for good in ["a", "0", "researcher-1", "A_b-9", &"x".repeat(64)] {
             assert_eq!(ChildId::new(good).unwrap().as_str(), good);
         }
-        let bad =
-            ["", "-a", "_a", "a.b", "a/b", "..", "a*", "a>", "{p}", "a b", "ä", "a\n", "a\0", &"x".repeat(65)];
+        let bad = [
+            "",
+            "-a",
+            "_a",
+            "a.b",
+            "a/b",
+            "..",
+            "a*",
+            "a>",
+            "{p}",
+            "a b",
+            "ä",
+            "a\n",
+            "a\0",
+            &"x".repeat(65),
+        ];
         for bad in bad {
             assert!(ChildId::new(bad).is_err(), "{bad:?} passed");
             assert!(serde_json::from_value::<ChildId>(bad.into()).is_err(), "{bad:?} passed");

@@ -45,7 +45,8 @@ impl Json {
     pub fn to_text(&self) -> String {
         match &*self.0 {
             Value::String(text) => text.clone(),
-            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            other
+            @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
                 other.to_string()
             }
         }

@@ -143,7 +143,7 @@ impl Default for Settings {
             hold_grace_ms: 13_000,
             retry_base_ms: 500,
             retry_max_ms: 30_000,
-            redispatch_ms: 60_000,
+            redispatch_ms: 900_000,
         }
     }
 }

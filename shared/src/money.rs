@@ -208,9 +208,7 @@ impl fmt::Display for Dimension {
 }
 
 /// Money and tokens together: everything that is limited, held or spent is both at once.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
     #[serde(default)]
@@ -324,7 +322,11 @@ mod tests {
         for (text, nanos) in cases {
             let amount = json(text).unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(amount.nanos(), nanos, "{text}");
-            assert_eq!(json(&serde_json::to_string(&amount).unwrap()).unwrap(), amount, "{text} there and back");
+            assert_eq!(
+                json(&serde_json::to_string(&amount).unwrap()).unwrap(),
+                amount,
+                "{text} there and back"
+            );
         }
     }
 
@@ -357,7 +359,9 @@ mod tests {
 
     #[test]
     fn b2_dollars_show_as_decimals() {
-        for (nanos, text) in [(0, "$0.00"), (200_000_000, "$0.20"), (1, "$0.000000001"), (1_500_000_000, "$1.50")] {
+        for (nanos, text) in
+            [(0, "$0.00"), (200_000_000, "$0.20"), (1, "$0.000000001"), (1_500_000_000, "$1.50")]
+        {
             assert_eq!(Usd(nanos).to_string(), text);
         }
     }

@@ -19,7 +19,10 @@ impl Partition {
     /// The home of a trace among `count` partitions: the same on every machine and version.
     pub fn of(trace: TraceId, count: u16) -> Self {
         let id = trace.as_u128();
-        #[expect(clippy::cast_possible_truncation, reason = "both halves are meant, and a remainder below 1024 fits")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "both halves are meant, and a remainder below 1024 fits"
+        )]
         let mixed = ((id >> 64) as u64 ^ id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let count = u64::from(count.clamp(1, Self::MAX_COUNT));
         Partition(u16::try_from(mixed % count).expect("below 1024"))
@@ -107,7 +110,9 @@ fn parse(text: &str) -> Option<Subject> {
         ["agent", "result", p, trace, child] => {
             Subject::Result(partition(p)?, trace.parse().ok()?, child.parse().ok()?)
         }
-        ["agent", "cost", p, trace, child] => Subject::Cost(partition(p)?, trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "cost", p, trace, child] => {
+            Subject::Cost(partition(p)?, trace.parse().ok()?, child.parse().ok()?)
+        }
         ["agent", "event", trace, child] => Subject::Event(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "outcome", trace, child] => Subject::Outcome(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "history", trace, child] => Subject::History(trace.parse().ok()?, child.parse().ok()?),
@@ -149,8 +154,15 @@ mod tests {
 
     #[test]
     fn what_is_not_a_subject_is_refused() {
-        let bad =
-            ["", "agent", "agent.spawn.", "agent.spawn.execute.*", "agent.ask.7", "agent.ask.p7", "agent.ask.p9999"];
+        let bad = [
+            "",
+            "agent",
+            "agent.spawn.",
+            "agent.spawn.execute.*",
+            "agent.ask.7",
+            "agent.ask.p7",
+            "agent.ask.p9999",
+        ];
         for text in bad {
             assert!(text.parse::<Subject>().is_err(), "{text}");
         }
@@ -159,7 +171,7 @@ mod tests {
 
     #[test]
     fn partitions_spread_and_never_move() {
-        let traces = (1..=6400u128).map(|n| TraceId::from_u128(n << 64 | n * 7919).unwrap());
+        let traces = (1..=6400u128).map(|n| TraceId::from_u128((n << 64) | (n * 7919)).unwrap());
         let mut counts = [0; 64];
         traces.for_each(|trace| counts[usize::from(Partition::of(trace, 64).0)] += 1);
         assert!(counts.iter().all(|count| (40..=180).contains(count)), "{counts:?}");

@@ -67,7 +67,9 @@ fn rooted(budget_usd: u64) -> (Trace, Lease) {
 }
 
 fn spawn(trace: &mut Trace, lease: &Lease, name: &str) {
-    let order = order(&json!({"goal": format!("the goal of {name}, in a sentence as people write them"), "child_id": name}));
+    let order = order(
+        &json!({"goal": format!("the goal of {name}, in a sentence as people write them"), "child_id": name}),
+    );
     let spawn = Spawn { lease: lease.clone(), order, plan: None, agents: Vec::new() };
     take(trace, Command::Spawn(Box::new(spawn)));
 }
@@ -93,12 +95,16 @@ fn hold_and_settle_at_depth(bencher: Bencher<'_, '_>, depth: u32) {
         .counter(ItemsCount::new(PAIRS))
         .with_inputs(|| {
             let (trace, lease) = chain(depth);
-            let calls: Vec<shared::CallId> = (0..PAIRS).map(|n| format!("call-{n}").parse().expect("valid")).collect();
+            let calls: Vec<shared::CallId> =
+                (0..PAIRS).map(|n| format!("call-{n}").parse().expect("valid")).collect();
             (trace, lease, calls)
         })
         .bench_local_values(|(mut trace, lease, calls)| {
             for call_id in calls {
-                take(&mut trace, Command::Hold(Hold { lease: lease.clone(), call_id: call_id.clone(), amount: held }));
+                take(
+                    &mut trace,
+                    Command::Hold(Hold { lease: lease.clone(), call_id: call_id.clone(), amount: held }),
+                );
                 take(&mut trace, Command::Settle { lease: lease.clone(), call_id, amount: spent });
             }
             black_box(trace)
@@ -108,7 +114,8 @@ fn hold_and_settle_at_depth(bencher: Bencher<'_, '_>, depth: u32) {
 fn graph(steps: u32) -> Submit {
     let step = |n| json!({"id": format!("step-{n}"), "agent_id": "default", "task_description": "do it", "output_to": format!("out-{n}")});
     let steps: Vec<Value> = (0..steps).map(step).collect();
-    let graph = decode::value(&json!({"mode": "parallel", "max_cost_usd": 1000, "steps": steps})).expect("valid");
+    let graph =
+        decode::value(&json!({"mode": "parallel", "max_cost_usd": 1000, "steps": steps})).expect("valid");
     let (order, plan) = Order::from_graph(&graph, &id("graph")).expect("valid");
     Submit { order, plan: Some(plan), agents: agents(), settings: wide_settings() }
 }
@@ -118,8 +125,8 @@ fn graph(steps: u32) -> Submit {
 fn parallel_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     let cost = Amount::cost(Usd::from_nanos(1_000));
     bencher.counter(ItemsCount::new(steps)).with_inputs(|| graph(steps)).bench_local_values(|submit| {
-        let mut rehearsal =
-            Rehearsal::begin(TraceId::from_u128(1).expect("not zero"), submit, NOW).unwrap_or_else(|refusal| panic!("{refusal}"));
+        let mut rehearsal = Rehearsal::begin(TraceId::from_u128(1).expect("not zero"), submit, NOW)
+            .unwrap_or_else(|refusal| panic!("{refusal}"));
         let done = Payload::Inline(Json::from("done"));
         rehearsal.play(|_| Played { cost, verdict: Verdict::Completed(done.clone()) }, |_| None);
         assert!(!rehearsal.trace.root().expect("submitted").is_live());
@@ -154,8 +161,14 @@ fn memory() {
     let rehearsal = Rehearsal::begin(TraceId::from_u128(1).expect("not zero"), submit, NOW);
     let steps = resident_bytes() - before;
     black_box(&rehearsal);
-    say(&format!("memory per live context: {} bytes (agent, claimed, one open call)", agents / u64::from(CONTEXTS)));
-    say(&format!("memory per live step:    {} bytes (its plan, event log and queue included)", steps / u64::from(CONTEXTS)));
+    say(&format!(
+        "memory per live context: {} bytes (agent, claimed, one open call)",
+        agents / u64::from(CONTEXTS)
+    ));
+    say(&format!(
+        "memory per live step:    {} bytes (its plan, event log and queue included)",
+        steps / u64::from(CONTEXTS)
+    ));
 }
 
 fn resident_bytes() -> u64 {

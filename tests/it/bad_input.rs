@@ -35,29 +35,50 @@ fn a_corpus_of_bad_submissions_each_with_its_clear_error() {
         ("{\"goal\": \"\"}", &["goal: the text is empty"]),
         ("{\"goal\": \"   \"}", &["goal: the text is empty"]),
         ("{\"goal\": \"x\", \"goal\": \"y\"}", &["duplicate field"]),
-        ("{\"goal\": \"x\", \"max_cost\": 1}", &["max_cost: unknown field `max_cost`", "did you mean `max_cost_usd`?"]),
+        (
+            "{\"goal\": \"x\", \"max_cost\": 1}",
+            &["max_cost: unknown field `max_cost`", "did you mean `max_cost_usd`?"],
+        ),
         ("{\"goal\": \"x\", \"temperature\": 1}", &["unknown field `temperature`", "known fields: agent_id"]),
-        ("{\"goal\": \"x\", \"max_cost_usd\": -1}", &["max_cost_usd: -1 is negative", "hint: dollars from 0"]),
+        (
+            "{\"goal\": \"x\", \"max_cost_usd\": -1}",
+            &["max_cost_usd: -1 is negative", "hint: dollars from 0"],
+        ),
         ("{\"goal\": \"x\", \"max_cost_usd\": NaN}", &["not valid JSON"]),
-        ("{\"goal\": \"x\", \"max_cost_usd\": \"NaN\"}", &["max_cost_usd: \"NaN\" is not an amount of dollars"]),
+        (
+            "{\"goal\": \"x\", \"max_cost_usd\": \"NaN\"}",
+            &["max_cost_usd: \"NaN\" is not an amount of dollars"],
+        ),
         ("{\"goal\": \"x\", \"max_cost_usd\": 1e400}", &["number out of range"]),
         ("{\"goal\": \"x\", \"max_cost_usd\": 1000001}", &["more than $1,000,000"]),
         ("{\"goal\": \"x\", \"max_cost_usd\": true}", &["max_cost_usd: "]),
         ("{\"goal\": \"x\", \"max_tokens\": 1.5}", &["max_tokens: "]),
         ("{\"goal\": \"x\", \"max_tokens\": 99999999999999999999}", &["max_tokens: "]),
         ("{\"goal\": \"x\", \"max_tokens\": 1000000000001}", &["not a whole number of tokens"]),
-        ("{\"goal\": \"x\", \"child_id\": \"../etc\"}", &["child_id: \"../etc\" is not a valid child_id", "hint: letters, digits"]),
+        (
+            "{\"goal\": \"x\", \"child_id\": \"../etc\"}",
+            &["child_id: \"../etc\" is not a valid child_id", "hint: letters, digits"],
+        ),
         ("{\"goal\": \"x\", \"child_id\": \"a/b\"}", &["'/' is not allowed"]),
         ("{\"goal\": \"x\", \"child_id\": \"a*\"}", &["'*' is not allowed"]),
         ("{\"goal\": \"x\", \"child_id\": \"a.>\"}", &["'.' is not allowed"]),
         ("{\"goal\": \"x\", \"child_id\": \"{p07}\"}", &["it starts with '{'"]),
         ("{\"goal\": \"x\", \"child_id\": \"\"}", &["it is empty"]),
         ("{\"goal\": \"x\", \"child_id\": \"a\\u0000b\"}", &["'\\0' is not allowed"]),
-        ("{\"goal\": \"x\", \"trace_id\": \"00000000000000000000000000000000\"}", &["all zeros means no trace"]),
+        (
+            "{\"goal\": \"x\", \"trace_id\": \"00000000000000000000000000000000\"}",
+            &["all zeros means no trace"],
+        ),
         ("{\"goal\": \"x\", \"trace_id\": \"xyz\"}", &["32 lowercase hex digits"]),
         ("{\"goal\": \"x\", \"share\": [\"dialog\"]}", &["share[0]: "]),
-        ("{\"goal\": \"x\", \"funding\": \"shard\"}", &["funding: \"shard\" is none of shared, granted", "did you mean `shared`?"]),
-        ("{\"goal\": \"x\", \"limits\": {\"max_stepz\": 3}}", &["limits.max_stepz: unknown field", "did you mean `max_steps`?"]),
+        (
+            "{\"goal\": \"x\", \"funding\": \"shard\"}",
+            &["funding: \"shard\" is none of shared, granted", "did you mean `shared`?"],
+        ),
+        (
+            "{\"goal\": \"x\", \"limits\": {\"max_stepz\": 3}}",
+            &["limits.max_stepz: unknown field", "did you mean `max_steps`?"],
+        ),
         ("{\"goal\": \"x\", \"timeout_ms\": -5}", &["timeout_ms: "]),
         (&deep, &["recursion limit"]),
     ];
@@ -74,7 +95,9 @@ fn every_mistake_of_a_submission_comes_in_one_answer() {
     let error = refused::<Spawn>(
         br#"{"gaol": "x", "child_id": "..", "max_cost_usd": -1, "tools": ["ok", "n t"], "limits": {"max_depht": 1}}"#,
     );
-    for path in ["gaol: ", "child_id: ", "max_cost_usd: ", "tools[1]: ", "limits.max_depht: ", "`goal` is missing"] {
+    for path in
+        ["gaol: ", "child_id: ", "max_cost_usd: ", "tools[1]: ", "limits.max_depht: ", "`goal` is missing"]
+    {
         assert!(error.contains(path), "{path} is not in\n{error}");
     }
 }
@@ -88,7 +111,10 @@ fn every_mistake_of_a_nested_step_has_its_path() {
     for path in ["agent_id", "task_description", "for_each", "output_too"] {
         assert!(error.contains(&format!("steps[0].steps[0].{path}")), "{path} is not in\n{error}");
     }
-    assert!(error.contains("did you mean `output_to`?") && error.contains("did you mean `max_parallel`?"), "{error}");
+    assert!(
+        error.contains("did you mean `output_to`?") && error.contains("did you mean `max_parallel`?"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -119,7 +145,10 @@ fn invalid_utf_8_and_oversize_messages_are_refused() {
     let huge = format!("{{\"goal\": \"{}\"}}", "x".repeat(9 * 1024 * 1024));
     assert!(refused::<Spawn>(huge.as_bytes()).contains("more than the 8388608 allowed"));
     let long = format!("{{\"goal\": \"{}\"}}", "x".repeat(70_000));
-    assert!(refused::<Spawn>(long.as_bytes()).contains("goal: the text has 70000 bytes, more than the 65536 allowed"));
+    assert!(
+        refused::<Spawn>(long.as_bytes())
+            .contains("goal: the text has 70000 bytes, more than the 65536 allowed")
+    );
 }
 
 #[test]
@@ -133,10 +162,15 @@ fn f30_a_hundred_thousand_steps_are_refused_at_once() {
 #[test]
 fn hostile_yaml_is_refused() {
     let bomb = (1..30).fold("a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(), |text, n| {
-        format!("{text}a{n}: &a{n} [*a{p}, *a{p}, *a{p}, *a{p}, *a{p}, *a{p}, *a{p}, *a{p}, *a{p}]\n", p = n - 1)
+        format!(
+            "{text}a{n}: &a{n} [*a{p}, *a{p}, *a{p}, *a{p}, *a{p}, *a{p}, *a{p}, *a{p}, *a{p}]\n",
+            p = n - 1
+        )
     });
     let deep = format!("steps: {}x{}", "[".repeat(5000), "]".repeat(5000));
-    for text in [bomb.as_str(), deep.as_str(), "steps: [", "\t- a", "steps: *nobody", "!!binary x", "", "---\n---\n"] {
+    for text in
+        [bomb.as_str(), deep.as_str(), "steps: [", "\t- a", "steps: *nobody", "!!binary x", "", "---\n---\n"]
+    {
         let problems = graph::read(text.as_bytes(), Format::Yaml).unwrap_err().to_string();
         assert!(!problems.is_empty());
     }
@@ -153,8 +187,12 @@ fn a_worker_that_speaks_wrong_is_told_how() {
     let error = refused::<AskMessage>(
         br#"{"trace_id": "0af7651916cd43dd8448eb211c80319c", "ask": {"hold": {"lease": {"child_id": "a", "attempt": -1, "token": "t"}, "call_id": "c", "amount": {"cost_usd": "lots"}}}}"#,
     );
-    assert!(error.contains("ask.hold.lease.attempt") && error.contains("ask.hold.amount.cost_usd"), "{error}");
-    let error = refused::<AskMessage>(br#"{"trace_id": "0af7651916cd43dd8448eb211c80319c", "ask": {"hodl": {}}}"#);
+    assert!(
+        error.contains("ask.hold.lease.attempt") && error.contains("ask.hold.amount.cost_usd"),
+        "{error}"
+    );
+    let error =
+        refused::<AskMessage>(br#"{"trace_id": "0af7651916cd43dd8448eb211c80319c", "ask": {"hodl": {}}}"#);
     assert!(error.contains("none of claim, tick, hold") && error.contains("did you mean `hold`?"), "{error}");
 }
 
@@ -186,7 +224,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 32, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::hash_map(field(), inner, 0..6).prop_map(|map| Value::Object(map.into_iter().collect())),
+            prop::collection::hash_map(field(), inner, 0..6)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
     })
 }
@@ -194,9 +233,37 @@ fn any_json() -> impl Strategy<Value = Value> {
 /// Names that mean something somewhere, so that the fuzzer gets past the first check.
 fn field() -> impl Strategy<Value = String> {
     prop::sample::select(vec![
-        "goal", "steps", "mode", "id", "agent_id", "task_description", "input_from", "output_to", "depends_on", "when",
-        "loop", "for_each", "fallback", "race", "aggregate", "max_rounds", "until", "in", "max_cost_usd", "limits",
-        "trace_id", "ask", "hold", "lease", "child_id", "attempt", "token", "call_id", "amount", "cost_usd", "verdict",
+        "goal",
+        "steps",
+        "mode",
+        "id",
+        "agent_id",
+        "task_description",
+        "input_from",
+        "output_to",
+        "depends_on",
+        "when",
+        "loop",
+        "for_each",
+        "fallback",
+        "race",
+        "aggregate",
+        "max_rounds",
+        "until",
+        "in",
+        "max_cost_usd",
+        "limits",
+        "trace_id",
+        "ask",
+        "hold",
+        "lease",
+        "child_id",
+        "attempt",
+        "token",
+        "call_id",
+        "amount",
+        "cost_usd",
+        "verdict",
     ])
     .prop_map(str::to_owned)
 }
@@ -204,22 +271,24 @@ fn field() -> impl Strategy<Value = String> {
 /// A graph of the right shape with wild contents: it gets through to the compiler.
 fn wild_graph() -> impl Strategy<Value = Value> {
     let name = || prop::sample::select(vec!["a", "b", "c", "d"]);
-    let leaf = (name(), name(), name(), name(), 0u8..12, any::<bool>()).prop_map(|(id, input, output, depends, kind, named)| {
-        let mut step = json!({"agent_id": "x", "task_description": "t", "output_to": output});
-        if named {
-            step["id"] = json!(id);
-        }
-        match kind {
-            0..3 => step["input_from"] = json!([input]),
-            3 => step["depends_on"] = json!([depends]),
-            4 => step["for_each"] = json!(input),
-            5 => step["loop"] = json!({"max_rounds": 2, "until": format!("outputs.{input} == 1")}),
-            6 => step["when"] = json!(format!("has(outputs.{input}) && steps.{depends}.status == 'x'")),
-            7 => step["fallback"] = json!("y"),
-            _ => {}
-        }
-        step
-    });
+    let leaf = (name(), name(), name(), name(), 0u8..12, any::<bool>()).prop_map(
+        |(id, input, output, depends, kind, named)| {
+            let mut step = json!({"agent_id": "x", "task_description": "t", "output_to": output});
+            if named {
+                step["id"] = json!(id);
+            }
+            match kind {
+                0..3 => step["input_from"] = json!([input]),
+                3 => step["depends_on"] = json!([depends]),
+                4 => step["for_each"] = json!(input),
+                5 => step["loop"] = json!({"max_rounds": 2, "until": format!("outputs.{input} == 1")}),
+                6 => step["when"] = json!(format!("has(outputs.{input}) && steps.{depends}.status == 'x'")),
+                7 => step["fallback"] = json!("y"),
+                _ => {}
+            }
+            step
+        },
+    );
     let step = leaf.prop_recursive(4, 24, 4, |inner| {
         (prop::collection::vec(inner, 1..4), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(steps, race, parallel, repeat)| {
             let mut group = json!({"steps": steps, "race": race, "mode": if parallel { "parallel" } else { "sequential" }});
@@ -229,8 +298,9 @@ fn wild_graph() -> impl Strategy<Value = Value> {
             group
         })
     });
-    (prop::collection::vec(step, 1..6), any::<bool>())
-        .prop_map(|(steps, parallel)| json!({"steps": steps, "mode": if parallel { "parallel" } else { "sequential" }}))
+    (prop::collection::vec(step, 1..6), any::<bool>()).prop_map(
+        |(steps, parallel)| json!({"steps": steps, "mode": if parallel { "parallel" } else { "sequential" }}),
+    )
 }
 
 proptest! {

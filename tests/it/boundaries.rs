@@ -32,8 +32,21 @@ fn breach<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
 #[test]
 fn the_core_does_no_io_has_no_clock_and_rolls_no_dice() {
     let words = [
-        "async ", ".await", "tokio", "std::fs", "std::net", "std::io", "std::env", "std::thread", "SystemTime",
-        "Instant", "rand::", "uuid", "println!", "async_nats", "redis::",
+        "async ",
+        ".await",
+        "tokio",
+        "std::fs",
+        "std::net",
+        "std::io",
+        "std::env",
+        "std::thread",
+        "SystemTime",
+        "Instant",
+        "rand::",
+        "uuid",
+        "println!",
+        "async_nats",
+        "redis::",
     ];
     for (path, text) in sources("coordinator/src/trace") {
         assert_eq!(breach(&text, &words), None, "in {}", path.display());
@@ -43,7 +56,12 @@ fn the_core_does_no_io_has_no_clock_and_rolls_no_dice() {
 #[test]
 fn shared_knows_neither_coordinator_nor_worker_and_they_not_each_other() {
     let dependencies = |name: &str| std::fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
-    for (who, whom) in [("shared", "coordinator"), ("shared", "worker"), ("coordinator", "worker"), ("worker", "coordinator")] {
+    for (who, whom) in [
+        ("shared", "coordinator"),
+        ("shared", "worker"),
+        ("coordinator", "worker"),
+        ("worker", "coordinator"),
+    ] {
         let manifest = dependencies(who);
         let listed = manifest.lines().any(|line| line.starts_with(whom));
         assert!(!listed, "{who} depends on {whom}");
@@ -64,7 +82,9 @@ fn subjects_are_written_in_one_file() {
 
 #[test]
 fn every_file_says_what_it_is_for() {
-    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src", "tests/src", "tests/it", "tests/benches"] {
+    for crate_name in
+        ["shared/src", "coordinator/src", "worker/src", "cli/src", "tests/src", "tests/it", "tests/benches"]
+    {
         for (path, text) in sources(crate_name) {
             assert!(text.starts_with("//!"), "{} does not open with //!", path.display());
         }
@@ -75,7 +95,12 @@ fn every_file_says_what_it_is_for() {
 fn nothing_is_left_for_later_in_the_code() {
     for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
         for (path, text) in sources(crate_name) {
-            assert_eq!(breach(&text, &["todo!", "unimplemented!", "FIXME", "#[ignore"]), None, "in {}", path.display());
+            assert_eq!(
+                breach(&text, &["todo!", "unimplemented!", "FIXME", "#[ignore"]),
+                None,
+                "in {}",
+                path.display()
+            );
         }
     }
 }

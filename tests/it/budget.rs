@@ -35,7 +35,11 @@ fn b1_three_levels_show_the_cost_of_the_lowest() {
 fn b1_a_child_can_not_spend_what_its_parent_does_not_have() {
     // The problem of the first seed: A has $1, B asks for $5 and would spend $3.
     let (mut world, [_, lease, _]) = three_levels(100, 500, 500);
-    assert_eq!(world.node("a").budget.limit.cost_usd, Usd::from_cents(100), "a ceiling is at most the parent's");
+    assert_eq!(
+        world.node("a").budget.limit.cost_usd,
+        Usd::from_cents(100),
+        "a ceiling is at most the parent's"
+    );
     let denied = world.hold(&lease, "c1", cents(300)).unwrap_err();
     assert!(matches!(denied, Refusal::Denied(ref d) if d.context == id("a")), "{denied}");
 }
@@ -106,7 +110,9 @@ fn b5_a_denial_names_the_context_the_dimension_and_what_is_left() {
     let (mut world, [root, _, lease]) = three_levels(100, 60, 50);
     world.pay(&root, "c0", cents(40)).unwrap();
     world.hold(&root, "c1", cents(30)).unwrap();
-    let Refusal::Denied(denied) = world.hold(&lease, "c2", cents(35)).unwrap_err() else { panic!("not denied") };
+    let Refusal::Denied(denied) = world.hold(&lease, "c2", cents(35)).unwrap_err() else {
+        panic!("not denied")
+    };
     assert_eq!((denied.context, denied.dimension), (id("root"), Dimension::Cost));
     assert_eq!((denied.limit.cost_usd, denied.spent.cost_usd), (Usd::from_cents(100), Usd::from_cents(40)));
     assert_eq!((denied.held.cost_usd, denied.left_usd), (Usd::from_cents(30), Usd::from_cents(30)));
@@ -138,7 +144,9 @@ fn b6_a_ceiling_does_not_depend_on_who_happens_to_be_calling() {
 fn b6_a_grant_is_carved_out_guaranteed_and_its_rest_returns() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
-    world.spawn(&root, json!({"goal": "x", "child_id": "a", "max_cost_usd": 0.6, "funding": "granted"})).unwrap();
+    world
+        .spawn(&root, json!({"goal": "x", "child_id": "a", "max_cost_usd": 0.6, "funding": "granted"}))
+        .unwrap();
     assert_eq!(world.node("root").budget.held, cents(60));
     assert!(world.hold(&root, "c1", cents(41)).is_err(), "it is not the parent's any more");
     world.pay(&root, "c2", cents(39)).unwrap();
@@ -147,7 +155,9 @@ fn b6_a_grant_is_carved_out_guaranteed_and_its_rest_returns() {
     assert_eq!(["root", "a"].map(|c| world.spent_cents(c)), [99, 60]);
     assert_eq!(world.node("root").budget.held, cents(0), "a grant that is spent is not held");
 
-    world.spawn(&root, json!({"goal": "y", "child_id": "b", "max_cost_usd": 0.01, "funding": "granted"})).unwrap();
+    world
+        .spawn(&root, json!({"goal": "y", "child_id": "b", "max_cost_usd": 0.01, "funding": "granted"}))
+        .unwrap();
     assert_eq!(world.node("root").budget.held, cents(1));
     let lease = world.claim("b");
     world.complete(&lease, "free").unwrap();
@@ -158,7 +168,8 @@ fn b6_a_grant_is_carved_out_guaranteed_and_its_rest_returns() {
 fn b6_a_grant_that_does_not_fit_is_refused_not_shrunk() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
-    let grant = |n: &str, usd: f64| json!({"goal": n, "child_id": n, "max_cost_usd": usd, "funding": "granted"});
+    let grant =
+        |n: &str, usd: f64| json!({"goal": n, "child_id": n, "max_cost_usd": usd, "funding": "granted"});
     world.spawn(&root, grant("a", 0.7)).unwrap();
     let refused = world.spawn(&root, grant("b", 0.31)).unwrap_err();
     assert!(matches!(refused, Refusal::Denied(ref d) if d.left_usd == Usd::from_cents(30)), "{refused}");
@@ -174,7 +185,9 @@ fn b6_a_grant_in_a_shared_child_is_held_on_everyone_above() {
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     let a = world.claim("a");
-    world.spawn(&a, json!({"goal": "b", "child_id": "b", "max_cost_usd": 0.8, "funding": "granted"})).unwrap();
+    world
+        .spawn(&a, json!({"goal": "b", "child_id": "b", "max_cost_usd": 0.8, "funding": "granted"}))
+        .unwrap();
     assert_eq!(["root", "a"].map(|c| world.node(c).budget.held), [cents(80), cents(80)]);
     assert!(world.hold(&root, "c1", cents(21)).is_err());
     let b = world.claim("b");
@@ -241,7 +254,9 @@ fn b8_only_raises_are_taken_and_not_past_the_parent() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.5})).unwrap();
-    world.spawn(&root, json!({"goal": "b", "child_id": "b", "max_cost_usd": 0.4, "funding": "granted"})).unwrap();
+    world
+        .spawn(&root, json!({"goal": "b", "child_id": "b", "max_cost_usd": 0.4, "funding": "granted"}))
+        .unwrap();
     assert!(matches!(world.raise("a", 40).unwrap_err(), Refusal::NotARaise { .. }));
     assert!(matches!(world.raise("a", 101).unwrap_err(), Refusal::RaiseParentFirst { .. }));
     world.raise("a", 100).unwrap();
@@ -250,7 +265,10 @@ fn b8_only_raises_are_taken_and_not_past_the_parent() {
     assert_eq!(world.node("root").budget.held, cents(100), "a raised grant is carved out too");
     world.raise("root", 200).unwrap();
     world.pay(&root, "c1", cents(1)).unwrap();
-    assert!(matches!(world.raise("b", 200).unwrap_err(), Refusal::Denied(_)), "only 99 cents are left to carve");
+    assert!(
+        matches!(world.raise("b", 200).unwrap_err(), Refusal::Denied(_)),
+        "only 99 cents are left to carve"
+    );
     world.raise("b", 199).unwrap();
     assert_eq!(world.node("root").budget.held, cents(199));
 }

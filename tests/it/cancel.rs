@@ -20,7 +20,8 @@ fn g8_a_cancel_reaches_every_descendant_and_no_call_starts_after_it() {
     let asking = world.claim("asking");
     world.ask_human(&asking, "which?").unwrap();
     let events = world.cancel(None).unwrap();
-    let stops = effects(&world.trace, &events).into_iter().filter(|e| matches!(e, Effect::Stop { .. })).count();
+    let stops =
+        effects(&world.trace, &events).into_iter().filter(|e| matches!(e, Effect::Stop { .. })).count();
     assert_eq!(stops, 3, "whoever has run is told; the queued one never ran");
     for context in ["root", "running", "queued", "asking"] {
         assert_eq!(world.status(context), "cancelled");
@@ -101,7 +102,10 @@ fn g8_the_first_end_stands_whoever_comes_first() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.cancel(None).unwrap();
-    assert!(matches!(world.complete(&root, "late").unwrap_err(), Refusal::Ended { status: EndStatus::Cancelled, .. }));
+    assert!(matches!(
+        world.complete(&root, "late").unwrap_err(),
+        Refusal::Ended { status: EndStatus::Cancelled, .. }
+    ));
 }
 
 #[test]

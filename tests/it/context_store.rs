@@ -34,7 +34,10 @@ fn c_a_context_writes_its_output_and_its_own_keys_and_reads_its_inputs() {
     assert_eq!(read(&world, "b", "a.scratch"), Err("not_readable"));
     assert_eq!(read(&world, "a", "a.scratch"), Ok(Some(json!("mine"))));
     for key in ["notes", "other", "a.scratch", "ab.scratch"] {
-        assert!(matches!(set(&mut world, &b, key, json!(1)).unwrap_err(), Refusal::NotWritable { .. }), "{key}");
+        assert!(
+            matches!(set(&mut world, &b, key, json!(1)).unwrap_err(), Refusal::NotWritable { .. }),
+            "{key}"
+        );
     }
     assert_eq!(world.trace.readable_keys(&id("b")).unwrap().len(), 1);
     assert_eq!(world.trace.readable_keys(&id("a")).unwrap().len(), 2);
@@ -81,11 +84,17 @@ fn c_values_are_bounded_each_and_in_all() {
     world.settings.limits.max_context_store_bytes = 25;
     world.submit(json!({"goal": "root", "child_id": "root"})).unwrap();
     let root = world.claim("root");
-    assert!(matches!(set(&mut world, &root, "root.a", json!("x".repeat(9))).unwrap_err(), Refusal::TooLarge { size: 11, .. }));
+    assert!(matches!(
+        set(&mut world, &root, "root.a", json!("x".repeat(9))).unwrap_err(),
+        Refusal::TooLarge { size: 11, .. }
+    ));
     for key in ["root.a", "root.b"] {
         set(&mut world, &root, key, json!("x".repeat(8))).unwrap();
     }
-    assert!(matches!(set(&mut world, &root, "root.c", json!("x".repeat(8))).unwrap_err(), Refusal::TooLarge { size: 30, .. }));
+    assert!(matches!(
+        set(&mut world, &root, "root.c", json!("x".repeat(8))).unwrap_err(),
+        Refusal::TooLarge { size: 30, .. }
+    ));
     set(&mut world, &root, "root.a", json!("y".repeat(8))).unwrap();
 }
 
@@ -124,7 +133,10 @@ fn c_the_graphs_of_two_agents_do_not_meet_in_the_store() {
         assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"found": format!("found by {name}")}));
         world.run(&format!("w-{name}"), "ok");
         let graph = world.trace.outcome(&id(name)).unwrap().graph.unwrap();
-        assert_eq!(serde_json::to_value(&graph.outputs).unwrap(), json!({"found": format!("found by {name}")}));
+        assert_eq!(
+            serde_json::to_value(&graph.outputs).unwrap(),
+            json!({"found": format!("found by {name}")})
+        );
     }
     world.complete(&root, "ok").unwrap();
     world.rest();

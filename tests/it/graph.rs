@@ -107,7 +107,10 @@ fn g2_input_from_is_a_dependency_across_groups_too() {
 
 #[test]
 fn g2_sequential_steps_wait_for_the_one_before() {
-    let plan = compile(&json!({"steps": [step(json!({"id": "a"})), step(json!({"id": "b"})), step(json!({"id": "c"}))]})).unwrap();
+    let plan = compile(
+        &json!({"steps": [step(json!({"id": "a"})), step(json!({"id": "b"})), step(json!({"id": "c"}))]}),
+    )
+    .unwrap();
     assert_eq!(plan.group(0).mode, Mode::Sequential);
     assert_eq!(waits(&plan), owned(&[("a", &[]), ("b", &["a"]), ("c", &["b"])]));
 }
@@ -179,7 +182,10 @@ fn g1_in_a_loop_what_comes_later_is_read_from_the_round_before() {
     };
     compile(&author_and_critic(json!({"loop": {"max_rounds": 3, "until": "outputs.review.good"}}))).unwrap();
     assert!(compile(&author_and_critic(json!({}))).unwrap_err().contains("wait for each other"));
-    compile(&json!({"steps": [step(json!({"input_from": ["x"], "output_to": "x", "loop": {"max_rounds": 2}}))]})).unwrap();
+    compile(
+        &json!({"steps": [step(json!({"input_from": ["x"], "output_to": "x", "loop": {"max_rounds": 2}}))]}),
+    )
+    .unwrap();
 }
 
 #[test]

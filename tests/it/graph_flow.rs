@@ -108,31 +108,38 @@ fn g3_when_false_skips_the_step_and_what_needs_it_and_the_event_shows_what_it_sa
     let saw: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
-            Event::ConditionAsked { answer, saw, .. } => Some((answer.clone(), saw.value()["outputs"]["review"].clone())),
+            Event::ConditionAsked { answer, saw, .. } => {
+                Some((answer.clone(), saw.value()["outputs"]["review"].clone()))
+            }
             _ => None,
         })
         .collect();
     assert_eq!(saw, [(Ok(false), json!({"score": 0.4})), (Ok(true), json!({"score": 0.4}))]);
     world.run("mend", "ok");
-    expect(&world, "graph", &[
-        ("review", "succeeded"),
-        ("publish", "skipped"),
-        ("announce", "skipped"),
-        ("cheer", "skipped"),
-        ("mend", "succeeded"),
-        ("rich", "skipped"),
-    ]);
+    expect(
+        &world,
+        "graph",
+        &[
+            ("review", "succeeded"),
+            ("publish", "skipped"),
+            ("announce", "skipped"),
+            ("cheer", "skipped"),
+            ("mend", "succeeded"),
+            ("rich", "skipped"),
+        ],
+    );
     assert_eq!(verdict(&world), GraphVerdict::Succeeded, "skipping is not failing");
     world.rest();
 }
 
 #[test]
 fn g3_a_condition_that_can_not_be_asked() {
-    let mut world = World::with_graph(json!({"mode": "parallel", "on_partial_success": "continue", "steps": [
-        step("a", json!({"output_to": "x"})),
-        step("typed", json!({"when": "outputs.x > 3"})),
-        step("absent", json!({"when": "outputs.x.y.z == 1"})),
-    ]}));
+    let mut world =
+        World::with_graph(json!({"mode": "parallel", "on_partial_success": "continue", "steps": [
+            step("a", json!({"output_to": "x"})),
+            step("typed", json!({"when": "outputs.x > 3"})),
+            step("absent", json!({"when": "outputs.x.y.z == 1"})),
+        ]}));
     world.run("a", json!({"y": {}}));
     expect(&world, "graph", &[("a", "succeeded"), ("typed", "failed"), ("absent", "skipped")]);
     world.rest();
@@ -154,13 +161,17 @@ fn g4_fail_cancels_what_runs_and_skips_the_rest() {
     let slow = world.claim("slow");
     world.hold(&slow, "c1", cents(1)).unwrap();
     world.break_it("bad");
-    expect(&world, "graph", &[
-        ("good", "cancelled"),
-        ("bad", "failed"),
-        ("needs-good", "skipped"),
-        ("needs-bad", "skipped"),
-        ("slow", "cancelled"),
-    ]);
+    expect(
+        &world,
+        "graph",
+        &[
+            ("good", "cancelled"),
+            ("bad", "failed"),
+            ("needs-good", "skipped"),
+            ("needs-bad", "skipped"),
+            ("slow", "cancelled"),
+        ],
+    );
     assert_eq!((world.status("graph").as_str(), verdict(&world)), ("failed", GraphVerdict::Failed));
     world.rest();
 }
@@ -172,13 +183,17 @@ fn g4_continue_runs_everything_whose_inputs_exist_and_is_partial() {
     for name in ["good", "slow", "needs-good"] {
         world.run(name, "ok");
     }
-    expect(&world, "graph", &[
-        ("good", "succeeded"),
-        ("bad", "failed"),
-        ("needs-good", "succeeded"),
-        ("needs-bad", "skipped"),
-        ("slow", "succeeded"),
-    ]);
+    expect(
+        &world,
+        "graph",
+        &[
+            ("good", "succeeded"),
+            ("bad", "failed"),
+            ("needs-good", "succeeded"),
+            ("needs-bad", "skipped"),
+            ("slow", "succeeded"),
+        ],
+    );
     assert_eq!((world.status("graph").as_str(), verdict(&world)), ("completed", GraphVerdict::Partial));
     world.rest();
 }
@@ -217,7 +232,8 @@ impl BreakIfQueued for World {
 #[test]
 fn g4_nothing_succeeded_is_a_failure_under_every_policy() {
     for policy in ["fail", "continue", "best_effort"] {
-        let mut world = World::with_graph(json!({"on_partial_success": policy, "steps": [step("a", json!({}))]}));
+        let mut world =
+            World::with_graph(json!({"on_partial_success": policy, "steps": [step("a", json!({}))]}));
         world.break_it("a");
         assert_eq!(world.status("graph"), "failed", "{policy}");
     }
@@ -242,8 +258,10 @@ fn g4_seven_of_ten_succeed() {
         ("best_effort", "completed", GraphVerdict::Succeeded),
         ("fail", "failed", GraphVerdict::Failed),
     ] {
-        let steps: Vec<Value> = (0..10).map(|n| step(&format!("s{n}"), json!({"output_to": format!("o{n}")}))).collect();
-        let mut world = World::with_graph(json!({"mode": "parallel", "on_partial_success": policy, "steps": steps}));
+        let steps: Vec<Value> =
+            (0..10).map(|n| step(&format!("s{n}"), json!({"output_to": format!("o{n}")}))).collect();
+        let mut world =
+            World::with_graph(json!({"mode": "parallel", "on_partial_success": policy, "steps": steps}));
         for n in 0..7 {
             world.run(&format!("s{n}"), n);
         }
@@ -260,7 +278,8 @@ fn g4_seven_of_ten_succeed() {
 
 #[test]
 fn g5_every_step_is_reported_with_cost_attempts_and_attribution() {
-    let mut world = World::with_graph(json!({"mode": "parallel", "steps": [step("a", json!({})), step("b", json!({}))]}));
+    let mut world =
+        World::with_graph(json!({"mode": "parallel", "steps": [step("a", json!({})), step("b", json!({}))]}));
     let a = world.claim("a");
     world.pay(&a, "c1", cents(7)).unwrap();
     world.pass(10_000);
@@ -336,9 +355,11 @@ fn g1_for_each_over_nothing_over_no_list_and_over_too_much() {
     let run = |value: Value| {
         let mut world = World::new();
         world.settings.limits.max_contexts = 10;
-        world.submit_graph(json!({"inputs": {"items": value}, "on_partial_success": "continue", "steps": [
-            step("each", json!({"for_each": "items", "output_to": "found"})),
-        ]})).unwrap();
+        world
+            .submit_graph(json!({"inputs": {"items": value}, "on_partial_success": "continue", "steps": [
+                step("each", json!({"for_each": "items", "output_to": "found"})),
+            ]}))
+            .unwrap();
         (statuses(&world, "graph")[0].1.clone(), world)
     };
     let (status, world) = run(json!([]));
@@ -351,9 +372,11 @@ fn g1_for_each_over_nothing_over_no_list_and_over_too_much() {
 
 #[test]
 fn g4_failed_items_are_null_and_the_step_is_partial_or_failed_by_the_policy() {
-    let graph = |policy: &str| json!({"inputs": {"items": [1, 2, 3]}, "on_partial_success": policy, "steps": [
-        step("each", json!({"for_each": "items", "output_to": "found"})),
-    ]});
+    let graph = |policy: &str| {
+        json!({"inputs": {"items": [1, 2, 3]}, "on_partial_success": policy, "steps": [
+            step("each", json!({"for_each": "items", "output_to": "found"})),
+        ]})
+    };
     let mut world = World::with_graph(graph("continue"));
     world.run("each-1", "A");
     world.break_it("each-2");
@@ -389,10 +412,12 @@ fn b6_items_that_can_not_be_paid_for_are_refused_one_by_one() {
 
 #[test]
 fn g1_the_first_success_wins_a_race_and_the_rest_is_cancelled() {
-    let race = || World::with_graph(json!({"steps": [
-        {"id": "r", "race": true, "output_to": "won", "steps": [step("a", json!({})), step("b", json!({})), step("c", json!({}))]},
-        step("after", json!({"input_from": ["won"]})),
-    ]}));
+    let race = || {
+        World::with_graph(json!({"steps": [
+            {"id": "r", "race": true, "output_to": "won", "steps": [step("a", json!({})), step("b", json!({})), step("c", json!({}))]},
+            step("after", json!({"input_from": ["won"]})),
+        ]}))
+    };
     let mut world = race();
     assert_eq!(queued(&world), ["a", "b", "c"]);
     let slow = world.claim("c");
@@ -415,13 +440,15 @@ fn g1_the_first_success_wins_a_race_and_the_rest_is_cancelled() {
 
 #[test]
 fn g1_a_loop_runs_until_its_condition_holds_or_its_bound_is_reached() {
-    let graph = || World::with_graph(json!({"steps": [
-        {"id": "polish", "loop": {"max_rounds": 3, "until": "outputs.review.good"}, "steps": [
-            step("author", json!({"input_from": ["review"], "output_to": "draft"})),
-            step("critic", json!({"input_from": ["draft"], "output_to": "review"})),
-        ]},
-        step("publish", json!({"input_from": ["draft"]})),
-    ]}));
+    let graph = || {
+        World::with_graph(json!({"steps": [
+            {"id": "polish", "loop": {"max_rounds": 3, "until": "outputs.review.good"}, "steps": [
+                step("author", json!({"input_from": ["review"], "output_to": "draft"})),
+                step("critic", json!({"input_from": ["draft"], "output_to": "review"})),
+            ]},
+            step("publish", json!({"input_from": ["draft"]})),
+        ]}))
+    };
     let round = |world: &mut World, good: bool| {
         let author = queued(world)[0].clone();
         let inputs = serde_json::to_value(world.trace.execute(&id(&author)).unwrap().inputs).unwrap();
@@ -487,8 +514,10 @@ fn g1_a_fallback_tries_when_the_step_has_failed_for_good() {
 
 #[test]
 fn g1_a_result_that_does_not_fit_its_schema_is_tried_again() {
-    let schema = json!({"type": "object", "required": ["score"], "properties": {"score": {"type": "number"}}});
-    let mut world = World::with_graph(json!({"steps": [step("a", json!({"retries": 1, "output_schema": schema}))]}));
+    let schema =
+        json!({"type": "object", "required": ["score"], "properties": {"score": {"type": "number"}}});
+    let mut world =
+        World::with_graph(json!({"steps": [step("a", json!({"retries": 1, "output_schema": schema}))]}));
     world.run("a", "no object");
     world.pass(500);
     world.run("a", json!({"score": "high"}));
@@ -496,16 +525,18 @@ fn g1_a_result_that_does_not_fit_its_schema_is_tried_again() {
     assert!(reason.contains("high"), "{reason}");
     assert_eq!(world.status("graph"), "failed");
 
-    let mut world = World::with_graph(json!({"steps": [step("a", json!({"output_schema": {"type": "number"}}))]}));
+    let mut world =
+        World::with_graph(json!({"steps": [step("a", json!({"output_schema": {"type": "number"}}))]}));
     world.run("a", 7);
     assert_eq!(world.status("graph"), "completed");
 }
 
 #[test]
 fn g1_a_steps_timeout_is_its_own() {
-    let mut world = World::with_graph(json!({"on_partial_success": "continue", "mode": "parallel", "steps": [
-        step("slow", json!({"timeout_ms": 1000})), step("other", json!({})),
-    ]}));
+    let mut world =
+        World::with_graph(json!({"on_partial_success": "continue", "mode": "parallel", "steps": [
+            step("slow", json!({"timeout_ms": 1000})), step("other", json!({})),
+        ]}));
     world.pass(1000);
     expect(&world, "graph", &[("slow", "timed_out"), ("other", "running")]);
     world.run("other", "ok");
@@ -532,7 +563,11 @@ fn g6_aggregate_drops_duplicates_keeps_who_found_what_and_the_graphs_agent_synth
     world.run("researcher-3", "ants dig");
     assert_eq!(queued(&world), ["researcher-4"]);
     let lease = world.claim("researcher-4");
-    let failure = shared::wire::Failure { kind: shared::wire::FailureKind::Agent, message: "no".into(), retryable: false };
+    let failure = shared::wire::Failure {
+        kind: shared::wire::FailureKind::Agent,
+        message: "no".into(),
+        retryable: false,
+    };
     let events = world.report(&lease, shared::wire::Verdict::Failed(failure)).unwrap();
     let sent = effects(&world.trace, &events);
     assert!(sent.contains(&Effect::Execute { child_id: id("graph"), attempt: 1 }), "{sent:?}");
@@ -556,10 +591,18 @@ fn g6_aggregate_waits_for_all_or_its_timeout() {
     let mut world = research(json!({"aggregate": {"timeout_ms": 5000}, "on_partial_success": "fail"}));
     world.run("researcher-2", "ants fly");
     world.pass(5000);
-    let expected = [("researcher-1", "timed_out"), ("researcher-2", "succeeded"), ("researcher-3", "timed_out"), ("researcher-4", "timed_out")];
+    let expected = [
+        ("researcher-1", "timed_out"),
+        ("researcher-2", "succeeded"),
+        ("researcher-3", "timed_out"),
+        ("researcher-4", "timed_out"),
+    ];
     expect(&world, "graph", &expected);
     let goal = world.trace.execute(&id("graph")).unwrap().goal.to_string();
-    assert!(goal.contains("Researcher 2: ants fly") && goal.contains("Missing, with no result: researcher-1"), "{goal}");
+    assert!(
+        goal.contains("Researcher 2: ants fly") && goal.contains("Missing, with no result: researcher-1"),
+        "{goal}"
+    );
     world.run("graph", "what there is");
     assert_eq!((world.status("graph").as_str(), verdict(&world)), ("completed", GraphVerdict::Partial));
     world.rest();
@@ -572,7 +615,9 @@ fn g6_aggregate_waits_for_all_or_its_timeout() {
 
 #[test]
 fn g7_a_step_that_asks_parks_and_the_others_go_on() {
-    let mut world = World::with_graph(json!({"mode": "parallel", "steps": [step("asks", json!({})), step("works", json!({}))]}));
+    let mut world = World::with_graph(
+        json!({"mode": "parallel", "steps": [step("asks", json!({})), step("works", json!({}))]}),
+    );
     let asks = world.claim("asks");
     world.ask_human(&asks, "red or blue?").unwrap();
     world.run("works", "ok");
@@ -583,7 +628,9 @@ fn g7_a_step_that_asks_parks_and_the_others_go_on() {
     assert_eq!(world.status("graph"), "completed");
     world.rest();
 
-    let mut world = World::with_graph(json!({"hitl": "fail", "on_partial_success": "continue", "steps": [step("asks", json!({})), step("works", json!({}))]}));
+    let mut world = World::with_graph(
+        json!({"hitl": "fail", "on_partial_success": "continue", "steps": [step("asks", json!({})), step("works", json!({}))]}),
+    );
     let asks = world.claim("asks");
     world.ask_human(&asks, "red or blue?").unwrap();
     world.run("works", "ok");
@@ -592,7 +639,8 @@ fn g7_a_step_that_asks_parks_and_the_others_go_on() {
 
 #[test]
 fn g8_a_cancelled_step_counts_as_a_failure_and_gets_no_fallback() {
-    let mut world = World::with_graph(json!({"steps": [step("a", json!({"fallback": "editor"})), step("b", json!({}))]}));
+    let mut world =
+        World::with_graph(json!({"steps": [step("a", json!({"fallback": "editor"})), step("b", json!({}))]}));
     world.cancel(Some("a")).unwrap();
     expect(&world, "graph", &[("a", "cancelled"), ("b", "skipped")]);
     assert_eq!(world.status("graph"), "failed");
@@ -603,7 +651,12 @@ fn g8_a_cancelled_step_counts_as_a_failure_and_gets_no_fallback() {
 fn g10_a_pipeline_is_a_child_of_the_agent_that_runs_it() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
-    world.spawn_graph(&root, json!({"child_id": "p", "max_cost_usd": 0.2, "steps": [step("a", json!({"output_to": "x"}))]})).unwrap();
+    world
+        .spawn_graph(
+            &root,
+            json!({"child_id": "p", "max_cost_usd": 0.2, "steps": [step("a", json!({"output_to": "x"}))]}),
+        )
+        .unwrap();
     assert_eq!(["p", "a"].map(|c| world.node(c).depth), [0, 1]);
     world.wait(&root, &["p"]).unwrap();
     let a = world.claim("a");
@@ -638,7 +691,9 @@ fn b4_a_graph_whose_budget_is_used_up_starts_nothing_more() {
 
 #[test]
 fn b8_a_graph_pauses_and_goes_on_when_raised() {
-    let mut world = World::with_graph(json!({"max_cost_usd": 0.1, "on_exhausted": "pause", "steps": [step("a", json!({})), step("b", json!({}))]}));
+    let mut world = World::with_graph(
+        json!({"max_cost_usd": 0.1, "on_exhausted": "pause", "steps": [step("a", json!({})), step("b", json!({}))]}),
+    );
     let a = world.claim("a");
     world.pay(&a, "c1", cents(10)).unwrap();
     world.complete(&a, "ok").unwrap();
@@ -660,7 +715,13 @@ fn g1_unknown_agents_are_named_with_their_steps_all_at_once() {
         .unwrap_err();
     let Refusal::Malformed(problems) = refused else { panic!("{refused}") };
     let shown: Vec<_> = problems.iter().map(|p| (p.path.as_str(), p.hint.as_deref().unwrap())).collect();
-    assert_eq!(shown, [("steps[id=a].agent_id", "did you mean `writer`?"), ("steps[id=b].agent_id", "apply its profile first")]);
+    assert_eq!(
+        shown,
+        [
+            ("steps[id=a].agent_id", "did you mean `writer`?"),
+            ("steps[id=b].agent_id", "apply its profile first")
+        ]
+    );
 }
 
 #[test]

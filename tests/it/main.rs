@@ -1,5 +1,13 @@
 //! Every test of the system, one binary. A test's name begins with the rule it proves.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::float_arithmetic,
+    clippy::cast_possible_truncation,
+    reason = "a test that is surprised shall panic, and looks at what it is about"
+)]
+
 mod attempts;
 mod bad_input;
 mod boundaries;

@@ -8,7 +8,8 @@ use serde_json::json;
 use shared::{
     Json, Usd, decode,
     wire::{
-        Answered, Charge, Claim, Delete, Hold, Lease, Payload, Progress, Raise, Referrers, Report, Resume, Text, Tick, Verdict,
+        Answered, Charge, Claim, Delete, Hold, Lease, Payload, Progress, Raise, Referrers, Report, Resume,
+        Text, Tick, Verdict,
     },
 };
 use trellis_tests::{
@@ -61,15 +62,30 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         let spawn = decode::value(&json!({"goal": goal, "child_id": name})).unwrap();
         Order::from_spawn(&spawn, &[], &id("x")).unwrap()
     };
-    let submit = Submit { order: order("x", "another"), plan: None, agents: world.agents.clone(), settings: world.settings.clone() };
-    let spawn = Spawn { lease: lease(), order: order("new", "new"), plan: None, agents: world.agents.clone() };
-    let report = |verdict| Command::Report(Box::new(Report { lease: lease(), progress: Progress::default(), verdict }));
+    let submit = Submit {
+        order: order("x", "another"),
+        plan: None,
+        agents: world.agents.clone(),
+        settings: world.settings.clone(),
+    };
+    let spawn =
+        Spawn { lease: lease(), order: order("new", "new"), plan: None, agents: world.agents.clone() };
+    let report = |verdict| {
+        Command::Report(Box::new(Report { lease: lease(), progress: Progress::default(), verdict }))
+    };
     let call = |name: &str| name.parse().unwrap();
     let inline = Payload::Inline(Json::from("ok"));
     vec![
         ("submit another", Command::Submit(Box::new(submit))),
         ("spawn", Command::Spawn(Box::new(spawn))),
-        ("claim", Command::Claim(Claim { child_id: id("x"), worker_id: "w".parse().unwrap(), token: "new".parse().unwrap() })),
+        (
+            "claim",
+            Command::Claim(Claim {
+                child_id: id("x"),
+                worker_id: "w".parse().unwrap(),
+                token: "new".parse().unwrap(),
+            }),
+        ),
         ("tick", Command::Tick(Tick { lease: lease(), progress: Progress::default() })),
         ("complete", report(Verdict::Completed(inline))),
         ("wait", report(Verdict::Waiting { children: vec![id("c")], hand_over: false })),
@@ -79,14 +95,37 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
         ("settle", Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) }),
         ("charge", Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1) })),
-        ("raise", Command::Raise(Raise { child_id: id("x"), max_cost_usd: Some(Usd::from_cents(200)), max_tokens: None })),
-        ("set value", Command::SetValue { lease: lease(), key: "out".parse().unwrap(), value: Json::from("v") }),
+        (
+            "raise",
+            Command::Raise(Raise {
+                child_id: id("x"),
+                max_cost_usd: Some(Usd::from_cents(200)),
+                max_tokens: None,
+            }),
+        ),
+        (
+            "set value",
+            Command::SetValue { lease: lease(), key: "out".parse().unwrap(), value: Json::from("v") },
+        ),
         ("delete value", Command::DeleteValue { lease: lease(), key: "out".parse().unwrap() }),
-        ("answer", Command::Answer(Answered { child_id: id("x"), question: 1, answer: Text::new("a").unwrap() })),
+        (
+            "answer",
+            Command::Answer(Answered { child_id: id("x"), question: 1, answer: Text::new("a").unwrap() }),
+        ),
         ("cancel", Command::Cancel { child_id: Some(id("x")), reason: None }),
         ("cancel trace", Command::Cancel { child_id: None, reason: None }),
-        ("delete", Command::Delete(Delete { child_id: Some(id("x")), force: false, outside: Referrers::Known(Vec::new()) })),
-        ("force delete", Command::Delete(Delete { child_id: Some(id("x")), force: true, outside: Referrers::Unknown })),
+        (
+            "delete",
+            Command::Delete(Delete {
+                child_id: Some(id("x")),
+                force: false,
+                outside: Referrers::Known(Vec::new()),
+            }),
+        ),
+        (
+            "force delete",
+            Command::Delete(Delete { child_id: Some(id("x")), force: true, outside: Referrers::Unknown }),
+        ),
         ("wake", Command::Wake),
     ]
 }
@@ -94,8 +133,20 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
 #[test]
 fn every_status_has_an_answer_to_every_command_and_to_its_second_delivery() {
     let statuses = [
-        "absent", "submitted", "queued", "backing off", "running", "waiting", "steps", "input_required", "paused",
-        "completed", "failed", "cancelled", "timed_out", "aborted",
+        "absent",
+        "submitted",
+        "queued",
+        "backing off",
+        "running",
+        "waiting",
+        "steps",
+        "input_required",
+        "paused",
+        "completed",
+        "failed",
+        "cancelled",
+        "timed_out",
+        "aborted",
     ];
     let mut table = String::new();
     for status in statuses {
@@ -108,7 +159,8 @@ fn every_status_has_an_answer_to_every_command_and_to_its_second_delivery() {
                 answers.push(match world.handle(command.clone()) {
                     Ok(events) if events.is_empty() => "nothing".to_owned(),
                     Ok(events) => {
-                        let kinds = events.iter().map(|event| serde_json::to_value(event).unwrap()["type"].clone());
+                        let kinds =
+                            events.iter().map(|event| serde_json::to_value(event).unwrap()["type"].clone());
                         kinds.map(|kind| kind.as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
                     }
                     Err(refusal) => format!("refused: {}", refusal.code().0),

@@ -9,8 +9,8 @@ use shared::{
     AgentProfile, Amount, ChildId, Json, Timestamp, Tokens, TraceId, Usd, decode,
     limits::Settings,
     wire::{
-        Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise, Referrers, Report,
-        Resume, SettledCall, Text, Tick, Verdict,
+        Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise,
+        Referrers, Report, Resume, SettledCall, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{invariants, world::id};
@@ -25,7 +25,8 @@ fn cases() -> u32 {
 struct Op(u8, u16, u16, u16);
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = (0u8..100, any::<u16>(), any::<u16>(), any::<u16>()).prop_map(|(kind, a, b, c)| Op(kind, a, b, c));
+    let op =
+        (0u8..100, any::<u16>(), any::<u16>(), any::<u16>()).prop_map(|(kind, a, b, c)| Op(kind, a, b, c));
     prop::collection::vec(op, 100..600)
 }
 
@@ -88,7 +89,8 @@ impl Player {
             let pick = b.wrapping_mul(n).wrapping_add(c) | 1;
             let Some(lease) = self.lease(pick) else { return };
             let name = format!("p{n}");
-            let spawn = decode::value(&json!({"goal": name, "child_id": name, "max_cost_usd": 50 - n % 50})).unwrap();
+            let spawn =
+                decode::value(&json!({"goal": name, "child_id": name, "max_cost_usd": 50 - n % 50})).unwrap();
             let order = Order::from_spawn(&spawn, &[], &id("x")).unwrap();
             let agents = self.agents.clone();
             self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents })));
@@ -192,9 +194,11 @@ impl Player {
 
     /// Mostly the lease of something that runs; now and then any ever given: stale, or of the ended.
     fn lease(&self, pick: u16) -> Option<Lease> {
-        let runs = |node: &&coordinator::trace::ContextNode| matches!(node.status, Status::Working(Phase::Running { .. }));
+        let runs = |node: &&coordinator::trace::ContextNode| {
+            matches!(node.status, Status::Working(Phase::Running { .. }))
+        };
         let running: Vec<_> = self.trace.contexts().iter().filter(runs).collect();
-        if running.is_empty() || pick % 8 == 0 {
+        if running.is_empty() || pick.is_multiple_of(8) {
             return self.leases.get(usize::from(pick) % self.leases.len().max(1)).cloned();
         }
         let node = running[usize::from(pick) % running.len()];
@@ -204,7 +208,9 @@ impl Player {
 
     fn any_child(&self, pick: u16) -> ChildId {
         let contexts = self.trace.contexts();
-        contexts.get(usize::from(pick) % contexts.len().max(1)).map_or_else(|| id("nobody"), |node| node.id.clone())
+        contexts
+            .get(usize::from(pick) % contexts.len().max(1))
+            .map_or_else(|| id("nobody"), |node| node.id.clone())
     }
 
     fn not_the_root(&self, pick: u16) -> ChildId {
@@ -233,13 +239,17 @@ impl Player {
         let worker_id = "w".parse().unwrap();
         self.handle(Command::Claim(Claim { child_id: child_id.clone(), worker_id, token: token.clone() }));
         let node = self.trace.context(&child_id);
-        if let Some(node) = node.filter(|node| node.attempts.last().is_some_and(|attempt| attempt.token == token)) {
+        if let Some(node) =
+            node.filter(|node| node.attempts.last().is_some_and(|attempt| attempt.token == token))
+        {
             self.leases.push(Lease { child_id, attempt: node.attempt(), token });
         }
     }
 
     fn queued(&self) -> Vec<ChildId> {
-        let queued = |status: &Status| matches!(status, Status::Submitted { .. } | Status::Working(Phase::Queued { .. }));
+        let queued = |status: &Status| {
+            matches!(status, Status::Submitted { .. } | Status::Working(Phase::Queued { .. }))
+        };
         self.trace.contexts().iter().filter(|node| queued(&node.status)).map(|node| node.id.clone()).collect()
     }
 
@@ -267,13 +277,24 @@ impl Player {
                 self.handle(Command::Charge(Charge { child_id: self.any_child(a), key, amount }));
             }
             29..32 => {
-                let raise = Raise { child_id: self.any_child(a), max_cost_usd: Some(Usd::from_cents(u64::from(b % 500))), max_tokens: (c % 2 == 0).then(|| Tokens::new(u64::from(c))) };
+                let raise = Raise {
+                    child_id: self.any_child(a),
+                    max_cost_usd: Some(Usd::from_cents(u64::from(b % 500))),
+                    max_tokens: (c % 2 == 0).then(|| Tokens::new(u64::from(c))),
+                };
                 self.handle(Command::Raise(raise));
             }
             32..34 => {
                 let child_id = self.any_child(a);
-                let question = self.trace.context(&child_id).map_or(1, |node| u32::try_from(node.answers.len()).unwrap() + u32::from(b % 2));
-                self.handle(Command::Answer(Answered { child_id, question, answer: Text::new("yes").unwrap() }));
+                let question = self
+                    .trace
+                    .context(&child_id)
+                    .map_or(1, |node| u32::try_from(node.answers.len()).unwrap() + u32::from(b % 2));
+                self.handle(Command::Answer(Answered {
+                    child_id,
+                    question,
+                    answer: Text::new("yes").unwrap(),
+                }));
             }
             34 => {
                 let exists = b % 3 > 0;
@@ -281,7 +302,11 @@ impl Player {
                 self.handle(Command::Cancel { child_id: Some(child_id), reason: None });
             }
             35 => {
-                let delete = Delete { child_id: Some(self.not_the_root(a)), force: b % 8 == 0, outside: Referrers::Known(Vec::new()) };
+                let delete = Delete {
+                    child_id: Some(self.not_the_root(a)),
+                    force: b % 8 == 0,
+                    outside: Referrers::Known(Vec::new()),
+                };
                 self.handle(Command::Delete(delete));
             }
             _ => {
@@ -299,10 +324,22 @@ impl Player {
                 let name = format!("c{}", self.fresh % 800);
                 let op = Op(kind, a, b, c);
                 let (order, plan) = if b % 6 == 0 {
-                    let Ok((order, plan)) = Order::from_graph(&decode::value(&self.random_graph(op, &name)).unwrap(), &id("x")) else { return };
+                    let Ok((order, plan)) =
+                        Order::from_graph(&decode::value(&self.random_graph(op, &name)).unwrap(), &id("x"))
+                    else {
+                        return;
+                    };
                     (order, Some(plan))
                 } else {
-                    (Order::from_spawn(&decode::value(&self.random_spawn(op, &name)).unwrap(), &[], &id("x")).unwrap(), None)
+                    (
+                        Order::from_spawn(
+                            &decode::value(&self.random_spawn(op, &name)).unwrap(),
+                            &[],
+                            &id("x"),
+                        )
+                        .unwrap(),
+                        None,
+                    )
                 };
                 let agents = self.agents.clone();
                 self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan, agents })));
@@ -314,10 +351,16 @@ impl Player {
             }
             63..76 => {
                 let call_id = self.call(&lease, b);
-                let held = self.trace.context(&lease.child_id).and_then(|node| node.calls.get(&call_id)).map(|call| call.held);
+                let held = self
+                    .trace
+                    .context(&lease.child_id)
+                    .and_then(|node| node.calls.get(&call_id))
+                    .map(|call| call.held);
                 // Usually less than was held, now and then more.
                 let amount = match (held, c % 8) {
-                    (Some(held), 0..6) => Amount::new(Usd::from_nanos(held.cost_usd.nanos() / 2), held.tokens),
+                    (Some(held), 0..6) => {
+                        Amount::new(Usd::from_nanos(held.cost_usd.nanos() / 2), held.tokens)
+                    }
                     (Some(held), 6) => held,
                     _ => Self::amount(b, c),
                 };
@@ -329,20 +372,33 @@ impl Player {
             }
             79..82 => {
                 let call_id = self.call(&lease, b);
-                let settled = if c % 2 == 0 { vec![SettledCall { call_id, amount: Self::amount(b % 20, c) }] } else { Vec::new() };
+                let settled = if c % 2 == 0 {
+                    vec![SettledCall { call_id, amount: Self::amount(b % 20, c) }]
+                } else {
+                    Vec::new()
+                };
                 self.handle(Command::Resume(Resume { lease, settled }));
             }
             82..85 => {
-                let progress = Progress { steps: u32::from(b % 22), retries: u32::from(c % 3), ..Progress::default() };
+                let progress =
+                    Progress { steps: u32::from(b % 22), retries: u32::from(c % 3), ..Progress::default() };
                 self.handle(Command::Tick(Tick { lease, progress }));
             }
             85..87 => {
-                let key = if b % 2 == 0 { "out".parse().unwrap() } else { format!("{}.k", lease.child_id).parse().unwrap() };
+                let key = if b % 2 == 0 {
+                    "out".parse().unwrap()
+                } else {
+                    format!("{}.k", lease.child_id).parse().unwrap()
+                };
                 self.handle(Command::SetValue { lease, key, value: Json::from(json!(c % 3)) });
             }
             _ => {
                 let verdict = self.verdict(&lease, b, c);
-                self.handle(Command::Report(Box::new(Report { lease, progress: Progress::default(), verdict })));
+                self.handle(Command::Report(Box::new(Report {
+                    lease,
+                    progress: Progress::default(),
+                    verdict,
+                })));
             }
         }
     }
@@ -350,20 +406,27 @@ impl Player {
     fn verdict(&self, lease: &Lease, b: u16, c: u16) -> Verdict {
         let children = || {
             let node = self.trace.context(&lease.child_id)?;
-            let children: Vec<_> = node.children.iter().map(|child| self.trace.node(*child).id.clone()).collect();
+            let children: Vec<_> =
+                node.children.iter().map(|child| self.trace.node(*child).id.clone()).collect();
             (!children.is_empty()).then_some(children)
         };
         let is_root = lease.child_id == id("root");
         match b % 10 {
             0..5 | 8 if is_root => Verdict::HandedBack,
             0..4 => Verdict::Completed(Payload::Inline(Json::from(["ok", "no"][usize::from(c % 2)]))),
-            4 => Verdict::Failed(Failure { kind: FailureKind::Agent, message: "f".into(), retryable: c % 2 == 0 }),
+            4 => Verdict::Failed(Failure {
+                kind: FailureKind::Agent,
+                message: "f".into(),
+                retryable: c.is_multiple_of(2),
+            }),
             5 => Verdict::InputRequired { question: Text::new("q?").unwrap() },
             6 => Verdict::OutOfBudget,
             7 => Verdict::HandedBack,
-            8 if c % 9 == 0 => Verdict::Halted { check: "c".into(), reason: "r".into() },
+            8 if c.is_multiple_of(9) => Verdict::Halted { check: "c".into(), reason: "r".into() },
             _ => match children() {
-                Some(children) if c % 5 == 0 => Verdict::Waiting { children: children[..1].to_vec(), hand_over: true },
+                Some(children) if c.is_multiple_of(5) => {
+                    Verdict::Waiting { children: children[..1].to_vec(), hand_over: true }
+                }
                 Some(children) => Verdict::Waiting { children, hand_over: false },
                 None if is_root => Verdict::HandedBack,
                 None => Verdict::Completed(Payload::Inline(Json::from("ok"))),
@@ -384,7 +447,11 @@ impl Player {
                 self.claim(child.clone());
                 if let Some(lease) = self.leases.last().cloned().filter(|lease| lease.child_id == child) {
                     let verdict = Verdict::Completed(Payload::Inline(Json::from("ok")));
-                    self.handle(Command::Report(Box::new(Report { lease, progress: Progress::default(), verdict })));
+                    self.handle(Command::Report(Box::new(Report {
+                        lease,
+                        progress: Progress::default(),
+                        verdict,
+                    })));
                 }
                 if self.trace.version() != version {
                     continue;
@@ -393,10 +460,16 @@ impl Player {
             let waiting = self.trace.contexts().iter().find_map(|node| self.trace.question(&node.id));
             if let Some(question) = waiting {
                 let (child_id, number) = (question.child_id, question.number);
-                self.handle(Command::Answer(Answered { child_id, question: number, answer: Text::new("yes").unwrap() }));
+                self.handle(Command::Answer(Answered {
+                    child_id,
+                    question: number,
+                    answer: Text::new("yes").unwrap(),
+                }));
                 continue;
             }
-            if let Some(paused) = self.trace.contexts().iter().find(|node| matches!(node.status, Status::Paused { .. })) {
+            if let Some(paused) =
+                self.trace.contexts().iter().find(|node| matches!(node.status, Status::Paused { .. }))
+            {
                 let lowest = paused.id.clone();
                 self.raise_chain(&lowest);
                 continue;
@@ -419,7 +492,8 @@ impl Player {
         }
         for child_id in chain.into_iter().rev() {
             let Some(node) = self.trace.context(&child_id).filter(|node| node.is_live()) else { continue };
-            let (limit, parent) = (node.budget.limit, node.parent.map(|parent| self.trace.node(parent).budget.limit));
+            let (limit, parent) =
+                (node.budget.limit, node.parent.map(|parent| self.trace.node(parent).budget.limit));
             let more = Amount::new(
                 Usd::from_nanos(limit.cost_usd.nanos() + Usd::from_cents(1000).nanos()),
                 Tokens::new(limit.tokens.count() + 1000),

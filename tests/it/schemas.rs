@@ -11,7 +11,6 @@ fn directory() -> PathBuf {
 
 #[test]
 fn the_schemas_in_the_docs_are_those_of_the_types() {
-    #[expect(clippy::disallowed_methods, reason = "the switch that writes the files")]
     let write = std::env::var_os("TRELLIS_WRITE_SCHEMAS").is_some();
     for (name, schema) in schema::all() {
         let path = directory().join(format!("{name}.json"));
@@ -21,7 +20,11 @@ fn the_schemas_in_the_docs_are_those_of_the_types() {
             std::fs::write(&path, &text).unwrap();
         }
         let stored = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(stored == text, "{} is out of date: run TRELLIS_WRITE_SCHEMAS=1 scripts/test", path.display());
+        assert!(
+            stored == text,
+            "{} is out of date: run TRELLIS_WRITE_SCHEMAS=1 scripts/test",
+            path.display()
+        );
     }
 }
 

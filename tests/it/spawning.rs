@@ -48,7 +48,9 @@ fn l_children_at_once_and_contexts_in_all() {
     world.settings.limits.max_contexts = 5;
     world.submit(json!({"goal": "root", "child_id": "root"})).unwrap();
     let root = world.claim("root");
-    let spawn = |world: &mut World, n: u32| world.spawn(&root, json!({"goal": n.to_string(), "child_id": format!("c{n}")}));
+    let spawn = |world: &mut World, n: u32| {
+        world.spawn(&root, json!({"goal": n.to_string(), "child_id": format!("c{n}")}))
+    };
     spawn(&mut world, 1).unwrap();
     spawn(&mut world, 2).unwrap();
     assert!(matches!(spawn(&mut world, 3).unwrap_err(), Refusal::MaxChildren { max: 2, .. }));
@@ -66,7 +68,8 @@ fn p_the_same_agent_with_the_same_goal_among_the_ancestors_is_a_cycle() {
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "research", "agent_id": "researcher", "child_id": "a"})).unwrap();
     let a = world.claim("a");
-    let refused = world.spawn(&a, json!({"goal": "research", "agent_id": "researcher", "child_id": "b"})).unwrap_err();
+    let refused =
+        world.spawn(&a, json!({"goal": "research", "agent_id": "researcher", "child_id": "b"})).unwrap_err();
     assert!(matches!(refused, Refusal::Cycle { ref ancestor, .. } if *ancestor == id("a")), "{refused}");
     world.spawn(&a, json!({"goal": "research", "agent_id": "writer", "child_id": "b"})).unwrap();
     world.spawn(&a, json!({"goal": "research more", "agent_id": "researcher", "child_id": "c"})).unwrap();
@@ -186,7 +189,10 @@ fn p_submitting_twice_is_the_same_trace() {
     let mut world = World::with_root(json!({"max_cost_usd": 2}));
     let same = json!({"goal": "the root's goal", "child_id": "root", "max_cost_usd": 2});
     assert_eq!(world.submit(same.clone()).unwrap(), []);
-    assert!(matches!(world.submit(with(same, json!({"max_cost_usd": 3}))).unwrap_err(), Refusal::Conflict { .. }));
+    assert!(matches!(
+        world.submit(with(same, json!({"max_cost_usd": 3}))).unwrap_err(),
+        Refusal::Conflict { .. }
+    ));
 }
 
 #[test]
@@ -215,7 +221,9 @@ fn p_the_checks_run_in_the_order_of_the_specification() {
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     let a = world.claim("a");
     let mut order = json!({"goal": "a", "agent_id": "nobody", "tools": ["x"], "model": "huge", "max_cost_usd": 2, "funding": "granted"});
-    let code = |world: &mut World, lease: &Lease, order: &Value| world.spawn(lease, order.clone()).unwrap_err().code().0;
+    let code = |world: &mut World, lease: &Lease, order: &Value| {
+        world.spawn(lease, order.clone()).unwrap_err().code().0
+    };
     assert_eq!(code(&mut world, &a, &order), "malformed");
     order = with(order, json!({"agent_id": "default"}));
     assert_eq!(code(&mut world, &a, &order), "depth");
@@ -245,11 +253,18 @@ fn l_limits_are_reached_at_the_limit_and_named() {
         let error = world.node("root").end().and_then(|end| end.error.clone());
         error.map(|error| (error.kind, error.message))
     };
-    let of = |steps, output_files, output_size_bytes| Progress { steps, retries: 0, output_files, output_size_bytes };
+    let of = |steps, output_files, output_size_bytes| Progress {
+        steps,
+        retries: 0,
+        output_files,
+        output_size_bytes,
+    };
     assert_eq!(reach(of(19, 9, 999_999)), None);
-    for (progress, limit) in
-        [(of(20, 0, 0), "max_steps"), (of(0, 10, 0), "max_output_files"), (of(0, 0, 1_000_000), "max_output_size_bytes")]
-    {
+    for (progress, limit) in [
+        (of(20, 0, 0), "max_steps"),
+        (of(0, 10, 0), "max_output_files"),
+        (of(0, 0, 1_000_000), "max_output_size_bytes"),
+    ] {
         let (kind, message) = reach(progress).expect(limit);
         assert_eq!(kind, wire::FailureKind::LimitExceeded);
         assert!(message.starts_with(limit), "{message}");
@@ -261,7 +276,9 @@ fn l_a_result_larger_than_the_limit_goes_by_reference() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.complete(&root, "x".repeat(262_145)).unwrap();
-    assert!(world.node("root").end().unwrap().error.as_ref().unwrap().message.starts_with("max_result_bytes"));
+    assert!(
+        world.node("root").end().unwrap().error.as_ref().unwrap().message.starts_with("max_result_bytes")
+    );
 
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
@@ -337,7 +354,8 @@ fn w3_a_share_is_a_snapshot_of_system_and_context_alone() {
     };
     let shared = [said("system", "be kind"), said("context", "the year is 2026")];
     let spawn = |world: &mut World, name: &str, share: Value| {
-        let spawn: wire::Spawn = decode::value(&json!({"goal": "x", "child_id": name, "share": share})).unwrap();
+        let spawn: wire::Spawn =
+            decode::value(&json!({"goal": "x", "child_id": name, "share": share})).unwrap();
         let order = Order::from_spawn(&spawn, &shared, &id("c")).unwrap();
         let command = Spawn { lease: root.clone(), order, plan: None, agents: world.agents.clone() };
         world.handle(Command::Spawn(Box::new(command))).unwrap();
@@ -368,11 +386,15 @@ fn w6_a_guarded_delete_lists_who_refers_to_it() {
     assert!(matches!(referrers.as_slice(), [only] if only.contains("root")), "{referrers:?}");
     world.complete(&root, "ok").unwrap();
 
-    let known = |referrers: &[&str]| wire::Referrers::Known(referrers.iter().map(|r| (*r).to_owned()).collect());
+    let known =
+        |referrers: &[&str]| wire::Referrers::Known(referrers.iter().map(|r| (*r).to_owned()).collect());
     let delete = |world: &mut World, force, outside| {
         world.handle(Command::Delete(wire::Delete { child_id: Some(id("a")), force, outside }))
     };
-    assert!(matches!(delete(&mut world, false, wire::Referrers::Unknown).unwrap_err(), Refusal::GuardUnsure { .. }));
+    assert!(matches!(
+        delete(&mut world, false, wire::Referrers::Unknown).unwrap_err(),
+        Refusal::GuardUnsure { .. }
+    ));
     assert!(matches!(delete(&mut world, false, known(&["branch-7"])).unwrap_err(), Refusal::Guarded { .. }));
     delete(&mut world, false, known(&[])).unwrap();
     assert_eq!(delete(&mut world, false, known(&[])).unwrap(), [], "twice is once");
@@ -391,7 +413,10 @@ fn w6_a_forced_delete_ends_what_is_live() {
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     assert!(world.delete(None, false).is_err());
     world.delete(None, true).unwrap();
-    assert_eq!(["root", "a"].map(|c| (world.status(c), world.node(c).deleted)), [("cancelled".into(), true), ("cancelled".into(), true)]);
+    assert_eq!(
+        ["root", "a"].map(|c| (world.status(c), world.node(c).deleted)),
+        [("cancelled".into(), true), ("cancelled".into(), true)]
+    );
     assert!(world.trace.outputs().is_empty() && world.trace.values().is_empty());
     world.rest();
 }

@@ -25,7 +25,8 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let children: Vec<&ContextNode> = node.children.iter().map(|child| trace.node(*child)).collect();
     let held = children.iter().fold(own_held, |sum, child| add(sum, claim(child)));
     ensure(budget.held == held, || format!("b2: held {}, its holds and grants are {held}", budget.held))?;
-    let carved = children.iter().fold(Amount::ZERO, |sum, child| add(sum, child.budget.carved_claim(child.is_live())));
+    let carved =
+        children.iter().fold(Amount::ZERO, |sum, child| add(sum, child.budget.carved_claim(child.is_live())));
     ensure(budget.carved == carved, || format!("b2: carved {}, the grants are {carved}", budget.carved))?;
     ensure(node.open_calls as usize == open.count(), || "open_calls is off".into())?;
 
@@ -40,7 +41,9 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let forfeited = node.calls.values().filter(|call| call.state == CallState::Forfeited);
     let estimated = forfeited.fold(Amount::ZERO, |sum, call| add(sum, call.held));
     let estimated = children.iter().fold(estimated, |sum, child| add(sum, child.budget.estimated));
-    ensure(budget.estimated == estimated, || format!("b3: estimated {}, forfeits {estimated}", budget.estimated))?;
+    ensure(budget.estimated == estimated, || {
+        format!("b3: estimated {}, forfeits {estimated}", budget.estimated)
+    })?;
 
     let live = children.iter().filter(|child| child.is_live()).count();
     ensure(node.live_children as usize == live, || "live_children is off".into())?;

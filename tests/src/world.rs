@@ -8,8 +8,8 @@ use shared::{
     graph::TaskGraph,
     limits::Settings,
     wire::{
-        Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise, Referrers, Report,
-        Resume, SettledCall, Tick, Verdict,
+        Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise,
+        Referrers, Report, Resume, SettledCall, Tick, Verdict,
     },
 };
 
@@ -46,7 +46,9 @@ impl World {
         let names = ["default", "researcher", "writer", "critic", "editor"];
         let profile = |name: &str| AgentProfile::builtin(name.parse().expect("a valid literal"), "echo");
         World {
-            trace: Trace::new(TraceId::from_u128(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c).expect("not zero")),
+            trace: Trace::new(
+                TraceId::from_u128(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c).expect("not zero"),
+            ),
             now: Timestamp::from_millis(1_000_000),
             log: Vec::new(),
             settings: Settings::default(),
@@ -58,7 +60,9 @@ impl World {
     /// A world with a root agent `root` on these terms, submitted and not yet claimed.
     pub fn with_root(terms: Value) -> Self {
         let mut world = World::new();
-        world.submit(with(json!({"goal": "the root's goal", "child_id": "root"}), terms)).expect("the root is admitted");
+        world
+            .submit(with(json!({"goal": "the root's goal", "child_id": "root"}), terms))
+            .expect("the root is admitted");
         world
     }
 

@@ -259,13 +259,16 @@ impl<'a> Ground<'a> {
         let profile = agent.and_then(|agent| agent.tools.as_ref());
         let Some(asked) = &order.tools else {
             return Ok(match (profile, parent) {
-                (Some(own), Some((_, allowed))) => Some(Arc::new(own.intersection(allowed).cloned().collect())),
+                (Some(own), Some((_, allowed))) => {
+                    Some(Arc::new(own.intersection(allowed).cloned().collect()))
+                }
                 (Some(own), None) => Some(Arc::new(own.clone())),
                 (None, parent) => parent.map(|(_, allowed)| allowed.clone()),
             });
         };
         let allowed = |tool: &ToolName| {
-            parent.is_none_or(|(_, tools)| tools.contains(tool)) && profile.is_none_or(|tools| tools.contains(tool))
+            parent.is_none_or(|(_, tools)| tools.contains(tool))
+                && profile.is_none_or(|tools| tools.contains(tool))
         };
         let outside: Vec<ToolName> = asked.iter().filter(|tool| !allowed(tool)).cloned().collect();
         if outside.is_empty() {
@@ -292,13 +295,13 @@ impl<'a> Ground<'a> {
             None => (self.root_budget, Amount::new(Usd::MAX, shared::Tokens::MAX)),
             Some((at, parent)) => (self.left_under(at, parent)?, parent.budget.limit),
         };
-        let asked =
-            Amount::new(asked_usd.unwrap_or(left.cost_usd), asked_tokens.unwrap_or(left.tokens));
+        let asked = Amount::new(asked_usd.unwrap_or(left.cost_usd), asked_tokens.unwrap_or(left.tokens));
         let ceiling = asked.min(most);
         let granted = match (self.parent, order.funding) {
-            (Some(_), Funding::Granted) => {
-                Granted { cost: asked_usd.is_some() || asked_tokens.is_none(), tokens: asked_tokens.is_some() }
-            }
+            (Some(_), Funding::Granted) => Granted {
+                cost: asked_usd.is_some() || asked_tokens.is_none(),
+                tokens: asked_tokens.is_some(),
+            },
             (None, Funding::Granted) | (_, Funding::Shared) => Granted::default(),
         };
         if let Some((at, _)) = self.parent {
@@ -315,7 +318,11 @@ impl<'a> Ground<'a> {
         for (_, node) in self.trace.chain(at) {
             let left = node.budget.left_for_children();
             if node.exhausted.is_some() || is_used_up(left) {
-                let used_up = if left.cost_usd == Usd::ZERO { shared::Dimension::Cost } else { shared::Dimension::Tokens };
+                let used_up = if left.cost_usd == Usd::ZERO {
+                    shared::Dimension::Cost
+                } else {
+                    shared::Dimension::Tokens
+                };
                 let dimension = node.exhausted.unwrap_or(used_up);
                 return Err(Refusal::NothingLeft { context: node.id.clone(), dimension });
             }
@@ -337,7 +344,11 @@ impl<'a> Ground<'a> {
         let mut limits = self.limits.clone();
         if let Some(agent) = agent {
             // An operator's profile decides for a root; under a parent it can only narrow.
-            limits = if self.parent.is_some() { agent.limits.lower(&limits) } else { agent.limits.replace(&limits) };
+            limits = if self.parent.is_some() {
+                agent.limits.lower(&limits)
+            } else {
+                agent.limits.replace(&limits)
+            };
         }
         if let Some(asked) = &order.limits {
             limits = asked.lower(&limits);
@@ -360,7 +371,8 @@ impl<'a> Ground<'a> {
         let timeout = order.timeout_ms.or(agent.and_then(|a| a.timeout_ms)).unwrap_or(default);
         let own = (timeout > 0).then(|| now.plus_millis(timeout));
         let above = self.parent.and_then(|(_, parent)| {
-            let stood = if parent.waiting_for_humans > 0 { now.millis_since(parent.clock_stopped_at) } else { 0 };
+            let stood =
+                if parent.waiting_for_humans > 0 { now.millis_since(parent.clock_stopped_at) } else { 0 };
             Some(parent.deadline?.plus_millis(stood))
         });
         [own, above].into_iter().flatten().min()
@@ -386,7 +398,8 @@ impl<'a> Ground<'a> {
 
 /// The keys of an agent's own graph stand under its id in the store, and must fit there.
 fn check_key_lengths(order: &Order, plan: &Plan, problems: &mut Problems) {
-    let written = plan.groups().iter().flat_map(|group| &group.steps).filter_map(|step| step.output_to.as_ref());
+    let written =
+        plan.groups().iter().flat_map(|group| &group.steps).filter_map(|step| step.output_to.as_ref());
     for key in written.chain(order.inputs.keys()) {
         if ContextKey::new(&format!("{}.{key}", order.child_id)).is_err() {
             problems.add("steps", format!("the key `{key}` is too long behind `{}.`", order.child_id), None);
@@ -400,14 +413,19 @@ fn check_amounts(order: &Order, problems: &mut Problems) {
         ("max_tokens", order.max_tokens == Some(shared::Tokens::ZERO)),
     ];
     for (field, _) in nothing.into_iter().filter(|(_, zero)| *zero) {
-        let hint = "a budget of nothing is used up before it begins; any positive ceiling lets free models run";
+        let hint =
+            "a budget of nothing is used up before it begins; any positive ceiling lets free models run";
         problems.add(field, "a ceiling must be more than zero", Some(hint.into()));
     }
     if let (Some(reserve), Some(limit)) = (order.closing_reserve_usd, order.max_cost_usd)
         && reserve >= limit
     {
         let hint = "the reserve is a part of the ceiling: make it smaller, or raise `max_cost_usd`";
-        problems.add("closing_reserve_usd", format!("{reserve} leaves nothing of {limit}"), Some(hint.into()));
+        problems.add(
+            "closing_reserve_usd",
+            format!("{reserve} leaves nothing of {limit}"),
+            Some(hint.into()),
+        );
     }
 }
 

@@ -48,7 +48,9 @@ impl Agenda {
     /// The questions an event raises, once it has been applied.
     pub(super) fn follow(&mut self, trace: &Trace, event: &Event) {
         match event {
-            Event::Settled { child_id, .. } | Event::Forfeited { child_id, .. } | Event::Charged { child_id, .. } => {
+            Event::Settled { child_id, .. }
+            | Event::Forfeited { child_id, .. }
+            | Event::Charged { child_id, .. } => {
                 self.ask(Question::Spent(trace.expect(child_id)));
             }
             Event::Exhausted { child_id, .. } => self.ask(Question::Exhausted(trace.expect(child_id))),

@@ -7,8 +7,8 @@ use shared::{
 };
 
 use super::{
-    Admitted, Attempt, Body, CallState, ContextIndex, ContextNode, End, Ended, Entry, Event, GraphRun, Phase, Ran,
-    RunPhase, Status, Trace,
+    Admitted, Attempt, Body, CallState, ContextIndex, ContextNode, End, Ended, Entry, Event, GraphRun, Phase,
+    Ran, RunPhase, Status, Trace,
     budget::{Budget, Call, Move, Posting},
     event::Requeue,
     graph::{Items, status_of},
@@ -30,7 +30,8 @@ impl Trace {
             },
             Event::Admitted(admitted) => self.admitted(admitted, now),
             Event::WindowClamped { child_id, parent_id, parent_tokens, child_tokens } => {
-                let note = format!("window_clamped: `{child_id}` has {child_tokens} tokens of {parent_tokens}");
+                let note =
+                    format!("window_clamped: `{child_id}` has {child_tokens} tokens of {parent_tokens}");
                 self.change(parent_id, |node| node.notes.push(note));
             }
             Event::Claimed { child_id, token, worker_id, until, .. } => self.change(child_id, |node| {
@@ -41,13 +42,18 @@ impl Trace {
                 node.progress = *progress;
                 node.status = Status::Working(Phase::Running { until: *until });
             }),
-            Event::Progressed { child_id, progress } => self.change(child_id, |node| node.progress = *progress),
+            Event::Progressed { child_id, progress } => {
+                self.change(child_id, |node| node.progress = *progress)
+            }
             Event::AttemptLost { child_id, .. } => self.change(child_id, |node| node.retried += 1),
             Event::Requeued { child_id, why, not_before } => self.requeued(child_id, *why, *not_before, now),
             Event::Redispatched { child_id } => self.change(child_id, |node| match &mut node.status {
                 Status::Submitted { sent_at } => *sent_at = now,
                 Status::Working(Phase::Queued { sent_at, .. }) => *sent_at = Some(now),
-                Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } | Status::Ended(_) => {}
+                Status::Working(_)
+                | Status::InputRequired { .. }
+                | Status::Paused { .. }
+                | Status::Ended(_) => {}
             }),
             Event::Waiting { child_id, children, hand_over } => {
                 let children = children.iter().map(|child| self.expect(child)).collect();
@@ -85,7 +91,9 @@ impl Trace {
                 self.close_call(child_id, call_id, CallState::Settled(*amount));
             }
             Event::Released { child_id, call_id } => self.close_call(child_id, call_id, CallState::Released),
-            Event::Forfeited { child_id, call_id } => self.close_call(child_id, call_id, CallState::Forfeited),
+            Event::Forfeited { child_id, call_id } => {
+                self.close_call(child_id, call_id, CallState::Forfeited)
+            }
             Event::Charged { child_id, key, amount } => {
                 self.close_call(child_id, key, CallState::Charged(*amount));
             }
@@ -137,12 +145,14 @@ impl Trace {
                     items.ended += 1;
                 }
             }),
-            Event::StepEnded { child_id, step, status, reason, partial } => self.change_run(child_id, |run, group| {
-                let step_run = &mut run.steps[*step as usize];
-                step_run.reason = reason.as_deref().map(Into::into);
-                step_run.partial = *partial;
-                run.step_ended(group, *step, *status);
-            }),
+            Event::StepEnded { child_id, step, status, reason, partial } => {
+                self.change_run(child_id, |run, group| {
+                    let step_run = &mut run.steps[*step as usize];
+                    step_run.reason = reason.as_deref().map(Into::into);
+                    step_run.partial = *partial;
+                    run.step_ended(group, *step, *status);
+                })
+            }
             Event::StepsSkipped { child_id, reason } => {
                 self.change_run(child_id, |run, _| run.skip_pending(reason));
             }
@@ -232,7 +242,9 @@ impl Trace {
                 step.contexts.push(at);
                 match of.ran {
                     Ran::Item(_) => item_started(run, of.step),
-                    Ran::Itself | Ran::Round(_) | Ran::Fallback => run.ready.retain(|ready| *ready != of.step),
+                    Ran::Itself | Ran::Round(_) | Ran::Fallback => {
+                        run.ready.retain(|ready| *ready != of.step)
+                    }
                 }
             }
         }
@@ -400,7 +412,7 @@ fn item_started(run: &mut GraphRun, step: u32) {
     let Some(items) = &mut run.steps[step as usize].items else { return };
     items.started += 1;
     if items.started == items.total {
-        run.ready.retain(|ready| *ready != step);
+        run.not_ready(step);
     }
 }
 

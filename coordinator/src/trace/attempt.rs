@@ -7,8 +7,8 @@
 use shared::{
     ChildId, Timestamp,
     wire::{
-        Answered, Claim, EndStatus, Failure, FailureKind, Hitl, Lease, OnExhausted, Payload, Progress, Report, Text, Tick,
-        Verdict,
+        Answered, Claim, EndStatus, Failure, FailureKind, Hitl, Lease, OnExhausted, Payload, Progress,
+        Report, Text, Tick, Verdict,
     },
 };
 
@@ -36,9 +36,7 @@ impl Trace {
         let place = (lease.attempt as usize).checked_sub(1);
         match place.and_then(|place| self.node(at).attempts.get(place)) {
             Some(attempt) if attempt.token == lease.token => Ok(at),
-            Some(_) => {
-                Err(Refusal::WrongToken { child_id: lease.child_id.clone(), attempt: lease.attempt })
-            }
+            Some(_) => Err(Refusal::WrongToken { child_id: lease.child_id.clone(), attempt: lease.attempt }),
             None => Err(stale(self, at, lease)),
         }
     }
@@ -51,9 +49,10 @@ impl Trace {
         let node = self.node(at);
         match &node.status {
             Status::Working(Phase::Running { .. }) if node.attempt() == lease.attempt => Ok(at),
-            Status::Submitted { .. } | Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } => {
-                Err(stale(self, at, lease))
-            }
+            Status::Submitted { .. }
+            | Status::Working(_)
+            | Status::InputRequired { .. }
+            | Status::Paused { .. } => Err(stale(self, at, lease)),
             Status::Ended(_) => unreachable!("known_live answered that"),
         }
     }
@@ -89,8 +88,12 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
         Status::Working(Phase::Waiting { .. }) => {
             return Err(Refusal::NotQueued { child_id, status: "waiting for children" });
         }
-        Status::Working(Phase::Steps) => return Err(Refusal::NotQueued { child_id, status: "running its steps" }),
-        Status::InputRequired { .. } => return Err(Refusal::NotQueued { child_id, status: "waiting for input" }),
+        Status::Working(Phase::Steps) => {
+            return Err(Refusal::NotQueued { child_id, status: "running its steps" });
+        }
+        Status::InputRequired { .. } => {
+            return Err(Refusal::NotQueued { child_id, status: "waiting for input" });
+        }
         Status::Paused { .. } => return Err(Refusal::NotQueued { child_id, status: "paused" }),
         Status::Ended(_) => unreachable!("known_live answered that"),
     };
@@ -116,7 +119,11 @@ pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Eve
     let limits = &node.limits;
     let reached = [
         ("max_steps", u64::from(progress.steps), u64::from(limits.max_steps)),
-        ("max_retries_total", u64::from(progress.retries) + u64::from(node.retried), over(limits.max_retries_total)),
+        (
+            "max_retries_total",
+            u64::from(progress.retries) + u64::from(node.retried),
+            over(limits.max_retries_total),
+        ),
         ("max_output_files", u64::from(progress.output_files), u64::from(limits.max_output_files)),
         ("max_output_size_bytes", progress.output_size_bytes, limits.max_output_size_bytes),
     ];
@@ -194,7 +201,12 @@ fn completed(trace: &Trace, at: ContextIndex, payload: Payload, progress: Progre
             Payload::Reference { .. } => Err("a result by reference can't be checked; keep it inline".into()),
         };
         if let Err(message) = fits {
-            return failed(trace, at, Failure { kind: FailureKind::OutputSchema, message, retryable: true }, now);
+            return failed(
+                trace,
+                at,
+                Failure { kind: FailureKind::OutputSchema, message, retryable: true },
+                now,
+            );
         }
     }
     end::completed(trace, at, Some(payload))
@@ -225,7 +237,8 @@ fn waiting(
     hand_over: bool,
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
-    let malformed = |message: String| Refusal::Malformed(shared::Problems::one("verdict.waiting", message, None));
+    let malformed =
+        |message: String| Refusal::Malformed(shared::Problems::one("verdict.waiting", message, None));
     for child in children {
         let is_own = trace.find(child).is_some_and(|child| trace.node(child).parent == Some(at));
         if !is_own {
@@ -321,7 +334,8 @@ pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, R
     let at = trace.known_live(&answered.child_id)?;
     let node = trace.node(at);
     let given = node.answers.len();
-    let asked_before = |number: u32| (number as usize).checked_sub(1).and_then(|place| node.answers.get(place));
+    let asked_before =
+        |number: u32| (number as usize).checked_sub(1).and_then(|place| node.answers.get(place));
     if asked_before(answered.question).is_some_and(|given| given.answer == answered.answer) {
         return Ok(Vec::new());
     }

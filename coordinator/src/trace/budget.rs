@@ -213,8 +213,7 @@ impl Trace {
     /// Puts the claim of a context that has just come to be onto its ancestors.
     pub(super) fn claim_for_new(&mut self, at: ContextIndex) {
         let (held, carved) = self.node(at).claims();
-        let posting =
-            Posting { held: Move::more(held), carved: Move::more(carved), ..Posting::default() };
+        let posting = Posting { held: Move::more(held), carved: Move::more(carved), ..Posting::default() };
         self.post_from(self.node(at).parent, posting);
     }
 

@@ -23,15 +23,32 @@ pub enum Command {
     Report(Box<Report>),
     Resume(Resume),
     Hold(Hold),
-    Release { lease: Lease, call_id: CallId },
-    Settle { lease: Lease, call_id: CallId, amount: Amount },
+    Release {
+        lease: Lease,
+        call_id: CallId,
+    },
+    Settle {
+        lease: Lease,
+        call_id: CallId,
+        amount: Amount,
+    },
     Charge(Charge),
     Raise(Raise),
-    SetValue { lease: Lease, key: ContextKey, value: Json },
-    DeleteValue { lease: Lease, key: ContextKey },
+    SetValue {
+        lease: Lease,
+        key: ContextKey,
+        value: Json,
+    },
+    DeleteValue {
+        lease: Lease,
+        key: ContextKey,
+    },
     Answer(Answered),
     /// The whole trace, or one context and all beneath it.
-    Cancel { child_id: Option<ChildId>, reason: Option<String> },
+    Cancel {
+        child_id: Option<ChildId>,
+        reason: Option<String>,
+    },
     Delete(Delete),
     /// Time has passed: whatever is due happens.
     Wake,

@@ -65,7 +65,12 @@ pub(super) fn full_key(node: &ContextNode, key: &ContextKey) -> ContextKey {
 }
 
 /// Setting what the same context has set already changes nothing, so a second delivery is harmless.
-pub(super) fn set(trace: &Trace, lease: &Lease, key: &ContextKey, value: &Json) -> Result<Vec<Event>, Refusal> {
+pub(super) fn set(
+    trace: &Trace,
+    lease: &Lease,
+    key: &ContextKey,
+    value: &Json,
+) -> Result<Vec<Event>, Refusal> {
     let at = trace.running(lease)?;
     let node = trace.node(at);
     if !may_write(node, key) {

@@ -10,14 +10,25 @@ use super::{Event, Phase, Status, Trace};
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// Work for the queue.
-    Execute { child_id: ChildId, attempt: u32 },
+    Execute {
+        child_id: ChildId,
+        attempt: u32,
+    },
     /// Tell whoever runs it to stop; fast and lossy, the next tick is certain.
-    Stop { child_id: ChildId },
+    Stop {
+        child_id: ChildId,
+    },
     /// A question for the root's caller.
-    Question { child_id: ChildId },
-    Outcome { child_id: ChildId },
+    Question {
+        child_id: ChildId,
+    },
+    Outcome {
+        child_id: ChildId,
+    },
     /// Its journal, workspace and objects go.
-    Remove { child_id: ChildId },
+    Remove {
+        child_id: ChildId,
+    },
 }
 
 /// The effects of events that have just been applied to `trace`, in order. Every event is also

@@ -53,7 +53,11 @@ fn ended(
 
 /// G8: state first. What does not exist yet is remembered, so that it ends when it comes. A second
 /// cancel finds an ended context or its own tombstone, and changes nothing.
-pub(super) fn cancel(trace: &Trace, child_id: Option<&ChildId>, reason: Option<&str>) -> Result<Vec<Event>, Refusal> {
+pub(super) fn cancel(
+    trace: &Trace,
+    child_id: Option<&ChildId>,
+    reason: Option<&str>,
+) -> Result<Vec<Event>, Refusal> {
     let reason = reason.unwrap_or("cancelled on request").to_owned();
     let target = match child_id {
         None => trace.root().map(|_| ContextIndex(0)),

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, Timestamp, Tokens, Usd, WorkerId,
+    AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, Timestamp, Tokens, Usd,
+    WorkerId,
     graph::{GroupIndex, Plan, StepIndex},
     id::{LeaseToken, ToolName},
     limits::Settings,
@@ -17,54 +18,167 @@ use super::{Order, budget::Granted};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    Opened { settings: Box<Settings> },
-    AgentAdded { agent: Box<AgentProfile> },
-    PlanAdded { plan: Arc<Plan> },
+    Opened {
+        settings: Box<Settings>,
+    },
+    AgentAdded {
+        agent: Box<AgentProfile>,
+    },
+    PlanAdded {
+        plan: Arc<Plan>,
+    },
     /// A cancel came before what it cancels.
-    Tombstoned { child_id: Option<ChildId>, reason: String },
+    Tombstoned {
+        child_id: Option<ChildId>,
+        reason: String,
+    },
     Admitted(Box<Admitted>),
-    WindowClamped { child_id: ChildId, parent_id: ChildId, parent_tokens: Tokens, child_tokens: Tokens },
+    WindowClamped {
+        child_id: ChildId,
+        parent_id: ChildId,
+        parent_tokens: Tokens,
+        child_tokens: Tokens,
+    },
 
-    Claimed { child_id: ChildId, attempt: u32, token: LeaseToken, worker_id: WorkerId, until: Timestamp },
-    Ticked { child_id: ChildId, until: Timestamp, progress: Progress },
-    Progressed { child_id: ChildId, progress: Progress },
-    AttemptLost { child_id: ChildId, attempt: u32 },
-    Requeued { child_id: ChildId, why: Requeue, not_before: Timestamp },
+    Claimed {
+        child_id: ChildId,
+        attempt: u32,
+        token: LeaseToken,
+        worker_id: WorkerId,
+        until: Timestamp,
+    },
+    Ticked {
+        child_id: ChildId,
+        until: Timestamp,
+        progress: Progress,
+    },
+    Progressed {
+        child_id: ChildId,
+        progress: Progress,
+    },
+    AttemptLost {
+        child_id: ChildId,
+        attempt: u32,
+    },
+    Requeued {
+        child_id: ChildId,
+        why: Requeue,
+        not_before: Timestamp,
+    },
     /// The work is sent out again: its time has come, or nobody took it.
-    Redispatched { child_id: ChildId },
-    Waiting { child_id: ChildId, children: Vec<ChildId>, hand_over: bool },
-    InputRequired { child_id: ChildId, number: u32, question: Text, path: Vec<ChildId> },
-    Answered { child_id: ChildId, number: u32, answer: Text },
-    Paused { child_id: ChildId, reason: String },
+    Redispatched {
+        child_id: ChildId,
+    },
+    Waiting {
+        child_id: ChildId,
+        children: Vec<ChildId>,
+        hand_over: bool,
+    },
+    InputRequired {
+        child_id: ChildId,
+        number: u32,
+        question: Text,
+        path: Vec<ChildId>,
+    },
+    Answered {
+        child_id: ChildId,
+        number: u32,
+        answer: Text,
+    },
+    Paused {
+        child_id: ChildId,
+        reason: String,
+    },
     Ended(Box<Ended>),
-    Deleted { child_id: ChildId },
+    Deleted {
+        child_id: ChildId,
+    },
 
-    Held { child_id: ChildId, call_id: CallId, attempt: u32, amount: Amount },
-    Settled { child_id: ChildId, call_id: CallId, amount: Amount },
-    Released { child_id: ChildId, call_id: CallId },
+    Held {
+        child_id: ChildId,
+        call_id: CallId,
+        attempt: u32,
+        amount: Amount,
+    },
+    Settled {
+        child_id: ChildId,
+        call_id: CallId,
+        amount: Amount,
+    },
+    Released {
+        child_id: ChildId,
+        call_id: CallId,
+    },
     /// The end of the call is unknown: the hold is booked as spent, and marked estimated.
-    Forfeited { child_id: ChildId, call_id: CallId },
-    Charged { child_id: ChildId, key: CallId, amount: Amount },
-    Exhausted { child_id: ChildId, dimension: Dimension },
-    Raised { child_id: ChildId, limit: Amount },
+    Forfeited {
+        child_id: ChildId,
+        call_id: CallId,
+    },
+    Charged {
+        child_id: ChildId,
+        key: CallId,
+        amount: Amount,
+    },
+    Exhausted {
+        child_id: ChildId,
+        dimension: Dimension,
+    },
+    Raised {
+        child_id: ChildId,
+        limit: Amount,
+    },
 
-    ValueSet { key: ContextKey, value: Json, writer: Option<ChildId> },
-    ValueDeleted { key: ContextKey },
+    ValueSet {
+        key: ContextKey,
+        value: Json,
+        writer: Option<ChildId>,
+    },
+    ValueDeleted {
+        key: ContextKey,
+    },
     StoreCleared,
 
     /// A `when` or `until` was asked; what it saw is here.
-    ConditionAsked { child_id: ChildId, step: StepIndex, question: String, answer: Result<bool, String>, saw: Json },
+    ConditionAsked {
+        child_id: ChildId,
+        step: StepIndex,
+        question: String,
+        answer: Result<bool, String>,
+        saw: Json,
+    },
     /// A `for_each` has taken its list.
-    ItemsTaken { child_id: ChildId, step: StepIndex, items: Json },
+    ItemsTaken {
+        child_id: ChildId,
+        step: StepIndex,
+        items: Json,
+    },
     /// An item could not be started; the others go on.
-    ItemRefused { child_id: ChildId, step: StepIndex, item: u32, reason: String },
-    StepEnded { child_id: ChildId, step: StepIndex, status: StepStatus, reason: Option<String>, partial: bool },
+    ItemRefused {
+        child_id: ChildId,
+        step: StepIndex,
+        item: u32,
+        reason: String,
+    },
+    StepEnded {
+        child_id: ChildId,
+        step: StepIndex,
+        status: StepStatus,
+        reason: Option<String>,
+        partial: bool,
+    },
     /// Every step not started yet is skipped.
-    StepsSkipped { child_id: ChildId, reason: String },
+    StepsSkipped {
+        child_id: ChildId,
+        reason: String,
+    },
     /// `aggregate` waits no longer: what is not done is missing.
-    GatheringEnded { child_id: ChildId },
+    GatheringEnded {
+        child_id: ChildId,
+    },
     /// The steps are done; the graph's own agent takes over.
-    SynthesisBegun { child_id: ChildId },
+    SynthesisBegun {
+        child_id: ChildId,
+    },
 }
 
 /// A context came to be.
@@ -94,7 +208,10 @@ pub struct Admitted {
 pub enum Body {
     Agent,
     /// A graph or a group of one: by its plan, and the group in that.
-    Graph { plan: u32, group: GroupIndex },
+    Graph {
+        plan: u32,
+        group: GroupIndex,
+    },
 }
 
 /// Which step of its parent a context runs, and as what.
@@ -142,7 +259,10 @@ impl Event {
     /// The context it is about; none for what concerns the trace as a whole.
     pub fn child_id(&self) -> Option<&ChildId> {
         match self {
-            Event::Opened { .. } | Event::AgentAdded { .. } | Event::PlanAdded { .. } | Event::StoreCleared => None,
+            Event::Opened { .. }
+            | Event::AgentAdded { .. }
+            | Event::PlanAdded { .. }
+            | Event::StoreCleared => None,
             Event::Tombstoned { child_id, .. } => child_id.as_ref(),
             Event::ValueSet { writer, .. } => writer.as_ref(),
             Event::ValueDeleted { .. } => None,

@@ -71,7 +71,8 @@ impl Trace {
     }
 
     fn child_results(&self, node: &ContextNode) -> Vec<ChildResult> {
-        let spawned = node.children.iter().map(|child| self.node(*child)).filter(|child| child.step.is_none());
+        let spawned =
+            node.children.iter().map(|child| self.node(*child)).filter(|child| child.step.is_none());
         spawned
             .filter_map(|child| {
                 let end = child.end()?;

@@ -3,7 +3,7 @@
 //! budgets, spawning, graphs and lifecycles is here, once.
 //!
 //! [`Trace::handle`] is the whole of it: [`decide`] says what a command does (events) or why not (a
-//! [`Refusal`], which changes nothing); the events are applied; then the [`agenda`] asks what follows
+//! [`Refusal`], which changes nothing); the events are applied; then the `agenda` asks what follows
 //! from them, one question at a time, each answered on the state as it then is. Replaying the events
 //! through [`Trace::apply`] gives the identical state.
 //!

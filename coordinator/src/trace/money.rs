@@ -18,7 +18,8 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
     let at = trace.running(&hold.lease)?;
     let node = trace.node(at);
     if let Some(call) = node.calls.get(&hold.call_id) {
-        let same = call.state == CallState::Held && call.held == hold.amount && call.attempt == hold.lease.attempt;
+        let same =
+            call.state == CallState::Held && call.held == hold.amount && call.attempt == hold.lease.attempt;
         return if same { Ok(Vec::new()) } else { Err(Refusal::CallConflict(hold.call_id.clone())) };
     }
     if let Some((context, dimension)) = trace.blocked(at) {
@@ -58,7 +59,12 @@ pub(super) fn settle(
 
 /// The event that books a call's cost, if it is not booked yet. A call that was released or
 /// forfeited is corrected; one that was never held is booked all the same (B9, B10).
-fn settlement(trace: &Trace, at: ContextIndex, call_id: &CallId, amount: Amount) -> Result<Option<Event>, Refusal> {
+fn settlement(
+    trace: &Trace,
+    at: ContextIndex,
+    call_id: &CallId,
+    amount: Amount,
+) -> Result<Option<Event>, Refusal> {
     let node = trace.node(at);
     match node.calls.get(call_id).map(|call| call.state) {
         Some(CallState::Settled(booked)) if booked == amount => return Ok(None),
@@ -86,7 +92,11 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
 }
 
 /// The open holds that pass the test, in the order of their ids.
-pub(super) fn open_calls(trace: &Trace, at: ContextIndex, test: impl Fn(&CallId, &Call) -> bool) -> Vec<CallId> {
+pub(super) fn open_calls(
+    trace: &Trace,
+    at: ContextIndex,
+    test: impl Fn(&CallId, &Call) -> bool,
+) -> Vec<CallId> {
     let calls = trace.node(at).calls.iter();
     let mut open: Vec<CallId> = calls
         .filter(|(id, call)| call.state == CallState::Held && test(id, call))
@@ -153,6 +163,8 @@ pub(super) fn newly_exhausted(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     };
     trace
         .chain(at)
-        .filter_map(|(_, node)| Some(Event::Exhausted { child_id: node.id.clone(), dimension: reached(node)? }))
+        .filter_map(|(_, node)| {
+            Some(Event::Exhausted { child_id: node.id.clone(), dimension: reached(node)? })
+        })
         .collect()
 }

@@ -126,8 +126,11 @@ impl Refusal {
     /// As it goes to whoever asked.
     pub fn to_wire(&self) -> wire::Refusal {
         let (code, rule) = self.code();
-        let problems =
-            if let Refusal::Malformed(problems) = self { problems.iter().cloned().collect() } else { Vec::new() };
+        let problems = if let Refusal::Malformed(problems) = self {
+            problems.iter().cloned().collect()
+        } else {
+            Vec::new()
+        };
         wire::Refusal { code: code.into(), rule: rule.into(), message: self.to_string(), problems }
     }
 }

@@ -49,6 +49,9 @@ fn reads_result(trace: &Trace, parent: ContextIndex, child: ContextIndex) -> boo
     match &trace.node(parent).status {
         Status::Working(Phase::Waiting { children, .. }) => children.contains(&child),
         Status::Ended(_) => false,
-        Status::Submitted { .. } | Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } => true,
+        Status::Submitted { .. }
+        | Status::Working(_)
+        | Status::InputRequired { .. }
+        | Status::Paused { .. } => true,
     }
 }

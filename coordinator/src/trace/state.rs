@@ -9,8 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentId, AgentProfile, Amount, ChildId, ContextKey, Dimension, Json, LeaseToken, Limits, Timestamp, Tokens, TraceId,
-    WorkerId,
+    AgentId, AgentProfile, Amount, ChildId, ContextKey, Dimension, Json, LeaseToken, Limits, Timestamp,
+    Tokens, TraceId, WorkerId,
     graph::Plan,
     id::ToolName,
     limits::Settings,
@@ -111,10 +111,16 @@ pub struct Attempt {
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// In the queue, never claimed yet.
-    Submitted { sent_at: Timestamp },
+    Submitted {
+        sent_at: Timestamp,
+    },
     Working(Phase),
-    InputRequired { question: Text },
-    Paused { reason: String },
+    InputRequired {
+        question: Text,
+    },
+    Paused {
+        reason: String,
+    },
     Ended(Box<End>),
 }
 
@@ -122,10 +128,18 @@ pub enum Status {
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// In the queue again; not to be claimed before this time.
-    Queued { not_before: Timestamp, sent_at: Option<Timestamp> },
-    Running { until: Timestamp },
+    Queued {
+        not_before: Timestamp,
+        sent_at: Option<Timestamp>,
+    },
+    Running {
+        until: Timestamp,
+    },
     /// For children, holding no worker.
-    Waiting { children: Vec<ContextIndex>, hand_over: bool },
+    Waiting {
+        children: Vec<ContextIndex>,
+        hand_over: bool,
+    },
     /// A graph whose steps run.
     Steps,
 }
@@ -143,7 +157,10 @@ impl ContextNode {
     pub fn end(&self) -> Option<&End> {
         match &self.status {
             Status::Ended(end) => Some(end),
-            Status::Submitted { .. } | Status::Working(_) | Status::InputRequired { .. } | Status::Paused { .. } => None,
+            Status::Submitted { .. }
+            | Status::Working(_)
+            | Status::InputRequired { .. }
+            | Status::Paused { .. } => None,
         }
     }
 

@@ -41,7 +41,9 @@ impl Trace {
             Status::Working(Phase::Queued { not_before, sent_at: None }) => Some(*not_before),
             Status::Working(Phase::Running { until }) => Some(*until),
             Status::Working(Phase::Steps) => node.graph.as_ref().and_then(|run| run.gather_by),
-            Status::Working(Phase::Waiting { .. }) | Status::InputRequired { .. } | Status::Paused { .. } => None,
+            Status::Working(Phase::Waiting { .. }) | Status::InputRequired { .. } | Status::Paused { .. } => {
+                None
+            }
         };
         [waits, node.running_deadline()].into_iter().flatten().min()
     }

@@ -44,7 +44,11 @@ pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
     let total = count(&graph.steps);
     if total > MAX_STEPS {
         let hint = "use `for_each` over a list, or several graphs";
-        reader.problems.add("steps", format!("{total} steps are more than the {MAX_STEPS} allowed"), Some(hint.into()));
+        reader.problems.add(
+            "steps",
+            format!("{total} steps are more than the {MAX_STEPS} allowed"),
+            Some(hint.into()),
+        );
         return Reading { groups: reader.groups, drafts: reader.drafts, problems: reader.problems };
     }
     reader.money("", graph.max_cost_usd, graph.max_tokens);
@@ -151,7 +155,11 @@ impl<'a> Reader<'a> {
         ] {
             if given {
                 let hint = "only a step that has `steps` may say how they run";
-                self.problems.add(join(path, field), format!("`{field}` belongs to a group"), Some(hint.into()));
+                self.problems.add(
+                    join(path, field),
+                    format!("`{field}` belongs to a group"),
+                    Some(hint.into()),
+                );
             }
         }
         if def.agent_id.is_none() {
@@ -175,7 +183,11 @@ impl<'a> Reader<'a> {
     ) -> Body {
         for (field, given, hint) in [
             ("retries", def.retries.is_some(), "put `retries` on its steps, or give the group a `loop`"),
-            ("for_each", def.for_each.is_some(), "use one `for_each` step after another, each over the last one's list"),
+            (
+                "for_each",
+                def.for_each.is_some(),
+                "use one `for_each` step after another, each over the last one's list",
+            ),
             ("output_schema", def.output_schema.is_some(), "put `output_schema` on its steps"),
             ("input_from", !def.input_from.is_empty(), "put `input_from` on its steps"),
             ("tools", def.tools.is_some(), "put `tools` on its steps"),
@@ -187,7 +199,11 @@ impl<'a> Reader<'a> {
             ),
         ] {
             if given {
-                self.problems.add(join(path, field), format!("a group can't have `{field}`"), Some(hint.into()));
+                self.problems.add(
+                    join(path, field),
+                    format!("a group can't have `{field}`"),
+                    Some(hint.into()),
+                );
             }
         }
         if nesting + 1 > MAX_GROUP_NESTING {
@@ -209,7 +225,12 @@ impl<'a> Reader<'a> {
             steps: Vec::new(),
             owner: Some(place),
         };
-        Body::Group(self.group(GroupTerms { steps: &def.steps, group, path: path.into(), nesting: nesting + 1 }))
+        Body::Group(self.group(GroupTerms {
+            steps: &def.steps,
+            group,
+            path: path.into(),
+            nesting: nesting + 1,
+        }))
     }
 
     /// `asked` is there when `aggregate` is, with its own timeout inside.
@@ -258,7 +279,11 @@ impl<'a> Reader<'a> {
             ForEachDef::Key(key) => ForEach { key: key.clone(), max_parallel: None },
             ForEachDef::Bounded(bounded) => {
                 if bounded.max_parallel == 0 {
-                    self.problems.add(join(path, "for_each.max_parallel"), "at least 1 must run at once", None);
+                    self.problems.add(
+                        join(path, "for_each.max_parallel"),
+                        "at least 1 must run at once",
+                        None,
+                    );
                 }
                 ForEach { key: bounded.key.clone(), max_parallel: Some(bounded.max_parallel) }
             }
@@ -300,7 +325,8 @@ impl<'a> Reader<'a> {
             [("max_cost_usd", cost == Some(Usd::ZERO)), ("max_tokens", tokens == Some(Tokens::ZERO))]
         {
             if zero {
-                let hint = "a budget of nothing is used up before it begins; leave it out to share the parent's";
+                let hint =
+                    "a budget of nothing is used up before it begins; leave it out to share the parent's";
                 self.problems.add(join(path, field), "a ceiling must be more than zero", Some(hint.into()));
             }
         }

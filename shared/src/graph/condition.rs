@@ -21,7 +21,18 @@ const VARIABLES: [&str; 3] = ["outputs", "steps", "budget"];
 const BUDGET: [&str; 6] =
     ["limit_usd", "spent_usd", "remaining_usd", "limit_tokens", "spent_tokens", "remaining_tokens"];
 const FUNCTIONS: [&str; 13] = [
-    "size", "contains", "startsWith", "endsWith", "matches", "string", "int", "uint", "double", "bytes", "min", "max",
+    "size",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "string",
+    "int",
+    "uint",
+    "double",
+    "bytes",
+    "min",
+    "max",
     "bool",
 ];
 /// Operators look like `_&&_`, `@in` or `!_` in the parsed tree.
@@ -66,17 +77,22 @@ pub enum EvaluationError {
 impl Condition {
     pub fn compile(source: &str, path: &str) -> Result<Self, Problems> {
         if source.len() > MAX_CONDITION_BYTES {
-            let message =
-                format!("the expression has {} bytes, more than the {MAX_CONDITION_BYTES} allowed", source.len());
+            let message = format!(
+                "the expression has {} bytes, more than the {MAX_CONDITION_BYTES} allowed",
+                source.len()
+            );
             return Err(Problems::one(path, message, None));
         }
-        let parser = PrattParser::new().max_recursion_depth(u16::try_from(MAX_DEPTH).expect("a small literal"));
+        let parser =
+            PrattParser::new().max_recursion_depth(u16::try_from(MAX_DEPTH).expect("a small literal"));
         let expression = parser.parse(source).map_err(|errors| {
             let first = errors.to_string().lines().next().unwrap_or("it does not parse").to_owned();
-            let hint = "conditions are CEL, such as `outputs.review.score > 0.5 && budget.remaining_usd > 0.10`";
+            let hint =
+                "conditions are CEL, such as `outputs.review.score > 0.5 && budget.remaining_usd > 0.10`";
             Problems::one(path, format!("not a CEL expression: {first}"), Some(hint.into()))
         })?;
-        let mut check = Check { path, problems: Problems::default(), reads: Reads::default(), in_comprehension: false };
+        let mut check =
+            Check { path, problems: Problems::default(), reads: Reads::default(), in_comprehension: false };
         check.walk(&expression, &mut Vec::new(), 0);
         let Check { problems, reads, .. } = check;
         problems.or(Condition { source: source.into(), expression: Arc::new(expression), reads })
@@ -98,9 +114,10 @@ impl Condition {
 
     /// The answer, and the values it was found from.
     pub fn evaluate(&self, scope: &dyn Scope) -> (Result<bool, EvaluationError>, Value) {
-        let collect = |names: &BTreeSet<String>, find: &dyn Fn(&str) -> Option<Value>| -> Map<String, Value> {
-            names.iter().filter_map(|name| Some((name.clone(), find(name)?))).collect()
-        };
+        let collect =
+            |names: &BTreeSet<String>, find: &dyn Fn(&str) -> Option<Value>| -> Map<String, Value> {
+                names.iter().filter_map(|name| Some((name.clone(), find(name)?))).collect()
+            };
         let saw = serde_json::json!({
             "outputs": collect(&self.reads.outputs, &|key| scope.output(key)),
             "steps": collect(&self.reads.steps, &|id| scope.step(id)),
@@ -154,10 +171,15 @@ impl Check<'_> {
         let below = depth + 1;
         match &node.expr {
             Expr::Ident(name) => self.bare(name, bound),
-            Expr::Select(select) => match &select.operand.expr {
-                Expr::Ident(root) if is_ours(root, bound) => self.member(root, &select.field),
-                _ => self.walk(&select.operand, bound, below),
-            },
+            Expr::Select(select) => {
+                if let Expr::Ident(root) = &select.operand.expr
+                    && is_ours(root, bound)
+                {
+                    self.member(root, &select.field);
+                } else {
+                    self.walk(&select.operand, bound, below);
+                }
+            }
             Expr::Call(call) if call.func_name == INDEX => match call.args.as_slice() {
                 [
                     IdedExpr { expr: Expr::Ident(root), .. },
@@ -304,7 +326,8 @@ mod tests {
 
     #[test]
     fn g2_bad_conditions_are_refused_at_submission() {
-        let deep = |open: &str, close: &str, times: usize| format!("{}1{}", open.repeat(times), close.repeat(times));
+        let deep =
+            |open: &str, close: &str, times: usize| format!("{}1{}", open.repeat(times), close.repeat(times));
         let long = format!("true || {}", "true || ".repeat(300));
         let cases = [
             ("output.review > 1", "unknown variable `output`"),
@@ -332,8 +355,9 @@ mod tests {
 
     #[test]
     fn g3_what_it_read_is_known_before_and_after() {
-        let condition = Condition::compile("outputs.review.score > 0.5 && has(outputs.x) && steps.s.status == \"a\"", "")
-            .unwrap();
+        let condition =
+            Condition::compile("outputs.review.score > 0.5 && has(outputs.x) && steps.s.status == \"a\"", "")
+                .unwrap();
         assert_eq!(condition.outputs().collect::<Vec<_>>(), ["review", "x"]);
         assert_eq!(condition.steps().collect::<Vec<_>>(), ["s"]);
         let (_, saw) = condition.evaluate(&Given);

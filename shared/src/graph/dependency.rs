@@ -26,8 +26,8 @@ pub(super) fn link(
 ) {
     let mut linker = Linker { groups, drafts, problems, producers: HashMap::new(), places: HashMap::new() };
     linker.find_producers(given);
-    for group in 0..drafts.len() {
-        for step in 0..drafts[group].len() {
+    for (group, steps) in drafts.iter().enumerate() {
+        for step in 0..steps.len() {
             let place = (index(group), index(step));
             linker.order(place);
             linker.inputs(place, given);
@@ -88,7 +88,8 @@ impl Linker<'_, '_> {
 
     fn inputs(&mut self, place: Place, given: &BTreeMap<ContextKey, Json>) {
         let draft = self.draft(place);
-        let each = self.step(place).for_each.as_ref().map(|each| (each.key.clone(), join(&draft.path, "for_each")));
+        let each =
+            self.step(place).for_each.as_ref().map(|each| (each.key.clone(), join(&draft.path, "for_each")));
         let named = draft.definition.input_from.iter().enumerate();
         let named = named.map(|(i, key)| (key.clone(), format!("{}.input_from[{i}]", draft.path)));
         for (key, path) in each.into_iter().chain(named).collect::<Vec<_>>() {
@@ -166,7 +167,11 @@ impl Linker<'_, '_> {
                     return Some(Source::PreviousRound);
                 }
                 let hint = "only a step in a `loop` may read its own output, from the round before";
-                self.problems.add(path, format!("it reads `{key}`, which it writes itself"), Some(hint.into()));
+                self.problems.add(
+                    path,
+                    format!("it reads `{key}`, which it writes itself"),
+                    Some(hint.into()),
+                );
                 None
             }
         }
@@ -174,8 +179,13 @@ impl Linker<'_, '_> {
 
     fn depends_on(&mut self, place: Place) {
         let draft = self.draft(place);
-        let named: Vec<_> =
-            draft.definition.depends_on.iter().enumerate().map(|(i, id)| (id.to_string(), format!("{}.depends_on[{i}]", draft.path))).collect();
+        let named: Vec<_> = draft
+            .definition
+            .depends_on
+            .iter()
+            .enumerate()
+            .map(|(i, id)| (id.to_string(), format!("{}.depends_on[{i}]", draft.path)))
+            .collect();
         for (id, path) in named {
             if let Some((levels, step)) = self.visible(place, &id, &path) {
                 self.step_mut(place).requires.push((levels, step));
@@ -354,7 +364,10 @@ fn find_cycle(group: &Group) -> Option<Vec<StepIndex>> {
                     stack.push((next, 0));
                 }
                 Mark::Open => {
-                    let from = stack.iter().position(|(open, _)| *open == next).expect("an open step is on the stack");
+                    let from = stack
+                        .iter()
+                        .position(|(open, _)| *open == next)
+                        .expect("an open step is on the stack");
                     let mut cycle: Vec<_> = stack[from..].iter().map(|(open, _)| index(*open)).collect();
                     cycle.push(index(next));
                     cycle.reverse();

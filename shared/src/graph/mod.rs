@@ -10,5 +10,8 @@ mod read;
 
 pub use condition::{Condition, EvaluationError, Scope};
 pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};
-pub use plan::{Aggregate, Body, Fallback, ForEach, Group, GroupIndex, Input, OutputSchema, Plan, Repeat, Source, Step, StepIndex};
+pub use plan::{
+    Aggregate, Body, Fallback, ForEach, Group, GroupIndex, Input, OutputSchema, Plan, Repeat, Source, Step,
+    StepIndex,
+};
 pub use read::read;

@@ -123,7 +123,8 @@ impl Plan {
     pub fn compile(definition: &TaskGraph) -> Result<Self, Problems> {
         let Reading { mut groups, drafts, mut problems } = check::read(definition);
         dependency::link(&mut groups, &drafts, &definition.inputs, &mut problems);
-        let step_count = u32::try_from(groups.iter().map(|g| g.steps.len()).sum::<usize>()).unwrap_or(u32::MAX);
+        let step_count =
+            u32::try_from(groups.iter().map(|g| g.steps.len()).sum::<usize>()).unwrap_or(u32::MAX);
         let source = serde_json::to_string(definition).expect("a definition has string keys only");
         problems.or(Plan { source: source.into(), groups, step_count })
     }
@@ -207,9 +208,13 @@ impl OutputSchema {
     pub fn compile(schema: &Json) -> Result<Self, String> {
         let size = schema.size_bytes();
         if size > crate::limits::MAX_SCHEMA_BYTES {
-            return Err(format!("the schema has {size} bytes, more than {} allowed", crate::limits::MAX_SCHEMA_BYTES));
+            return Err(format!(
+                "the schema has {size} bytes, more than {} allowed",
+                crate::limits::MAX_SCHEMA_BYTES
+            ));
         }
-        let validator = jsonschema::validator_for(schema.value()).map_err(|e| format!("not a JSON Schema: {e}"))?;
+        let validator =
+            jsonschema::validator_for(schema.value()).map_err(|e| format!("not a JSON Schema: {e}"))?;
         Ok(OutputSchema { schema: schema.clone(), validator: Arc::new(validator) })
     }
 
@@ -219,7 +224,8 @@ impl OutputSchema {
 
     /// The first few ways in which `value` does not fit.
     pub fn check(&self, value: &Json) -> Result<(), String> {
-        let errors: Vec<String> = self.validator.iter_errors(value.value()).take(3).map(|e| e.to_string()).collect();
+        let errors: Vec<String> =
+            self.validator.iter_errors(value.value()).take(3).map(|e| e.to_string()).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
     }
 }

@@ -24,9 +24,11 @@ fn with_sense(mut value: Value, mut problems: Problems) -> Problems {
     for path in &wrong {
         remove(&mut value, path);
     }
-    let rest = decode::value::<TaskGraph>(&value).ok().and_then(|definition| Plan::compile(&definition).err());
+    let rest =
+        decode::value::<TaskGraph>(&value).ok().and_then(|definition| Plan::compile(&definition).err());
     // What was taken away can't be missed: that would be the same mistake told twice.
-    let known = |path: &str| wrong.iter().any(|wrong| path == wrong || wrong.starts_with(path) && !path.is_empty());
+    let known =
+        |path: &str| wrong.iter().any(|wrong| path == wrong || wrong.starts_with(path) && !path.is_empty());
     for problem in rest.iter().flat_map(Problems::iter).filter(|problem| !known(&problem.path)) {
         problems.add(&problem.path, &problem.message, problem.hint.clone());
     }

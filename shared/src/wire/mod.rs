@@ -9,13 +9,14 @@ mod report;
 mod submission;
 
 pub use ask::{
-    Answer, Ask, AskMessage, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume, SettledCall, Tick,
+    Answer, Ask, AskMessage, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume, SettledCall,
+    Tick,
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers};
 pub use execute::{ChildResult, Execute, GivenAnswer};
 pub use outcome::{
-    Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus, GraphOutcome, GraphVerdict, Outcome, Question,
-    Refusal, StepReport, StepStatus,
+    Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus,
+    GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,
 };
 pub use report::{Cost, Failure, FailureKind, Payload, Progress, Report, Result, Verdict};
 pub use submission::{ChildSpawn, Funding, Hitl, OnExhausted, ShareCategory, SharedMessage, Spawn, Text};

@@ -43,7 +43,9 @@ pub enum Hitl {
 }
 
 /// What of the parent's window a spawn may copy (W3). DIALOG and TOOLS can't be listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ShareCategory {
     System,

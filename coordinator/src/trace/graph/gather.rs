@@ -61,8 +61,10 @@ impl Finding {
 
 fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
     let mut numbers: HashMap<Option<&AgentId>, u32> = HashMap::new();
-    let ran: Vec<&ContextNode> = graph.children.iter().map(|child| trace.node(*child)).filter(|n| n.step.is_some()).collect();
-    let alone = |agent: Option<&AgentId>| ran.iter().filter(|n| n.order.agent_id.as_ref() == agent).count() == 1;
+    let ran: Vec<&ContextNode> =
+        graph.children.iter().map(|child| trace.node(*child)).filter(|n| n.step.is_some()).collect();
+    let alone =
+        |agent: Option<&AgentId>| ran.iter().filter(|n| n.order.agent_id.as_ref() == agent).count() == 1;
     let mut found: Vec<Finding> = Vec::new();
     let mut by_text: HashMap<String, usize> = HashMap::new();
     for node in &ran {

@@ -107,8 +107,11 @@ impl GraphRun {
 
     /// A step has ended: those that waited for it are nearer their start.
     pub(super) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus) {
-        self.steps[step as usize].status = status;
-        self.ready.retain(|ready| *ready != step);
+        let ended = &mut self.steps[step as usize];
+        let more_to_start = ended.items.as_ref().is_some_and(|items| items.started < items.total);
+        if std::mem::replace(&mut ended.status, status) == StepStatus::Pending || more_to_start {
+            self.not_ready(step);
+        }
         self.unfinished -= 1;
         let counts = group.steps[step as usize].required && failed(status);
         self.failing |= counts && group.policy == Policy::Fail && !group.race && !self.gathered;
@@ -121,6 +124,14 @@ impl GraphRun {
             if waiting.blockers == 0 && waiting.status == StepStatus::Pending {
                 self.ready.push_back(*dependent);
             }
+        }
+    }
+
+    /// Takes a step out of the queue of those to start. It is nearly always the first, so this does
+    /// not get slower with the length of the queue.
+    pub(super) fn not_ready(&mut self, step: StepIndex) {
+        if let Some(place) = self.ready.iter().position(|ready| *ready == step) {
+            self.ready.remove(place);
         }
     }
 

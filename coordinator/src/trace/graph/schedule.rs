@@ -155,7 +155,9 @@ impl Start<'_> {
         let none = asked == 0;
         let mut events = Vec::new();
         if none && let Some(key) = &self.plan().output_to {
-            events.extend(crate::trace::context_store::put(self.trace, self.graph, key, &list).unwrap_or_default());
+            events.extend(
+                crate::trace::context_store::put(self.trace, self.graph, key, &list).unwrap_or_default(),
+            );
         }
         events.push(Event::ItemsTaken { child_id: graph.id.clone(), step: self.step, items: list });
         if none {
@@ -171,7 +173,9 @@ impl Start<'_> {
         };
         match ran {
             Ran::Item(_) => step::item_refused(self.trace, self.graph, self.step, refusal),
-            Ran::Itself | Ran::Round(_) | Ran::Fallback => vec![self.ended(StepStatus::Failed, Some(refusal))],
+            Ran::Itself | Ran::Round(_) | Ran::Fallback => {
+                vec![self.ended(StepStatus::Failed, Some(refusal))]
+            }
         }
     }
 }
@@ -226,7 +230,9 @@ pub(super) fn begin(
         (_, Ran::Fallback, Some(fallback)) => {
             (Body::Agent, Some(fallback.agent_id.clone()), Some(fallback.goal.clone()))
         }
-        (graph::Body::Agent { agent_id, goal }, _, _) => (Body::Agent, Some(agent_id.clone()), Some(goal.clone())),
+        (graph::Body::Agent { agent_id, goal }, _, _) => {
+            (Body::Agent, Some(agent_id.clone()), Some(goal.clone()))
+        }
         (graph::Body::Group(inner), _, _) => {
             let aggregate = trace.plans[run.plan as usize].group(*inner).aggregate.as_ref();
             let agent = aggregate.map(|aggregate| aggregate.agent_id.clone());
@@ -250,7 +256,10 @@ pub(super) fn begin(
         hitl: plan.hitl,
         timeout_ms: plan.timeout_ms,
         limits: retries.map(|retries| {
-            Box::new(shared::limits::LimitOverrides { max_retries_total: Some(retries), ..Default::default() })
+            Box::new(shared::limits::LimitOverrides {
+                max_retries_total: Some(retries),
+                ..Default::default()
+            })
         }),
         output_schema: plan.output_schema.clone(),
         ..Order::new(fresh_id(trace, &plan.id, ran))

@@ -34,7 +34,9 @@ impl Scope for StepScope<'_> {
     fn step(&self, id: &str) -> Option<Value> {
         let groups = self.trace.chain(self.graph).map_while(|(_, node)| self.trace.run_of(node));
         let (run, number) = groups
-            .filter_map(|(run, group)| Some((run, group.steps.iter().position(|step| step.id.as_str() == id)?)))
+            .filter_map(|(run, group)| {
+                Some((run, group.steps.iter().position(|step| step.id.as_str() == id)?))
+            })
             .next()?;
         let step = &run.steps[number];
         let (spent, attempts) = self.trace.used_by(&step.contexts);

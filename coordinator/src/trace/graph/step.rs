@@ -35,7 +35,12 @@ pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex, now: Time
 }
 
 /// An item could not be started: as if it had run and failed.
-pub(super) fn item_refused(trace: &Trace, graph: ContextIndex, step: StepIndex, reason: String) -> Vec<Event> {
+pub(super) fn item_refused(
+    trace: &Trace,
+    graph: ContextIndex,
+    step: StepIndex,
+    reason: String,
+) -> Vec<Event> {
     let (run, group) = trace.expect_run(graph);
     let items = run.step(step).items.as_ref().expect("an item has a list");
     let child_id = trace.node(graph).id.clone();
@@ -172,9 +177,11 @@ impl Over<'_> {
 
     /// The round's output is there for the next one to read.
     fn next_round(&self, number: u32) -> Vec<Event> {
-        let written = self.plan().output_to.as_ref().map(|key| {
-            context_store::put(self.trace, self.writer(), key, &value_of(self.end))
-        });
+        let written = self
+            .plan()
+            .output_to
+            .as_ref()
+            .map(|key| context_store::put(self.trace, self.writer(), key, &value_of(self.end)));
         let started = begin(self.trace, self.graph, self.step, Ran::Round(number), self.now);
         match (written.unwrap_or(Ok(Vec::new())), started) {
             (Ok(mut events), Ok(started)) => {
@@ -212,7 +219,9 @@ fn give_up(
     let child_id = trace.node(graph).id.clone();
     let mut events = vec![Event::StepEnded { child_id, step, status, reason: Some(reason), partial: false }];
     let live = run.step(step).contexts.iter().filter(|c| trace.node(**c).is_live());
-    events.extend(live.map(|c| end::stopped(trace, *c, EndStatus::Cancelled, "another item of its step failed".into())));
+    events.extend(
+        live.map(|c| end::stopped(trace, *c, EndStatus::Cancelled, "another item of its step failed".into())),
+    );
     events
 }
 
@@ -240,7 +249,8 @@ fn all_items(trace: &Trace, graph: ContextIndex, step: StepIndex, items: &Items)
     }
     let partial = items.succeeded < items.total && status == StepStatus::Succeeded;
     if partial {
-        reason = Some(format!("{} of its {} items did not succeed", items.total - items.succeeded, items.total));
+        reason =
+            Some(format!("{} of its {} items did not succeed", items.total - items.succeeded, items.total));
     }
     events.push(Event::StepEnded { child_id, step, status, reason, partial });
     events
