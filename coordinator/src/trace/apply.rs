@@ -238,13 +238,13 @@ impl Trace {
             node.live_children += 1;
             if let (Some(of), Some(run)) = (admitted.step, &mut node.graph) {
                 let step = &mut run.steps[of.step as usize];
-                step.status = StepStatus::Running;
+                let was = std::mem::replace(&mut step.status, StepStatus::Running);
                 step.contexts.push(at);
                 match of.ran {
                     Ran::Item(_) => item_started(run, of.step),
-                    Ran::Itself | Ran::Round(_) | Ran::Fallback => {
-                        run.ready.retain(|ready| *ready != of.step)
-                    }
+                    // A later round, or the fallback, of what has started long since.
+                    Ran::Itself | Ran::Round(_) | Ran::Fallback if was != StepStatus::Pending => {}
+                    Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
                 }
             }
         }
