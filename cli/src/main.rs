@@ -11,7 +11,6 @@ mod tree;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use shared::schema;
 
 /// Runs trees of LLM agents, and never spends more than it was given.
 #[derive(Debug, Parser)]
@@ -82,7 +81,7 @@ fn main() -> ExitCode {
 }
 
 fn print_schema(name: Option<&str>) -> anyhow::Result<Ending> {
-    let all = schema::all();
+    let all = coordinator::schemas();
     let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
     let Some(wanted) = name else {
         names.iter().for_each(|name| println!("{name}"));

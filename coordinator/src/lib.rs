@@ -3,3 +3,10 @@
 
 pub mod rehearsal;
 pub mod trace;
+
+/// The JSON Schema of every message of the interface, by name.
+pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
+    let mut all = shared::schema::all();
+    all.push(("event", shared::schema::of::<trace::Event>()));
+    all
+}

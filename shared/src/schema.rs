@@ -11,7 +11,7 @@ pub fn of<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Every message of the interface by its name, in the order of a request's life.
+/// Every message by its name, but for the events of the coordinator, in the order of a request's life.
 pub fn all() -> Vec<(&'static str, Value)> {
     vec![
         ("spawn", of::<wire::Spawn>()),
@@ -27,6 +27,7 @@ pub fn all() -> Vec<(&'static str, Value)> {
         ("input", of::<wire::Input>()),
         ("control", of::<wire::Control>()),
         ("question", of::<wire::Question>()),
+        ("event-message", of::<wire::EventMessage>()),
         ("snapshot", of::<wire::ContextSnapshot>()),
         ("outcome", of::<wire::Outcome>()),
         ("dead-letter", of::<wire::DeadLetter>()),

@@ -12,7 +12,7 @@ fn directory() -> PathBuf {
 #[test]
 fn the_schemas_in_the_docs_are_those_of_the_types() {
     let write = std::env::var_os("TRELLIS_WRITE_SCHEMAS").is_some();
-    for (name, schema) in schema::all() {
+    for (name, schema) in coordinator::schemas() {
         let path = directory().join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         if write {
@@ -35,6 +35,29 @@ fn a_schema_accepts_what_the_type_accepts() {
     assert!(validator(&json!({"goal": "x", "max_cost_usd": "0.5", "child_id": "a-1"})));
     assert!(!validator(&json!({"goal": "x", "child_id": "a/1"})));
     assert!(!validator(&json!({"goal": "x", "surprise": 1})));
+}
+
+#[test]
+fn x1_every_event_carries_its_trace_and_context_and_fits_its_schema() {
+    let mut world = trellis_tests::World::with_graph(json!({"steps": [
+        {"id": "a", "agent_id": "writer", "task_description": "t", "output_to": "x", "for_each": "items"},
+        {"id": "b", "agent_id": "writer", "task_description": "t", "when": "has(outputs.x)"},
+    ], "inputs": {"items": [1, 2]}}));
+    world.run("a-1", "ok");
+    world.run("a-2", "ok");
+    world.run("b", "ok");
+    let schema = schema::of::<coordinator::trace::Event>();
+    let fits = jsonschema_for(&schema);
+    for (version, (at, event)) in (1..).zip(&world.log) {
+        let message = event.to_message(world.trace.id(), version, *at);
+        assert!(fits(message.event.value()), "{:?}", message.event);
+        let message = serde_json::to_value(&message).unwrap();
+        assert_eq!(message["trace_id"], world.trace.id().to_string());
+        let about_the_trace = ["opened", "agent_added", "plan_added", "store_cleared"];
+        let kind = message["event"]["type"].as_str().unwrap();
+        assert_eq!(message["child_id"].is_null(), about_the_trace.contains(&kind), "{message}");
+    }
+    assert_eq!(world.trace.version(), world.log.len() as u64);
 }
 
 /// A foreign validator knows the standard keywords and passes over ours.

@@ -20,7 +20,7 @@ use shared::{
 use super::{ContextIndex, Refusal, Trace};
 
 /// Which ceilings were carved out of the parent: those a granted spawn named. The others are shared.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Granted {
     pub cost: bool,
     pub tokens: bool,

@@ -5,17 +5,17 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, Timestamp, Tokens, Usd,
-    WorkerId,
+    AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, Timestamp, Tokens, TraceId,
+    Usd, WorkerId,
     graph::{GroupIndex, Plan, StepIndex},
     id::{LeaseToken, ToolName},
     limits::Settings,
-    wire::{EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
+    wire::{EndStatus, EventMessage, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
 };
 
 use super::{Order, budget::Granted};
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     Opened {
@@ -182,7 +182,7 @@ pub enum Event {
 }
 
 /// A context came to be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Admitted {
     pub parent_id: Option<ChildId>,
     pub order: Arc<Order>,
@@ -203,7 +203,7 @@ pub struct Admitted {
     pub scope: Option<ChildId>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {
     Agent,
@@ -215,13 +215,13 @@ pub enum Body {
 }
 
 /// Which step of its parent a context runs, and as what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StepOf {
     pub step: StepIndex,
     pub ran: Ran,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ran {
     Itself,
@@ -231,7 +231,7 @@ pub enum Ran {
 }
 
 /// Why a context is in the queue again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Requeue {
     /// An attempt failed and may be tried again: counts as a retry.
@@ -246,7 +246,7 @@ pub enum Requeue {
 }
 
 /// A context reached its end: the first such event stands.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Ended {
     pub child_id: ChildId,
     pub status: EndStatus,
@@ -256,6 +256,12 @@ pub struct Ended {
 }
 
 impl Event {
+    /// As observers see it: the `version`-th event of its trace.
+    pub fn to_message(&self, trace_id: TraceId, version: u64, at: Timestamp) -> EventMessage {
+        let event = Json::from(serde_json::to_value(self).expect("events have string keys only"));
+        EventMessage { trace_id, child_id: self.child_id().cloned(), version, at, event }
+    }
+
     /// The context it is about; none for what concerns the trace as a whole.
     pub fn child_id(&self) -> Option<&ChildId> {
         match self {

@@ -16,7 +16,7 @@ use shared::{
     wire::{Funding, Hitl, OnExhausted, SharedMessage, Spawn, Text},
 };
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Order {
     pub child_id: ChildId,
     /// None for a graph or group that has no agent of its own.

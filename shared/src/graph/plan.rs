@@ -253,3 +253,12 @@ impl<'de> Deserialize<'de> for OutputSchema {
         OutputSchema::compile(&Json::deserialize(d)?).map_err(de::Error::custom)
     }
 }
+
+impl schemars::JsonSchema for OutputSchema {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OutputSchema".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"description": "A JSON Schema."})
+    }
+}

@@ -16,7 +16,7 @@ pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Refer
 pub use execute::{ChildResult, Execute, GivenAnswer};
 pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus,
-    GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,
+    EventMessage, GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,
 };
 pub use report::{Cost, Failure, FailureKind, Payload, Progress, Report, Result, Verdict};
 pub use submission::{ChildSpawn, Funding, Hitl, OnExhausted, ShareCategory, SharedMessage, Spawn, Text};
