@@ -35,3 +35,8 @@ fn read(path: &Path) -> anyhow::Result<String> {
     }
     Ok(text)
 }
+
+/// Everything that is wrong with a file, on stderr.
+pub(crate) fn explain(name: &str, problems: &Problems) {
+    eprintln!("error: {name} is not a task graph that can run\n\n{problems}");
+}

@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde_json::json;
-use shared::Problems;
 
-use crate::{Ending, Output, file::read_graph, rehearse};
+use crate::{
+    Ending, Output,
+    file::{explain, read_graph},
+    rehearse,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -64,11 +67,6 @@ fn validate(files: &[PathBuf], output: Output) -> anyhow::Result<Ending> {
     Ok(ending)
 }
 
-/// Everything that is wrong with a file, on stderr.
-pub(crate) fn explain(name: &str, problems: &Problems) {
-    eprintln!("error: {name} is not a task graph that can run\n\n{problems}");
-}
-
-pub(crate) fn count(number: usize, what: &str) -> String {
+fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -15,7 +15,11 @@ use shared::{
     wire::{EndStatus, Execute, Failure, FailureKind, Payload, Text, Verdict},
 };
 
-use crate::{Ending, Output, file::read_graph, graph::explain, tree};
+use crate::{
+    Ending, Output,
+    file::{explain, read_graph},
+    tree,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

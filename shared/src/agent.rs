@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{AgentId, CheckName, ModelName, PoolName, ToolName},
-    limits::LimitOverrides,
+    limits::{Ceilings, LimitOverrides, check_ceilings},
     money::{Tokens, Usd},
     problem::Problems,
     wire::{Hitl, OnExhausted},
@@ -118,16 +118,13 @@ impl AgentProfile {
             AgentKind::Llm => needs("model", self.model.is_none()),
             AgentKind::Command => needs("command", self.command.is_empty()),
         }
-        if let (Some(reserve), Some(limit)) = (self.closing_reserve_usd, self.max_cost_usd)
-            && reserve >= limit
-        {
-            let hint = "the reserve is a part of the ceiling: make it smaller, or raise `max_cost_usd`";
-            problems.add(
-                "closing_reserve_usd",
-                format!("{reserve} leaves nothing of {limit}"),
-                Some(hint.into()),
-            );
-        }
+        let ceilings = Ceilings {
+            max_cost_usd: self.max_cost_usd,
+            max_tokens: self.max_tokens,
+            closing_reserve_usd: self.closing_reserve_usd,
+            timeout_ms: self.timeout_ms,
+        };
+        check_ceilings("", ceilings, &mut problems);
         problems.or(())
     }
 }

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::money::{Amount, Tokens, Usd};
+use crate::{
+    money::{Amount, Tokens, Usd},
+    problem::Problems,
+};
 
 /// The largest message or file that is read at all. A NATS server's own payload limit may be lower.
 pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
@@ -145,6 +148,42 @@ impl Default for Settings {
             retry_max_ms: 30_000,
             redispatch_ms: 900_000,
         }
+    }
+}
+
+/// What a request, a step or a profile says about its own ceilings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ceilings {
+    pub max_cost_usd: Option<Usd>,
+    pub max_tokens: Option<Tokens>,
+    pub closing_reserve_usd: Option<Usd>,
+    pub timeout_ms: Option<u64>,
+}
+
+/// Names the ceilings at `path` that make no sense.
+pub fn check_ceilings(path: &str, ceilings: Ceilings, problems: &mut Problems) {
+    let at = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
+    let nothing = [
+        ("max_cost_usd", ceilings.max_cost_usd == Some(Usd::ZERO)),
+        ("max_tokens", ceilings.max_tokens == Some(Tokens::ZERO)),
+    ];
+    for (field, _) in nothing.into_iter().filter(|(_, zero)| *zero) {
+        let hint =
+            "a budget of nothing is used up before it begins; any positive ceiling lets free models run";
+        problems.add(at(field), "a ceiling must be more than zero", Some(hint.into()));
+    }
+    if let (Some(reserve), Some(limit)) = (ceilings.closing_reserve_usd, ceilings.max_cost_usd)
+        && reserve >= limit
+    {
+        let hint = "the reserve is a part of the ceiling: make it smaller, or raise `max_cost_usd`";
+        problems.add(
+            at("closing_reserve_usd"),
+            format!("{reserve} leaves nothing of {limit}"),
+            Some(hint.into()),
+        );
+    }
+    if ceilings.timeout_ms.is_some_and(|timeout| timeout > MAX_TIMEOUT_MS) {
+        problems.add(at("timeout_ms"), format!("a timeout is at most a year ({MAX_TIMEOUT_MS} ms)"), None);
     }
 }
 

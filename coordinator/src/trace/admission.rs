@@ -8,17 +8,16 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
-    AgentId, AgentProfile, Amount, ChildId, ContextKey, Limits, Problems, Timestamp, Usd,
+    AgentId, AgentProfile, Amount, ChildId, ContextKey, Limits, Problems, Timestamp,
     graph::Plan,
     id::{ModelName, ToolName},
-    limits::MAX_TIMEOUT_MS,
+    limits::{Ceilings, check_ceilings},
     problem::nearest,
-    wire::{EndStatus, Funding},
+    wire::EndStatus,
 };
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Spawn, StepOf, Submit, Trace,
-    budget::{Granted, is_used_up},
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -96,18 +95,11 @@ struct Request {
 }
 
 /// Where it is asked for: under a parent, or as the root of a trace.
-struct Ground<'a> {
-    trace: &'a Trace,
-    parent: Option<(ContextIndex, &'a ContextNode)>,
-    limits: &'a Limits,
-    root_budget: Amount,
-}
-
-/// What a context may spend, and how that hangs on its parent.
-struct Terms {
-    ceiling: Amount,
-    granted: Granted,
-    reserve_usd: Usd,
+pub(super) struct Ground<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) parent: Option<(ContextIndex, &'a ContextNode)>,
+    pub(super) limits: &'a Limits,
+    pub(super) root_budget: Amount,
 }
 
 impl<'a> Ground<'a> {
@@ -195,12 +187,9 @@ impl<'a> Ground<'a> {
                 unknown(id, path, &mut problems);
             }
         }
-        check_amounts(order, &mut problems);
+        check_ceilings("", ceilings(order), &mut problems);
         if let (Some(plan), Some(_)) = (plan, self.parent) {
             check_key_lengths(order, plan, &mut problems);
-        }
-        if order.timeout_ms.is_some_and(|timeout| timeout > MAX_TIMEOUT_MS) {
-            problems.add("timeout_ms", format!("a timeout is at most a year ({MAX_TIMEOUT_MS} ms)"), None);
         }
         problems.or(agent).map_err(Refusal::Malformed)
     }
@@ -287,49 +276,6 @@ impl<'a> Ground<'a> {
         }
     }
 
-    fn check_budget(&self, order: &Order, agent: Option<&AgentProfile>) -> Result<Terms, Refusal> {
-        let asked_usd = order.max_cost_usd.or(agent.and_then(|a| a.max_cost_usd));
-        let asked_tokens = order.max_tokens.or(agent.and_then(|a| a.max_tokens));
-        let asked_reserve = order.closing_reserve_usd.or(agent.and_then(|a| a.closing_reserve_usd));
-        let (left, most) = match self.parent {
-            None => (self.root_budget, Amount::new(Usd::MAX, shared::Tokens::MAX)),
-            Some((at, parent)) => (self.left_under(at, parent)?, parent.budget.limit),
-        };
-        let asked = Amount::new(asked_usd.unwrap_or(left.cost_usd), asked_tokens.unwrap_or(left.tokens));
-        let ceiling = asked.min(most);
-        let granted = match (self.parent, order.funding) {
-            (Some(_), Funding::Granted) => Granted {
-                cost: asked_usd.is_some() || asked_tokens.is_none(),
-                tokens: asked_tokens.is_some(),
-            },
-            (None, Funding::Granted) | (_, Funding::Shared) => Granted::default(),
-        };
-        if let Some((at, _)) = self.parent {
-            // A grant must be there in full: it is not shrunk to what is left.
-            self.trace.check_hold(at, granted.of(asked), true)?;
-        }
-        // A reserve inherited from a profile can't be more than there is.
-        let reserve_usd = asked_reserve.unwrap_or_default().min(ceiling.cost_usd);
-        Ok(Terms { ceiling, granted, reserve_usd })
-    }
-
-    /// What the parent has left for a child; a refusal if that is nothing, there or above (B4, B6).
-    fn left_under(&self, at: ContextIndex, parent: &ContextNode) -> Result<Amount, Refusal> {
-        for (_, node) in self.trace.chain(at) {
-            let left = node.budget.left_for_children();
-            if node.exhausted.is_some() || is_used_up(left) {
-                let used_up = if left.cost_usd == Usd::ZERO {
-                    shared::Dimension::Cost
-                } else {
-                    shared::Dimension::Tokens
-                };
-                let dimension = node.exhausted.unwrap_or(used_up);
-                return Err(Refusal::NothingLeft { context: node.id.clone(), dimension });
-            }
-        }
-        Ok(parent.budget.left_for_children())
-    }
-
     /// The profiles it names that the trace has not seen yet; it keeps the first copy of each.
     fn new_agents(&self, order: &Order, plan: Option<&Plan>, agents: &[AgentProfile]) -> Vec<Event> {
         let planned = plan.into_iter().flat_map(Plan::agents).map(|(agent, _)| agent);
@@ -339,60 +285,14 @@ impl<'a> Ground<'a> {
             .map(|agent| Event::AgentAdded { agent: Box::new(agent.clone()) })
             .collect()
     }
+}
 
-    fn limits(&self, order: &Order, agent: Option<&AgentProfile>) -> Arc<Limits> {
-        let mut limits = self.limits.clone();
-        if let Some(agent) = agent {
-            // An operator's profile decides for a root; under a parent it can only narrow.
-            limits = if self.parent.is_some() {
-                agent.limits.lower(&limits)
-            } else {
-                agent.limits.replace(&limits)
-            };
-        }
-        if let Some(asked) = &order.limits {
-            limits = asked.lower(&limits);
-        }
-        match self.parent {
-            Some((_, parent)) if *parent.limits == limits => parent.limits.clone(),
-            Some(_) | None => Arc::new(limits),
-        }
-    }
-
-    /// The earlier of its own and its parent's. Roots and graphs have none unless they ask.
-    fn deadline(
-        &self,
-        order: &Order,
-        agent: Option<&AgentProfile>,
-        is_graph: bool,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        let default = if is_graph || self.parent.is_none() { 0 } else { self.limits.timeout_ms };
-        let timeout = order.timeout_ms.or(agent.and_then(|a| a.timeout_ms)).unwrap_or(default);
-        let own = (timeout > 0).then(|| now.plus_millis(timeout));
-        let above = self.parent.and_then(|(_, parent)| {
-            let stood =
-                if parent.waiting_for_humans > 0 { now.millis_since(parent.clock_stopped_at) } else { 0 };
-            Some(parent.deadline?.plus_millis(stood))
-        });
-        [own, above].into_iter().flatten().min()
-    }
-
-    fn hitl(&self, order: &Order, agent: Option<&AgentProfile>) -> shared::wire::Hitl {
-        let inherited = self.parent.map(|(_, parent)| parent.hitl);
-        order.hitl.or(agent.and_then(|a| a.hitl)).or(inherited).unwrap_or_default()
-    }
-
-    /// W1: the smallest of its model's window, the clamp asked for, and its parent's.
-    fn window(&self, order: &Order, agent: Option<&AgentProfile>) -> Option<shared::Tokens> {
-        let parent = self.parent.and_then(|(_, node)| node.window_tokens);
-        [agent.and_then(|a| a.window_tokens), order.window_tokens, parent].into_iter().flatten().min()
-    }
-
-    /// Whose keys it reads and writes: those of the graph it belongs to.
-    fn scope(&self, order: &Order, is_step: bool, is_graph: bool) -> Option<ChildId> {
-        let (_, parent) = self.parent?;
-        if is_graph && !is_step { Some(order.child_id.clone()) } else { parent.scope.clone() }
+fn ceilings(order: &Order) -> Ceilings {
+    Ceilings {
+        max_cost_usd: order.max_cost_usd,
+        max_tokens: order.max_tokens,
+        closing_reserve_usd: order.closing_reserve_usd,
+        timeout_ms: order.timeout_ms,
     }
 }
 
@@ -404,28 +304,6 @@ fn check_key_lengths(order: &Order, plan: &Plan, problems: &mut Problems) {
         if ContextKey::new(&format!("{}.{key}", order.child_id)).is_err() {
             problems.add("steps", format!("the key `{key}` is too long behind `{}.`", order.child_id), None);
         }
-    }
-}
-
-fn check_amounts(order: &Order, problems: &mut Problems) {
-    let nothing = [
-        ("max_cost_usd", order.max_cost_usd == Some(Usd::ZERO)),
-        ("max_tokens", order.max_tokens == Some(shared::Tokens::ZERO)),
-    ];
-    for (field, _) in nothing.into_iter().filter(|(_, zero)| *zero) {
-        let hint =
-            "a budget of nothing is used up before it begins; any positive ceiling lets free models run";
-        problems.add(field, "a ceiling must be more than zero", Some(hint.into()));
-    }
-    if let (Some(reserve), Some(limit)) = (order.closing_reserve_usd, order.max_cost_usd)
-        && reserve >= limit
-    {
-        let hint = "the reserve is a part of the ceiling: make it smaller, or raise `max_cost_usd`";
-        problems.add(
-            "closing_reserve_usd",
-            format!("{reserve} leaves nothing of {limit}"),
-            Some(hint.into()),
-        );
     }
 }
 

@@ -1,27 +1,23 @@
 //! How an event changes a trace. Never decides and never fails: an event is a fact. Replaying the
 //! events of a trace gives the identical trace (t9).
 
+use std::sync::Arc;
+
 use shared::{
-    Amount, ChildId, Timestamp,
+    ChildId, Timestamp,
     wire::{GivenAnswer, Payload, StepStatus},
 };
 
-use super::{
-    Admitted, Attempt, Body, CallState, ContextIndex, ContextNode, End, Ended, Entry, Event, GraphRun, Phase,
-    Ran, RunPhase, Status, Trace,
-    budget::{Budget, Call, Move, Posting},
-    event::Requeue,
-    graph::{Items, status_of},
-};
+use super::{Attempt, CallState, ContextNode, Entry, Event, GraphRun, Items, Phase, RunPhase, Status, Trace};
 
 impl Trace {
     /// Applies one event that happened at `now`.
     pub fn apply(&mut self, event: &Event, now: Timestamp) {
         self.version += 1;
         match event {
-            Event::Opened { settings } => self.settings = Some(std::sync::Arc::new((**settings).clone())),
+            Event::Opened { settings } => self.settings = Some(Arc::new((**settings).clone())),
             Event::AgentAdded { agent } => {
-                self.agents.insert(agent.agent_id.clone(), std::sync::Arc::new((**agent).clone()));
+                self.agents.insert(agent.agent_id.clone(), Arc::new((**agent).clone()));
             }
             Event::PlanAdded { plan } => self.plans.push(plan.clone()),
             Event::Tombstoned { child_id, reason } => match child_id {
@@ -80,12 +76,7 @@ impl Trace {
                 }
             }
             Event::Held { child_id, call_id, attempt, amount } => {
-                let at = self.expect(child_id);
-                let call = Call { attempt: *attempt, held: *amount, state: CallState::Held };
-                let node = self.node_mut(at);
-                node.calls.insert(call_id.clone(), call);
-                node.open_calls += 1;
-                self.post(at, Posting { held: Move::more(*amount), ..Posting::default() });
+                self.open_call(child_id, call_id, *attempt, *amount);
             }
             Event::Settled { child_id, call_id, amount } => {
                 self.close_call(child_id, call_id, CallState::Settled(*amount));
@@ -140,7 +131,7 @@ impl Trace {
                 step_run.items = Some(Box::new(Items { list, total, started: 0, ended: 0, succeeded: 0 }));
             }),
             Event::ItemRefused { child_id, step, .. } => self.change_run(child_id, |run, _| {
-                item_started(run, *step);
+                run.item_started(*step);
                 if let Some(items) = &mut run.steps[*step as usize].items {
                     items.ended += 1;
                 }
@@ -167,7 +158,7 @@ impl Trace {
         }
     }
 
-    fn change(&mut self, child_id: &ChildId, change: impl FnOnce(&mut ContextNode)) {
+    pub(super) fn change(&mut self, child_id: &ChildId, change: impl FnOnce(&mut ContextNode)) {
         let at = self.expect(child_id);
         change(self.node_mut(at));
         self.retime(at);
@@ -182,238 +173,6 @@ impl Trace {
         }
         self.retime(at);
     }
-
-    fn admitted(&mut self, admitted: &Admitted, now: Timestamp) {
-        let at = ContextIndex(u32::try_from(self.contexts.len()).expect("max_contexts was checked"));
-        let parent = admitted.parent_id.as_ref().map(|parent| self.expect(parent));
-        let order = admitted.order.clone();
-        let graph = match admitted.body {
-            Body::Agent => None,
-            Body::Graph { plan, group } => {
-                let run = GraphRun::new(plan, group, self.plans[plan as usize].group(group), now);
-                Some(Box::new(run))
-            }
-        };
-        let status = match graph {
-            Some(_) => Status::Working(Phase::Steps),
-            None => Status::Submitted { sent_at: now },
-        };
-        let is_graph_of_its_own = graph.is_some() && admitted.step.is_none();
-        self.by_id.insert(order.child_id.clone(), at);
-        self.contexts.push(ContextNode {
-            id: order.child_id.clone(),
-            parent,
-            children: Vec::new(),
-            live_children: 0,
-            depth: admitted.depth,
-            graph,
-            step: admitted.step,
-            scope: admitted.scope.clone(),
-            status,
-            budget: Budget::new(admitted.ceiling, admitted.closing_reserve_usd, admitted.granted),
-            calls: Default::default(),
-            open_calls: 0,
-            exhausted: None,
-            limits: admitted.limits.clone(),
-            tools: admitted.tools.clone(),
-            window_tokens: admitted.window_tokens,
-            on_exhausted: admitted.on_exhausted,
-            hitl: admitted.hitl,
-            attempts: Vec::new(),
-            retried: 0,
-            progress: Default::default(),
-            answers: Vec::new(),
-            notes: Vec::new(),
-            deadline: admitted.deadline,
-            waiting_for_humans: 0,
-            clock_stopped_at: now,
-            started_at: now,
-            deleted: false,
-            order,
-            timer: None,
-        });
-        if let Some(parent) = parent {
-            let node = self.node_mut(parent);
-            node.children.push(at);
-            node.live_children += 1;
-            if let (Some(of), Some(run)) = (admitted.step, &mut node.graph) {
-                let step = &mut run.steps[of.step as usize];
-                let was = std::mem::replace(&mut step.status, StepStatus::Running);
-                step.contexts.push(at);
-                match of.ran {
-                    Ran::Item(_) => item_started(run, of.step),
-                    // A later round, or the fallback, of what has started long since.
-                    Ran::Itself | Ran::Round(_) | Ran::Fallback if was != StepStatus::Pending => {}
-                    Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
-                }
-            }
-        }
-        self.claim_for_new(at);
-        if is_graph_of_its_own {
-            self.give_inputs(at);
-        }
-        self.retime(at);
-    }
-
-    /// The inputs of a graph are values of the shared store before its first step.
-    fn give_inputs(&mut self, graph: ContextIndex) {
-        let inputs = self.node(graph).order.inputs.clone();
-        for (key, value) in inputs {
-            let key = super::context_store::full_key(self.node(graph), &key);
-            let size_bytes = value.size_bytes();
-            self.store_bytes += size_bytes;
-            let entry = Entry { value, writer: None, version: 1, size_bytes };
-            let before = self.store.insert(key, entry);
-            self.store_bytes -= before.map_or(0, |entry| entry.size_bytes);
-        }
-    }
-
-    fn requeued(&mut self, child_id: &ChildId, why: Requeue, not_before: Timestamp, now: Timestamp) {
-        let at = self.expect(child_id);
-        self.unparked(at, now);
-        self.change(child_id, |node| {
-            let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps);
-            node.retried += u32::from(why == Requeue::Retry);
-            let sent_at = (not_before <= now).then_some(now);
-            let queued = Phase::Queued { not_before, sent_at };
-            node.status = Status::Working(if runs_steps { Phase::Steps } else { queued });
-        });
-    }
-
-    /// A human is waited for: the clocks of the context and of all above it stand.
-    fn parked(&mut self, child_id: &ChildId, status: Status, now: Timestamp) {
-        let at = self.expect(child_id);
-        let was_parked = is_parked(self.node(at));
-        self.node_mut(at).status = status;
-        if !was_parked {
-            self.on_chain(at, |node| {
-                node.waiting_for_humans += 1;
-                if node.waiting_for_humans == 1 {
-                    node.clock_stopped_at = now;
-                }
-            });
-        }
-        self.retime(at);
-    }
-
-    /// No longer: they go on with the time they had left.
-    fn unparked(&mut self, at: ContextIndex, now: Timestamp) {
-        if is_parked(self.node(at)) {
-            self.on_chain(at, |node| {
-                node.waiting_for_humans -= 1;
-                if node.waiting_for_humans == 0 {
-                    let stood = now.millis_since(node.clock_stopped_at);
-                    node.deadline = node.deadline.map(|deadline| deadline.plus_millis(stood));
-                }
-            });
-        }
-    }
-
-    fn on_chain(&mut self, from: ContextIndex, change: impl Fn(&mut ContextNode)) {
-        let mut next = Some(from);
-        while let Some(at) = next {
-            change(self.node_mut(at));
-            self.retime(at);
-            next = self.node(at).parent;
-        }
-    }
-
-    fn ended(&mut self, ended: &Ended, now: Timestamp) {
-        let at = self.expect(&ended.child_id);
-        self.unparked(at, now);
-        let end = End {
-            status: ended.status,
-            result: ended.result.clone(),
-            error: ended.error.clone(),
-            reason: ended.reason.clone(),
-            at: now,
-        };
-        // Ending returns what is left of a grant: the claim shrinks to the calls still open.
-        self.reclaim(at, |node| node.status = Status::Ended(Box::new(end)));
-        self.retime(at);
-        self.end_steps(at);
-        let (parent, step) = (self.node(at).parent, self.node(at).step);
-        let Some(parent) = parent else { return };
-        let parent_is_live = self.node(parent).is_live();
-        let node = self.node_mut(parent);
-        node.live_children -= 1;
-        if let (Some(of), Some(run)) = (step, &mut node.graph) {
-            let step = &mut run.steps[of.step as usize];
-            let status = status_of(ended.status);
-            if let (Ran::Item(_), Some(items)) = (of.ran, &mut step.items) {
-                items.ended += 1;
-                items.succeeded += u32::from(status == StepStatus::Succeeded);
-            }
-            // With its graph gone, nobody else will say how the step ended.
-            if !parent_is_live && step.status == StepStatus::Running {
-                step.status = status;
-                step.reason = ended.reason.as_deref().map(Into::into);
-                run.unfinished -= 1;
-            }
-        }
-    }
-
-    /// With its graph, every step ends: what has not begun is skipped, and what has items left but
-    /// none running is cut off. What still runs is about to be told.
-    fn end_steps(&mut self, graph: ContextIndex) {
-        let Some(mut run) = self.node_mut(graph).graph.take() else { return };
-        run.skip_pending("its graph has ended");
-        for step in &mut run.steps {
-            let runs = step.contexts.iter().any(|context| self.node(*context).is_live());
-            if step.status == StepStatus::Running && !runs {
-                step.status = StepStatus::Cancelled;
-                step.reason = Some("its graph has ended".into());
-                run.unfinished -= 1;
-            }
-        }
-        self.node_mut(graph).graph = Some(run);
-    }
-
-    /// Ends a hold, or books a cost that had none, and moves the books by the difference.
-    fn close_call(&mut self, child_id: &ChildId, call_id: &shared::CallId, state: CallState) {
-        let at = self.expect(child_id);
-        let node = self.node_mut(at);
-        let unheld = Call { attempt: 0, held: Amount::ZERO, state: CallState::Released };
-        let call = node.calls.entry(call_id.clone()).or_insert(unheld);
-        let (was, held) = (call.state, call.held);
-        call.state = state;
-        if was == CallState::Held {
-            node.open_calls -= 1;
-        }
-        let booked = |state: CallState| match state {
-            CallState::Settled(amount) | CallState::Charged(amount) => amount,
-            CallState::Forfeited => held,
-            CallState::Held | CallState::Released => Amount::ZERO,
-        };
-        let estimated = |state: CallState| if state == CallState::Forfeited { held } else { Amount::ZERO };
-        // What the hold had covered is covered; a released hold covers nothing any more.
-        let covered = match was {
-            CallState::Held | CallState::Forfeited => held,
-            CallState::Settled(_) | CallState::Released | CallState::Charged(_) => Amount::ZERO,
-        };
-        let posting = Posting {
-            held: if was == CallState::Held { Move::less(held) } else { Move::default() },
-            spent: Move { more: booked(state), less: booked(was) },
-            estimated: Move { more: estimated(state), less: estimated(was) },
-            uncovered: booked(state).saturating_sub(covered),
-            ..Posting::default()
-        };
-        self.post(at, posting);
-        self.retime(at);
-    }
-}
-
-fn is_parked(node: &ContextNode) -> bool {
-    matches!(node.status, Status::InputRequired { .. } | Status::Paused { .. })
-}
-
-/// One more item of a `for_each` is on its way; with the last, the step has started all it starts.
-fn item_started(run: &mut GraphRun, step: u32) {
-    let Some(items) = &mut run.steps[step as usize].items else { return };
-    items.started += 1;
-    if items.started == items.total {
-        run.not_ready(step);
-    }
 }
 
 /// W6: what a context said and was told is gone; its place in the tree and its money stay.
@@ -423,7 +182,7 @@ fn scrub(node: &mut ContextNode) {
     order.goal = None;
     order.inputs.clear();
     order.shared_messages.clear();
-    node.order = std::sync::Arc::new(order);
+    node.order = Arc::new(order);
     node.answers.clear();
     node.notes.clear();
     if let Status::Ended(end) = &mut node.status {

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    Amount, CallId, Tokens, Usd,
+    Amount, CallId, ChildId, Tokens, Usd,
     wire::{BudgetSnapshot, Funding, HoldDenied},
 };
 
@@ -147,17 +147,17 @@ impl Budget {
 
 /// An amount that goes up and one that goes down; both at once when a hold becomes a cost.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Move {
-    pub(super) more: Amount,
-    pub(super) less: Amount,
+struct Move {
+    more: Amount,
+    less: Amount,
 }
 
 impl Move {
-    pub(super) fn more(more: Amount) -> Self {
+    fn more(more: Amount) -> Self {
         Move { more, less: Amount::ZERO }
     }
 
-    pub(super) fn less(less: Amount) -> Self {
+    fn less(less: Amount) -> Self {
         Move { more: Amount::ZERO, less }
     }
 
@@ -179,20 +179,62 @@ impl Move {
 
 /// A change of the books at one context.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Posting {
-    pub(super) held: Move,
-    pub(super) carved: Move,
-    pub(super) spent: Move,
-    pub(super) estimated: Move,
-    pub(super) uncovered: Amount,
+struct Posting {
+    held: Move,
+    carved: Move,
+    spent: Move,
+    estimated: Move,
+    uncovered: Amount,
 }
 
 impl Trace {
     /// Books a change at `at` and, as what it means for each claim, at every ancestor (B1).
-    pub(super) fn post(&mut self, at: ContextIndex, posting: Posting) {
+    fn post(&mut self, at: ContextIndex, posting: Posting) {
         let node = self.node_mut(at);
         node.budget.own = posting.spent.on(node.budget.own);
         self.post_from(Some(at), posting);
+    }
+
+    /// Takes a hold.
+    pub(super) fn open_call(&mut self, child_id: &ChildId, call_id: &CallId, attempt: u32, held: Amount) {
+        let at = self.expect(child_id);
+        let node = self.node_mut(at);
+        node.calls.insert(call_id.clone(), Call { attempt, held, state: CallState::Held });
+        node.open_calls += 1;
+        self.post(at, Posting { held: Move::more(held), ..Posting::default() });
+    }
+
+    /// Ends a hold, or books a cost that had none, and moves the books by the difference.
+    pub(super) fn close_call(&mut self, child_id: &ChildId, call_id: &CallId, state: CallState) {
+        let at = self.expect(child_id);
+        let node = self.node_mut(at);
+        let unheld = Call { attempt: 0, held: Amount::ZERO, state: CallState::Released };
+        let call = node.calls.entry(call_id.clone()).or_insert(unheld);
+        let (was, held) = (call.state, call.held);
+        call.state = state;
+        if was == CallState::Held {
+            node.open_calls -= 1;
+        }
+        let booked = |state: CallState| match state {
+            CallState::Settled(amount) | CallState::Charged(amount) => amount,
+            CallState::Forfeited => held,
+            CallState::Held | CallState::Released => Amount::ZERO,
+        };
+        let estimated = |state: CallState| if state == CallState::Forfeited { held } else { Amount::ZERO };
+        // What the hold had covered is covered; a released hold covers nothing any more.
+        let covered = match was {
+            CallState::Held | CallState::Forfeited => held,
+            CallState::Settled(_) | CallState::Released | CallState::Charged(_) => Amount::ZERO,
+        };
+        let posting = Posting {
+            held: if was == CallState::Held { Move::less(held) } else { Move::default() },
+            spent: Move { more: booked(state), less: booked(was) },
+            estimated: Move { more: estimated(state), less: estimated(was) },
+            uncovered: booked(state).saturating_sub(covered),
+            ..Posting::default()
+        };
+        self.post(at, posting);
+        self.retime(at);
     }
 
     /// Changes a budget (or whether its context lives) and passes on what that does to its claim.

@@ -22,6 +22,7 @@ mod effect;
 mod end;
 mod event;
 mod graph;
+mod lifecycle;
 mod message;
 mod money;
 mod order;
@@ -29,6 +30,7 @@ mod refusal;
 mod removal;
 mod snapshot;
 mod state;
+mod terms;
 mod timer;
 
 pub use budget::{Budget, Call, CallState, Granted};

@@ -9,8 +9,7 @@ use super::{
 };
 use crate::{
     id::{AgentId, StepId},
-    limits::{MAX_GROUP_NESTING, MAX_LOOP_ROUNDS, MAX_TIMEOUT_MS},
-    money::{Tokens, Usd},
+    limits::{Ceilings, MAX_GROUP_NESTING, MAX_LOOP_ROUNDS, check_ceilings},
     problem::Problems,
     wire::Text,
 };
@@ -51,8 +50,13 @@ pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
         );
         return Reading { groups: reader.groups, drafts: reader.drafts, problems: reader.problems };
     }
-    reader.money("", graph.max_cost_usd, graph.max_tokens);
-    reader.timeout("timeout_ms", graph.timeout_ms);
+    let ceilings = Ceilings {
+        max_cost_usd: graph.max_cost_usd,
+        max_tokens: graph.max_tokens,
+        closing_reserve_usd: graph.closing_reserve_usd,
+        timeout_ms: graph.timeout_ms,
+    };
+    check_ceilings("", ceilings, &mut reader.problems);
     let aggregate = reader.aggregate(
         graph.aggregate.as_ref().map(|a| a.timeout_ms),
         graph.agent_id.as_ref(),
@@ -112,8 +116,13 @@ impl<'a> Reader<'a> {
         policy: Policy,
         nesting: usize,
     ) -> Step {
-        self.money(path, def.max_cost_usd, def.max_tokens);
-        self.timeout(&join(path, "timeout_ms"), def.timeout_ms);
+        let ceilings = Ceilings {
+            max_cost_usd: def.max_cost_usd,
+            max_tokens: def.max_tokens,
+            closing_reserve_usd: None,
+            timeout_ms: def.timeout_ms,
+        };
+        check_ceilings(path, ceilings, &mut self.problems);
         let is_group = !def.steps.is_empty();
         let body = if is_group {
             self.group_body(def, path, place, policy, nesting)
@@ -242,7 +251,8 @@ impl<'a> Reader<'a> {
         path: &str,
     ) -> Option<Aggregate> {
         let timeout_ms = asked?;
-        self.timeout(&join(path, "aggregate.timeout_ms"), timeout_ms);
+        let ceilings = Ceilings { timeout_ms, ..Ceilings::default() };
+        check_ceilings(&join(path, "aggregate"), ceilings, &mut self.problems);
         let Some(agent_id) = agent.cloned() else {
             let hint = "name the agent that writes the synthesis, beside `aggregate`";
             self.problems.add(join(path, "agent_id"), "`aggregate` needs an `agent_id`", Some(hint.into()));
@@ -317,24 +327,6 @@ impl<'a> Reader<'a> {
                 self.problems.add(join(path, "output_schema"), message, None);
                 None
             }
-        }
-    }
-
-    fn money(&mut self, path: &str, cost: Option<Usd>, tokens: Option<Tokens>) {
-        for (field, zero) in
-            [("max_cost_usd", cost == Some(Usd::ZERO)), ("max_tokens", tokens == Some(Tokens::ZERO))]
-        {
-            if zero {
-                let hint =
-                    "a budget of nothing is used up before it begins; leave it out to share the parent's";
-                self.problems.add(join(path, field), "a ceiling must be more than zero", Some(hint.into()));
-            }
-        }
-    }
-
-    fn timeout(&mut self, path: &str, timeout_ms: Option<u64>) {
-        if timeout_ms.is_some_and(|t| t > MAX_TIMEOUT_MS) {
-            self.problems.add(path, format!("a timeout is at most a year ({MAX_TIMEOUT_MS} ms)"), None);
         }
     }
 

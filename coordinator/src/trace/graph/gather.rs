@@ -9,7 +9,7 @@ use shared::{
     wire::{EndStatus, StepStatus, Text},
 };
 
-use super::step::value_of;
+use super::value_of;
 use crate::trace::{ContextNode, Ran, Trace};
 
 struct Finding {

@@ -1,5 +1,5 @@
 //! Graphs as they run (section G). A graph or group is a context that runs no agent but starts one
-//! context for each of its steps; `schedule` says what starts, `step` what a step's end means,
+//! context for each of its steps; `schedule` says what starts and `start` how, `step` what a step's end means,
 //! `conclude` how the whole ends, `gather` what its agent synthesises from.
 
 mod conclude;
@@ -7,6 +7,7 @@ mod gather;
 mod report;
 mod schedule;
 mod scope;
+mod start;
 mod step;
 
 use std::collections::VecDeque;
@@ -15,14 +16,14 @@ use serde::{Deserialize, Serialize};
 use shared::{
     Json, Timestamp,
     graph::{Group, GroupIndex, Policy, StepIndex},
-    wire::StepStatus,
+    wire::{EndStatus, Payload, StepStatus},
 };
 
-use super::{ContextIndex, ContextNode, Trace};
+use super::{ContextIndex, ContextNode, End, Trace};
 pub(super) use conclude::gathering_is_over;
 pub(super) use gather::synthesis_goal;
 pub(super) use schedule::advance;
-pub(super) use step::{context_ended, status_of};
+pub(super) use step::context_ended;
 
 /// Where a graph stands. Its plan never changes; this does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -135,6 +136,15 @@ impl GraphRun {
         }
     }
 
+    /// One more item of a `for_each` is on its way; with the last, the step has started all it starts.
+    pub(super) fn item_started(&mut self, step: StepIndex) {
+        let Some(items) = &mut self.steps[step as usize].items else { return };
+        items.started += 1;
+        if items.started == items.total {
+            self.not_ready(step);
+        }
+    }
+
     pub(super) fn skip_pending(&mut self, reason: &str) {
         for step in &mut self.steps {
             if step.status == StepStatus::Pending {
@@ -152,6 +162,27 @@ pub(super) fn failed(status: StepStatus) -> bool {
     match status {
         StepStatus::Failed | StepStatus::Cancelled | StepStatus::TimedOut | StepStatus::Aborted => true,
         StepStatus::Pending | StepStatus::Running | StepStatus::Succeeded | StepStatus::Skipped => false,
+    }
+}
+
+pub(super) fn status_of(end: EndStatus) -> StepStatus {
+    match end {
+        EndStatus::Completed => StepStatus::Succeeded,
+        EndStatus::Failed | EndStatus::Rejected => StepStatus::Failed,
+        EndStatus::Cancelled => StepStatus::Cancelled,
+        EndStatus::TimedOut => StepStatus::TimedOut,
+        EndStatus::Aborted => StepStatus::Aborted,
+    }
+}
+
+/// A result as a value: what is by reference stays a reference.
+fn value_of(end: &End) -> Json {
+    match &end.result {
+        Some(Payload::Inline(value)) => value.clone(),
+        Some(reference @ Payload::Reference { .. }) => {
+            Json::from(serde_json::to_value(reference).expect("plain fields"))
+        }
+        None => Json::null(),
     }
 }
 

@@ -5,13 +5,14 @@ use serde_json::Value;
 use shared::{
     Json, Timestamp,
     graph::{self, EvaluationError, Group, Policy, Repeat, StepIndex},
-    wire::{EndStatus, Payload, StepStatus},
+    wire::{EndStatus, StepStatus},
 };
 
 use super::{
     GraphRun, Items, failed,
-    schedule::{ask, begin, refused},
     scope::StepScope,
+    start::{ask, begin, refused},
+    status_of, value_of,
 };
 use crate::trace::{ContextIndex, ContextNode, End, Event, Ran, Trace, context_store, end};
 
@@ -52,27 +53,6 @@ pub(super) fn item_refused(
         events.extend(all_items(trace, graph, step, items));
     }
     events
-}
-
-pub(in crate::trace) fn status_of(end: EndStatus) -> StepStatus {
-    match end {
-        EndStatus::Completed => StepStatus::Succeeded,
-        EndStatus::Failed | EndStatus::Rejected => StepStatus::Failed,
-        EndStatus::Cancelled => StepStatus::Cancelled,
-        EndStatus::TimedOut => StepStatus::TimedOut,
-        EndStatus::Aborted => StepStatus::Aborted,
-    }
-}
-
-/// A result as a value: what is by reference stays a reference.
-pub(super) fn value_of(end: &End) -> Json {
-    match &end.result {
-        Some(Payload::Inline(value)) => value.clone(),
-        Some(reference @ Payload::Reference { .. }) => {
-            Json::from(serde_json::to_value(reference).expect("plain fields"))
-        }
-        None => Json::null(),
-    }
 }
 
 struct Over<'a> {

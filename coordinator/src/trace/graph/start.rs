@@ -1,0 +1,142 @@
+//! How a context is started for a step: what it is asked to do, under which name, and what a
+//! condition about it says. What is started when is `schedule`'s and `step`'s business.
+
+use shared::{
+    ChildId, ContextKey, Json, StepId, Timestamp,
+    graph::{self, EvaluationError, Group, StepIndex},
+    wire::Funding,
+};
+
+use super::{GraphRun, scope::StepScope};
+use crate::trace::{Body, ContextIndex, Event, Order, Ran, Refusal, StepOf, Trace, admission};
+
+pub(super) fn refused(refusal: &Refusal) -> String {
+    format!("refused ({}): {refusal}", refusal.code().0)
+}
+
+/// Asks a condition; the answer, and what it saw, go into an event.
+pub(super) fn ask(
+    scope: &StepScope<'_>,
+    step: StepIndex,
+    what: &str,
+    condition: &graph::Condition,
+) -> (Event, Result<bool, EvaluationError>) {
+    let (answer, saw) = condition.evaluate(scope);
+    let asked = Event::ConditionAsked {
+        child_id: scope.trace.node(scope.graph).id.clone(),
+        step,
+        question: format!("{what}: {}", condition.source()),
+        answer: answer.as_ref().copied().map_err(ToString::to_string),
+        saw: shortened(saw),
+    };
+    (asked, answer)
+}
+
+/// What a condition saw, for people: long values are cut.
+fn shortened(mut saw: serde_json::Value) -> Json {
+    const LONGEST: usize = 200;
+    if let Some(outputs) = saw.get_mut("outputs").and_then(serde_json::Value::as_object_mut) {
+        for value in outputs.values_mut() {
+            let text = value.to_string();
+            if let Some((cut, _)) = text.char_indices().nth(LONGEST) {
+                *value = format!("{}…", &text[..cut]).into();
+            }
+        }
+    }
+    Json::from(saw)
+}
+
+/// Starts a context for a step, or says why that is refused.
+pub(super) fn begin(
+    trace: &Trace,
+    graph: ContextIndex,
+    step: StepIndex,
+    ran: Ran,
+    now: Timestamp,
+) -> Result<Vec<Event>, Refusal> {
+    let (run, group) = trace.expect_run(graph);
+    let plan = &group.steps[step as usize];
+    let (body, agent_id, goal) = match (&plan.body, ran, &plan.fallback) {
+        (_, Ran::Fallback, Some(fallback)) => {
+            (Body::Agent, Some(fallback.agent_id.clone()), Some(fallback.goal.clone()))
+        }
+        (graph::Body::Agent { agent_id, goal }, _, _) => {
+            (Body::Agent, Some(agent_id.clone()), Some(goal.clone()))
+        }
+        (graph::Body::Group(inner), _, _) => {
+            let aggregate = trace.plans[run.plan as usize].group(*inner).aggregate.as_ref();
+            let agent = aggregate.map(|aggregate| aggregate.agent_id.clone());
+            (Body::Graph { plan: run.plan, group: *inner }, agent, None)
+        }
+    };
+    let is_agent = body == Body::Agent;
+    let retries = is_agent.then_some(plan.retries).flatten();
+    let order = Order {
+        agent_id,
+        goal,
+        thread_id: trace.node(graph).order.thread_id.clone(),
+        inputs: item_inputs(run, step, ran),
+        input_from: plan.inputs.iter().map(|input| input.key.clone()).collect(),
+        output_to: plan.output_to.clone().filter(|_| is_agent && plan.for_each.is_none()),
+        tools: plan.tools.clone().filter(|_| is_agent),
+        model: plan.model.clone().filter(|_| is_agent && ran != Ran::Fallback),
+        max_cost_usd: plan.max_cost_usd,
+        max_tokens: plan.max_tokens,
+        funding: plan.funding,
+        hitl: plan.hitl,
+        timeout_ms: plan.timeout_ms,
+        limits: retries.map(|retries| {
+            Box::new(shared::limits::LimitOverrides {
+                max_retries_total: Some(retries),
+                ..Default::default()
+            })
+        }),
+        output_schema: plan.output_schema.clone(),
+        ..Order::new(fresh_id(trace, &plan.id, ran))
+    };
+    let order = match ran {
+        // A ceiling on a `for_each` is for each item; a grant is carved out item by item.
+        Ran::Item(_) | Ran::Itself | Ran::Round(_) => order,
+        // The fallback gets what a step without terms of its own would.
+        Ran::Fallback => Order { funding: Funding::Shared, ..order },
+    };
+    admission::step(trace, graph, order, body, StepOf { step, ran }, now)
+}
+
+fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::BTreeMap<ContextKey, Json> {
+    let (Ran::Item(number), Some(items)) = (ran, &run.step(step).items) else { return Default::default() };
+    let key = |name| ContextKey::new(name).expect("a valid literal");
+    let item = items.list.elements().and_then(|list| list.get(number as usize)).cloned().unwrap_or_default();
+    [(key("item"), Json::from(item)), (key("index"), Json::from(serde_json::Value::from(number)))].into()
+}
+
+/// A context's id from its step's: `writer`, `writer-3` for an item, `writer-r2` for a round. If that
+/// is taken, as in a second run of the same group, the number the context will have is put behind.
+fn fresh_id(trace: &Trace, step: &StepId, ran: Ran) -> ChildId {
+    let named = match ran {
+        Ran::Itself => suffixed(step, ""),
+        Ran::Item(number) => suffixed(step, &format!("-{}", number + 1)),
+        Ran::Round(number) => suffixed(step, &format!("-r{number}")),
+        Ran::Fallback => suffixed(step, "-fallback"),
+    };
+    let mut number = trace.contexts().len();
+    let mut id = named;
+    while trace.context(&id).is_some() {
+        id = suffixed(step, &format!("-n{number}"));
+        number += 1;
+    }
+    id
+}
+
+fn suffixed(step: &StepId, suffix: &str) -> ChildId {
+    let kept = step.as_str().len().min(64 - suffix.len());
+    ChildId::new(&format!("{}{suffix}", &step.as_str()[..kept])).expect("a step's id with a short suffix")
+}
+
+impl Trace {
+    /// The graph this many groups above, with its group.
+    pub(super) fn run_above(&self, graph: ContextIndex, levels: u32) -> Option<(&GraphRun, &Group)> {
+        let (_, node) = self.chain(graph).nth(levels as usize)?;
+        self.run_of(node)
+    }
+}

@@ -1,0 +1,207 @@
+//! How contexts come to be, are queued, park and end: the part of applying events that moves a
+//! context, and everyone who counts on it, from one status to another.
+
+use shared::{ChildId, Timestamp, wire::StepStatus};
+
+use super::{
+    Admitted, Body, ContextIndex, ContextNode, End, Ended, Entry, GraphRun, Phase, Ran, Requeue, RunPhase,
+    Status, Trace, budget::Budget, context_store::full_key, graph::status_of,
+};
+
+impl Trace {
+    pub(super) fn admitted(&mut self, admitted: &Admitted, now: Timestamp) {
+        let at = ContextIndex(u32::try_from(self.contexts.len()).expect("max_contexts was checked"));
+        let parent = admitted.parent_id.as_ref().map(|parent| self.expect(parent));
+        let order = admitted.order.clone();
+        let graph = match admitted.body {
+            Body::Agent => None,
+            Body::Graph { plan, group } => {
+                let run = GraphRun::new(plan, group, self.plans[plan as usize].group(group), now);
+                Some(Box::new(run))
+            }
+        };
+        let status = match graph {
+            Some(_) => Status::Working(Phase::Steps),
+            None => Status::Submitted { sent_at: now },
+        };
+        let is_graph_of_its_own = graph.is_some() && admitted.step.is_none();
+        self.by_id.insert(order.child_id.clone(), at);
+        self.contexts.push(ContextNode {
+            id: order.child_id.clone(),
+            parent,
+            children: Vec::new(),
+            live_children: 0,
+            depth: admitted.depth,
+            graph,
+            step: admitted.step,
+            scope: admitted.scope.clone(),
+            status,
+            budget: Budget::new(admitted.ceiling, admitted.closing_reserve_usd, admitted.granted),
+            calls: Default::default(),
+            open_calls: 0,
+            exhausted: None,
+            limits: admitted.limits.clone(),
+            tools: admitted.tools.clone(),
+            window_tokens: admitted.window_tokens,
+            on_exhausted: admitted.on_exhausted,
+            hitl: admitted.hitl,
+            attempts: Vec::new(),
+            retried: 0,
+            progress: Default::default(),
+            answers: Vec::new(),
+            notes: Vec::new(),
+            deadline: admitted.deadline,
+            waiting_for_humans: 0,
+            clock_stopped_at: now,
+            started_at: now,
+            deleted: false,
+            order,
+            timer: None,
+        });
+        if let Some(parent) = parent {
+            let node = self.node_mut(parent);
+            node.children.push(at);
+            node.live_children += 1;
+            if let (Some(of), Some(run)) = (admitted.step, &mut node.graph) {
+                let step = &mut run.steps[of.step as usize];
+                let was = std::mem::replace(&mut step.status, StepStatus::Running);
+                step.contexts.push(at);
+                match of.ran {
+                    Ran::Item(_) => run.item_started(of.step),
+                    // A later round, or the fallback, of what has started long since.
+                    Ran::Itself | Ran::Round(_) | Ran::Fallback if was != StepStatus::Pending => {}
+                    Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
+                }
+            }
+        }
+        self.claim_for_new(at);
+        if is_graph_of_its_own {
+            self.give_inputs(at);
+        }
+        self.retime(at);
+    }
+
+    /// The inputs of a graph are values of the shared store before its first step.
+    fn give_inputs(&mut self, graph: ContextIndex) {
+        let inputs = self.node(graph).order.inputs.clone();
+        for (key, value) in inputs {
+            let key = full_key(self.node(graph), &key);
+            let size_bytes = value.size_bytes();
+            self.store_bytes += size_bytes;
+            let entry = Entry { value, writer: None, version: 1, size_bytes };
+            let before = self.store.insert(key, entry);
+            self.store_bytes -= before.map_or(0, |entry| entry.size_bytes);
+        }
+    }
+
+    pub(super) fn requeued(
+        &mut self,
+        child_id: &ChildId,
+        why: Requeue,
+        not_before: Timestamp,
+        now: Timestamp,
+    ) {
+        let at = self.expect(child_id);
+        self.unparked(at, now);
+        self.change(child_id, |node| {
+            let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps);
+            node.retried += u32::from(why == Requeue::Retry);
+            let sent_at = (not_before <= now).then_some(now);
+            let queued = Phase::Queued { not_before, sent_at };
+            node.status = Status::Working(if runs_steps { Phase::Steps } else { queued });
+        });
+    }
+
+    /// A human is waited for: the clocks of the context and of all above it stand.
+    pub(super) fn parked(&mut self, child_id: &ChildId, status: Status, now: Timestamp) {
+        let at = self.expect(child_id);
+        let was_parked = is_parked(self.node(at));
+        self.node_mut(at).status = status;
+        if !was_parked {
+            self.on_chain(at, |node| {
+                node.waiting_for_humans += 1;
+                if node.waiting_for_humans == 1 {
+                    node.clock_stopped_at = now;
+                }
+            });
+        }
+        self.retime(at);
+    }
+
+    /// No longer: they go on with the time they had left.
+    fn unparked(&mut self, at: ContextIndex, now: Timestamp) {
+        if is_parked(self.node(at)) {
+            self.on_chain(at, |node| {
+                node.waiting_for_humans -= 1;
+                if node.waiting_for_humans == 0 {
+                    let stood = now.millis_since(node.clock_stopped_at);
+                    node.deadline = node.deadline.map(|deadline| deadline.plus_millis(stood));
+                }
+            });
+        }
+    }
+
+    fn on_chain(&mut self, from: ContextIndex, change: impl Fn(&mut ContextNode)) {
+        let mut next = Some(from);
+        while let Some(at) = next {
+            change(self.node_mut(at));
+            self.retime(at);
+            next = self.node(at).parent;
+        }
+    }
+
+    pub(super) fn ended(&mut self, ended: &Ended, now: Timestamp) {
+        let at = self.expect(&ended.child_id);
+        self.unparked(at, now);
+        let end = End {
+            status: ended.status,
+            result: ended.result.clone(),
+            error: ended.error.clone(),
+            reason: ended.reason.clone(),
+            at: now,
+        };
+        // Ending returns what is left of a grant: the claim shrinks to the calls still open.
+        self.reclaim(at, |node| node.status = Status::Ended(Box::new(end)));
+        self.retime(at);
+        self.end_steps(at);
+        let (parent, step) = (self.node(at).parent, self.node(at).step);
+        let Some(parent) = parent else { return };
+        let parent_is_live = self.node(parent).is_live();
+        let node = self.node_mut(parent);
+        node.live_children -= 1;
+        if let (Some(of), Some(run)) = (step, &mut node.graph) {
+            let step = &mut run.steps[of.step as usize];
+            let status = status_of(ended.status);
+            if let (Ran::Item(_), Some(items)) = (of.ran, &mut step.items) {
+                items.ended += 1;
+                items.succeeded += u32::from(status == StepStatus::Succeeded);
+            }
+            // With its graph gone, nobody else will say how the step ended.
+            if !parent_is_live && step.status == StepStatus::Running {
+                step.status = status;
+                step.reason = ended.reason.as_deref().map(Into::into);
+                run.unfinished -= 1;
+            }
+        }
+    }
+
+    /// With its graph, every step ends: what has not begun is skipped, and what has items left but
+    /// none running is cut off. What still runs is about to be told.
+    fn end_steps(&mut self, graph: ContextIndex) {
+        let Some(mut run) = self.node_mut(graph).graph.take() else { return };
+        run.skip_pending("its graph has ended");
+        for step in &mut run.steps {
+            let runs = step.contexts.iter().any(|context| self.node(*context).is_live());
+            if step.status == StepStatus::Running && !runs {
+                step.status = StepStatus::Cancelled;
+                step.reason = Some("its graph has ended".into());
+                run.unfinished -= 1;
+            }
+        }
+        self.node_mut(graph).graph = Some(run);
+    }
+}
+
+fn is_parked(node: &ContextNode) -> bool {
+    matches!(node.status, Status::InputRequired { .. } | Status::Paused { .. })
+}

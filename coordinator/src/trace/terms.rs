@@ -1,0 +1,119 @@
+//! The terms on which a context is admitted: what it may spend and how that hangs on its parent (B6),
+//! and what it inherits of limits, deadline, window and the rest (L, W1). A request may only lower
+//! what its parent has.
+
+use std::sync::Arc;
+
+use shared::{
+    AgentProfile, Amount, ChildId, Dimension, Limits, Timestamp, Tokens, Usd,
+    wire::{Funding, Hitl},
+};
+
+use super::{
+    ContextIndex, ContextNode, Order, Refusal,
+    admission::Ground,
+    budget::{Granted, is_used_up},
+};
+
+/// What a context may spend, and how that hangs on its parent.
+pub(super) struct Terms {
+    pub(super) ceiling: Amount,
+    pub(super) granted: Granted,
+    pub(super) reserve_usd: Usd,
+}
+
+impl Ground<'_> {
+    pub(super) fn check_budget(&self, order: &Order, agent: Option<&AgentProfile>) -> Result<Terms, Refusal> {
+        let asked_usd = order.max_cost_usd.or(agent.and_then(|a| a.max_cost_usd));
+        let asked_tokens = order.max_tokens.or(agent.and_then(|a| a.max_tokens));
+        let asked_reserve = order.closing_reserve_usd.or(agent.and_then(|a| a.closing_reserve_usd));
+        let (left, most) = match self.parent {
+            None => (self.root_budget, Amount::new(Usd::MAX, Tokens::MAX)),
+            Some((at, parent)) => (self.left_under(at, parent)?, parent.budget.limit),
+        };
+        let asked = Amount::new(asked_usd.unwrap_or(left.cost_usd), asked_tokens.unwrap_or(left.tokens));
+        let ceiling = asked.min(most);
+        let granted = match (self.parent, order.funding) {
+            (Some(_), Funding::Granted) => Granted {
+                cost: asked_usd.is_some() || asked_tokens.is_none(),
+                tokens: asked_tokens.is_some(),
+            },
+            (None, Funding::Granted) | (_, Funding::Shared) => Granted::default(),
+        };
+        if let Some((at, _)) = self.parent {
+            // A grant must be there in full: it is not shrunk to what is left.
+            self.trace.check_hold(at, granted.of(asked), true)?;
+        }
+        // A reserve inherited from a profile can't be more than there is.
+        let reserve_usd = asked_reserve.unwrap_or_default().min(ceiling.cost_usd);
+        Ok(Terms { ceiling, granted, reserve_usd })
+    }
+
+    /// What the parent has left for a child; a refusal if that is nothing, there or above (B4, B6).
+    fn left_under(&self, at: ContextIndex, parent: &ContextNode) -> Result<Amount, Refusal> {
+        for (_, node) in self.trace.chain(at) {
+            let left = node.budget.left_for_children();
+            if node.exhausted.is_some() || is_used_up(left) {
+                let used_up = if left.cost_usd == Usd::ZERO { Dimension::Cost } else { Dimension::Tokens };
+                let dimension = node.exhausted.unwrap_or(used_up);
+                return Err(Refusal::NothingLeft { context: node.id.clone(), dimension });
+            }
+        }
+        Ok(parent.budget.left_for_children())
+    }
+
+    pub(super) fn limits(&self, order: &Order, agent: Option<&AgentProfile>) -> Arc<Limits> {
+        let mut limits = self.limits.clone();
+        if let Some(agent) = agent {
+            // An operator's profile decides for a root; under a parent it can only narrow.
+            limits = if self.parent.is_some() {
+                agent.limits.lower(&limits)
+            } else {
+                agent.limits.replace(&limits)
+            };
+        }
+        if let Some(asked) = &order.limits {
+            limits = asked.lower(&limits);
+        }
+        match self.parent {
+            Some((_, parent)) if *parent.limits == limits => parent.limits.clone(),
+            Some(_) | None => Arc::new(limits),
+        }
+    }
+
+    /// The earlier of its own and its parent's. Roots and graphs have none unless they ask.
+    pub(super) fn deadline(
+        &self,
+        order: &Order,
+        agent: Option<&AgentProfile>,
+        is_graph: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let default = if is_graph || self.parent.is_none() { 0 } else { self.limits.timeout_ms };
+        let timeout = order.timeout_ms.or(agent.and_then(|a| a.timeout_ms)).unwrap_or(default);
+        let own = (timeout > 0).then(|| now.plus_millis(timeout));
+        let above = self.parent.and_then(|(_, parent)| {
+            let stood =
+                if parent.waiting_for_humans > 0 { now.millis_since(parent.clock_stopped_at) } else { 0 };
+            Some(parent.deadline?.plus_millis(stood))
+        });
+        [own, above].into_iter().flatten().min()
+    }
+
+    pub(super) fn hitl(&self, order: &Order, agent: Option<&AgentProfile>) -> Hitl {
+        let inherited = self.parent.map(|(_, parent)| parent.hitl);
+        order.hitl.or(agent.and_then(|a| a.hitl)).or(inherited).unwrap_or_default()
+    }
+
+    /// W1: the smallest of its model's window, the clamp asked for, and its parent's.
+    pub(super) fn window(&self, order: &Order, agent: Option<&AgentProfile>) -> Option<Tokens> {
+        let parent = self.parent.and_then(|(_, node)| node.window_tokens);
+        [agent.and_then(|a| a.window_tokens), order.window_tokens, parent].into_iter().flatten().min()
+    }
+
+    /// Whose keys it reads and writes: those of the graph it belongs to.
+    pub(super) fn scope(&self, order: &Order, is_step: bool, is_graph: bool) -> Option<ChildId> {
+        let (_, parent) = self.parent?;
+        if is_graph && !is_step { Some(order.child_id.clone()) } else { parent.scope.clone() }
+    }
+}
