@@ -166,6 +166,12 @@ fn g2_cycles_are_refused_with_the_way_around() {
         let errors = compile(&case).unwrap_err();
         assert!(errors.contains("the steps wait for each other: ") && errors.contains(" → "), "{errors}");
     }
+    let three = compile(&json!({"mode": "parallel", "steps": [
+        step(json!({"id": "a", "depends_on": ["b"]})),
+        step(json!({"id": "b", "depends_on": ["c"]})),
+        step(json!({"id": "c", "depends_on": ["a"]})),
+    ]}));
+    assert!(three.unwrap_err().contains("a → b → c → a"), "in the direction they wait");
     let own = compile(&json!({"steps": [step(json!({"input_from": ["x"], "output_to": "x"}))]})).unwrap_err();
     assert!(own.contains("it reads `x`, which it writes itself"), "{own}");
     let own = compile(&json!({"steps": [step(json!({"id": "a", "depends_on": ["a"]}))]})).unwrap_err();

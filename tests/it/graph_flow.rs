@@ -371,6 +371,43 @@ fn g1_for_each_over_nothing_over_no_list_and_over_too_much() {
 }
 
 #[test]
+fn g1_for_each_over_nothing_with_steps_beside_and_after_it() {
+    for mode in ["sequential", "parallel"] {
+        let mut world = World::with_graph(json!({"mode": mode, "inputs": {"items": []}, "steps": [
+            step("each", json!({"for_each": "items", "output_to": "found"})),
+            step("after", json!({"input_from": ["found"]})),
+            step("beside", json!({})),
+        ]}));
+        while let Some(next) = world.queued().first().cloned() {
+            world.run(next.as_str(), "ok");
+        }
+        expect(&world, "graph", &[("each", "succeeded"), ("after", "succeeded"), ("beside", "succeeded")]);
+        world.rest();
+    }
+}
+
+#[test]
+fn g1_the_result_of_a_group_is_there_for_whoever_reads_it() {
+    let inner = |name: &str| json!({"id": format!("in-{name}"), "steps": [step(name, json!({}))]});
+    let mut world = World::with_graph(json!({"steps": [
+        {"id": "outer", "output_to": "all", "steps": [inner("a"), step("b", json!({}))]},
+        step("reads", json!({"input_from": ["all"]})),
+    ]}));
+    world.run("a", "A");
+    world.run("b", "B");
+    let work = world.trace.execute(&id("reads")).unwrap();
+    assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"all": {"in-a": {"a": "A"}, "b": "B"}}));
+
+    let mut world = World::with_graph(json!({
+        "agent_id": "editor", "aggregate": {}, "steps": [inner("a"), step("b", json!({}))],
+    }));
+    world.run("a", "A");
+    world.run("b", "B");
+    let goal = world.trace.execute(&id("graph")).unwrap().goal.to_string();
+    assert!(goal.contains("Group: {\"a\":\"A\"}") && goal.contains("Writer: B"), "{goal}");
+}
+
+#[test]
 fn g4_failed_items_are_null_and_the_step_is_partial_or_failed_by_the_policy() {
     let graph = |policy: &str| {
         json!({"inputs": {"items": [1, 2, 3]}, "on_partial_success": policy, "steps": [

@@ -181,7 +181,8 @@ impl Player {
             .collect();
         let mut graph = Self::random_terms(op);
         graph["child_id"] = json!(name);
-        graph["inputs"] = json!({"items": [1, 2, 3]});
+        let items: Vec<u16> = (0..[3, 0, 7][usize::from(c % 3)]).collect();
+        graph["inputs"] = json!({"items": items});
         graph["mode"] = json!(["sequential", "parallel"][usize::from(b % 2)]);
         graph["on_partial_success"] = json!(["fail", "continue", "best_effort"][usize::from(c % 3)]);
         graph["steps"] = json!(steps);

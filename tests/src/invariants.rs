@@ -59,6 +59,14 @@ fn check_graph(node: &ContextNode) -> Result<(), String> {
         format!("unfinished is {}, steps not ended are {unfinished}", run.unfinished)
     })?;
     ensure(node.is_live() || unfinished == 0, || "the graph has ended, a step of it has not".into())?;
+    let startable = |step: &coordinator::trace::StepRun| match (&step.items, step.status) {
+        (_, StepStatus::Pending) => true,
+        (Some(items), StepStatus::Running) => items.started < items.total,
+        _ => false,
+    };
+    ensure(run.ready.iter().all(|step| startable(&run.steps[*step as usize])), || {
+        "ready holds what can't start".into()
+    })?;
     let waits = node.live_children > 0 || !matches!(node.status, Status::Working(Phase::Steps));
     ensure(waits, || "a graph that is live, runs nothing and waits for nothing is stuck".into())
 }

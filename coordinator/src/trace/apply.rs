@@ -129,12 +129,17 @@ impl Trace {
                 let step_run = &mut run.steps[*step as usize];
                 step_run.status = StepStatus::Running;
                 step_run.items = Some(Box::new(Items { list, total, started: 0, ended: 0, succeeded: 0 }));
+                if total == 0 {
+                    run.not_ready(*step);
+                }
             }),
-            Event::ItemRefused { child_id, step, .. } => self.change_run(child_id, |run, _| {
+            Event::ItemRefused { child_id, step, reason, .. } => self.change_run(child_id, |run, _| {
                 run.item_started(*step);
                 if let Some(items) = &mut run.steps[*step as usize].items {
                     items.ended += 1;
                 }
+                // The first refusal speaks for the others when the step ends.
+                run.steps[*step as usize].reason.get_or_insert_with(|| reason.as_str().into());
             }),
             Event::StepEnded { child_id, step, status, reason, partial } => {
                 self.change_run(child_id, |run, group| {

@@ -35,10 +35,7 @@ pub enum Refusal {
     #[error("nothing is left of the {dimension} budget of `{context}`: no child may be spawned under it")]
     NothingLeft { context: ChildId, dimension: Dimension },
 
-    #[error(
-        "{} of {} does not fit into `{}`: limit {}, spent {}, held {}, left {} and {} tokens",
-        .0.dimension, .0.asked, .0.context, .0.limit, .0.spent, .0.held, .0.left_usd, .0.left_tokens
-    )]
+    #[error("{}", denial(.0))]
     Denied(Box<HoldDenied>),
     #[error("the {dimension} budget of `{context}` is used up: no call is made")]
     Halted { context: ChildId, dimension: Dimension, pause: bool },
@@ -79,6 +76,21 @@ pub enum Refusal {
     GuardUnsure { target: String },
     #[error("the trace keeps {0} cancels for contexts that don't exist, and takes no more")]
     TooManyTombstones(usize),
+}
+
+/// What does not fit, in the dimension in which it does not.
+fn denial(denied: &HoldDenied) -> String {
+    let HoldDenied { context, asked, limit, spent, held, .. } = denied;
+    match denied.dimension {
+        Dimension::Cost => format!(
+            "{} does not fit into `{context}`: limit {}, spent {}, held {}, left {}",
+            asked.cost_usd, limit.cost_usd, spent.cost_usd, held.cost_usd, denied.left_usd
+        ),
+        Dimension::Tokens => format!(
+            "{} tokens do not fit into `{context}`: limit {}, spent {}, held {}, left {}",
+            asked.tokens, limit.tokens, spent.tokens, held.tokens, denied.left_tokens
+        ),
+    }
 }
 
 fn list(tools: &[ToolName]) -> String {

@@ -57,6 +57,14 @@ pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
         timeout_ms: graph.timeout_ms,
     };
     check_ceilings("", ceilings, &mut reader.problems);
+    if graph.agent_id.is_some() && graph.aggregate.is_none() {
+        let hint = "a graph's own agent only synthesises what `aggregate` gathers: add `aggregate: {}`, or leave it out";
+        reader.problems.add(
+            "agent_id",
+            "a graph without `aggregate` runs no agent of its own",
+            Some(hint.into()),
+        );
+    }
     let aggregate = reader.aggregate(
         graph.aggregate.as_ref().map(|a| a.timeout_ms),
         graph.agent_id.as_ref(),

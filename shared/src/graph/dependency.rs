@@ -302,7 +302,12 @@ impl Linker<'_, '_> {
                 cycle.iter().map(|step| self.groups[group].steps[*step as usize].id.to_string()).collect();
             let path = self.drafts[group][cycle[0] as usize].path.clone();
             let message = format!("the steps wait for each other: {}", names.join(" → "));
-            let hint = "a step can't need what is made from its own output, unless a `loop` runs them again";
+            let hint = match self.groups[group].mode {
+                Mode::Sequential => {
+                    "in a sequential group a step can only wait for earlier ones: reorder them, or set `mode: parallel`"
+                }
+                Mode::Parallel => "a step can't need what is made from its own output",
+            };
             self.problems.add(path, message, Some(hint.into()));
         }
         for reader in 0..self.groups[group].steps.len() {
@@ -370,7 +375,6 @@ fn find_cycle(group: &Group) -> Option<Vec<StepIndex>> {
                         .expect("an open step is on the stack");
                     let mut cycle: Vec<_> = stack[from..].iter().map(|(open, _)| index(*open)).collect();
                     cycle.push(index(next));
-                    cycle.reverse();
                     return Some(cycle);
                 }
             }

@@ -101,11 +101,13 @@ fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> 
     Some(Payload::Inline(Json::from(Value::Object(results))))
 }
 
-/// Whether the step this group is writes its result somewhere.
+/// Whether anyone reads what this group gives: its own step writes it somewhere, the group around it
+/// gathers findings, or that one's result is read in turn.
 fn is_read(trace: &Trace, node: &ContextNode) -> bool {
     let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
     let (_, group) = trace.expect_run(parent);
-    group.steps[of.step as usize].output_to.is_some()
+    let step = &group.steps[of.step as usize];
+    step.output_to.is_some() || group.aggregate.is_some() || is_read(trace, trace.node(parent))
 }
 
 /// `aggregate` has waited long enough: what runs is cancelled, what has not begun is skipped.

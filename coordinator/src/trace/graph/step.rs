@@ -50,7 +50,8 @@ pub(super) fn item_refused(
     if group.policy == Policy::Fail {
         events.extend(give_up(trace, graph, step, StepStatus::Failed, reason));
     } else if items.ended + 1 == items.total {
-        events.extend(all_items(trace, graph, step, items));
+        let first = run.step(step).reason.as_deref().unwrap_or(&reason);
+        events.extend(all_items(trace, graph, step, items, Some(first)));
     }
     events
 }
@@ -181,7 +182,7 @@ impl Over<'_> {
             return give_up(self.trace, self.graph, self.step, status, self.why());
         }
         if items.ended == items.total {
-            return all_items(self.trace, self.graph, self.step, items);
+            return all_items(self.trace, self.graph, self.step, items, None);
         }
         Vec::new()
     }
@@ -206,7 +207,13 @@ fn give_up(
 }
 
 /// Every item has ended: their results in the order of the list, null where there is none.
-fn all_items(trace: &Trace, graph: ContextIndex, step: StepIndex, items: &Items) -> Vec<Event> {
+fn all_items(
+    trace: &Trace,
+    graph: ContextIndex,
+    step: StepIndex,
+    items: &Items,
+    first_refusal: Option<&str>,
+) -> Vec<Event> {
     let (run, group) = trace.expect_run(graph);
     let child_id = trace.node(graph).id.clone();
     let mut events = Vec::new();
@@ -228,9 +235,11 @@ fn all_items(trace: &Trace, graph: ContextIndex, step: StepIndex, items: &Items)
         }
     }
     let partial = items.succeeded < items.total && status == StepStatus::Succeeded;
-    if partial {
-        reason =
-            Some(format!("{} of its {} items did not succeed", items.total - items.succeeded, items.total));
+    if partial || items.succeeded == 0 {
+        let missing =
+            format!("{} of its {} items did not succeed", items.total - items.succeeded, items.total);
+        let refused = first_refusal.or(run.step(step).reason.as_deref());
+        reason = Some(refused.map_or(missing.clone(), |refused| format!("{missing}: {refused}")));
     }
     events.push(Event::StepEnded { child_id, step, status, reason, partial });
     events
