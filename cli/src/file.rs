@@ -1,8 +1,12 @@
 //! Reads a task graph from a file or from stdin, as JSON or YAML.
 
-use std::{io::Read, path::Path};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
+use serde_json::{Value, json};
 use shared::{
     Problems,
     decode::Format,
@@ -10,33 +14,73 @@ use shared::{
     limits::MAX_MESSAGE_BYTES,
 };
 
-/// The definition, or everything that is wrong with it.
-pub(crate) fn read_graph(path: &Path) -> anyhow::Result<Result<(TaskGraph, Plan), Problems>> {
-    let text = read(path)?;
-    let json =
-        path.extension().is_some_and(|extension| extension == "json") || text.trim_start().starts_with('{');
-    Ok(graph::read(text.as_bytes(), if json { Format::Json } else { Format::Yaml }))
+use crate::{Ending, Output, out};
+
+/// Why there is no graph to work with.
+pub(crate) enum Unusable {
+    /// The file can't be read at all.
+    Unreadable(anyhow::Error),
+    /// It can, and this is all that is wrong with it.
+    Wrong(Problems),
 }
 
-fn read(path: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
+pub(crate) fn read_graph(path: &Path) -> Result<(TaskGraph, Plan), Unusable> {
+    let text = read(path).map_err(Unusable::Unreadable)?;
+    let json = path.extension().is_some_and(|extension| extension == "json") || text.starts_with(b"{");
+    graph::read(&text, if json { Format::Json } else { Format::Yaml }).map_err(Unusable::Wrong)
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
     // One byte more than is allowed tells a file that is too long from one that just fits.
     let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX) + 1;
     if path == "-" {
-        std::io::stdin().take(most).read_to_string(&mut text).context("could not read stdin")?;
+        std::io::stdin().take(most).read_to_end(&mut text).context("could not read stdin")?;
     } else {
         let file = std::fs::File::open(path).with_context(|| format!("could not open {}", path.display()))?;
         file.take(most)
-            .read_to_string(&mut text)
+            .read_to_end(&mut text)
             .with_context(|| format!("could not read {}", path.display()))?;
     }
-    if text.trim().is_empty() {
+    if text.len() > MAX_MESSAGE_BYTES {
+        bail!("{} is larger than {} MiB, which no task graph is", path.display(), MAX_MESSAGE_BYTES >> 20);
+    }
+    if text.trim_ascii().is_empty() {
         bail!("{} is empty\n\nhint: examples/ has task graphs to start from", path.display());
     }
     Ok(text)
 }
 
-/// Everything that is wrong with a file, on stderr.
-pub(crate) fn explain(name: &str, problems: &Problems) {
-    eprintln!("error: {name} is not a task graph that can run\n\n{problems}");
+impl Unusable {
+    /// Says so on stderr; how the command ends because of it.
+    pub(crate) fn explain(&self, path: &PathBuf) -> Ending {
+        match self {
+            Unusable::Unreadable(error) => {
+                out::complain(&format!("{error:#}"));
+                Ending::Unreadable
+            }
+            Unusable::Wrong(problems) => {
+                let name = path.display();
+                out::complain(&format!("{name} is not a task graph that can run\n\n{problems}"));
+                Ending::Refused
+            }
+        }
+    }
+
+    /// The same for programs.
+    pub(crate) fn to_json(&self, path: &PathBuf) -> Value {
+        let problems = match self {
+            Unusable::Unreadable(error) => json!([{"path": "", "message": format!("{error:#}")}]),
+            Unusable::Wrong(problems) => json!(problems.iter().collect::<Vec<_>>()),
+        };
+        json!({"file": path.display().to_string(), "ok": false, "problems": problems})
+    }
+
+    /// Tells whoever asked, in the way they asked for.
+    pub(crate) fn tell(&self, path: &PathBuf, output: Output) -> anyhow::Result<Ending> {
+        if output == Output::Json {
+            out::print_json(&self.to_json(path))?;
+        }
+        Ok(self.explain(path))
+    }
 }

@@ -3,17 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
+use shared::graph::Plan;
 
-use crate::{
-    Ending, Output,
-    file::{explain, read_graph},
-    rehearse,
-};
+use crate::{EXIT_CODES, Ending, Output, file::read_graph, out, rehearse};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Say whether graphs make sense, or everything that is wrong with them.
+    #[command(after_help = EXIT_CODES)]
     Validate {
         /// JSON or YAML files; `-` is stdin.
         #[arg(required = true)]
@@ -21,8 +19,10 @@ pub(crate) enum Command {
     },
     /// Play a graph through the real scheduler and budget, with no servers, models or money.
     ///
-    /// Every agent answers with its task, at the cost you say. What is decided (order, skips,
-    /// retries, ceilings, outcome) is decided by the code that runs in production.
+    /// Every agent answers with its task, at the cost you say, in no time: the pretended clock moves
+    /// only while something waits. What is decided (order, skips, retries, ceilings, outcome) is
+    /// decided by the code that runs in production.
+    #[command(after_help = EXIT_CODES)]
     Rehearse(rehearse::Args),
 }
 
@@ -33,38 +33,41 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Ending> {
     }
 }
 
+/// Every file is looked at, whatever the others are like.
 fn validate(files: &[PathBuf], output: Output) -> anyhow::Result<Ending> {
-    let mut ending = Ending::Completed;
-    let mut found = Vec::new();
+    let mut worst = Ending::Completed;
+    let mut found: Vec<Value> = Vec::new();
     for path in files {
-        let name = path.display().to_string();
-        match read_graph(path)? {
+        match read_graph(path) {
             Ok((_, plan)) => {
-                let (steps, groups) = (plan.step_count(), plan.groups().len() - 1);
-                found.push(json!({"file": name, "ok": true, "steps": steps, "groups": groups}));
+                let (steps, groups) = sizes(&plan);
+                let name = path.display().to_string();
                 if output == Output::Text {
-                    println!(
-                        "{name}: ok, {} in {}",
-                        count(steps as usize, "step"),
-                        count(groups + 1, "group")
-                    );
+                    let groups =
+                        if groups == 0 { String::new() } else { format!(", {}", count(groups, "group")) };
+                    out::print(&format!("{name}: ok, {}{groups}\n", count(steps, "step")))?;
                 }
+                found.push(json!({"file": name, "ok": true, "steps": steps, "groups": groups}));
             }
-            Err(problems) => {
-                ending = Ending::Refused;
-                found.push(
-                    json!({"file": name, "ok": false, "problems": problems.iter().collect::<Vec<_>>()}),
-                );
-                if output == Output::Text {
-                    explain(&name, &problems);
+            Err(unusable) => {
+                found.push(unusable.to_json(path));
+                let ending = unusable.explain(path);
+                if worst != Ending::Refused {
+                    worst = ending;
                 }
             }
         }
     }
     if output == Output::Json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
+        out::print_json(&Value::Array(found))?;
     }
-    Ok(ending)
+    Ok(worst)
+}
+
+/// Steps that run an agent, and groups of steps.
+fn sizes(plan: &Plan) -> (usize, usize) {
+    let groups = plan.groups().len() - 1;
+    (plan.step_count() as usize - groups, groups)
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -1,16 +1,16 @@
 //! The `trellis` binary: reads the command line, runs the command, says how it went. Data goes to
 //! stdout, errors to stderr; the exit code means something.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line")]
-
 mod file;
 mod graph;
+mod out;
 mod rehearse;
 mod tree;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use serde_json::json;
 
 /// Runs trees of LLM agents, and never spends more than it was given.
 #[derive(Debug, Parser)]
@@ -25,7 +25,8 @@ struct Cli {
 
 /// What the argument parser exits with, too.
 const WRONG_USAGE: u8 = 2;
-const EXIT_CODES: &str = "Exit codes: 0 completed, 1 failed, 2 wrong usage or unreadable input, 3 refused, 4 cancelled or timed out.";
+const EXIT_CODES: &str = "Exit codes: 0 completed (wholly or in part), 1 failed or aborted, 2 wrong usage or a file \
+                          that can't be read, 3 refused, 4 cancelled or timed out.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
@@ -50,6 +51,7 @@ enum Command {
 enum Ending {
     Completed,
     Failed,
+    Unreadable,
     Refused,
     Cancelled,
 }
@@ -59,6 +61,7 @@ impl From<Ending> for ExitCode {
         ExitCode::from(match ending {
             Ending::Completed => 0,
             Ending::Failed => 1,
+            Ending::Unreadable => WRONG_USAGE,
             Ending::Refused => 3,
             Ending::Cancelled => 4,
         })
@@ -69,22 +72,27 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = match cli.command {
         Command::Graph(command) => graph::run(command, cli.output),
-        Command::Schema { name } => print_schema(name.as_deref()),
+        Command::Schema { name } => print_schema(name.as_deref(), cli.output),
     };
     match ended {
         Ok(ending) => ending.into(),
+        // Whoever read our output has seen enough.
+        Err(error) if out::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            out::complain(&format!("{error:#}"));
             ExitCode::from(WRONG_USAGE)
         }
     }
 }
 
-fn print_schema(name: Option<&str>) -> anyhow::Result<Ending> {
+fn print_schema(name: Option<&str>, output: Output) -> anyhow::Result<Ending> {
     let all = coordinator::schemas();
     let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
     let Some(wanted) = name else {
-        names.iter().for_each(|name| println!("{name}"));
+        match output {
+            Output::Text => out::print(&format!("{}\n", names.join("\n")))?,
+            Output::Json => out::print_json(&json!(names))?,
+        }
         return Ok(Ending::Completed);
     };
     let Some((_, schema)) = all.iter().find(|(name, _)| *name == wanted) else {
@@ -93,6 +101,6 @@ fn print_schema(name: Option<&str>) -> anyhow::Result<Ending> {
             near.map_or(format!("there are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
         anyhow::bail!("no message is called `{wanted}`\n\nhint: {hint}");
     };
-    println!("{}", serde_json::to_string_pretty(schema)?);
+    out::print_json(schema)?;
     Ok(Ending::Completed)
 }

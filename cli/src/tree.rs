@@ -1,4 +1,4 @@
-//! A trace as a tree for people: who ran under whom, how it ended, and what it cost.
+//! A trace as a tree for people: who ran under whom, how it ended, what it cost, and why.
 
 use std::fmt::Write;
 
@@ -7,7 +7,10 @@ use coordinator::{
     trace::{ContextNode, Trace},
 };
 use serde_json::{Value, json};
-use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport};
+use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
+
+/// How much of an answer, a reason or an event is shown on a line.
+const SHOWN: usize = 70;
 
 /// The whole of it, as text.
 pub(crate) fn show(rehearsal: &Rehearsal, events: bool) -> String {
@@ -17,57 +20,73 @@ pub(crate) fn show(rehearsal: &Rehearsal, events: bool) -> String {
     if events {
         for (at, event) in &rehearsal.log {
             let event = serde_json::to_string(event).unwrap_or_default();
-            writeln!(text, "{:>8} ms  {}", at.millis(), cut(&event, 160)).expect("a string takes all");
+            line(&mut text, &format!("{:>8} ms  {}", at.millis(), cut(&event, 3 * SHOWN)));
         }
         text.push('\n');
     }
     branch(trace, root, "", "", &mut text);
-    let reasons =
-        root.end().and_then(|end| end.error.as_ref().map(|e| e.message.clone()).or(end.reason.clone()));
-    if let Some(reason) = reasons {
-        writeln!(text, "\n{reason}").expect("a string takes all");
+    if let Some(why) = why(root) {
+        line(&mut text, &format!("\n{why}"));
     }
     if !trace.outputs().is_empty() {
-        text.push_str("\noutputs\n");
+        text.push_str("\nvalues of the shared store at the end\n");
         for (key, value) in trace.outputs() {
-            writeln!(text, "  {key}: {}", cut(&value.to_text().replace('\n', " "), 100))
-                .expect("a string takes all");
+            line(&mut text, &format!("  {key}: {}", cut(&flat(&value.to_text()), SHOWN + 30)));
         }
     }
     text
 }
 
-/// One line for a context, then its children beneath it; a graph's steps that never ran, too.
+/// What stands beneath a context.
+enum Row<'a> {
+    Context(&'a ContextNode),
+    /// A step that its contexts alone do not explain.
+    Step(StepReport),
+}
+
+/// One line for a context, then what is beneath it.
 fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut String) {
     let budget = &node.budget;
     let name = format!("{stem}{fork}{}", node.id);
     let money = format!("{} of {}", budget.spent.cost_usd, budget.limit.cost_usd);
-    let tries = if node.attempt() > 1 { format!("  {} attempts", node.attempt()) } else { String::new() };
-    let answer = node.end().and_then(|end| end.result.as_ref()).map(preview).unwrap_or_default();
-    writeln!(text, "{name:<32} {:<14} {money:<18}{tries}{answer}", word(trace, node))
-        .expect("a string takes all");
+    let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
+    let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
+    let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
+    line(text, &format!("{name:<32} {:<12} {money:<20} {tries}{said}", word(trace, node)));
     let below = match fork {
         "" => String::new(),
         "└─ " => format!("{stem}   "),
         _ => format!("{stem}│  "),
     };
-    let told = worth_a_line(trace, node);
-    let last = node.children.len() + told.len();
-    let fork_at = |number: usize| if number + 1 == last { "└─ " } else { "├─ " };
-    for (number, child) in node.children.iter().enumerate() {
-        branch(trace, trace.node(*child), &below, fork_at(number), text);
-    }
-    for (number, step) in told.iter().enumerate() {
-        let name = format!("{below}{}{}", fork_at(node.children.len() + number), step.id);
-        let reason = step.reason.as_deref().unwrap_or_default();
-        writeln!(text, "{name:<32} {:<14} {}", step_word(step), cut(reason, 80)).expect("a string takes all");
+    let rows = rows(trace, node);
+    for (number, row) in rows.iter().enumerate() {
+        let fork = if number + 1 == rows.len() { "└─ " } else { "├─ " };
+        match row {
+            Row::Context(child) => branch(trace, child, &below, fork, text),
+            Row::Step(step) => {
+                let name = format!("{below}{fork}{}", step.id);
+                let reason = cut(step.reason.as_deref().unwrap_or_default(), 2 * SHOWN);
+                line(text, &format!("{name:<32} {:<12} {:<20} {reason}", step_word(step), ""));
+            }
+        }
     }
 }
 
-/// Steps that the contexts alone do not explain: never run, or done only in part.
-fn worth_a_line(trace: &Trace, node: &ContextNode) -> Vec<StepReport> {
-    let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
-    steps.into_iter().filter(|step| step.contexts.is_empty() || step.partial).collect()
+/// The children of an agent in the order they came; of a graph, in the order of its steps.
+fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
+    let child = |index: &'a _| Row::Context(trace.node(*index));
+    let Some(outcome) = trace.graph_outcome(node) else { return node.children.iter().map(child).collect() };
+    let mut rows = Vec::new();
+    for step in outcome.steps {
+        let ran: Vec<&ContextNode> = step.contexts.iter().filter_map(|id| trace.context(id)).collect();
+        // A step that ran once, as one context, is told by that; one with items or rounds is summed up.
+        let summed_up = ran.is_empty() || ran.len() > 1 && step.reason.is_some() && !step.fallback;
+        rows.extend(ran.into_iter().map(Row::Context));
+        if summed_up {
+            rows.push(Row::Step(step));
+        }
+    }
+    rows
 }
 
 /// The status of a context; a graph that completed says so if it did only in part.
@@ -80,20 +99,33 @@ fn word(trace: &Trace, node: &ContextNode) -> String {
     plain(serde_json::to_value(node.status_word()))
 }
 
+/// A step's status in the words of contexts.
 fn step_word(step: &StepReport) -> String {
-    if step.partial { "partial".into() } else { plain(serde_json::to_value(step.status)) }
+    match (step.partial, step.status) {
+        (true, _) => "partial".into(),
+        (false, StepStatus::Succeeded) => "completed".into(),
+        (false, status) => plain(serde_json::to_value(status)),
+    }
 }
 
 fn plain(word: serde_json::Result<Value>) -> String {
     word.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn preview(result: &Payload) -> String {
-    let shown = match result {
-        Payload::Inline(value) => value.to_text().replace('\n', " "),
+fn answer(node: &ContextNode) -> Option<String> {
+    Some(match node.end()?.result.as_ref()? {
+        Payload::Inline(value) => value.to_text(),
         Payload::Reference { object, .. } => format!("→ {object}"),
-    };
-    format!("  {}", cut(&shown, 60))
+    })
+}
+
+fn why(node: &ContextNode) -> Option<String> {
+    let end = node.end()?;
+    end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
+}
+
+fn flat(text: &str) -> String {
+    text.replace('\n', " ")
 }
 
 fn cut(text: &str, most: usize) -> String {
@@ -103,6 +135,10 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
+fn line(text: &mut String, what: &str) {
+    writeln!(text, "{}", what.trim_end()).expect("a string takes all");
+}
+
 /// The outcome and the snapshots, for programs.
 pub(crate) fn as_json(rehearsal: &Rehearsal, events: bool) -> anyhow::Result<Value> {
     let trace = &rehearsal.trace;
@@ -110,14 +146,10 @@ pub(crate) fn as_json(rehearsal: &Rehearsal, events: bool) -> anyhow::Result<Val
     let outcome = trace.root().and_then(|root| trace.outcome(&root.id));
     let mut shown = json!({"outcome": outcome, "contexts": contexts});
     if events {
-        let log: Result<Vec<Value>, _> = rehearsal
-            .log
-            .iter()
-            .map(|(at, event)| {
-                Ok::<_, serde_json::Error>(json!({"at": at, "event": serde_json::to_value(event)?}))
-            })
-            .collect();
-        shown["events"] = Value::Array(log?);
+        let log = (1..)
+            .zip(&rehearsal.log)
+            .map(|(version, (at, event))| event.to_message(trace.id(), version, *at));
+        shown["events"] = serde_json::to_value(log.collect::<Vec<_>>())?;
     }
     Ok(shown)
 }

@@ -103,6 +103,62 @@ fn a_file_that_is_not_there_is_an_error() {
 }
 
 #[test]
+fn a_fallback_is_there_for_when_its_step_fails() {
+    let said =
+        trellis(&["graph", "rehearse", "examples/map-reduce.json", "--fail", "reduce", "--spend", "0.001"]);
+    assert!(said.contains("reduce-fallback") && said.ends_with("--- exit 0"), "{said}");
+    let said = trellis(&[
+        "graph",
+        "rehearse",
+        "examples/map-reduce.json",
+        "--fail",
+        "reduce",
+        "--fail",
+        "reduce-fallback",
+        "--spend",
+        "0.001",
+    ]);
+    assert!(
+        said.contains("reduce-fallback                 failed") || said.contains("reduce-fallback"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_said_of_nothing_is_an_error() {
+    for (name, says) in [("answer", "is a group"), ("fast-9", "nothing called `fast-9` was run")] {
+        let said = trellis(&["graph", "rehearse", "examples/race.yaml", "--fail", name]);
+        assert!(said.contains(says) && said.ends_with("--- exit 2"), "{said}");
+    }
+}
+
+#[test]
+fn every_file_is_looked_at_and_told_to_programs_too() {
+    let said = trellis(&["graph", "validate", "nowhere.yaml", "examples/race.yaml", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(said.split("\n--- stderr").next().unwrap()).unwrap();
+    assert_eq!((json[0]["ok"].clone(), json[1]["ok"].clone()), (false.into(), true.into()));
+    assert_eq!((json[1]["steps"].clone(), json[1]["groups"].clone()), (3.into(), 1.into()));
+    assert!(said.ends_with("--- exit 2"), "{said}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_not_a_panic() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_trellis"))
+        .args(["schema", "graph"])
+        .current_dir(root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()),
+        (Some(0), String::new())
+    );
+}
+
+#[test]
 fn schemas_are_printed_by_name() {
     assert!(trellis(&["schema", "spawn"]).contains("\"max_cost_usd\""));
     insta::assert_snapshot!(trellis(&["schema", "spwan"]));

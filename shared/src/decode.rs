@@ -9,8 +9,8 @@ use std::{
 };
 
 use jsonschema::{
-    Validator,
-    error::{ValidationError, ValidationErrorKind},
+    JsonType, Validator,
+    error::{TypeKind, ValidationError, ValidationErrorKind},
     paths::{Location, LocationSegment},
 };
 use schemars::JsonSchema;
@@ -57,8 +57,12 @@ pub fn parse(text: &[u8], format: Format) -> Result<Value, Problems> {
         }
         Format::Yaml => {
             let text = str::from_utf8(text).map_err(|error| wrong(format!("not valid UTF-8: {error}")))?;
-            serde_saphyr::from_str(text)
-                .map_err(|error| wrong(format!("not valid YAML: {}", error.without_snippet())))
+            // YAML 1.2: `y`, `no` and `on` are words, as people who name things mean them.
+            let options = serde_saphyr::options! { strict_booleans: true };
+            serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+                let said = error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
+                wrong(format!("not valid YAML: {said}"))
+            })
         }
     }
 }
@@ -128,11 +132,33 @@ impl Form {
                         let message = format!("{} is none of {}", shown(given), allowed.join(", "));
                         add(path, message, nearest_of(given, &allowed), false);
                     }
+                    Meant::Type(types) => {
+                        let message =
+                            format!("it should be {}, not {}", either(&types), shown(error.instance()));
+                        add(path, message, None, false);
+                    }
                 }
             }
             ValidationErrorKind::Custom { message, .. } => {
                 let check = self.schema.pointer(error.schema_path().as_str()).and_then(Value::as_str);
                 add(path, message.clone(), check.map(hint_for), true);
+            }
+            ValidationErrorKind::Type { kind } => {
+                let message =
+                    format!("it should be {}, not {}", either(&expected(kind)), shown(error.instance()));
+                add(path, message, None, false);
+            }
+            ValidationErrorKind::Enum { options } => {
+                let allowed: Vec<String> = options
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect();
+                let given = error.instance();
+                let message = format!("{} is none of {}", shown(given), allowed.join(", "));
+                add(path, message, nearest_of(given, &allowed), false);
             }
             ValidationErrorKind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
@@ -159,6 +185,8 @@ enum Meant<'a> {
     Branch(&'a [ValidationError<'static>]),
     /// One of these words, but none was given.
     OneOf(Vec<String>),
+    /// A value of one of these types, but it is of none.
+    Type(Vec<JsonType>),
 }
 
 /// The alternative whose first mistake lies deepest; if none gets past its name, the names.
@@ -171,6 +199,9 @@ fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Meant<'a> {
     };
     let best = branches.iter().max_by_key(|b| (first(b), !wrong_type(b), std::cmp::Reverse(b.len())));
     let best = best.map_or(&[] as &[_], Vec::as_slice);
+    if wrong_type(best) {
+        return Meant::Type(branches.iter().flatten().flat_map(types_in).collect());
+    }
     let names: Vec<String> =
         branches.iter().flatten().filter(|e| depth(e) == first(best)).filter_map(name_in).collect();
     // One name missing is a mistake in a struct; several are the names of the alternatives.
@@ -193,6 +224,29 @@ fn name_in(error: &ValidationError<'_>) -> Option<String> {
         }
         _ => None,
     }
+}
+
+fn types_in(error: &ValidationError<'_>) -> Vec<JsonType> {
+    if let ValidationErrorKind::Type { kind } = error.kind() { expected(kind) } else { Vec::new() }
+}
+
+fn expected(kind: &TypeKind) -> Vec<JsonType> {
+    match kind {
+        TypeKind::Single(one) => vec![*one],
+        TypeKind::Multiple(set) => set.iter().collect(),
+    }
+}
+
+/// "a string or an object". What may be left out need not be said to be null.
+fn either(types: &[JsonType]) -> String {
+    let article = |t: &JsonType| if t.as_str().starts_with(['a', 'i', 'o']) { "an" } else { "a" };
+    let mut names: Vec<String> = types
+        .iter()
+        .filter(|t| **t != JsonType::Null || types.len() == 1)
+        .map(|t| format!("{} {}", article(t), t.as_str()))
+        .collect();
+    names.dedup();
+    names.join(" or ")
 }
 
 fn nearest_of(given: &Value, allowed: &[String]) -> Option<String> {

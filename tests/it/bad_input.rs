@@ -28,8 +28,8 @@ fn a_corpus_of_bad_submissions_each_with_its_clear_error() {
         ("", &["not valid JSON"]),
         ("nonsense", &["not valid JSON"]),
         ("{\"goal\": \"x\"", &["not valid JSON", "line 1"]),
-        ("[]", &["[] is not of type \"object\""]),
-        ("null", &["null is not of type \"object\""]),
+        ("[]", &["it should be an object, not []"]),
+        ("null", &["it should be an object, not null"]),
         ("{}", &["`goal` is missing"]),
         ("{\"goal\": 7}", &["goal: "]),
         ("{\"goal\": \"\"}", &["goal: the text is empty"]),
@@ -115,6 +115,26 @@ fn every_mistake_of_a_nested_step_has_its_path() {
         error.contains("did you mean `output_to`?") && error.contains("did you mean `max_parallel`?"),
         "{error}"
     );
+}
+
+#[test]
+fn g2_a_value_of_the_wrong_type_is_told_which_it_should_be() {
+    let wrong = |field: &str, value: Value| {
+        let mut step = json!({"agent_id": "a", "task_description": "t"});
+        step[field] = value;
+        decode::value::<TaskGraph>(&json!({"steps": [step]})).unwrap_err().to_string()
+    };
+    assert_eq!(wrong("for_each", json!(3)), "steps[0].for_each: it should be a string or an object, not 3");
+    assert_eq!(wrong("loop", json!(3)), "steps[0].loop: it should be an object, not 3");
+    assert_eq!(wrong("when", json!(true)), "steps[0].when: it should be a string, not true");
+    assert_eq!(wrong("hitl", json!("nope")), "steps[0].hitl: \"nope\" is none of ask, fail");
+}
+
+#[test]
+fn yaml_words_that_look_like_booleans_are_words() {
+    let text = b"steps:\n  - {id: n, agent_id: y, task_description: yes, output_to: on}\n";
+    let (definition, _) = graph::read(text, Format::Yaml).unwrap();
+    assert_eq!(definition.steps[0].output_to.as_ref().unwrap().as_str(), "on");
 }
 
 #[test]
@@ -282,7 +302,10 @@ fn wild_graph() -> impl Strategy<Value = Value> {
                 3 => step["depends_on"] = json!([depends]),
                 4 => step["for_each"] = json!(input),
                 5 => step["loop"] = json!({"max_rounds": 2, "until": format!("outputs.{input} == 1")}),
-                6 => step["when"] = json!(format!("has(outputs.{input}) && steps.{depends}.status == 'x'")),
+                6 => {
+                    step["when"] =
+                        json!(format!("has(outputs.{input}) && steps.{depends}.status == 'failed'"))
+                }
                 7 => step["fallback"] = json!("y"),
                 _ => {}
             }

@@ -20,6 +20,10 @@ const VARIABLES: [&str; 3] = ["outputs", "steps", "budget"];
 /// The fields of `budget`.
 const BUDGET: [&str; 6] =
     ["limit_usd", "spent_usd", "remaining_usd", "limit_tokens", "spent_tokens", "remaining_tokens"];
+/// The fields of a step, and what its `status` may be.
+const STEP: [&str; 4] = ["status", "cost_usd", "tokens", "attempts"];
+const STATUSES: [&str; 8] =
+    ["pending", "running", "succeeded", "failed", "cancelled", "timed_out", "aborted", "skipped"];
 const FUNCTIONS: [&str; 13] = [
     "size",
     "contains",
@@ -172,6 +176,9 @@ impl Check<'_> {
         match &node.expr {
             Expr::Ident(name) => self.bare(name, bound),
             Expr::Select(select) => {
+                if self.is_step(&select.operand, bound) {
+                    self.step_field(&select.field);
+                }
                 if let Expr::Ident(root) = &select.operand.expr
                     && is_ours(root, bound)
                 {
@@ -189,6 +196,7 @@ impl Check<'_> {
             },
             Expr::Call(call) => {
                 self.function(&call.func_name);
+                self.compared(&call.func_name, &call.args, bound);
                 call.target.iter().for_each(|target| self.walk(target, bound, below));
                 call.args.iter().for_each(|arg| self.walk(arg, bound, below));
             }
@@ -243,6 +251,55 @@ impl Check<'_> {
                     None => format!("budget has {}", BUDGET.join(", ")),
                 };
                 self.refuse(&format!("`budget` has no field `{field}`"), Some(hint));
+            }
+        }
+    }
+
+    /// Whether a node is one step, `steps.review` or `steps["my-step"]`.
+    fn is_step(&self, node: &IdedExpr, bound: &[&str]) -> bool {
+        let root = match &node.expr {
+            Expr::Select(select) => &select.operand.expr,
+            Expr::Call(call) if call.func_name == INDEX && call.args.len() == 2 => &call.args[0].expr,
+            Expr::Call(_)
+            | Expr::Unspecified
+            | Expr::Comprehension(_)
+            | Expr::Ident(_)
+            | Expr::List(_)
+            | Expr::Literal(_)
+            | Expr::Map(_)
+            | Expr::Struct(_) => return false,
+        };
+        matches!(root, Expr::Ident(name) if name == "steps" && is_ours(name, bound))
+    }
+
+    fn step_field(&mut self, field: &str) {
+        if !STEP.contains(&field) {
+            let meant = nearest(field, STEP);
+            let hint =
+                meant.map_or(format!("a step has {}", STEP.join(", ")), |m| format!("did you mean `{m}`?"));
+            self.refuse(&format!("a step has no field `{field}`"), Some(hint));
+        }
+    }
+
+    /// A status compared with a word that it never is would be silently false for ever.
+    fn compared(&mut self, function: &str, args: &[IdedExpr], bound: &[&str]) {
+        let [left, right] = args else { return };
+        if function != "_==_" && function != "_!=_" {
+            return;
+        }
+        let is_status = |node: &IdedExpr| matches!(&node.expr, Expr::Select(s) if s.field == "status" && self.is_step(&s.operand, bound));
+        for (status, word) in [(left, right), (right, left)] {
+            if let Expr::Literal(LiteralValue::String(word)) = &word.expr
+                && is_status(status)
+                && !STATUSES.contains(&word.inner())
+            {
+                let word = word.inner().to_owned();
+                let meant = if word == "completed" { Some("succeeded") } else { nearest(&word, STATUSES) };
+                let hint = meant.map_or(format!("it is one of {}", STATUSES.join(", ")), |m| {
+                    format!("did you mean `{m}`?")
+                });
+                self.refuse(&format!("no step ever has the status `{word}`"), Some(hint));
+                return;
             }
         }
     }
@@ -335,6 +392,8 @@ mod tests {
             ("size(outputs) > 1", "reads the whole of `outputs`"),
             ("outputs[steps.a.status]", "reads the whole of `outputs`"),
             ("budget.left > 1", "`budget` has no field `left`"),
+            ("steps.a.state == 'failed'", "a step has no field `state`"),
+            ("steps['a-b'].status == 'completed'", "no step ever has the status `completed`"),
             ("lenght(outputs.a) > 1", "unknown function `lenght`"),
             ("outputs.a >", "not a CEL expression"),
             ("", "not a CEL expression"),
@@ -355,9 +414,11 @@ mod tests {
 
     #[test]
     fn g3_what_it_read_is_known_before_and_after() {
-        let condition =
-            Condition::compile("outputs.review.score > 0.5 && has(outputs.x) && steps.s.status == \"a\"", "")
-                .unwrap();
+        let condition = Condition::compile(
+            "outputs.review.score > 0.5 && has(outputs.x) && steps.s.status == \"failed\"",
+            "",
+        )
+        .unwrap();
         assert_eq!(condition.outputs().collect::<Vec<_>>(), ["review", "x"]);
         assert_eq!(condition.steps().collect::<Vec<_>>(), ["s"]);
         let (_, saw) = condition.evaluate(&Given);
