@@ -1,9 +1,6 @@
 //! Reads a task graph from a file or from stdin, as JSON or YAML.
 
-use std::{
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::{io::Read, path::Path};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -53,7 +50,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 impl Unusable {
     /// Says so on stderr; how the command ends because of it.
-    pub(crate) fn explain(&self, path: &PathBuf) -> Ending {
+    pub(crate) fn explain(&self, path: &Path) -> Ending {
         match self {
             Unusable::Unreadable(error) => {
                 out::complain(&format!("{error:#}"));
@@ -68,7 +65,7 @@ impl Unusable {
     }
 
     /// The same for programs.
-    pub(crate) fn to_json(&self, path: &PathBuf) -> Value {
+    pub(crate) fn to_json(&self, path: &Path) -> Value {
         let problems = match self {
             Unusable::Unreadable(error) => json!([{"path": "", "message": format!("{error:#}")}]),
             Unusable::Wrong(problems) => json!(problems.iter().collect::<Vec<_>>()),
@@ -77,7 +74,7 @@ impl Unusable {
     }
 
     /// Tells whoever asked, in the way they asked for.
-    pub(crate) fn tell(&self, path: &PathBuf, output: Output) -> anyhow::Result<Ending> {
+    pub(crate) fn tell(&self, path: &Path, output: Output) -> anyhow::Result<Ending> {
         if output == Output::Json {
             out::print_json(&self.to_json(path))?;
         }
