@@ -14,7 +14,7 @@ use serde_json::json;
 
 /// Runs trees of LLM agents, and never spends more than it was given.
 #[derive(Debug, Parser)]
-#[command(name = "trellis", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "trellis", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = 100)]
 struct Cli {
     /// How to print what a command found.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]

@@ -1,9 +1,9 @@
 //! Money and tokens as integers (B2). Dollars are nano-dollars inside and decimal dollars in JSON,
 //! exact both ways; a float is never added, compared or stored.
 //!
-//! Every amount stays at or below 2^53, so that a JSON number, a double in Lua or Python and our
-//! integer are the same number. A budget may be $1,000,000 at most; the books may pass that through
-//! external charges, and end at [`Usd::MAX_BOOKED`].
+//! Every amount stays where doubles are finer than it is (2^23 dollars, 2^53 tokens), so that a JSON
+//! number, a double in Lua or Python and our integer are the same number. A budget may be $1,000,000
+//! at most; the books may pass that through external charges, and end at [`Usd::MAX_BOOKED`].
 
 use std::{fmt, str::FromStr};
 
@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const NANOS_PER_DOLLAR: u64 = 1_000_000_000;
 const EXACT_IN_A_DOUBLE: u64 = 1 << 53;
+/// Below 2^23 dollars, doubles lie closer together than nano-dollars: every amount has its own.
+const MAX_BOOKED_NANOS: u64 = (1 << 23) * NANOS_PER_DOLLAR;
 
 /// Why a text or number is not an amount.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,8 +37,8 @@ impl Usd {
     pub const ZERO: Usd = Usd(0);
     /// The most a limit, a hold or one cost may be.
     pub const MAX: Usd = Usd(1_000_000 * NANOS_PER_DOLLAR);
-    /// The most a trace's books may reach: about nine million dollars.
-    pub const MAX_BOOKED: Usd = Usd(EXACT_IN_A_DOUBLE);
+    /// The most a trace's books may reach: more than eight million dollars.
+    pub const MAX_BOOKED: Usd = Usd(MAX_BOOKED_NANOS);
 
     pub const fn from_nanos(nanos: u64) -> Self {
         Usd(nanos)
@@ -57,10 +59,47 @@ impl Usd {
     }
 }
 
+/// Reads amounts of the books, which may pass what a request may ask for. For fields that hold sums:
+/// `#[serde(deserialize_with = "booked::amount")]`.
+pub mod booked {
+    use super::{Amount, Deserialize, Deserializer, EXACT_IN_A_DOUBLE, MAX_BOOKED_NANOS, Tokens, Usd, de};
+
+    #[derive(Deserialize)]
+    struct Sums {
+        cost_usd: f64,
+        tokens: u64,
+    }
+
+    pub fn amount<'de, D: Deserializer<'de>>(d: D) -> Result<Amount, D::Error> {
+        let sums = Sums::deserialize(d)?;
+        if sums.tokens > EXACT_IN_A_DOUBLE {
+            return Err(de::Error::custom("more tokens than the books hold"));
+        }
+        let cost_usd =
+            Usd::parse(&format!("{}", sums.cost_usd), MAX_BOOKED_NANOS).map_err(de::Error::custom)?;
+        Ok(Amount::new(cost_usd, Tokens(sums.tokens)))
+    }
+
+    pub fn usd<'de, D: Deserializer<'de>>(d: D) -> Result<Usd, D::Error> {
+        let dollars = f64::deserialize(d)?;
+        Usd::parse(&format!("{dollars}"), MAX_BOOKED_NANOS).map_err(de::Error::custom)
+    }
+
+    pub fn tokens<'de, D: Deserializer<'de>>(d: D) -> Result<Tokens, D::Error> {
+        Ok(Tokens(u64::deserialize(d)?))
+    }
+}
+
 impl FromStr for Usd {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text, Self::MAX.0)
+    }
+}
+
+impl Usd {
+    fn parse(text: &str, most_nanos: u64) -> Result<Self, Error> {
         let short = || text.chars().take(40).collect::<String>();
         if let Some(rest) = text.strip_prefix('-') {
             let negative = rest.starts_with(|c: char| c.is_ascii_digit());
@@ -78,7 +117,7 @@ impl FromStr for Usd {
         let dollars: u64 = whole.parse().map_err(|_| Error::TooMuch(short()))?;
         let nanos: u64 = format!("{fraction:0<9}").parse().expect("nine digits");
         match dollars.checked_mul(NANOS_PER_DOLLAR).and_then(|n| n.checked_add(nanos)) {
-            Some(total) if total <= Self::MAX.0 => Ok(Usd(total)),
+            Some(total) if total <= most_nanos => Ok(Usd(total)),
             _ => Err(Error::TooMuch(short())),
         }
     }
@@ -101,7 +140,7 @@ impl fmt::Debug for Usd {
 
 impl Serialize for Usd {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        debug_assert!(self.0 <= EXACT_IN_A_DOUBLE, "books past 2^53 nano-dollars");
+        debug_assert!(self.0 <= MAX_BOOKED_NANOS, "books past what is exact");
         #[expect(
             clippy::float_arithmetic,
             clippy::cast_precision_loss,
@@ -234,10 +273,10 @@ impl Amount {
 
     /// Both sums, or none if either would leave the range that is exact everywhere.
     pub fn checked_add(self, other: Self) -> Option<Self> {
-        let add = |a: u64, b: u64| a.checked_add(b).filter(|sum| *sum <= EXACT_IN_A_DOUBLE);
+        let add = |a: u64, b: u64, most: u64| a.checked_add(b).filter(|sum| *sum <= most);
         Some(Amount {
-            cost_usd: Usd(add(self.cost_usd.0, other.cost_usd.0)?),
-            tokens: Tokens(add(self.tokens.0, other.tokens.0)?),
+            cost_usd: Usd(add(self.cost_usd.0, other.cost_usd.0, MAX_BOOKED_NANOS)?),
+            tokens: Tokens(add(self.tokens.0, other.tokens.0, EXACT_IN_A_DOUBLE)?),
         })
     }
 
@@ -372,6 +411,13 @@ mod tests {
         assert_eq!(most.checked_add(Amount::cost(Usd(1))), None);
         assert_eq!(most.checked_add(Amount::ZERO), Some(most));
         assert_eq!(Amount::ZERO.checked_sub(Amount::cost(Usd(1))), None);
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Books(#[serde(deserialize_with = "booked::amount")] Amount);
+        for nanos in [MAX_BOOKED_NANOS, MAX_BOOKED_NANOS - 1, 5_000_000_123_456_789, 1, 0] {
+            let books = Books(Amount::new(Usd(nanos), Tokens(EXACT_IN_A_DOUBLE)));
+            let text = serde_json::to_string(&books).unwrap();
+            assert_eq!(serde_json::from_str::<Books>(&text).unwrap(), books, "{text}");
+        }
     }
 
     #[test]

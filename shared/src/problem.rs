@@ -65,6 +65,17 @@ impl Problems {
         }
     }
 
+    /// As `add`, with a hint that takes some finding: it is not looked for once the list is full.
+    pub fn add_with(
+        &mut self,
+        path: impl Into<String>,
+        message: impl Into<String>,
+        hint: impl FnOnce() -> Option<String>,
+    ) {
+        let hint = if self.problems.len() < LISTED { hint() } else { None };
+        self.add(path, message, hint);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
@@ -95,6 +106,8 @@ impl fmt::Display for Problems {
 /// The known word closest to `word`, if it is close enough to be what was meant.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const LONGEST: usize = 64;
+    /// Looking further would take longer than a hint is worth.
+    const LOOKED_AT: usize = 2_000;
     if word.len() > LONGEST {
         return None;
     }
@@ -103,7 +116,9 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let starts_alike = |candidate: &str| length >= 3 && candidate.starts_with(word);
     known
         .into_iter()
+        .take(LOOKED_AT)
         .filter(|candidate| candidate.len() <= LONGEST)
+        .filter(|candidate| candidate.len().abs_diff(word.len()) <= allowed || starts_alike(candidate))
         .map(|candidate| (edits(word, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= allowed || starts_alike(candidate))
         .min_by_key(|(distance, _)| *distance)

@@ -16,6 +16,7 @@ mod cancel;
 mod context_store;
 mod graph;
 mod graph_flow;
+mod interplay;
 mod pairs;
 mod property;
 mod schemas;

@@ -295,15 +295,15 @@ fn l_a_childs_deadline_is_the_earlier_of_its_own_and_its_parents() {
     world.spawn(&root, json!({"goal": "a", "child_id": "default"})).unwrap();
     world.spawn(&root, json!({"goal": "b", "child_id": "short", "timeout_ms": 20_000})).unwrap();
     world.spawn(&root, json!({"goal": "c", "child_id": "none", "timeout_ms": 0})).unwrap();
-    let deadline = |c: &str| world.node(c).deadline.map(|d| d.millis_since(world.now));
+    let deadline = |c: &str| world.trace.deadline(world.node(c)).map(|d| d.millis_since(world.now));
     assert_eq!(["default", "short", "none"].map(deadline), [Some(50_000), Some(20_000), Some(50_000)]);
 
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
-    assert_eq!(world.node("root").deadline, None, "a root has none of its own");
+    assert_eq!(world.trace.deadline(world.node("root")), None, "a root has none of its own");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     world.spawn(&root, json!({"goal": "b", "child_id": "b", "timeout_ms": 0})).unwrap();
-    let deadline = |c: &str| world.node(c).deadline.map(|d| d.millis_since(world.now));
+    let deadline = |c: &str| world.trace.deadline(world.node(c)).map(|d| d.millis_since(world.now));
     assert_eq!(["a", "b"].map(deadline), [Some(60_000), None]);
 }
 

@@ -62,11 +62,15 @@ fn check_graph(node: &ContextNode) -> Result<(), String> {
     let startable = |step: &coordinator::trace::StepRun| match (&step.items, step.status) {
         (_, StepStatus::Pending) => true,
         (Some(items), StepStatus::Running) => items.started < items.total,
+        (None, StepStatus::Running) => step.next.is_some(),
         _ => false,
     };
     ensure(run.ready.iter().all(|step| startable(&run.steps[*step as usize])), || {
         "ready holds what can't start".into()
     })?;
+    let twice =
+        run.ready.iter().enumerate().any(|(n, step)| run.ready.iter().skip(n + 1).any(|other| other == step));
+    ensure(!twice, || "ready holds a step twice".into())?;
     let waits = node.live_children > 0 || !matches!(node.status, Status::Working(Phase::Steps));
     ensure(waits, || "a graph that is live, runs nothing and waits for nothing is stuck".into())
 }

@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
-    AgentId, AgentProfile, Amount, ChildId, ContextKey, Limits, Problems, Timestamp,
+    AgentId, AgentProfile, Amount, ChildId, ContextKey, Json, Limits, Problems, Timestamp,
     graph::Plan,
     id::{ModelName, ToolName},
     limits::{Ceilings, check_ceilings},
@@ -18,6 +18,7 @@ use shared::{
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Spawn, StepOf, Submit, Trace,
+    context_store::check_declared,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -111,14 +112,28 @@ impl<'a> Ground<'a> {
 
     fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {
         let Request { order, plan, agents, step } = request;
-        let agent = self.check_shape(&order, plan.as_deref(), &agents)?;
+        let profile = self.check_shape(&order, plan.as_deref(), &agents)?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
+        // The profile of a graph's own agent is for its synthesis: the steps have their own.
+        let agent = profile.filter(|_| !is_graph);
         let depth = self.check_depth(is_graph)?;
         self.check_counts(plan.as_deref())?;
-        self.check_cycle(&order)?;
+        if !is_graph {
+            self.check_cycle(&order)?;
+        }
         let tools = self.check_tools(&order, agent)?;
-        self.check_model(order.model.as_ref().or(agent.and_then(|a| a.model.as_ref())))?;
+        self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
+        if let (Some((_, parent)), None) = (self.parent, step) {
+            check_declared(self.trace, parent, &order)?;
+        }
+        let limits = self.limits(&order, agent);
+        if is_graph && limits.max_children == 0 {
+            return Err(Refusal::MaxChildren { parent: order.child_id, max: 0 });
+        }
+        if plan.is_some() {
+            self.check_inputs(&order)?;
+        }
         let terms = self.check_budget(&order, agent)?;
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
@@ -137,12 +152,14 @@ impl<'a> Ground<'a> {
             depth,
             ceiling: terms.ceiling,
             granted: terms.granted,
+            inherited: terms.inherited,
+            thread_id: self.thread_id(&order),
             closing_reserve_usd: terms.reserve_usd,
-            limits: self.limits(&order, agent),
+            limits,
             tools,
             window_tokens,
             deadline: self.deadline(&order, agent, is_graph, now),
-            on_exhausted: order.on_exhausted.or(agent.and_then(|a| a.on_exhausted)).unwrap_or_default(),
+            on_exhausted: self.on_exhausted(&order, agent),
             hitl: self.hitl(&order, agent),
             scope: self.scope(&order, step.is_some(), is_graph),
             order: Arc::new(order),
@@ -224,12 +241,27 @@ impl<'a> Ground<'a> {
         }
     }
 
+    /// L: what a graph brings into the shared store is bounded like what is written there.
+    fn check_inputs(&self, order: &Order) -> Result<(), Refusal> {
+        let mut total = self.trace.store_bytes;
+        for size in order.inputs.values().map(Json::size_bytes) {
+            if size > self.limits.max_context_value_bytes {
+                let (max, limit) = (self.limits.max_context_value_bytes, "max_context_value_bytes");
+                return Err(Refusal::TooLarge { size, max, limit });
+            }
+            total += size;
+        }
+        let (max, limit) = (self.limits.max_context_store_bytes, "max_context_store_bytes");
+        if total > max { Err(Refusal::TooLarge { size: total, max, limit }) } else { Ok(()) }
+    }
+
     fn check_cycle(&self, order: &Order) -> Result<(), Refusal> {
         let (Some((parent, _)), Some(agent), Some(goal)) = (self.parent, &order.agent_id, &order.goal) else {
             return Ok(());
         };
         let same = |node: &ContextNode| {
-            node.order.agent_id.as_ref() == Some(agent) && node.order.goal.as_ref() == Some(goal)
+            let asked = (node.order.agent_id.as_ref(), node.order.goal.as_ref());
+            node.graph.is_none() && asked == (Some(agent), Some(goal))
         };
         match self.trace.chain(parent).find(|(_, node)| same(node)) {
             Some((_, node)) => Err(Refusal::Cycle { agent: agent.clone(), ancestor: node.id.clone() }),

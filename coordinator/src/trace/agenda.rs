@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use shared::{Timestamp, wire::OnExhausted};
+use shared::Timestamp;
 
 use super::{
     ContextIndex, Event, Phase, Requeue, Status, Trace,
@@ -54,7 +54,7 @@ impl Agenda {
                 self.ask(Question::Spent(trace.expect(child_id)));
             }
             Event::Exhausted { child_id, .. } => self.ask(Question::Exhausted(trace.expect(child_id))),
-            Event::Raised { child_id, .. } => {
+            Event::Raised { child_id, .. } | Event::Replenished { child_id } => {
                 let at = trace.expect(child_id);
                 self.ask(Question::Raised(at));
                 let graphs = trace.subtree(at).into_iter().filter(|index| trace.node(*index).graph.is_some());
@@ -76,6 +76,7 @@ impl Agenda {
                 }
             }
             Event::StepEnded { child_id, .. }
+            | Event::StepContinues { child_id, .. }
             | Event::ItemsTaken { child_id, .. }
             | Event::ItemRefused { child_id, .. }
             | Event::GatheringEnded { child_id } => self.ask(Question::Graph(trace.expect(child_id))),
@@ -130,10 +131,10 @@ pub(super) fn answer(trace: &Trace, question: Question, now: Timestamp) -> Vec<E
 fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let stuck = trace.subtree(at).into_iter().filter(|index| match &trace.node(*index).status {
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => true,
-        Status::InputRequired { .. } => trace.node(at).on_exhausted == OnExhausted::Abort,
-        Status::Working(Phase::Running { .. } | Phase::Waiting { .. } | Phase::Steps)
-        | Status::Paused { .. }
-        | Status::Ended(_) => false,
+        Status::InputRequired { .. } | Status::Paused { .. } => trace.blocked_for_good(*index),
+        Status::Working(Phase::Running { .. } | Phase::Waiting { .. } | Phase::Steps) | Status::Ended(_) => {
+            false
+        }
     });
     stuck.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
 }
@@ -162,10 +163,10 @@ fn above(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
             if children.iter().any(|child| trace.node(*child).is_live()) {
                 return Vec::new();
             }
-            vec![children_ended(trace, parent, children, *hand_over, now)]
+            children_ended(trace, parent, children, *hand_over, now)
         }
         Status::Working(Phase::Steps) | Status::Paused { .. } => {
-            let events = graph::context_ended(trace, at, now);
+            let events = graph::context_ended(trace, at);
             if events.is_empty() && trace.node(parent).graph.is_some() {
                 // A place among its children is free.
                 return graph::advance(trace, parent, now);

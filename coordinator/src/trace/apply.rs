@@ -91,14 +91,8 @@ impl Trace {
             Event::Exhausted { child_id, dimension } => {
                 self.change(child_id, |node| node.exhausted = Some(*dimension));
             }
-            Event::Raised { child_id, limit } => {
-                let at = self.expect(child_id);
-                self.reclaim(at, |node| node.budget.limit = *limit);
-                let node = self.node_mut(at);
-                if node.budget.spent.reaches(node.budget.limit).is_none() {
-                    node.exhausted = None;
-                }
-            }
+            Event::Raised { child_id, limit } => self.raise(self.expect(child_id), *limit),
+            Event::Replenished { child_id } => self.change(child_id, ContextNode::replenish),
             Event::ValueSet { key, value, writer } => {
                 let before = self.store.get(key);
                 let entry = Entry {
@@ -140,6 +134,10 @@ impl Trace {
                 }
                 // The first refusal speaks for the others when the step ends.
                 run.steps[*step as usize].reason.get_or_insert_with(|| reason.as_str().into());
+            }),
+            Event::StepContinues { child_id, step, next } => self.change_run(child_id, |run, _| {
+                run.steps[*step as usize].next = Some(*next);
+                run.ready.push_back(*step);
             }),
             Event::StepEnded { child_id, step, status, reason, partial } => {
                 self.change_run(child_id, |run, group| {

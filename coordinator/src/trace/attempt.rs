@@ -12,7 +12,7 @@ use shared::{
     },
 };
 
-use super::{ContextIndex, Event, Phase, Refusal, Requeue, Status, Trace, end};
+use super::{ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, Trace, context_store, end};
 
 impl Trace {
     pub(super) fn known(&self, child_id: &ChildId) -> Result<ContextIndex, Refusal> {
@@ -164,7 +164,7 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
         events.push(Event::Progressed { child_id: node.id.clone(), progress });
     }
     events.extend(match report.verdict {
-        Verdict::Completed(payload) => vec![completed(trace, at, payload, progress, now)],
+        Verdict::Completed(payload) => completed(trace, at, payload, progress, now),
         Verdict::Failed(failure) => vec![failed(trace, at, failure, now)],
         Verdict::Halted { check, reason } => {
             let reason = format!("check `{check}` halted it: {reason}");
@@ -179,7 +179,13 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
 }
 
 /// A finished agent may have used all that its limits allow, but no more.
-fn completed(trace: &Trace, at: ContextIndex, payload: Payload, progress: Progress, now: Timestamp) -> Event {
+fn completed(
+    trace: &Trace,
+    at: ContextIndex,
+    payload: Payload,
+    progress: Progress,
+    now: Timestamp,
+) -> Vec<Event> {
     let node = trace.node(at);
     let limits = &node.limits;
     let inline_bytes = match &payload {
@@ -193,23 +199,40 @@ fn completed(trace: &Trace, at: ContextIndex, payload: Payload, progress: Progre
         ("max_result_bytes", inline_bytes, limits.max_result_bytes),
     ];
     if let Some((limit, has, max)) = passed.into_iter().find(|(_, has, max)| has > max) {
-        return limit_exceeded(trace, at, limit, has, max);
+        return vec![limit_exceeded(trace, at, limit, has, max)];
     }
-    if let Some(schema) = &node.order.output_schema {
-        let fits = match &payload {
-            Payload::Inline(value) => schema.check(value),
-            Payload::Reference { .. } => Err("a result by reference can't be checked; keep it inline".into()),
-        };
-        if let Err(message) = fits {
-            return failed(
-                trace,
-                at,
-                Failure { kind: FailureKind::OutputSchema, message, retryable: true },
-                now,
-            );
+    match unfit(node, &payload) {
+        Some(message) => {
+            let failure = Failure { kind: FailureKind::OutputSchema, message, retryable: true };
+            vec![failed(trace, at, failure, now)]
+        }
+        None => finish(trace, at, payload),
+    }
+}
+
+/// Why a result is not what was asked for, if it is not.
+fn unfit(node: &ContextNode, payload: &Payload) -> Option<String> {
+    let schema = node.order.output_schema.as_ref()?;
+    match payload {
+        Payload::Inline(value) => schema.check(value).err(),
+        Payload::Reference { .. } => Some("a result by reference can't be checked; keep it inline".into()),
+    }
+}
+
+/// Ends well, with its result under the key it was given. What runs a step leaves that to its graph.
+fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
+    let node = trace.node(at);
+    let mut events = Vec::new();
+    if let (Some(key), None) = (&node.order.output_to, node.step) {
+        match context_store::put_result(trace, at, key, &payload.to_value()) {
+            Ok(written) => events.extend(written),
+            Err(refusal) => {
+                return vec![end::failed(trace, at, FailureKind::LimitExceeded, refusal.to_string())];
+            }
         }
     }
-    end::completed(trace, at, Some(payload))
+    events.push(end::completed(trace, at, Some(payload)));
+    events
 }
 
 /// B15: another attempt, after a while, as long as retries are left.
@@ -254,7 +277,7 @@ fn waiting(
     if indices.iter().any(|child| trace.node(*child).is_live()) {
         return Ok(vec![Event::Waiting { child_id, children: children.to_vec(), hand_over }]);
     }
-    Ok(vec![children_ended(trace, at, &indices, hand_over, now)])
+    Ok(children_ended(trace, at, &indices, hand_over, now))
 }
 
 /// The parent gets its child's result as the tool's answer, or as its own when it handed over.
@@ -264,18 +287,27 @@ pub(super) fn children_ended(
     children: &[ContextIndex],
     hand_over: bool,
     now: Timestamp,
-) -> Event {
-    match children {
-        [child] if hand_over => {
-            let end = trace.node(*child).end().expect("asked only when all have ended").clone();
-            end::same_as(trace, at, end)
-        }
-        _ => queue_again(trace, at, Requeue::ChildrenEnded, now),
+) -> Vec<Event> {
+    let [child] = children else { return vec![queue_again(trace, at, Requeue::ChildrenEnded, now)] };
+    if !hand_over {
+        return vec![queue_again(trace, at, Requeue::ChildrenEnded, now)];
+    }
+    let end = trace.node(*child).end().expect("asked only when all have ended").clone();
+    match (end.status, end.result.clone()) {
+        (EndStatus::Completed, Some(payload)) => match unfit(trace.node(at), &payload) {
+            Some(message) => vec![end::failed(trace, at, FailureKind::OutputSchema, message)],
+            None => finish(trace, at, payload),
+        },
+        _ => vec![end::same_as(trace, at, end)],
     }
 }
 
 fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
     let node = trace.node(at);
+    if trace.blocked_for_good(at) {
+        let reason = "its budget is used up: no answer would help".into();
+        return end::stopped(trace, at, EndStatus::Aborted, reason);
+    }
     match node.hitl {
         Hitl::Fail => {
             let message = format!("it needs a human, and hitl is fail: {question}");
@@ -291,15 +323,11 @@ fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
 /// B8: parks where anyone up the chain would rather pause than abort.
 fn out_of_budget(trace: &Trace, at: ContextIndex) -> Event {
     let may_pause = trace.chain(at).any(|(_, node)| node.on_exhausted == OnExhausted::Pause);
-    if may_pause && !blocked_for_good(trace, at) {
+    if may_pause && !trace.blocked_for_good(at) {
         let reason = "its budget does not reach for the next call".into();
         return Event::Paused { child_id: trace.node(at).id.clone(), reason };
     }
     end::stopped(trace, at, EndStatus::Aborted, "its budget does not reach for the next call".into())
-}
-
-fn blocked_for_good(trace: &Trace, at: ContextIndex) -> bool {
-    trace.blocked(at).is_some_and(|(context, _)| context.on_exhausted == OnExhausted::Abort)
 }
 
 /// Into the queue, unless a used-up budget stands in the way: then it ends, or parks.

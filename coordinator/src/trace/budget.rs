@@ -14,12 +14,14 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use shared::{
     Amount, CallId, ChildId, Tokens, Usd,
+    money::booked,
     wire::{BudgetSnapshot, Funding, HoldDenied},
 };
 
 use super::{ContextIndex, Refusal, Trace};
 
-/// Which ceilings were carved out of the parent: those a granted spawn named. The others are shared.
+/// Some of the two dimensions. Of a grant: the ceilings it named, which are carved out of the parent;
+/// the others are shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Granted {
     pub cost: bool,
@@ -44,19 +46,27 @@ impl Granted {
 pub struct Budget {
     pub limit: Amount,
     /// By this context and all beneath it.
+    #[serde(deserialize_with = "booked::amount")]
     pub spent: Amount,
     /// By this context alone.
+    #[serde(deserialize_with = "booked::amount")]
     pub own: Amount,
+    #[serde(deserialize_with = "booked::amount")]
     pub held: Amount,
     /// The part of `held` that is grants beneath it, not calls in flight.
+    #[serde(deserialize_with = "booked::amount")]
     pub carved: Amount,
     /// Booked without a hold: external charges, and what providers took beyond one.
+    #[serde(deserialize_with = "booked::amount")]
     pub uncovered: Amount,
     /// The part of `spent` that stands for calls whose end is unknown.
+    #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
     /// What descendants can't hold (B7).
     pub reserve_usd: Usd,
     pub granted: Granted,
+    /// Ceilings that are the parent's rather than its own: they follow when that is raised.
+    pub inherited: Granted,
 }
 
 /// One paid call, or one external charge. Kept for the trace's life: money is booked once (B9).
@@ -83,7 +93,7 @@ pub enum CallState {
 pub(super) type Calls = HashMap<CallId, Call>;
 
 impl Budget {
-    pub fn new(limit: Amount, reserve_usd: Usd, granted: Granted) -> Self {
+    pub fn new(limit: Amount, reserve_usd: Usd, granted: Granted, inherited: Granted) -> Self {
         let zero = Amount::ZERO;
         Budget {
             limit,
@@ -95,6 +105,7 @@ impl Budget {
             estimated: zero,
             reserve_usd,
             granted,
+            inherited,
         }
     }
 
@@ -250,6 +261,25 @@ impl Trace {
             ..Posting::default()
         };
         self.post_from(parent, posting);
+    }
+
+    /// Raises a ceiling, and with it the ceilings beneath that are only inherited from it (B8).
+    pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
+        let more = limit.saturating_sub(self.node(at).budget.limit);
+        self.reclaim(at, |node| node.budget.limit = limit);
+        self.node_mut(at).replenish();
+        let children = self.node(at).children.clone();
+        for child in children {
+            if !self.node(child).is_live() {
+                continue;
+            }
+            let budget = &self.node(child).budget;
+            let follows =
+                budget.limit.checked_add(budget.inherited.of(more)).map_or(budget.limit, |l| l.min(limit));
+            if follows != budget.limit {
+                self.raise(child, follows);
+            }
+        }
     }
 
     /// Puts the claim of a context that has just come to be onto its ancestors.

@@ -7,7 +7,7 @@
 
 use shared::{ChildId, ContextKey, Json, wire::Lease};
 
-use super::{ContextIndex, ContextNode, Entry, Event, Refusal, Trace};
+use super::{ContextIndex, ContextNode, Entry, Event, Order, Refusal, Trace};
 
 impl Trace {
     /// A value, as `child_id` may see it. Absent and null are told apart: an absent key is `None`.
@@ -46,7 +46,7 @@ impl Trace {
     /// The value behind a name, where the context's graph keeps it.
     pub(super) fn value_in(&self, node: &ContextNode, key: &ContextKey) -> Option<&Entry> {
         let everywhere = || if self.reads_all(node) { self.store.get(key) } else { None };
-        self.store.get(&full_key(node, key)).or_else(everywhere)
+        self.store.get(&full_key(self, node, key)).or_else(everywhere)
     }
 }
 
@@ -54,13 +54,29 @@ fn may_write(node: &ContextNode, key: &ContextKey) -> bool {
     node.order.output_to.as_ref() == Some(key) || key.is_under(&node.id)
 }
 
-/// A key as it stands in the store: under the graph it belongs to, unless that is the root.
-pub(super) fn full_key(node: &ContextNode, key: &ContextKey) -> ContextKey {
-    match &node.scope {
-        Some(scope) if !key.is_under(&node.id) => {
-            ContextKey::new(&format!("{scope}.{key}")).unwrap_or_else(|_| key.clone())
-        }
-        Some(_) | None => key.clone(),
+/// A key as it stands in the store: under the graph it belongs to, unless that is the root, or the key
+/// names a context by itself.
+pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> ContextKey {
+    let Some(scope) = &node.scope else { return key.clone() };
+    let owner = key.as_str().split_once('.').and_then(|(owner, _)| ChildId::new(owner).ok());
+    if owner.is_some_and(|owner| trace.find(&owner).is_some()) {
+        return key.clone();
+    }
+    ContextKey::new(&format!("{scope}.{key}")).unwrap_or_else(|_| key.clone())
+}
+
+/// C, I5: what an agent may let its child read or write is what it may itself. The root may all.
+pub(super) fn check_declared(trace: &Trace, parent: &ContextNode, order: &Order) -> Result<(), Refusal> {
+    if parent.parent.is_none() {
+        return Ok(());
+    }
+    let child_id = parent.id.clone();
+    if let Some(key) = order.input_from.iter().find(|key| !trace.may_read(parent, key)) {
+        return Err(Refusal::NotReadable { child_id, key: key.clone() });
+    }
+    match order.output_to.as_ref().filter(|key| !may_write(parent, key)) {
+        Some(key) => Err(Refusal::NotWritable { child_id, key: key.clone() }),
+        None => Ok(()),
     }
 }
 
@@ -79,6 +95,20 @@ pub(super) fn set(
     put(trace, at, key, value)
 }
 
+/// Writes a context's result under its key. What the context wrote there itself stands: it knew better
+/// what to put there than its last words do.
+pub(super) fn put_result(
+    trace: &Trace,
+    writer: ContextIndex,
+    key: &ContextKey,
+    value: &Json,
+) -> Result<Vec<Event>, Refusal> {
+    let node = trace.node(writer);
+    let own = trace.store.get(&full_key(trace, node, key)).and_then(|entry| entry.writer.as_ref())
+        == Some(&node.id);
+    if own { Ok(Vec::new()) } else { put(trace, writer, key, value) }
+}
+
 /// Writes a value within the limits, whoever asks.
 pub(super) fn put(
     trace: &Trace,
@@ -87,7 +117,7 @@ pub(super) fn put(
     value: &Json,
 ) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(writer);
-    let key = full_key(node, key);
+    let key = full_key(trace, node, key);
     let before = trace.store.get(&key);
     if before.is_some_and(|entry| entry.value == *value && entry.writer.as_ref() == Some(&node.id)) {
         return Ok(Vec::new());
@@ -111,6 +141,6 @@ pub(super) fn delete(trace: &Trace, lease: &Lease, key: &ContextKey) -> Result<V
     if !may_write(node, key) {
         return Err(Refusal::NotWritable { child_id: node.id.clone(), key: key.clone() });
     }
-    let key = full_key(node, key);
+    let key = full_key(trace, node, key);
     Ok(trace.store.contains_key(&key).then_some(Event::ValueDeleted { key }).into_iter().collect())
 }

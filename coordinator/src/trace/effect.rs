@@ -68,6 +68,8 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Charged { .. }
         | Event::Exhausted { .. }
         | Event::Raised { .. }
+        | Event::Replenished { .. }
+        | Event::StepContinues { .. }
         | Event::ValueSet { .. }
         | Event::ValueDeleted { .. }
         | Event::StoreCleared

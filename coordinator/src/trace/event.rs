@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, Timestamp, Tokens, TraceId,
-    Usd, WorkerId,
+    AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp, Tokens,
+    TraceId, Usd, WorkerId,
     graph::{GroupIndex, Plan, StepIndex},
     id::{LeaseToken, ToolName},
     limits::Settings,
@@ -123,6 +123,10 @@ pub enum Event {
         child_id: ChildId,
         dimension: Dimension,
     },
+    /// A correction left something of a budget that had paused.
+    Replenished {
+        child_id: ChildId,
+    },
     Raised {
         child_id: ChildId,
         limit: Amount,
@@ -158,6 +162,12 @@ pub enum Event {
         step: StepIndex,
         item: u32,
         reason: String,
+    },
+    /// A step is not done: another round of it, or its fallback, is to be started.
+    StepContinues {
+        child_id: ChildId,
+        step: StepIndex,
+        next: Ran,
     },
     StepEnded {
         child_id: ChildId,
@@ -201,6 +211,10 @@ pub struct Admitted {
     pub hitl: Hitl,
     /// The graph whose keys it reads and writes, if that is not the root.
     pub scope: Option<ChildId>,
+    /// Handed down unchanged from the root.
+    pub thread_id: Option<ThreadId>,
+    /// Which ceilings are the parent's rather than its own: they follow when the parent's is raised.
+    pub inherited: Granted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -293,6 +307,8 @@ impl Event {
             | Event::Charged { child_id, .. }
             | Event::Exhausted { child_id, .. }
             | Event::Raised { child_id, .. }
+            | Event::Replenished { child_id }
+            | Event::StepContinues { child_id, .. }
             | Event::ConditionAsked { child_id, .. }
             | Event::ItemsTaken { child_id, .. }
             | Event::ItemRefused { child_id, .. }

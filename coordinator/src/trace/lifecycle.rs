@@ -35,8 +35,14 @@ impl Trace {
             graph,
             step: admitted.step,
             scope: admitted.scope.clone(),
+            thread_id: admitted.thread_id.clone(),
             status,
-            budget: Budget::new(admitted.ceiling, admitted.closing_reserve_usd, admitted.granted),
+            budget: Budget::new(
+                admitted.ceiling,
+                admitted.closing_reserve_usd,
+                admitted.granted,
+                admitted.inherited,
+            ),
             calls: Default::default(),
             open_calls: 0,
             exhausted: None,
@@ -64,12 +70,11 @@ impl Trace {
             node.live_children += 1;
             if let (Some(of), Some(run)) = (admitted.step, &mut node.graph) {
                 let step = &mut run.steps[of.step as usize];
-                let was = std::mem::replace(&mut step.status, StepStatus::Running);
+                step.status = StepStatus::Running;
+                step.next = None;
                 step.contexts.push(at);
                 match of.ran {
                     Ran::Item(_) => run.item_started(of.step),
-                    // A later round, or the fallback, of what has started long since.
-                    Ran::Itself | Ran::Round(_) | Ran::Fallback if was != StepStatus::Pending => {}
                     Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
                 }
             }
@@ -85,7 +90,7 @@ impl Trace {
     fn give_inputs(&mut self, graph: ContextIndex) {
         let inputs = self.node(graph).order.inputs.clone();
         for (key, value) in inputs {
-            let key = full_key(self.node(graph), &key);
+            let key = full_key(self, self.node(graph), &key);
             let size_bytes = value.size_bytes();
             self.store_bytes += size_bytes;
             let entry = Entry { value, writer: None, version: 1, size_bytes };
@@ -136,6 +141,9 @@ impl Trace {
                 if node.waiting_for_humans == 0 {
                     let stood = now.millis_since(node.clock_stopped_at);
                     node.deadline = node.deadline.map(|deadline| deadline.plus_millis(stood));
+                    if let Some(run) = &mut node.graph {
+                        run.gather_by = run.gather_by.map(|by| by.plus_millis(stood));
+                    }
                 }
             });
         }

@@ -1,11 +1,13 @@
 //! The messages to a worker, made from the state: the work itself, and the answers to what it asks.
 //! An answer is found on the state after the command, so that asking twice is answered alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use shared::{
     AgentProfile, ChildId, ContextKey, Json,
-    wire::{Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, Text, Tick},
+    graph::Source,
+    id::ToolName,
+    wire::{Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, StepStatus, Text, Tick},
 };
 
 use super::{CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, graph::synthesis_goal};
@@ -20,18 +22,18 @@ impl Trace {
             trace_id: self.id(),
             child_id: node.id.clone(),
             parent_id: node.parent.map(|parent| self.node(parent).id.clone()),
-            thread_id: node.order.thread_id.clone(),
+            thread_id: node.thread_id.clone(),
             attempt: node.attempt() + u32::from(!is_running(node)),
             depth: node.depth,
             goal,
             model: node.order.model.clone().or_else(|| agent.model.clone()),
+            tools: self.tools(node, &agent),
             agent,
-            tools: node.tools.as_deref().cloned(),
             inputs: self.inputs(node),
             output_to: node.order.output_to.clone(),
             output_schema: node.order.output_schema.as_ref().map(|schema| schema.schema().clone()),
             limits: (*node.limits).clone(),
-            deadline: node.running_deadline(),
+            deadline: self.deadline(node),
             window_tokens: node.window_tokens,
             shared_messages: node.order.shared_messages.clone(),
             budget: node.budget.snapshot(),
@@ -60,14 +62,34 @@ impl Trace {
         Some(agent)
     }
 
+    /// What it may call. A graph's own agent has the tools of its profile, as far as the graph has them.
+    fn tools(&self, node: &ContextNode, agent: &AgentProfile) -> Option<BTreeSet<ToolName>> {
+        match (node.tools.as_deref(), node.graph.as_ref().and(agent.tools.as_ref())) {
+            (Some(allowed), Some(own)) => Some(own.intersection(allowed).cloned().collect()),
+            (None, Some(own)) => Some(own.clone()),
+            (allowed, None) => allowed.cloned(),
+        }
+    }
+
     /// Its declared inputs: those given with the order, and null for what is not in the store.
     fn inputs(&self, node: &ContextNode) -> BTreeMap<ContextKey, Json> {
         let mut inputs = if node.graph.is_some() { BTreeMap::new() } else { node.order.inputs.clone() };
         for key in &node.order.input_from {
-            let value = self.value_in(node, key).map_or_else(Json::null, |entry| entry.value.clone());
-            inputs.insert(key.clone(), value);
+            let value = self.value_in(node, key).filter(|_| !self.writer_failed(node, key));
+            inputs.insert(key.clone(), value.map_or_else(Json::null, |entry| entry.value.clone()));
         }
         inputs
+    }
+
+    /// Whether the sibling step that writes a key did not succeed this time: what stands there is old.
+    fn writer_failed(&self, node: &ContextNode, key: &ContextKey) -> bool {
+        let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
+        let Some((run, group)) = self.run_of(self.node(parent)) else { return false };
+        let input = group.steps[of.step as usize].inputs.iter().find(|input| input.key == *key);
+        match input.map(|input| input.source) {
+            Some(Source::Sibling(writer)) => run.steps[writer as usize].status != StepStatus::Succeeded,
+            Some(Source::Outside | Source::PreviousRound) | None => false,
+        }
     }
 
     fn child_results(&self, node: &ContextNode) -> Vec<ChildResult> {

@@ -4,14 +4,16 @@
 //! is booked and a charge that is made answer with no event. Costs are taken from any attempt that
 //! was ever issued, and from ended contexts too: money that was spent is booked.
 
+use std::collections::BTreeSet;
+
 use shared::{
-    Amount, CallId, Dimension,
+    Amount, CallId,
     wire::{Charge, Hold, Lease, OnExhausted, Raise, Resume},
 };
 
 use super::{
-    CallState, ContextIndex, Event, Refusal, Trace,
-    budget::{Call, Granted},
+    CallState, ContextIndex, ContextNode, Event, Refusal, Trace,
+    budget::{Budget, Call},
 };
 
 pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
@@ -82,9 +84,17 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
     let at = trace.running(&resume.lease)?;
     let node = trace.node(at);
     let mut events = Vec::new();
+    let mut total = Amount::ZERO;
+    let mut seen = BTreeSet::new();
     for call in &resume.settled {
+        // Each is decided on the books as they are: a call told twice, or a sum that is too much, would pass.
+        if !seen.insert(&call.call_id) {
+            return Err(Refusal::CallConflict(call.call_id.clone()));
+        }
+        total = total.checked_add(call.amount).ok_or(Refusal::BooksFull)?;
         events.extend(settlement(trace, at, &call.call_id, call.amount)?);
     }
+    check_books(trace, total)?;
     let listed = |id: &CallId| resume.settled.iter().any(|call| call.call_id == *id);
     let orphans = open_calls(trace, at, |id, call| call.attempt < resume.lease.attempt && !listed(id));
     events.extend(orphans.into_iter().map(|call_id| Event::Forfeited { child_id: node.id.clone(), call_id }));
@@ -144,27 +154,27 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
         if new.exceeds(above.budget.limit).is_some() {
             return Err(Refusal::RaiseParentFirst { child_id: node.id.clone(), parent: above.id.clone() });
         }
-        trace.check_hold(parent, grant_growth(node.budget.granted, old, new), true)?;
+        let raised = Budget { limit: new, ..node.budget.clone() };
+        let growth = raised.claim(true).saturating_sub(node.budget.claim(true));
+        trace.check_hold(parent, growth, true)?;
     }
     Ok(vec![Event::Raised { child_id: node.id.clone(), limit: new }])
 }
 
-fn grant_growth(granted: Granted, old: Amount, new: Amount) -> Amount {
-    granted.of(new.saturating_sub(old))
-}
-
-/// Which contexts a booking has used up: from the context to the root, those not marked yet.
+/// Which contexts a booking has used up, from the context to the root; or, where a correction took
+/// `spent` down again, which of those that pause have something left.
 pub(super) fn newly_exhausted(trace: &Trace, at: ContextIndex) -> Vec<Event> {
-    let reached = |node: &super::ContextNode| -> Option<Dimension> {
-        if node.exhausted.is_some() || !node.is_live() {
-            return None;
+    let changed = |node: &ContextNode| -> Option<Event> {
+        let child_id = node.id.clone();
+        let reached = node.budget.spent.reaches(node.budget.limit);
+        match (node.exhausted, reached) {
+            _ if !node.is_live() => None,
+            (None, Some(dimension)) => Some(Event::Exhausted { child_id, dimension }),
+            (Some(_), None) if node.on_exhausted == OnExhausted::Pause => {
+                Some(Event::Replenished { child_id })
+            }
+            (Some(_), _) | (None, None) => None,
         }
-        node.budget.spent.reaches(node.budget.limit)
     };
-    trace
-        .chain(at)
-        .filter_map(|(_, node)| {
-            Some(Event::Exhausted { child_id: node.id.clone(), dimension: reached(node)? })
-        })
-        .collect()
+    trace.chain(at).filter_map(|(_, node)| changed(node)).collect()
 }

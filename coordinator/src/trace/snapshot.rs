@@ -39,7 +39,7 @@ impl Trace {
             child_id: node.id.clone(),
             parent_id: node.parent.as_ref().map(id),
             agent_id: node.order.agent_id.clone(),
-            thread_id: node.order.thread_id.clone(),
+            thread_id: node.thread_id.clone(),
             depth: node.depth,
             status: node.status_word(),
             waiting_for: match &node.status {
@@ -52,7 +52,7 @@ impl Trace {
             },
             budget: node.budget.snapshot(),
             limits: (*node.limits).clone(),
-            deadline: node.running_deadline(),
+            deadline: self.deadline(node),
             attempts: node.attempt(),
             steps: node.progress.steps,
             retries: node.retries(),
@@ -76,7 +76,7 @@ impl Trace {
         ContextOutcome {
             child_id: node.id.clone(),
             parent_id: node.parent.map(|parent| self.node(parent).id.clone()),
-            thread_id: node.order.thread_id.clone(),
+            thread_id: node.thread_id.clone(),
             agent_id: node.order.agent_id.clone(),
             status: end.status,
             result: end.result.clone(),

@@ -9,8 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentId, AgentProfile, Amount, ChildId, ContextKey, Dimension, Json, LeaseToken, Limits, Timestamp,
-    Tokens, TraceId, WorkerId,
+    AgentId, AgentProfile, Amount, ChildId, ContextKey, Dimension, Json, LeaseToken, Limits, ThreadId,
+    Timestamp, Tokens, TraceId, WorkerId,
     graph::Plan,
     id::ToolName,
     limits::Settings,
@@ -73,6 +73,7 @@ pub struct ContextNode {
     pub graph: Option<Box<GraphRun>>,
     pub step: Option<StepOf>,
     pub scope: Option<ChildId>,
+    pub thread_id: Option<ThreadId>,
     pub status: Status,
     pub budget: Budget,
     pub calls: Calls,
@@ -192,7 +193,14 @@ impl ContextNode {
         after.claim(self.is_live()).saturating_sub(self.budget.claim(self.is_live()))
     }
 
-    /// Its deadline as it stands, or none while a human is waited for.
+    /// Something is left again of its budget, if something is.
+    pub(super) fn replenish(&mut self) {
+        if self.budget.spent.reaches(self.budget.limit).is_none() {
+            self.exhausted = None;
+        }
+    }
+
+    /// Its own deadline as it stands, or none while a human is waited for.
     pub fn running_deadline(&self) -> Option<Timestamp> {
         if self.waiting_for_humans == 0 { self.deadline } else { None }
     }
@@ -294,6 +302,17 @@ impl Trace {
             next += 1;
         }
         found
+    }
+
+    /// When a context will be stopped: the earliest deadline of it and its ancestors (L).
+    pub fn deadline(&self, node: &ContextNode) -> Option<Timestamp> {
+        let above = node.parent.into_iter().flat_map(|parent| self.chain(parent).map(|(_, node)| node));
+        std::iter::once(node).chain(above).filter_map(ContextNode::running_deadline).min()
+    }
+
+    /// Whether an exhausted budget has ended it for all but what it is doing.
+    pub(super) fn blocked_for_good(&self, at: ContextIndex) -> bool {
+        self.blocked(at).is_some_and(|(context, _)| context.on_exhausted == OnExhausted::Abort)
     }
 
     /// What stops a context from going on, if an exhausted budget does: its own or an ancestor's.

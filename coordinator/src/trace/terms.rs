@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use shared::{
-    AgentProfile, Amount, ChildId, Dimension, Limits, Timestamp, Tokens, Usd,
-    wire::{Funding, Hitl},
+    AgentProfile, Amount, ChildId, Dimension, Limits, ThreadId, Timestamp, Tokens, Usd,
+    wire::{Funding, Hitl, OnExhausted},
 };
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
 pub(super) struct Terms {
     pub(super) ceiling: Amount,
     pub(super) granted: Granted,
+    pub(super) inherited: Granted,
     pub(super) reserve_usd: Usd,
 }
 
@@ -46,7 +47,11 @@ impl Ground<'_> {
         }
         // A reserve inherited from a profile can't be more than there is.
         let reserve_usd = asked_reserve.unwrap_or_default().min(ceiling.cost_usd);
-        Ok(Terms { ceiling, granted, reserve_usd })
+        let inherited = Granted {
+            cost: asked_usd.is_none() && !granted.cost && self.parent.is_some(),
+            tokens: asked_tokens.is_none() && !granted.tokens && self.parent.is_some(),
+        };
+        Ok(Terms { ceiling, granted, inherited, reserve_usd })
     }
 
     /// What the parent has left for a child; a refusal if that is nothing, there or above (B4, B6).
@@ -81,7 +86,7 @@ impl Ground<'_> {
         }
     }
 
-    /// The earlier of its own and its parent's. Roots and graphs have none unless they ask.
+    /// Its own deadline; its parent's holds besides. Roots and graphs have none unless they ask.
     pub(super) fn deadline(
         &self,
         order: &Order,
@@ -91,13 +96,19 @@ impl Ground<'_> {
     ) -> Option<Timestamp> {
         let default = if is_graph || self.parent.is_none() { 0 } else { self.limits.timeout_ms };
         let timeout = order.timeout_ms.or(agent.and_then(|a| a.timeout_ms)).unwrap_or(default);
-        let own = (timeout > 0).then(|| now.plus_millis(timeout));
-        let above = self.parent.and_then(|(_, parent)| {
-            let stood =
-                if parent.waiting_for_humans > 0 { now.millis_since(parent.clock_stopped_at) } else { 0 };
-            Some(parent.deadline?.plus_millis(stood))
-        });
-        [own, above].into_iter().flatten().min()
+        (timeout > 0).then(|| now.plus_millis(timeout))
+    }
+
+    /// Asked for, or as its parent.
+    pub(super) fn on_exhausted(&self, order: &Order, agent: Option<&AgentProfile>) -> OnExhausted {
+        let inherited = self.parent.map(|(_, parent)| parent.on_exhausted);
+        order.on_exhausted.or(agent.and_then(|a| a.on_exhausted)).or(inherited).unwrap_or_default()
+    }
+
+    /// I6: the root's, handed down unchanged.
+    pub(super) fn thread_id(&self, order: &Order) -> Option<ThreadId> {
+        let inherited = self.parent.and_then(|(_, parent)| parent.thread_id.clone());
+        inherited.or_else(|| order.thread_id.clone())
     }
 
     pub(super) fn hitl(&self, order: &Order, agent: Option<&AgentProfile>) -> Hitl {

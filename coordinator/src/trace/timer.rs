@@ -40,6 +40,7 @@ impl Trace {
             }
             Status::Working(Phase::Queued { not_before, sent_at: None }) => Some(*not_before),
             Status::Working(Phase::Running { until }) => Some(*until),
+            Status::Working(Phase::Steps) if node.waiting_for_humans > 0 => None,
             Status::Working(Phase::Steps) => node.graph.as_ref().and_then(|run| run.gather_by),
             Status::Working(Phase::Waiting { .. }) | Status::InputRequired { .. } | Status::Paused { .. } => {
                 None

@@ -100,6 +100,14 @@ impl<'a> Reader<'a> {
         let index = self.groups.len();
         let number = GroupIndex::try_from(index).expect("no more groups than steps");
         let policy = terms.group.policy;
+        if terms.group.race && terms.group.aggregate.is_some() {
+            let hint = "a race has one result, its winner's: there is nothing to gather";
+            self.problems.add(
+                join(&terms.path, "aggregate"),
+                "a race can't have `aggregate`",
+                Some(hint.into()),
+            );
+        }
         self.groups.push(terms.group);
         self.drafts.push(Vec::new());
         let steps_path = join(&terms.path, "steps");

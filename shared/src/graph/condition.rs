@@ -1,7 +1,11 @@
 //! A CEL expression of a graph: `when` and `until`. Checked at submission for what it may read and
 //! what it may cost; evaluated later against exactly the values it names. No side effects, no clock.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use cel::{
     Context, ExecutionError, Value as CelValue,
@@ -24,7 +28,7 @@ const BUDGET: [&str; 6] =
 const STEP: [&str; 4] = ["status", "cost_usd", "tokens", "attempts"];
 const STATUSES: [&str; 8] =
     ["pending", "running", "succeeded", "failed", "cancelled", "timed_out", "aborted", "skipped"];
-const FUNCTIONS: [&str; 13] = [
+const FUNCTIONS: [&str; 11] = [
     "size",
     "contains",
     "startsWith",
@@ -35,13 +39,13 @@ const FUNCTIONS: [&str; 13] = [
     "uint",
     "double",
     "bytes",
-    "min",
-    "max",
     "bool",
 ];
 /// Operators look like `_&&_`, `@in` or `!_` in the parsed tree.
 const OPERATOR_MARKS: [char; 5] = ['_', '@', '!', '-', '?'];
 const INDEX: &str = "_[_]";
+/// How much of the shared store one expression may look at.
+const MAX_READ_BYTES: usize = 256 * 1024;
 /// Evaluation takes some 20 KiB of stack a level in an unoptimised build: this keeps it far below
 /// the 2 MiB a thread has.
 const MAX_DEPTH: usize = 32;
@@ -95,8 +99,13 @@ impl Condition {
                 "conditions are CEL, such as `outputs.review.score > 0.5 && budget.remaining_usd > 0.10`";
             Problems::one(path, format!("not a CEL expression: {first}"), Some(hint.into()))
         })?;
-        let mut check =
-            Check { path, problems: Problems::default(), reads: Reads::default(), in_comprehension: false };
+        let mut check = Check {
+            path,
+            problems: Problems::default(),
+            reads: Reads::default(),
+            in_comprehension: false,
+            in_body: false,
+        };
         check.walk(&expression, &mut Vec::new(), 0);
         let Check { problems, reads, .. } = check;
         problems.or(Condition { source: source.into(), expression: Arc::new(expression), reads })
@@ -131,16 +140,43 @@ impl Condition {
     }
 
     fn run(&self, saw: &Value) -> Result<bool, EvaluationError> {
-        let failed = |error: &dyn fmt::Display| EvaluationError::Failed(error.to_string());
+        let read = saw["outputs"].to_string().len();
+        if read > MAX_READ_BYTES {
+            let message = format!(
+                "the outputs it reads have {read} bytes, more than the {MAX_READ_BYTES} it may look at"
+            );
+            return Err(EvaluationError::Failed(message));
+        }
         let mut context = Context::default();
         for name in VARIABLES {
-            context.add_variable(name, &saw[name]).map_err(|e| failed(&e))?;
+            context.add_variable_from_value(name, to_cel(&saw[name]));
         }
         match context.resolve(&self.expression) {
             Ok(CelValue::Bool(answer)) => Ok(answer),
             Ok(other) => Err(EvaluationError::NotBoolean(format!("{:?}", other.type_of()).to_lowercase())),
             Err(ExecutionError::NoSuchKey(key)) => Err(EvaluationError::Absent(key.to_string())),
-            Err(error) => Err(failed(&error)),
+            Err(error) => Err(EvaluationError::Failed(error.to_string())),
+        }
+    }
+}
+
+/// JSON as CEL sees it. Whole numbers are `int`, as the literals of an expression are: `uint` would
+/// not add to them.
+fn to_cel(value: &Value) -> CelValue {
+    match value {
+        Value::Null => CelValue::Null,
+        Value::Bool(truth) => CelValue::Bool(*truth),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(whole), _) => CelValue::Int(whole),
+            (None, Some(whole)) => CelValue::UInt(whole),
+            (None, None) => CelValue::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => CelValue::String(Arc::new(text.clone())),
+        Value::Array(list) => CelValue::List(Arc::new(list.iter().map(to_cel).collect())),
+        Value::Object(fields) => {
+            let fields: HashMap<String, CelValue> =
+                fields.iter().map(|(key, value)| (key.clone(), to_cel(value))).collect();
+            CelValue::from(fields)
         }
     }
 }
@@ -163,6 +199,8 @@ struct Check<'a> {
     problems: Problems,
     reads: Reads,
     in_comprehension: bool,
+    /// In what is done for every element: reading more there could cost without bound.
+    in_body: bool,
 }
 
 impl Check<'_> {
@@ -210,11 +248,13 @@ impl Check<'_> {
                 let outside = bound.len();
                 bound.extend([inner.iter_var.as_str(), inner.accu_var.as_str()]);
                 bound.extend(inner.iter_var2.as_deref());
+                self.in_body = true;
                 for part in [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result] {
                     self.walk(part, bound, below);
                 }
                 bound.truncate(outside);
                 self.in_comprehension = false;
+                self.in_body = false;
             }
             Expr::List(list) => list.elements.iter().for_each(|e| self.walk(e, bound, below)),
             Expr::Map(map) => self.entries(map.entries.iter().map(|e| &e.expr), bound, below),
@@ -241,6 +281,11 @@ impl Check<'_> {
     }
 
     fn member(&mut self, root: &str, field: &str) {
+        if self.in_body {
+            let hint = "inside all, exists, map or filter only the element itself may be read";
+            self.refuse(&format!("it reads `{root}` for every element of a list"), Some(hint.into()));
+            return;
+        }
         match root {
             "outputs" => drop(self.reads.outputs.insert(field.to_owned())),
             "steps" => drop(self.reads.steps.insert(field.to_owned())),
@@ -369,6 +414,10 @@ mod tests {
             ("outputs.nothing == null", Ok(true)),
             ("outputs.review.tags.exists(t, t == \"b\")", Ok(true)),
             ("size(outputs.review.tags) == 2 ? true : false", Ok(true)),
+            ("budget.spent_tokens + 1 == 8 && budget.spent_tokens % 2 == 1", Ok(true)),
+            ("int(\"3\") == 3 && double(\"0.5\") < 1.0 && string(7) == \"7\" && uint(3) == 3u", Ok(true)),
+            ("\"abc\".startsWith(\"a\") && \"abc\".endsWith(\"c\") && \"abc\".contains(\"b\")", Ok(true)),
+            ("\"abc\".matches(\"^a.c$\") && size(bytes(\"abc\")) == 3", Ok(true)),
             ("\"b\" in outputs.review.tags", Ok(true)),
             ("outputs.missing > 1", Err(EvaluationError::Absent("missing".into()))),
             ("outputs.review.score", Err(EvaluationError::NotBoolean("float".into()))),
@@ -397,7 +446,9 @@ mod tests {
             ("lenght(outputs.a) > 1", "unknown function `lenght`"),
             ("outputs.a >", "not a CEL expression"),
             ("", "not a CEL expression"),
-            ("outputs.a.all(x, outputs.b.all(y, x == y))", "comprehension inside a comprehension"),
+            ("outputs.a.all(x, [1].all(y, x == y))", "comprehension inside a comprehension"),
+            ("outputs.a.all(x, x in outputs.a)", "it reads `outputs` for every element"),
+            ("max(outputs.a, 1) > 1", "unknown function `max`"),
             (&deep("[", "]", 90), "not a CEL expression"),
             (&deep("!(", ")", 500), "not a CEL expression"),
             (&deep("outputs.a[", "]", 90), "not a CEL expression"),

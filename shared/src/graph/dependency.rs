@@ -200,9 +200,11 @@ impl Linker<'_, '_> {
     /// A step of this group or of one around it, which this step then waits for.
     fn visible(&mut self, place: Place, id: &str, path: &str) -> Option<(u32, StepIndex)> {
         let Some(seen) = self.places.get(id).copied() else {
-            let known = nearest(id, self.places.keys().map(String::as_str));
-            let hint = known.map(|known| format!("did you mean `{known}`?"));
-            self.problems.add(path, format!("there is no step `{id}`"), hint);
+            let places = &self.places;
+            self.problems.add_with(path, format!("there is no step `{id}`"), || {
+                let known = nearest(id, places.keys().map(String::as_str))?;
+                Some(format!("did you mean `{known}`?"))
+            });
             return None;
         };
         let mut levels = 0;
@@ -280,12 +282,14 @@ impl Linker<'_, '_> {
     }
 
     fn unknown_key(&mut self, key: &str, path: &str, given: &BTreeMap<ContextKey, Json>) {
-        let known = self.producers.keys().map(String::as_str).chain(given.keys().map(ContextKey::as_str));
-        let hint = match nearest(key, known) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => "name a key that a step has as `output_to`, or put it into `inputs`".into(),
-        };
-        self.problems.add(path, format!("nothing writes `{key}`"), Some(hint));
+        let producers = &self.producers;
+        self.problems.add_with(path, format!("nothing writes `{key}`"), || {
+            let known = producers.keys().map(String::as_str).chain(given.keys().map(ContextKey::as_str));
+            Some(match nearest(key, known) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "name a key that a step has as `output_to`, or put it into `inputs`".into(),
+            })
+        });
     }
 
     fn waits(&mut self, group: GroupIndex, reader: StepIndex, writer: StepIndex) {

@@ -142,6 +142,31 @@ impl Plan {
         self.step_count
     }
 
+    /// The keys written within a group that none of its steps reads as the round before's.
+    pub fn written_and_not_read_back(&self, group: GroupIndex) -> Vec<&ContextKey> {
+        let steps: Vec<&Step> = self.steps_within(group);
+        let read_back = |key: &ContextKey| {
+            let inputs = steps.iter().flat_map(|step| &step.inputs);
+            inputs.into_iter().any(|input| input.key == *key && input.source == Source::PreviousRound)
+        };
+        steps.iter().filter_map(|step| step.output_to.as_ref()).filter(|key| !read_back(key)).collect()
+    }
+
+    /// The steps of a group and of the groups in it.
+    pub fn steps_within(&self, group: GroupIndex) -> Vec<&Step> {
+        let mut found = Vec::new();
+        let mut open = vec![group];
+        while let Some(group) = open.pop() {
+            for step in &self.group(group).steps {
+                found.push(step);
+                if let Body::Group(inner) = step.body {
+                    open.push(inner);
+                }
+            }
+        }
+        found
+    }
+
     /// The definition it was compiled from.
     pub fn definition(&self) -> TaskGraph {
         serde_json::from_str(&self.source).expect("it was written from a definition")

@@ -7,7 +7,7 @@ use super::{ChildSpawn, Execute, Lease, Progress};
 use crate::{
     id::{CallId, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
     json::Json,
-    money::{Amount, Dimension, Tokens, Usd},
+    money::{Amount, Dimension, Tokens, Usd, booked},
     time::Timestamp,
 };
 
@@ -162,7 +162,9 @@ pub struct HoldDenied {
     pub dimension: Dimension,
     pub asked: Amount,
     pub limit: Amount,
+    #[serde(deserialize_with = "booked::amount")]
     pub spent: Amount,
+    #[serde(deserialize_with = "booked::amount")]
     pub held: Amount,
     pub left_usd: Usd,
     pub left_tokens: Tokens,

@@ -10,7 +10,7 @@ use crate::{
     id::{AgentId, CallId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
     limits::Limits,
-    money::{Amount, Tokens, Usd},
+    money::{Amount, Tokens, Usd, booked},
     problem::Problem,
     time::Timestamp,
 };
@@ -62,14 +62,20 @@ pub struct Question {
 pub struct BudgetSnapshot {
     pub limit: Amount,
     /// By it and all beneath it.
+    #[serde(deserialize_with = "booked::amount")]
     pub spent: Amount,
+    #[serde(deserialize_with = "booked::amount")]
     pub held: Amount,
+    #[serde(deserialize_with = "booked::amount")]
     pub remaining: Amount,
     /// By it alone.
+    #[serde(deserialize_with = "booked::amount")]
     pub own: Amount,
     /// The part of `spent` booked for calls whose end is unknown (B10).
+    #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
     /// By how much external costs took it past its limit (B11).
+    #[serde(deserialize_with = "booked::amount")]
     pub overspent: Amount,
     pub closing_reserve_usd: Usd,
     pub funding: Funding,
@@ -203,7 +209,9 @@ pub struct StepReport {
     pub fallback: bool,
     /// The contexts that ran for it: items, rounds and fallback included.
     pub contexts: Vec<ChildId>,
+    #[serde(deserialize_with = "booked::usd")]
     pub cost_usd: Usd,
+    #[serde(deserialize_with = "booked::tokens")]
     pub tokens: Tokens,
     pub attempts: u32,
 }

@@ -22,6 +22,16 @@ pub enum Payload {
     },
 }
 
+impl Payload {
+    /// A result as a value: what is by reference stays a reference.
+    pub fn to_value(&self) -> Json {
+        match self {
+            Payload::Inline(value) => value.clone(),
+            Payload::Reference { .. } => Json::from(serde_json::to_value(self).expect("plain fields")),
+        }
+    }
+}
+
 /// Counters of an attempt, over the whole life of its context. They only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -7,7 +7,7 @@ use shared::{
     wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus},
 };
 
-use super::{GraphRun, failed, value_of};
+use super::{GraphRun, failed, result_of};
 use crate::trace::{ContextIndex, ContextNode, Event, Requeue, Status, Trace, attempt, end};
 
 /// A graph that is won, failing or out of steps.
@@ -36,7 +36,11 @@ pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Ve
 
 pub(super) fn verdict(run: &GraphRun, group: &Group) -> GraphVerdict {
     if group.race {
-        return if run.winner.is_some() { GraphVerdict::Succeeded } else { GraphVerdict::Failed };
+        return match run.winner.map(|winner| run.step(winner).partial) {
+            Some(true) => GraphVerdict::Partial,
+            Some(false) => GraphVerdict::Succeeded,
+            None => GraphVerdict::Failed,
+        };
     }
     let steps = || run.steps.iter().zip(&group.steps);
     let missed = steps().any(|(run, step)| step.required && failed(run.status));
@@ -82,32 +86,34 @@ fn fail(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Ev
     }
 }
 
-/// The winner's result; for a group whose result someone reads, what each of its steps gave.
+/// The winner's result; for the graph of an agent, what its steps wrote; for a group whose result
+/// someone reads, what each of its steps gave.
 fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Option<Payload> {
-    let of = |step: usize| {
-        let last = run.steps[step].contexts.last().and_then(|c| trace.node(*c).end());
-        last.filter(|end| end.status == EndStatus::Completed).map(value_of)
-    };
+    let node = trace.node(graph);
     if let Some(winner) = run.winner {
-        return of(winner as usize).map(Payload::Inline);
+        return result_of(trace, run.step(winner)).map(Payload::Inline);
     }
-    if !is_read(trace, trace.node(graph)) {
+    let results: Map<String, Value> = if node.parent.is_some() && node.step.is_none() {
+        let outputs = trace.outputs_of(node).into_iter();
+        outputs.map(|(key, value)| (key.to_string(), value.value().clone())).collect()
+    } else if is_read(trace, node) {
+        let steps = run.steps.iter().zip(&group.steps).filter(|(run, _)| run.status == StepStatus::Succeeded);
+        steps
+            .filter_map(|(run, step)| Some((step.id.to_string(), result_of(trace, run)?.value().clone())))
+            .collect()
+    } else {
         return None;
-    }
-    let results: Map<String, Value> = (0..group.steps.len())
-        .filter(|step| run.steps[*step].status == StepStatus::Succeeded)
-        .filter_map(|step| Some((group.steps[step].id.to_string(), of(step)?.value().clone())))
-        .collect();
+    };
     Some(Payload::Inline(Json::from(Value::Object(results))))
 }
 
 /// Whether anyone reads what this group gives: its own step writes it somewhere, the group around it
-/// gathers findings, or that one's result is read in turn.
+/// gathers findings or is a race, or that one's result is read in turn.
 fn is_read(trace: &Trace, node: &ContextNode) -> bool {
     let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
     let (_, group) = trace.expect_run(parent);
     let step = &group.steps[of.step as usize];
-    step.output_to.is_some() || group.aggregate.is_some() || is_read(trace, trace.node(parent))
+    step.output_to.is_some() || group.aggregate.is_some() || group.race || is_read(trace, trace.node(parent))
 }
 
 /// `aggregate` has waited long enough: what runs is cancelled, what has not begun is skipped.

@@ -63,8 +63,8 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
     let mut numbers: HashMap<Option<&AgentId>, u32> = HashMap::new();
     let ran: Vec<&ContextNode> =
         graph.children.iter().map(|child| trace.node(*child)).filter(|n| n.step.is_some()).collect();
-    let alone =
-        |agent: Option<&AgentId>| ran.iter().filter(|n| n.order.agent_id.as_ref() == agent).count() == 1;
+    let mut counts: HashMap<Option<&AgentId>, u32> = HashMap::new();
+    ran.iter().for_each(|node| *counts.entry(node.order.agent_id.as_ref()).or_default() += 1);
     let mut found: Vec<Finding> = Vec::new();
     let mut by_text: HashMap<String, usize> = HashMap::new();
     for node in &ran {
@@ -76,7 +76,7 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
             continue;
         }
         let name = agent.map_or("Group".into(), title);
-        let by = if alone(agent) { name } else { format!("{name} {number}") };
+        let by = if counts[&agent] == 1 { name } else { format!("{name} {number}") };
         let text = value_of(end).to_text();
         match by_text.get(&text) {
             Some(first) => found[*first].also.push(by),

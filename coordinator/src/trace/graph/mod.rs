@@ -13,13 +13,14 @@ mod step;
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use shared::{
     Json, Timestamp,
     graph::{Group, GroupIndex, Policy, StepIndex},
     wire::{EndStatus, Payload, StepStatus},
 };
 
-use super::{ContextIndex, ContextNode, End, Trace};
+use super::{ContextIndex, ContextNode, End, Ran, Trace};
 pub(super) use conclude::gathering_is_over;
 pub(super) use gather::synthesis_goal;
 pub(super) use schedule::advance;
@@ -59,6 +60,8 @@ pub struct StepRun {
     pub status: StepStatus,
     /// Predecessors that have not ended.
     pub blockers: u32,
+    /// What is to be started for it next, once it has begun: a round, or its fallback.
+    pub next: Option<Ran>,
     /// What was started for it: itself, items, rounds, fallback.
     pub contexts: Vec<ContextIndex>,
     pub reason: Option<Box<str>>,
@@ -81,6 +84,7 @@ impl GraphRun {
         let fresh = |blockers: usize| StepRun {
             status: StepStatus::Pending,
             blockers: u32::try_from(blockers).expect("a step waits for its siblings at most"),
+            next: None,
             contexts: Vec::new(),
             reason: None,
             partial: false,
@@ -109,7 +113,8 @@ impl GraphRun {
     /// A step has ended: those that waited for it are nearer their start.
     pub(super) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus) {
         let ended = &mut self.steps[step as usize];
-        let more_to_start = ended.items.as_ref().is_some_and(|items| items.started < items.total);
+        let more_items = ended.items.as_ref().is_some_and(|items| items.started < items.total);
+        let more_to_start = more_items || ended.next.take().is_some();
         if std::mem::replace(&mut ended.status, status) == StepStatus::Pending || more_to_start {
             self.not_ready(step);
         }
@@ -175,15 +180,23 @@ pub(super) fn status_of(end: EndStatus) -> StepStatus {
     }
 }
 
-/// A result as a value: what is by reference stays a reference.
-fn value_of(end: &End) -> Json {
-    match &end.result {
-        Some(Payload::Inline(value)) => value.clone(),
-        Some(reference @ Payload::Reference { .. }) => {
-            Json::from(serde_json::to_value(reference).expect("plain fields"))
+/// What a step gave: the list of a `for_each`, else what its last context completed with.
+fn result_of(trace: &Trace, step: &StepRun) -> Option<Json> {
+    let ends = || step.contexts.iter().map(|context| trace.node(*context));
+    let completed =
+        |node: &ContextNode| node.end().filter(|end| end.status == EndStatus::Completed).map(value_of);
+    let Some(items) = &step.items else { return ends().last().and_then(completed) };
+    let mut list = vec![Value::Null; items.total as usize];
+    for node in ends() {
+        if let (Some(Ran::Item(number)), Some(value)) = (node.step.map(|of| of.ran), completed(node)) {
+            list[number as usize] = value.value().clone();
         }
-        None => Json::null(),
     }
+    Some(Json::from(Value::Array(list)))
+}
+
+fn value_of(end: &End) -> Json {
+    end.result.as_ref().map_or_else(Json::null, Payload::to_value)
 }
 
 impl Trace {

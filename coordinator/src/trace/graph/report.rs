@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shared::{
     Amount, ContextKey, Json,
     graph::Body,
-    wire::{GraphOutcome, StepReport, StepStatus},
+    wire::{EndStatus, GraphOutcome, GraphVerdict, StepReport, StepStatus},
 };
 
 use super::{conclude::verdict, failed};
@@ -43,7 +43,11 @@ impl Trace {
             steps.iter().filter(|step| which(step.status)).map(|step| step.id.clone()).collect()
         };
         Some(GraphOutcome {
-            verdict: verdict(run, group),
+            // What was stopped did not succeed, whatever its steps had done by then.
+            verdict: match node.end() {
+                Some(end) if end.status != EndStatus::Completed => GraphVerdict::Failed,
+                Some(_) | None => verdict(run, group),
+            },
             succeeded: ids(|status| status == StepStatus::Succeeded),
             failed: ids(failed),
             skipped: ids(|status| status == StepStatus::Skipped),
@@ -55,7 +59,7 @@ impl Trace {
 
     /// What the steps of a graph wrote, inner groups included, by their short names. Once the root
     /// has ended the store is gone, and the values are those it was snapshotted with.
-    fn outputs_of(&self, node: &ContextNode) -> BTreeMap<ContextKey, Json> {
+    pub(super) fn outputs_of(&self, node: &ContextNode) -> BTreeMap<ContextKey, Json> {
         let Some((run, _)) = self.run_of(node) else { return BTreeMap::new() };
         let plan = &self.plans[run.plan as usize];
         let within = |mut group: u32| loop {
@@ -70,7 +74,7 @@ impl Trace {
         let groups = (0u32..).zip(plan.groups()).filter(|(number, _)| within(*number));
         let keys = groups.flat_map(|(_, group)| &group.steps).filter_map(|step| step.output_to.as_ref());
         keys.filter_map(|key| {
-            let full = full_key(node, key);
+            let full = full_key(self, node, key);
             let live = self.values().get(&full).map(|entry| &entry.value);
             Some((key.clone(), live.or_else(|| self.outputs().get(&full))?.clone()))
         })

@@ -14,7 +14,7 @@ use super::{
     start::{ask, begin, refused},
     step,
 };
-use crate::trace::{ContextIndex, Event, Ran, Trace};
+use crate::trace::{ContextIndex, ContextNode, Event, Ran, Trace, budget::is_used_up};
 
 /// The next thing that follows for a graph: a step started, skipped or refused, or its end. Nothing
 /// if it waits, or has ended.
@@ -27,7 +27,7 @@ pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timesta
     if run.failing || run.winner.is_some() || run.unfinished == 0 {
         return conclude::conclude(trace, graph, now);
     }
-    if let Some((context, _)) = trace.blocked(graph)
+    if let Some(context) = trace.starved(graph)
         && context.on_exhausted == OnExhausted::Pause
     {
         return pause_when_idle(trace, graph, &context.id);
@@ -70,6 +70,9 @@ impl Start<'_> {
     fn decide(&self) -> Vec<Event> {
         if let Some(items) = &self.run.step(self.step).items {
             return self.begin(Ran::Item(items.started));
+        }
+        if let Some(next) = self.run.step(self.step).next {
+            return self.begin(next);
         }
         if let Some(reason) = self.what_is_missing() {
             return vec![self.ended(StepStatus::Skipped, Some(reason))];
@@ -182,5 +185,17 @@ impl Start<'_> {
                 vec![self.ended(StepStatus::Failed, Some(refusal))]
             }
         }
+    }
+}
+
+impl Trace {
+    /// Whoever has nothing left for a new child here: exhausted, carved out, or down to its reserve.
+    /// An abort anywhere above outweighs a pause.
+    fn starved(&self, graph: ContextIndex) -> Option<&ContextNode> {
+        let starved = || {
+            let chain = self.chain(graph).map(|(_, node)| node);
+            chain.filter(|node| node.exhausted.is_some() || is_used_up(node.budget.left_for_children()))
+        };
+        starved().find(|node| node.on_exhausted == OnExhausted::Abort).or_else(|| starved().next())
     }
 }

@@ -4,18 +4,20 @@
 use serde_json::{Value, json};
 use shared::{ContextKey, Json, graph::Scope};
 
-use crate::trace::{ContextIndex, Trace};
+use crate::trace::{ContextIndex, ContextNode, Trace};
 
 pub(super) struct StepScope<'a> {
     pub(super) trace: &'a Trace,
     pub(super) graph: ContextIndex,
+    /// The round that has just ended, whose steps `until` may ask about.
+    pub(super) round: Option<&'a ContextNode>,
     /// A value about to be written, which `until` may ask for.
     pub(super) fresh: Option<(&'a ContextKey, &'a Json)>,
 }
 
 impl<'a> StepScope<'a> {
     pub(super) fn of(trace: &'a Trace, graph: ContextIndex) -> Self {
-        StepScope { trace, graph, fresh: None }
+        StepScope { trace, graph, round: None, fresh: None }
     }
 }
 
@@ -32,7 +34,8 @@ impl Scope for StepScope<'_> {
     }
 
     fn step(&self, id: &str) -> Option<Value> {
-        let groups = self.trace.chain(self.graph).map_while(|(_, node)| self.trace.run_of(node));
+        let around = self.trace.chain(self.graph).map(|(_, node)| node);
+        let groups = self.round.into_iter().chain(around).map_while(|node| self.trace.run_of(node));
         let (run, number) = groups
             .filter_map(|(run, group)| {
                 Some((run, group.steps.iter().position(|step| step.id.as_str() == id)?))

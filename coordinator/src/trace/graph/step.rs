@@ -1,24 +1,22 @@
 //! What the end of a step's context means for the step: done, another round, the fallback, one item
 //! less to wait for. Every step keeps its own typed status.
 
-use serde_json::Value;
 use shared::{
-    Json, Timestamp,
     graph::{self, EvaluationError, Group, Policy, Repeat, StepIndex},
     wire::{EndStatus, StepStatus},
 };
 
 use super::{
-    GraphRun, Items, failed,
+    GraphRun, Items, failed, result_of,
     scope::StepScope,
-    start::{ask, begin, refused},
+    start::{ask, refused},
     status_of, value_of,
 };
 use crate::trace::{ContextIndex, ContextNode, End, Event, Ran, Trace, context_store, end};
 
 /// A context that ran a step has ended. Nothing follows if the step has ended already: a late item,
 /// or what a race or a failure cut off.
-pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
     let (Some(graph), Some(of)) = (node.parent, node.step) else { return Vec::new() };
     let (run, group) = trace.expect_run(graph);
@@ -26,7 +24,7 @@ pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex, now: Time
         return Vec::new();
     }
     let end = node.end().expect("asked when it has ended");
-    let over = Over { trace, graph, run, group, step: of.step, node, end, now };
+    let over = Over { trace, graph, run, group, step: of.step, node, end };
     match of.ran {
         Ran::Item(_) => over.item(),
         Ran::Round(number) => over.round(number),
@@ -64,7 +62,6 @@ struct Over<'a> {
     step: StepIndex,
     node: &'a ContextNode,
     end: &'a End,
-    now: Timestamp,
 }
 
 impl Over<'_> {
@@ -77,10 +74,13 @@ impl Over<'_> {
         if self.end.status == EndStatus::Completed || stopped_by_hand || self.plan().fallback.is_none() {
             return self.last();
         }
-        match begin(self.trace, self.graph, self.step, Ran::Fallback, self.now) {
-            Ok(events) => events,
-            Err(refusal) => vec![self.ended(status_of(self.end.status), Some(refused(&refusal)), false)],
-        }
+        vec![self.continues(Ran::Fallback)]
+    }
+
+    /// It takes its turn with whatever else is ready: for the same places, and the same money.
+    fn continues(&self, next: Ran) -> Event {
+        let child_id = self.trace.node(self.graph).id.clone();
+        Event::StepContinues { child_id, step: self.step, next }
     }
 
     /// Nothing more is tried: the step ends as its context did.
@@ -102,7 +102,7 @@ impl Over<'_> {
         let partial = self.trace.ended_partial(self.node);
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
-            match context_store::put(self.trace, self.writer(), key, &value_of(self.end)) {
+            match context_store::put_result(self.trace, self.writer(), key, &value_of(self.end)) {
                 Ok(written) => events.extend(written),
                 Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
             }
@@ -145,7 +145,7 @@ impl Over<'_> {
         let Some(until) = &repeat.until else { return Ok((Vec::new(), false)) };
         let value = value_of(self.end);
         let fresh = self.plan().output_to.as_ref().map(|key| (key, &value));
-        let scope = StepScope { trace: self.trace, graph: self.graph, fresh };
+        let scope = StepScope { trace: self.trace, graph: self.graph, round: Some(self.node), fresh };
         let (asked, answer) = ask(&scope, self.step, "until", until);
         match answer {
             Ok(done) => Ok((vec![asked], done)),
@@ -156,23 +156,28 @@ impl Over<'_> {
         }
     }
 
-    /// The round's output is there for the next one to read.
+    /// The round's output is there for the next one to read; what it wrote inside is not, unless it
+    /// is read as the round before's: rounds are never mixed silently.
     fn next_round(&self, number: u32) -> Vec<Event> {
-        let written = self
-            .plan()
-            .output_to
-            .as_ref()
-            .map(|key| context_store::put(self.trace, self.writer(), key, &value_of(self.end)));
-        let started = begin(self.trace, self.graph, self.step, Ran::Round(number), self.now);
-        match (written.unwrap_or(Ok(Vec::new())), started) {
-            (Ok(mut events), Ok(started)) => {
-                events.extend(started);
-                events
-            }
-            (Err(refusal), _) | (Ok(_), Err(refusal)) => {
-                vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)]
+        let mut events = Vec::new();
+        if let Some(key) = &self.plan().output_to {
+            match context_store::put_result(self.trace, self.writer(), key, &value_of(self.end)) {
+                Ok(written) => events.extend(written),
+                Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
             }
         }
+        if let graph::Body::Group(inner) = self.plan().body {
+            let plan = &self.trace.plans[self.run.plan as usize];
+            let stale = plan.written_and_not_read_back(inner).into_iter();
+            let stale = stale.map(|key| context_store::full_key(self.trace, self.node, key));
+            events.extend(
+                stale
+                    .filter(|key| self.trace.values().contains_key(key))
+                    .map(|key| Event::ValueDeleted { key }),
+            );
+        }
+        events.push(self.continues(Ran::Round(number)));
+        events
     }
 
     fn item(&self) -> Vec<Event> {
@@ -220,16 +225,10 @@ fn all_items(
     let (mut status, mut reason) = (StepStatus::Succeeded, None);
     if items.succeeded == 0 {
         (status, reason) = (StepStatus::Failed, Some(format!("none of its {} items succeeded", items.total)));
-    } else if let Some(key) = &group.steps[step as usize].output_to {
-        let mut list = vec![Value::Null; items.total as usize];
-        for node in run.step(step).contexts.iter().map(|c| trace.node(*c)) {
-            if let (Some(Ran::Item(number)), Some(end)) = (node.step.map(|of| of.ran), node.end())
-                && end.status == EndStatus::Completed
-            {
-                list[number as usize] = value_of(end).value().clone();
-            }
-        }
-        match context_store::put(trace, graph, key, &Json::from(Value::Array(list))) {
+    } else if let (Some(key), Some(list)) =
+        (&group.steps[step as usize].output_to, result_of(trace, run.step(step)))
+    {
+        match context_store::put(trace, graph, key, &list) {
             Ok(written) => events.extend(written),
             Err(refusal) => (status, reason) = (StepStatus::Failed, Some(refused(&refusal))),
         }
