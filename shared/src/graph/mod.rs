@@ -7,6 +7,7 @@ mod definition;
 mod dependency;
 mod plan;
 mod read;
+mod vet;
 
 pub use condition::{Condition, EvaluationError, Scope};
 pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};

@@ -185,7 +185,7 @@ fn result_of(trace: &Trace, step: &StepRun) -> Option<Json> {
     let ends = || step.contexts.iter().map(|context| trace.node(*context));
     let completed =
         |node: &ContextNode| node.end().filter(|end| end.status == EndStatus::Completed).map(value_of);
-    let Some(items) = &step.items else { return ends().last().and_then(completed) };
+    let Some(items) = &step.items else { return ends().next_back().and_then(completed) };
     let mut list = vec![Value::Null; items.total as usize];
     for node in ends() {
         if let (Some(Ran::Item(number)), Some(value)) = (node.step.map(|of| of.ran), completed(node)) {
