@@ -141,3 +141,19 @@ fn c_the_graphs_of_two_agents_do_not_meet_in_the_store() {
     world.complete(&root, "ok").unwrap();
     world.rest();
 }
+
+#[test]
+fn c_what_a_key_means_does_not_change_with_who_comes_later() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    let steps = json!([
+        {"id": "first", "agent_id": "writer", "task_description": "w", "output_to": "later.x"},
+        {"id": "later", "agent_id": "writer", "task_description": "l"},
+        {"id": "reads", "agent_id": "writer", "task_description": "r", "input_from": ["later.x"]},
+    ]);
+    world.spawn_graph(&root, json!({"child_id": "p", "steps": steps})).unwrap();
+    world.run("first", "written before");
+    world.run("later", "ok");
+    let work = world.trace.execute(&id("reads")).unwrap();
+    assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"later.x": "written before"}));
+}

@@ -55,11 +55,12 @@ fn may_write(node: &ContextNode, key: &ContextKey) -> bool {
 }
 
 /// A key as it stands in the store: under the graph it belongs to, unless that is the root, or the key
-/// names a context by itself.
+/// is under the id of the context itself or of one above it. Those never change, so neither does what
+/// a key means.
 pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> ContextKey {
     let Some(scope) = &node.scope else { return key.clone() };
-    let owner = key.as_str().split_once('.').and_then(|(owner, _)| ChildId::new(owner).ok());
-    if owner.is_some_and(|owner| trace.find(&owner).is_some()) {
+    let above = node.parent.into_iter().flat_map(|parent| trace.chain(parent).map(|(_, node)| node));
+    if std::iter::once(node).chain(above).any(|owner| key.is_under(&owner.id)) {
         return key.clone();
     }
     ContextKey::new(&format!("{scope}.{key}")).unwrap_or_else(|_| key.clone())
