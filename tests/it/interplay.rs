@@ -150,6 +150,17 @@ fn b9_a_resume_that_tells_of_a_call_twice_is_refused() {
 }
 
 #[test]
+fn b2_a_resume_whose_costs_fit_one_by_one_but_not_together_is_refused() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    let names: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
+    let million = shared::Amount::cost(Usd::MAX);
+    let costs: Vec<_> = names.iter().map(|name| (name.as_str(), million)).collect();
+    assert_eq!(world.resume(&root, &costs).unwrap_err(), Refusal::BooksFull);
+    world.resume(&root, &costs[..8]).unwrap();
+}
+
+#[test]
 fn l_a_graph_that_may_have_no_children_is_refused() {
     let mut world = World::new();
     let refused = world
@@ -303,6 +314,27 @@ fn g4_a_round_never_reads_what_an_older_one_wrote_unless_it_says_so() {
     let reader = world.queued()[0].clone();
     let inputs = serde_json::to_value(world.trace.execute(&reader).unwrap().inputs).unwrap();
     assert_eq!(inputs, json!({"draft": null}));
+
+    // The same where another step does read the round before's, so that the old value is still there.
+    let mut world = World::with_graph(json!({"steps": [
+        {"id": "g", "on_partial_success": "best_effort", "loop": {"max_rounds": 2}, "steps": [
+            step("looks-back", json!({"input_from": ["draft"]})),
+            step("w", json!({"output_to": "draft"})),
+            step("r", json!({"input_from": ["draft"]})),
+        ]},
+    ]}));
+    for name in ["looks-back", "w", "r"] {
+        world.run(name, format!("{name} of round 1"));
+    }
+    let inputs =
+        |world: &World, child| serde_json::to_value(world.trace.execute(child).unwrap().inputs).unwrap();
+    let looks_back = world.queued()[0].clone();
+    assert_eq!(inputs(&world, &looks_back), json!({"draft": "w of round 1"}));
+    world.run(looks_back.as_str(), "ok");
+    let writer = world.queued()[0].clone();
+    world.break_it(writer.as_str());
+    let reader = world.queued()[0].clone();
+    assert_eq!(inputs(&world, &reader), json!({"draft": null}));
 
     // The writer is inside a group beside it, and the input is needed: skipped, not run on round 1's.
     let mut world = World::with_graph(json!({"on_partial_success": "continue", "steps": [
