@@ -107,7 +107,7 @@ impl fmt::Display for Problems {
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const LONGEST: usize = 64;
     /// Looking further would take longer than a hint is worth.
-    const LOOKED_AT: usize = 2_000;
+    const LOOKED_AT: usize = 500;
     if word.len() > LONGEST {
         return None;
     }
