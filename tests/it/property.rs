@@ -172,6 +172,12 @@ impl Player {
                         let inner = |m: u32| json!({"id": format!("i{m}-{n}-{name}"), "agent_id": "default", "task_description": "t"});
                         let race = bit(n + 3) % 2 == 0;
                         step = json!({"id": step["id"], "output_to": step["output_to"], "race": race, "mode": "parallel", "steps": [inner(0), inner(1)]});
+                        match bit(n + 4) % 4 {
+                            0 => step["loop"] = json!({"max_rounds": 2}),
+                            1 => step["fallback"] = json!({"agent_id": "other", "task_description": "instead"}),
+                            2 => step["on_partial_success"] = json!("continue"),
+                            _ => {}
+                        }
                     }
                     6 => step["retries"] = json!(1),
                     _ => {}
@@ -186,6 +192,12 @@ impl Player {
         graph["mode"] = json!(["sequential", "parallel"][usize::from(b % 2)]);
         graph["on_partial_success"] = json!(["fail", "continue", "best_effort"][usize::from(c % 3)]);
         graph["steps"] = json!(steps);
+        if b % 3 == 0 {
+            graph["on_exhausted"] = json!("pause");
+        }
+        if c % 7 == 0 {
+            graph["closing_reserve_usd"] = json!(0.005);
+        }
         if a % 4 == 0 {
             graph["aggregate"] = json!({"timeout_ms": 30_000});
             graph["agent_id"] = json!("other");
