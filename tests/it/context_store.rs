@@ -101,13 +101,13 @@ fn c_values_are_bounded_each_and_in_all() {
 #[test]
 fn c_the_store_is_cleared_when_the_root_ends_and_its_values_are_in_the_outcome() {
     let (mut world, a, b) = two();
-    set(&mut world, &a, "notes", json!("kept")).unwrap();
+    set(&mut world, &a, "a.draft", json!("kept")).unwrap();
     world.complete(&a, "ok").unwrap();
     world.complete(&b, "ok").unwrap();
     world.cancel(None).unwrap();
     assert!(world.trace.values().is_empty());
     let outcome = serde_json::to_value(world.trace.outcome(&id("root")).unwrap()).unwrap();
-    assert_eq!(outcome["outputs"], json!({"notes": "kept"}));
+    assert_eq!(outcome["outputs"], json!({"a.draft": "kept", "notes": "ok"}));
     world.rest();
 }
 

@@ -260,19 +260,155 @@ fn g10_a_result_that_was_handed_over_must_fit_the_schema_too() {
 }
 
 #[test]
-fn c_a_spawned_agents_result_is_written_unless_it_wrote_better() {
+fn c_a_spawned_agents_result_is_written_and_what_it_did_not_complete_is_not() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
-    for child in ["quiet", "wordy"] {
+    for child in ["good", "bad"] {
         world.spawn(&root, json!({"goal": child, "child_id": child, "output_to": child})).unwrap();
+        let lease = world.claim(child);
+        let (writer, key) = (lease.clone(), child.parse().unwrap());
+        world.handle(Command::SetValue { lease: writer, key, value: Json::from("half") }).unwrap();
+        if child == "good" { world.complete(&lease, "whole") } else { world.fail(&lease, false) }.unwrap();
     }
-    world.run("quiet", "result");
-    let wordy = world.claim("wordy");
-    let (lease, key) = (wordy.clone(), "wordy".parse().unwrap());
-    world.handle(Command::SetValue { lease, key, value: Json::from(json!({"facts": 3})) }).unwrap();
-    world.complete(&wordy, "I wrote the facts down").unwrap();
-    let value = |key: &str| world.trace.values()[key].value.value().clone();
-    assert_eq!((value("quiet"), value("wordy")), (json!("result"), json!({"facts": 3})));
+    assert_eq!(world.trace.values()["good"].value.value(), "whole");
+    assert!(!world.trace.values().contains_key("bad"));
+}
+
+#[test]
+fn g4_what_a_failed_step_wrote_is_nobodys_input_and_no_output() {
+    let graph = json!({"on_partial_success": "continue", "steps": [
+        {"id": "g", "steps": [step("w", json!({"output_to": "x"}))]},
+        step("r", json!({"input_from": ["x"]})),
+        step("c", json!({"when": "outputs.x == 'half'"})),
+        step("other", json!({})),
+    ]});
+    let mut world = World::with_graph(graph);
+    let w = world.claim("w");
+    let (lease, key) = (w.clone(), "x".parse().unwrap());
+    world.handle(Command::SetValue { lease, key, value: Json::from("half") }).unwrap();
+    world.fail(&w, false).unwrap();
+    world.run("other", "ok");
+    let report = world.trace.graph_outcome(world.node("graph")).unwrap();
+    let statuses: Vec<_> = report.steps.iter().map(|step| step.status).collect();
+    assert_eq!(
+        statuses,
+        [StepStatus::Failed, StepStatus::Skipped, StepStatus::Skipped, StepStatus::Succeeded]
+    );
+    assert!(report.outputs.is_empty() && world.trace.outputs().is_empty());
+}
+
+#[test]
+fn g1_a_when_may_look_back_at_the_round_before() {
+    let mut world = World::with_graph(json!({"steps": [
+        {"id": "g", "loop": {"max_rounds": 2}, "steps": [
+            step("author", json!({"when": "!has(outputs.review) || outputs.review == 'bad'"})),
+            step("critic", json!({"output_to": "review"})),
+        ]},
+    ]}));
+    world.run("author", "a draft");
+    world.run("critic", "good");
+    assert!(
+        world.queued()[0].as_str().starts_with("critic"),
+        "the author is not needed again: {:?}",
+        world.queued()
+    );
+}
+
+#[test]
+fn b6_who_was_granted_all_can_use_it() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world
+        .spawn(&root, json!({"goal": "a", "child_id": "a", "max_cost_usd": 1, "funding": "granted"}))
+        .unwrap();
+    let a = world.claim("a");
+    world.spawn(&a, json!({"goal": "b", "child_id": "b"})).unwrap();
+    let b = world.claim("b");
+    world.pay(&b, "c", cents(99)).unwrap();
+    assert!(matches!(world.spawn(&root, json!({"goal": "c"})).unwrap_err(), Refusal::NothingLeft { .. }));
+
+    let group = json!({"id": "g", "max_cost_usd": 1, "funding": "granted", "steps": [step("s", json!({}))]});
+    let mut world = World::with_graph(json!({"max_cost_usd": 1, "on_exhausted": "pause", "steps": [group]}));
+    world.run("s", "ok");
+    assert_eq!(world.status("graph"), "completed");
+}
+
+#[test]
+fn b8_a_graph_that_paused_for_what_was_carved_out_goes_on_when_that_returns() {
+    let mut world =
+        World::with_graph(json!({"mode": "parallel", "max_cost_usd": 1, "on_exhausted": "pause", "steps": [
+            {"id": "g", "steps": [step("x1", json!({})), step("x2", json!({}))]},
+            step("c", json!({"max_cost_usd": 1, "funding": "granted"})),
+        ]}));
+    world.run("x1", "ok");
+    assert_eq!(world.status("g"), "paused", "all is carved out for `c`");
+    world.run("c", "ok");
+    world.run("x2", "ok");
+    assert_eq!(world.status("graph"), "completed");
+    world.rest();
+}
+
+#[test]
+fn b8_a_graph_down_to_its_reserve_goes_on_when_a_correction_leaves_something() {
+    let steps = json!([step("a", json!({"max_cost_usd": 0.06})), step("b", json!({}))]);
+    let mut world = pausing(steps, json!({"closing_reserve_usd": 0.05}));
+    let zombie = world.claim("a");
+    world.hold(&zombie, "c", cents(5)).unwrap();
+    world.pass(10_000);
+    let a = world.claim("a");
+    world.resume(&a, &[]).unwrap();
+    world.complete(&a, "x").unwrap();
+    assert_eq!(world.status("graph"), "paused");
+    world.settle(&zombie, "c", cents(1)).unwrap();
+    world.run("b", "ok");
+    assert_eq!(world.status("graph"), "completed");
+}
+
+#[test]
+fn b5_after_a_raise_of_one_dimension_the_other_is_named() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1, "max_tokens": 10, "on_exhausted": "pause"}));
+    let root = world.claim("root");
+    world.pay(&root, "c", shared::Amount::new(Usd::from_cents(10), shared::Tokens::new(10))).unwrap();
+    world.raise("root", 100).unwrap();
+    let halted = world.hold(&root, "d", cents(1)).unwrap_err();
+    assert!(matches!(halted, Refusal::Halted { dimension: shared::Dimension::Tokens, .. }), "{halted}");
+}
+
+#[test]
+fn g5_a_refused_fallback_leaves_the_status_the_step_had() {
+    let mut world =
+        World::with_graph(json!({"max_cost_usd": 0.1, "on_partial_success": "continue", "steps": [
+            step("a", json!({"fallback": "writer"})),
+        ]}));
+    let a = world.claim("a");
+    world.pay(&a, "c", cents(10)).unwrap();
+    world.fail(&a, false).unwrap();
+    let report = world.trace.graph_outcome(world.node("graph")).unwrap();
+    assert_eq!(report.steps[0].status, StepStatus::Aborted);
+    assert!(
+        report.steps[0].reason.as_ref().unwrap().contains("its fallback was refused"),
+        "{:?}",
+        report.steps[0]
+    );
+}
+
+#[test]
+fn c_a_pipeline_can_not_reach_the_keys_of_others() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    let (lease, key) = (root.clone(), "root.secret".parse().unwrap());
+    world.handle(Command::SetValue { lease, key, value: Json::from("mine") }).unwrap();
+    world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+    let a = world.claim("a");
+    let steps = json!([
+        step("thief", json!({"output_to": "root.secret"})),
+        step("reads", json!({"input_from": ["root.secret"]}))
+    ]);
+    world.spawn_graph(&a, json!({"child_id": "p", "steps": steps})).unwrap();
+    world.run("thief", "stolen");
+    let seen = world.trace.execute(&id("reads")).unwrap().inputs;
+    assert_eq!(serde_json::to_value(seen).unwrap(), json!({"root.secret": "stolen"}), "its own, under p");
+    assert_eq!(world.trace.values()["root.secret"].value.value(), "mine");
 }
 
 #[test]
@@ -287,6 +423,7 @@ fn c_an_agent_can_not_give_a_child_keys_it_may_not_use_itself() {
     };
     assert_eq!(spawn(&mut world, json!({"output_to": "x"})).unwrap_err().code().0, "not_writable");
     assert_eq!(spawn(&mut world, json!({"input_from": ["x"]})).unwrap_err().code().0, "not_readable");
+    spawn(&mut world, json!({"child_id": "kid", "output_to": "kid.notes"})).unwrap();
     spawn(&mut world, json!({"output_to": "b.notes"})).unwrap();
     world.run("evil", "mine to give");
     assert!(world.trace.read_value(&id("b"), &"b.notes".parse().unwrap()).unwrap().is_some());

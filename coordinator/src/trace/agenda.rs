@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use shared::Timestamp;
 
 use super::{
-    ContextIndex, Event, Phase, Requeue, Status, Trace,
+    ContextIndex, Event, Phase, Requeue, RunPhase, Status, Trace,
     attempt::{children_ended, queue_again},
-    end, graph, money, timer,
+    context_store, end, graph, money, timer,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,8 @@ pub(super) enum Question {
     Exhausted(ContextIndex),
     /// This budget was raised: who beneath it may go on?
     Raised(ContextIndex),
+    /// Something was given back: which paused graphs may start steps again?
+    Returned,
     /// This context ended: what of those beneath it?
     Beneath(ContextIndex),
     /// This context ended: what of its parent?
@@ -52,6 +54,7 @@ impl Agenda {
             | Event::Forfeited { child_id, .. }
             | Event::Charged { child_id, .. } => {
                 self.ask(Question::Spent(trace.expect(child_id)));
+                self.ask_if_paused(trace);
             }
             Event::Exhausted { child_id, .. } => self.ask(Question::Exhausted(trace.expect(child_id))),
             Event::Raised { child_id, .. } | Event::Replenished { child_id } => {
@@ -64,6 +67,7 @@ impl Agenda {
                 let at = trace.expect(&ended.child_id);
                 self.ask(Question::Beneath(at));
                 self.ask(Question::Above(at));
+                self.ask_if_paused(trace);
             }
             Event::Admitted(admitted) => {
                 let at = trace.expect(&admitted.order.child_id);
@@ -80,6 +84,12 @@ impl Agenda {
             | Event::ItemsTaken { child_id, .. }
             | Event::ItemRefused { child_id, .. }
             | Event::GatheringEnded { child_id } => self.ask(Question::Graph(trace.expect(child_id))),
+            Event::Requeued { child_id, .. } => {
+                let at = trace.expect(child_id);
+                if trace.node(at).graph.is_some() {
+                    self.ask(Question::Graph(at));
+                }
+            }
             Event::Answered { child_id, .. } => self.ask(Question::Answered(trace.expect(child_id))),
             Event::Opened { .. }
             | Event::AgentAdded { .. }
@@ -90,7 +100,6 @@ impl Agenda {
             | Event::Ticked { .. }
             | Event::Progressed { .. }
             | Event::AttemptLost { .. }
-            | Event::Requeued { .. }
             | Event::Redispatched { .. }
             | Event::Waiting { .. }
             | Event::InputRequired { .. }
@@ -107,6 +116,12 @@ impl Agenda {
         }
     }
 
+    fn ask_if_paused(&mut self, trace: &Trace) {
+        if !trace.paused.is_empty() {
+            self.ask(Question::Returned);
+        }
+    }
+
     fn ask(&mut self, question: Question) {
         self.questions.push_back(question);
     }
@@ -117,6 +132,7 @@ pub(super) fn answer(trace: &Trace, question: Question, now: Timestamp) -> Vec<E
         Question::Spent(at) => money::newly_exhausted(trace, at),
         Question::Exhausted(at) => cannot_go_on(trace, at, now),
         Question::Raised(at) => may_go_on(trace, at, now),
+        Question::Returned => may_start_again(trace, now),
         Question::Beneath(at) => beneath(trace, at),
         Question::Above(at) => above(trace, at, now),
         Question::Graph(at) => graph::advance(trace, at, now),
@@ -140,15 +156,30 @@ fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
 }
 
 fn may_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
-    let paused = |index: &ContextIndex| {
-        matches!(trace.node(*index).status, Status::Paused { .. }) && trace.blocked(*index).is_none()
-    };
-    let parked = trace.subtree(at).into_iter().filter(paused);
-    parked.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
+    let parked = trace.subtree(at).into_iter().filter(|index| trace.paused.contains(index));
+    let free = parked.filter(|index| trace.blocked(*index).is_none() && !waits_for_money(trace, *index));
+    free.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
 }
 
+/// Graphs that paused because all was carved out or reserved: a grant that ended, or a correction,
+/// may have left them something. Agents said themselves what they wait for: a raise.
+fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
+    let graphs = trace.paused.iter().filter(|index| trace.node(**index).graph.is_some());
+    let free = graphs.filter(|index| trace.blocked(**index).is_none() && !waits_for_money(trace, **index));
+    free.map(|index| queue_again(trace, *index, Requeue::Raised, now)).collect()
+}
+
+/// Whether a graph would pause again at once.
+fn waits_for_money(trace: &Trace, at: ContextIndex) -> bool {
+    let runs_steps = trace.node(at).graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps);
+    runs_steps && trace.starved(at).is_some()
+}
+
+/// Those beneath it end with it. What it wrote under its output, and then did not complete, is no
+/// output of anybody's.
 fn beneath(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let mut events = end::descendants(trace, at);
+    events.extend(context_store::withdrawn(trace, at));
     if trace.node(at).parent.is_none() {
         // Its values have been snapshotted into the outcome; nobody can write any more.
         events.push(Event::StoreCleared);

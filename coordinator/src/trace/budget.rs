@@ -13,12 +13,12 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    Amount, CallId, ChildId, Tokens, Usd,
+    Amount, CallId, ChildId, Dimension, Tokens, Usd,
     money::booked,
     wire::{BudgetSnapshot, Funding, HoldDenied},
 };
 
-use super::{ContextIndex, Refusal, Trace};
+use super::{ContextIndex, ContextNode, Refusal, Trace};
 
 /// Some of the two dimensions. Of a grant: the ceilings it named, which are carved out of the parent;
 /// the others are shared.
@@ -249,7 +249,7 @@ impl Trace {
     }
 
     /// Changes a budget (or whether its context lives) and passes on what that does to its claim.
-    pub(super) fn reclaim(&mut self, at: ContextIndex, change: impl FnOnce(&mut super::ContextNode)) {
+    pub(super) fn reclaim(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
         let node = self.node_mut(at);
         let (before, carved_before) = node.claims();
         change(node);
@@ -280,6 +280,24 @@ impl Trace {
                 self.raise(child, follows);
             }
         }
+    }
+
+    /// Whoever has nothing left for a new child under `at`: exhausted, carved out, or down to its
+    /// reserve. What a grant carved out is its holder's: above that, only what is used up counts.
+    pub(super) fn nothing_left(&self, at: ContextIndex) -> impl Iterator<Item = (&ContextNode, Dimension)> {
+        let mut guaranteed = Granted::default();
+        self.chain(at).filter_map(move |(_, node)| {
+            let budget = &node.budget;
+            let left = budget.left_for_children();
+            let used_up = [
+                (!guaranteed.cost && left.cost_usd == Usd::ZERO, Dimension::Cost),
+                (!guaranteed.tokens && left.tokens == Tokens::ZERO, Dimension::Tokens),
+            ];
+            guaranteed.cost |= budget.granted.cost;
+            guaranteed.tokens |= budget.granted.tokens;
+            let used_up = used_up.into_iter().find(|(used_up, _)| *used_up).map(|(_, dimension)| dimension);
+            Some((node, node.exhausted.or(used_up)?))
+        })
     }
 
     /// Puts the claim of a context that has just come to be onto its ancestors.
@@ -341,9 +359,4 @@ impl Trace {
         }
         Ok(())
     }
-}
-
-/// Nothing of the kind is left: a zero in either dimension.
-pub(super) fn is_used_up(left: Amount) -> bool {
-    left.cost_usd == Usd::ZERO || left.tokens == Tokens::ZERO
 }

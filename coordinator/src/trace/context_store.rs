@@ -5,7 +5,10 @@
 //! The graph that an agent runs keeps its keys under its own id, so that two of them never meet; its
 //! steps still call them by their short names.
 
-use shared::{ChildId, ContextKey, Json, wire::Lease};
+use shared::{
+    ChildId, ContextKey, Json,
+    wire::{EndStatus, Lease},
+};
 
 use super::{ContextIndex, ContextNode, Entry, Event, Order, Refusal, Trace};
 
@@ -54,16 +57,27 @@ fn may_write(node: &ContextNode, key: &ContextKey) -> bool {
     node.order.output_to.as_ref() == Some(key) || key.is_under(&node.id)
 }
 
-/// A key as it stands in the store: under the graph it belongs to, unless that is the root, or the key
-/// is under the id of the context itself or of one above it. Those never change, so neither does what
-/// a key means.
+/// A key as it stands in the store. The keys of a graph that is not the root are always under its id;
+/// so are those of an agent in it, but for keys under the agent's own id or that of one above it.
+/// None of this ever changes, so neither does what a key means.
 pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> ContextKey {
     let Some(scope) = &node.scope else { return key.clone() };
+    let declared = node.order.output_to.as_ref() == Some(key) || node.order.input_from.contains(key);
+    let of_the_graph = node.graph.is_some() || (node.step.is_some() && declared);
     let above = node.parent.into_iter().flat_map(|parent| trace.chain(parent).map(|(_, node)| node));
-    if std::iter::once(node).chain(above).any(|owner| key.is_under(&owner.id)) {
+    if !of_the_graph && std::iter::once(node).chain(above).any(|owner| key.is_under(&owner.id)) {
         return key.clone();
     }
     ContextKey::new(&format!("{scope}.{key}")).unwrap_or_else(|_| key.clone())
+}
+
+/// What a context wrote under its output before it ended without completing.
+pub(super) fn withdrawn(trace: &Trace, at: ContextIndex) -> Option<Event> {
+    let node = trace.node(at);
+    let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
+    let key = full_key(trace, node, node.order.output_to.as_ref()?);
+    let wrote = trace.store.get(&key)?.writer.as_ref() == Some(&node.id);
+    (wrote && !completed).then_some(Event::ValueDeleted { key })
 }
 
 /// C, I5: what an agent may let its child read or write is what it may itself. The root may all.
@@ -75,7 +89,8 @@ pub(super) fn check_declared(trace: &Trace, parent: &ContextNode, order: &Order)
     if let Some(key) = order.input_from.iter().find(|key| !trace.may_read(parent, key)) {
         return Err(Refusal::NotReadable { child_id, key: key.clone() });
     }
-    match order.output_to.as_ref().filter(|key| !may_write(parent, key)) {
+    let writable = |key: &ContextKey| may_write(parent, key) || key.is_under(&order.child_id);
+    match order.output_to.as_ref().filter(|key| !writable(key)) {
         Some(key) => Err(Refusal::NotWritable { child_id, key: key.clone() }),
         None => Ok(()),
     }
@@ -94,20 +109,6 @@ pub(super) fn set(
         return Err(Refusal::NotWritable { child_id: node.id.clone(), key: key.clone() });
     }
     put(trace, at, key, value)
-}
-
-/// Writes a context's result under its key. What the context wrote there itself stands: it knew better
-/// what to put there than its last words do.
-pub(super) fn put_result(
-    trace: &Trace,
-    writer: ContextIndex,
-    key: &ContextKey,
-    value: &Json,
-) -> Result<Vec<Event>, Refusal> {
-    let node = trace.node(writer);
-    let own = trace.store.get(&full_key(trace, node, key)).and_then(|entry| entry.writer.as_ref())
-        == Some(&node.id);
-    if own { Ok(Vec::new()) } else { put(trace, writer, key, value) }
 }
 
 /// Writes a value within the limits, whoever asks.

@@ -49,6 +49,9 @@ pub struct Trace {
     pub(super) by_id: HashMap<ChildId, ContextIndex>,
     #[serde(skip)]
     pub(super) timers: BTreeSet<(Timestamp, ContextIndex)>,
+    /// The contexts that are paused.
+    #[serde(skip)]
+    pub(super) paused: BTreeSet<ContextIndex>,
 }
 
 /// A value of the shared store.
@@ -195,9 +198,7 @@ impl ContextNode {
 
     /// Something is left again of its budget, if something is.
     pub(super) fn replenish(&mut self) {
-        if self.budget.spent.reaches(self.budget.limit).is_none() {
-            self.exhausted = None;
-        }
+        self.exhausted = self.exhausted.and(self.budget.spent.reaches(self.budget.limit));
     }
 
     /// Its own deadline as it stands, or none while a human is waited for.
@@ -223,6 +224,7 @@ impl Trace {
             cancelled_before: None,
             by_id: HashMap::new(),
             timers: BTreeSet::new(),
+            paused: BTreeSet::new(),
         }
     }
 

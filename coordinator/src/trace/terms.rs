@@ -5,15 +5,11 @@
 use std::sync::Arc;
 
 use shared::{
-    AgentProfile, Amount, ChildId, Dimension, Limits, ThreadId, Timestamp, Tokens, Usd,
+    AgentProfile, Amount, ChildId, Limits, ThreadId, Timestamp, Tokens, Usd,
     wire::{Funding, Hitl, OnExhausted},
 };
 
-use super::{
-    ContextIndex, ContextNode, Order, Refusal,
-    admission::Ground,
-    budget::{Granted, is_used_up},
-};
+use super::{ContextIndex, ContextNode, Order, Refusal, admission::Ground, budget::Granted};
 
 /// What a context may spend, and how that hangs on its parent.
 pub(super) struct Terms {
@@ -56,13 +52,8 @@ impl Ground<'_> {
 
     /// What the parent has left for a child; a refusal if that is nothing, there or above (B4, B6).
     fn left_under(&self, at: ContextIndex, parent: &ContextNode) -> Result<Amount, Refusal> {
-        for (_, node) in self.trace.chain(at) {
-            let left = node.budget.left_for_children();
-            if node.exhausted.is_some() || is_used_up(left) {
-                let used_up = if left.cost_usd == Usd::ZERO { Dimension::Cost } else { Dimension::Tokens };
-                let dimension = node.exhausted.unwrap_or(used_up);
-                return Err(Refusal::NothingLeft { context: node.id.clone(), dimension });
-            }
+        if let Some((node, dimension)) = self.trace.nothing_left(at).next() {
+            return Err(Refusal::NothingLeft { context: node.id.clone(), dimension });
         }
         Ok(parent.budget.left_for_children())
     }

@@ -16,8 +16,14 @@ impl Trace {
         self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index).collect()
     }
 
-    /// Sets a context's timer anew; called whenever what it waits for may have changed.
+    /// Sets a context's timer anew, and notes whether it is paused; called whenever its status, or
+    /// what it waits for, may have changed.
     pub(super) fn retime(&mut self, index: ContextIndex) {
+        if matches!(self.node(index).status, Status::Paused { .. }) {
+            self.paused.insert(index);
+        } else {
+            self.paused.remove(&index);
+        }
         let due = self.due_at(index);
         let node = self.node_mut(index);
         let was = std::mem::replace(&mut node.timer, due);

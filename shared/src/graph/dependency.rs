@@ -108,7 +108,10 @@ impl Linker<'_, '_> {
         let until = step.repeat.as_ref().and_then(|repeat| repeat.until.clone());
         if let Some(when) = step.when.clone() {
             for key in when.outputs() {
-                self.source(place, key, &when_at, given);
+                if self.source(place, key, &when_at, given) == Some(Source::PreviousRound) {
+                    let key = ContextKey::new(key).expect("a step has it as its output_to");
+                    self.step_mut(place).looks_back.push(key);
+                }
             }
             for id in when.steps() {
                 self.looks_at(place, id, &when_at);

@@ -55,6 +55,8 @@ pub struct Step {
     /// Steps that must have succeeded: this many groups up, that step.
     pub requires: Vec<(u32, StepIndex)>,
     pub when: Option<Condition>,
+    /// Keys its `when` reads from the round before.
+    pub looks_back: Vec<ContextKey>,
     pub for_each: Option<ForEach>,
     pub repeat: Option<Repeat>,
     pub fallback: Option<Fallback>,
@@ -146,8 +148,8 @@ impl Plan {
     pub fn written_and_not_read_back(&self, group: GroupIndex) -> Vec<&ContextKey> {
         let steps: Vec<&Step> = self.steps_within(group);
         let read_back = |key: &ContextKey| {
-            let inputs = steps.iter().flat_map(|step| &step.inputs);
-            inputs.into_iter().any(|input| input.key == *key && input.source == Source::PreviousRound)
+            let of_inputs = |input: &Input| input.key == *key && input.source == Source::PreviousRound;
+            steps.iter().any(|step| step.inputs.iter().any(of_inputs) || step.looks_back.contains(key))
         };
         steps.iter().filter_map(|step| step.output_to.as_ref()).filter(|key| !read_back(key)).collect()
     }

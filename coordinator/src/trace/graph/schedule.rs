@@ -12,9 +12,9 @@ use super::{
     GraphRun, RunPhase, conclude,
     scope::StepScope,
     start::{ask, begin, refused},
-    step,
+    status_of, step,
 };
-use crate::trace::{ContextIndex, ContextNode, Event, Ran, Trace, budget::is_used_up};
+use crate::trace::{ContextIndex, ContextNode, Event, Ran, Trace};
 
 /// The next thing that follows for a graph: a step started, skipped or refused, or its end. Nothing
 /// if it waits, or has ended.
@@ -111,6 +111,13 @@ impl Start<'_> {
         &self.group.steps[self.step as usize]
     }
 
+    /// How the last context that was run for the step ended.
+    fn last_status(&self) -> StepStatus {
+        let last =
+            self.run.step(self.step).contexts.last().and_then(|context| self.trace.node(*context).end());
+        last.map_or(StepStatus::Failed, |end| status_of(end.status))
+    }
+
     fn ended(&self, status: StepStatus, reason: Option<String>) -> Event {
         let child_id = self.trace.node(self.graph).id.clone();
         Event::StepEnded { child_id, step: self.step, status, reason, partial: false }
@@ -181,21 +188,19 @@ impl Start<'_> {
         };
         match ran {
             Ran::Item(_) => step::item_refused(self.trace, self.graph, self.step, refusal),
-            Ran::Itself | Ran::Round(_) | Ran::Fallback => {
-                vec![self.ended(StepStatus::Failed, Some(refusal))]
+            Ran::Itself | Ran::Round(_) => vec![self.ended(StepStatus::Failed, Some(refusal))],
+            // The step ends as it did before its fallback was thought of.
+            Ran::Fallback => {
+                vec![self.ended(self.last_status(), Some(format!("its fallback was {refusal}")))]
             }
         }
     }
 }
 
 impl Trace {
-    /// Whoever has nothing left for a new child here: exhausted, carved out, or down to its reserve.
-    /// An abort anywhere above outweighs a pause.
-    fn starved(&self, graph: ContextIndex) -> Option<&ContextNode> {
-        let starved = || {
-            let chain = self.chain(graph).map(|(_, node)| node);
-            chain.filter(|node| node.exhausted.is_some() || is_used_up(node.budget.left_for_children()))
-        };
+    /// Who keeps a graph from starting anything, if someone does. An abort above outweighs a pause.
+    pub(in crate::trace) fn starved(&self, graph: ContextIndex) -> Option<&ContextNode> {
+        let starved = || self.nothing_left(graph).map(|(node, _)| node);
         starved().find(|node| node.on_exhausted == OnExhausted::Abort).or_else(|| starved().next())
     }
 }

@@ -102,7 +102,7 @@ impl Over<'_> {
         let partial = self.trace.ended_partial(self.node);
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
-            match context_store::put_result(self.trace, self.writer(), key, &value_of(self.end)) {
+            match context_store::put(self.trace, self.writer(), key, &value_of(self.end)) {
                 Ok(written) => events.extend(written),
                 Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
             }
@@ -161,7 +161,7 @@ impl Over<'_> {
     fn next_round(&self, number: u32) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
-            match context_store::put_result(self.trace, self.writer(), key, &value_of(self.end)) {
+            match context_store::put(self.trace, self.writer(), key, &value_of(self.end)) {
                 Ok(written) => events.extend(written),
                 Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
             }
