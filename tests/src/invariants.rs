@@ -1,8 +1,8 @@
 //! The one checker of the budget and trace invariants. It reads a trace from outside and computes
 //! everything again: it trusts no sum the trace keeps.
 
-use coordinator::trace::{CallState, ContextNode, Event, Phase, Status, Trace};
-use shared::{Amount, Timestamp, wire::StepStatus};
+use coordinator::trace::{CallState, ContextNode, Event, Phase, RunPhase, Status, Trace};
+use shared::{Amount, Timestamp, Tokens, Usd, wire::StepStatus};
 
 /// b1, b2, b3, and that the counters a trace keeps are what they count.
 pub fn check(trace: &Trace) -> Result<(), String> {
@@ -48,10 +48,14 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let live = children.iter().filter(|child| child.is_live()).count();
     ensure(node.live_children as usize == live, || "live_children is off".into())?;
     ensure(node.is_live() || live == 0, || "t1: it has ended, a child of it has not".into())?;
-    check_graph(node)
+    let above = node.parent.map(|parent| trace.node(parent).budget.limit);
+    ensure(above.is_none_or(|above| budget.limit.exceeds(above).is_none()), || {
+        "its ceiling is above its parent's".into()
+    })?;
+    check_graph(trace, node)
 }
 
-fn check_graph(node: &ContextNode) -> Result<(), String> {
+fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let Some(run) = &node.graph else { return Ok(()) };
     let open = |status| matches!(status, StepStatus::Pending | StepStatus::Running);
     let unfinished = run.steps.iter().filter(|step| open(step.status)).count();
@@ -68,6 +72,23 @@ fn check_graph(node: &ContextNode) -> Result<(), String> {
     ensure(run.ready.iter().all(|step| startable(&run.steps[*step as usize])), || {
         "ready holds what can't start".into()
     })?;
+    let is_live = |context: &coordinator::trace::ContextIndex| trace.node(*context).is_live();
+    for (number, step) in (0u32..).zip(&run.steps).filter(|_| node.is_live()) {
+        let moves = step.contexts.iter().any(is_live) || run.ready.contains(&number);
+        ensure(step.status != StepStatus::Running || moves, || {
+            format!("step {number} runs, and nothing moves it")
+        })?;
+        ensure(step.next.is_none() || run.ready.contains(&number), || {
+            format!("step {number} is not in the queue")
+        })?;
+    }
+    if matches!(node.status, Status::Paused { .. }) && run.phase == RunPhase::Steps {
+        let mut chain =
+            std::iter::successors(Some(node), |node| node.parent.map(|parent| trace.node(parent)));
+        let nothing = |left: Amount| left.cost_usd == Usd::ZERO || left.tokens == Tokens::ZERO;
+        let starved = chain.any(|node| node.exhausted.is_some() || nothing(node.budget.left_for_children()));
+        ensure(starved, || "the graph is paused, and nobody lacks anything".into())?;
+    }
     let twice =
         run.ready.iter().enumerate().any(|(n, step)| run.ready.iter().skip(n + 1).any(|other| other == step));
     ensure(!twice, || "ready holds a step twice".into())?;
