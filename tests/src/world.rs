@@ -4,7 +4,7 @@
 use coordinator::trace::{Command, ContextNode, Event, Order, Refusal, Spawn, Submit, Trace};
 use serde_json::{Value, json};
 use shared::{
-    AgentId, AgentProfile, Amount, ChildId, Json, Timestamp, TraceId, Usd, decode,
+    AgentProfile, Amount, ChildId, Json, Timestamp, TraceId, Usd, decode,
     graph::TaskGraph,
     limits::Settings,
     wire::{
@@ -285,10 +285,6 @@ impl World {
     pub fn break_it(&mut self, child: &str) {
         let lease = self.claim(child);
         self.fail(&lease, false).unwrap_or_else(|refusal| panic!("{child}: {refusal}"));
-    }
-
-    pub fn agent_id(name: &str) -> AgentId {
-        name.parse().expect("a valid agent id")
     }
 }
 

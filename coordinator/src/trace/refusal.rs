@@ -43,7 +43,7 @@ pub enum Refusal {
     CallConflict(CallId),
     #[error("no hold is open under `{0}`")]
     NoHold(CallId),
-    #[error("the books end at about nine million dollars, or 2^53 tokens")]
+    #[error("the books end at 2^23 dollars, more than eight million, or 2^53 tokens")]
     BooksFull,
     #[error("a limit can only be raised: `{child_id}` has {limit}")]
     NotARaise { child_id: ChildId, limit: shared::Amount },
