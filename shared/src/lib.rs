@@ -3,6 +3,7 @@
 //! afterwards. It knows nothing of how a trace is decided, stored or run.
 
 pub mod agent;
+pub mod bus;
 pub mod decode;
 pub mod graph;
 pub mod id;

@@ -1,9 +1,13 @@
 //! The subjects of the bus: made and parsed here and nowhere else. Ids can't hold a dot or a
-//! wildcard, so a subject has as many tokens as it seems to.
+//! wildcard, so a subject has as many tokens as it seems to. A [`Namespace`] before them lets many
+//! deployments share servers.
 
 use std::{fmt, str::FromStr};
 
-use crate::id::{ChildId, PoolName, TraceId};
+use crate::{
+    id::{self, ChildId, PoolName, TraceId},
+    wire::ReportTo,
+};
 
 /// A trace's home: everything about it is asked and reported there. Workers echo it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,6 +18,15 @@ impl Partition {
 
     pub fn new(number: u16) -> Option<Self> {
         (number < Self::MAX_COUNT).then_some(Partition(number))
+    }
+
+    /// The partitions of a deployment that has `count` of them.
+    pub fn all(count: u16) -> impl Iterator<Item = Partition> {
+        (0..count.min(Self::MAX_COUNT)).map(Partition)
+    }
+
+    pub fn number(self) -> u16 {
+        self.0
     }
 
     /// The home of a trace among `count` partitions: the same on every machine and version.
@@ -45,6 +58,10 @@ pub enum Subject {
     Control,
     /// Request and reply: answers after the commit.
     Submit,
+    /// Request and reply: runs, agents.
+    Query,
+    /// To every worker: who is there; drain.
+    Worker,
     Execute(PoolName),
     Ask(Partition),
     Stop(TraceId),
@@ -66,6 +83,8 @@ impl fmt::Display for Subject {
             Subject::Input => f.write_str("agent.input"),
             Subject::Control => f.write_str("agent.control"),
             Subject::Submit => f.write_str("agent.submit"),
+            Subject::Query => f.write_str("agent.query"),
+            Subject::Worker => f.write_str("agent.worker"),
             Subject::Execute(pool) => write!(f, "agent.spawn.execute.{pool}"),
             Subject::Ask(partition) => write!(f, "agent.ask.{partition}"),
             Subject::Stop(trace) => write!(f, "agent.stop.{trace}"),
@@ -104,6 +123,8 @@ fn parse(text: &str) -> Option<Subject> {
         ["agent", "input"] => Subject::Input,
         ["agent", "control"] => Subject::Control,
         ["agent", "submit"] => Subject::Submit,
+        ["agent", "query"] => Subject::Query,
+        ["agent", "worker"] => Subject::Worker,
         ["agent", "spawn", "execute", pool] => Subject::Execute(pool.parse().ok()?),
         ["agent", "ask", p] => Subject::Ask(partition(p)?),
         ["agent", "stop", trace] => Subject::Stop(trace.parse().ok()?),
@@ -119,6 +140,157 @@ fn parse(text: &str) -> Option<Subject> {
         ["agent", "dead", kind] => Subject::Dead(kind.parse().ok()?),
         _ => return None,
     })
+}
+
+impl Subject {
+    /// What kind of message comes here, in one word: how dead letters are sorted.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Subject::Spawn => "spawn",
+            Subject::Graph => "graph",
+            Subject::Cancel => "cancel",
+            Subject::Input => "input",
+            Subject::Control => "control",
+            Subject::Submit => "submit",
+            Subject::Query => "query",
+            Subject::Worker => "worker",
+            Subject::Execute(_) => "execute",
+            Subject::Ask(_) => "ask",
+            Subject::Stop(_) => "stop",
+            Subject::Result(..) => "result",
+            Subject::Cost(..) => "cost",
+            Subject::Event(..) => "event",
+            Subject::Outcome(..) => "outcome",
+            Subject::History(..) => "history",
+            Subject::Dead(_) => "dead",
+        }
+    }
+}
+
+/// Many subjects at once: what a stream holds, or what a reader wants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Filter {
+    One(Subject),
+    /// Every execute subject, of any pool.
+    Executes,
+    Results,
+    Costs,
+    ResultsOf(Partition),
+    CostsOf(Partition),
+    Events,
+    EventsOf(TraceId),
+    Outcomes,
+    OutcomesOf(TraceId),
+    Histories,
+    HistoriesOf(TraceId),
+    Dead,
+    /// Every stop broadcast.
+    Stops,
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Filter::One(subject) => subject.fmt(f),
+            Filter::Executes => f.write_str("agent.spawn.execute.*"),
+            Filter::Results => f.write_str("agent.result.*.*.*"),
+            Filter::Costs => f.write_str("agent.cost.*.*.*"),
+            Filter::ResultsOf(partition) => write!(f, "agent.result.{partition}.*.*"),
+            Filter::CostsOf(partition) => write!(f, "agent.cost.{partition}.*.*"),
+            Filter::Events => f.write_str("agent.event.*.*"),
+            Filter::EventsOf(trace) => write!(f, "agent.event.{trace}.*"),
+            Filter::Outcomes => f.write_str("agent.outcome.*.*"),
+            Filter::OutcomesOf(trace) => write!(f, "agent.outcome.{trace}.*"),
+            Filter::Histories => f.write_str("agent.history.*.*"),
+            Filter::HistoriesOf(trace) => write!(f, "agent.history.{trace}.*"),
+            Filter::Dead => f.write_str("agent.dead.*"),
+            Filter::Stops => f.write_str("agent.stop.*"),
+        }
+    }
+}
+
+/// What stands before every subject, stream and key of one deployment; most have none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Namespace(Option<PoolName>);
+
+impl Namespace {
+    /// The subject as it stands on the server.
+    pub fn subject(&self, subject: &Subject) -> String {
+        self.prefixed(subject)
+    }
+
+    pub fn filter(&self, filter: &Filter) -> String {
+        self.prefixed(filter)
+    }
+
+    fn prefixed(&self, subject: &impl fmt::Display) -> String {
+        match &self.0 {
+            None => subject.to_string(),
+            Some(name) => format!("{name}.{subject}"),
+        }
+    }
+
+    /// A subject as it came from the server.
+    pub fn parse(&self, text: &str) -> Result<Subject, Unknown> {
+        let unknown = || Unknown(text.chars().take(200).collect());
+        match &self.0 {
+            None => text.parse(),
+            Some(name) => {
+                let rest = text.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('.'));
+                rest.ok_or_else(unknown)?.parse()
+            }
+        }
+    }
+
+    /// The name of a stream, bucket, durable consumer or service.
+    pub fn stream(&self, name: &str) -> String {
+        match &self.0 {
+            None => name.to_owned(),
+            Some(namespace) => format!("{namespace}_{name}"),
+        }
+    }
+
+    /// A Redis key.
+    pub fn key(&self, key: &str) -> String {
+        match &self.0 {
+            None => format!("trellis:{key}"),
+            Some(name) => format!("{name}:trellis:{key}"),
+        }
+    }
+}
+
+impl FromStr for Namespace {
+    type Err = id::Error;
+
+    fn from_str(text: &str) -> Result<Self, id::Error> {
+        Ok(Namespace(if text.is_empty() { None } else { Some(PoolName::new(text)?) }))
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_ref().map_or("", PoolName::as_str))
+    }
+}
+
+/// Where a trace lives: what a worker needs to know to ask about it and report on it.
+#[derive(Debug, Clone)]
+pub struct Home {
+    pub namespace: Namespace,
+    pub partition: Partition,
+}
+
+impl Home {
+    pub fn report_to(&self, trace: TraceId, child: &ChildId) -> ReportTo {
+        let subject = |subject| self.namespace.subject(&subject);
+        ReportTo {
+            ask: subject(Subject::Ask(self.partition)),
+            result: subject(Subject::Result(self.partition, trace, child.clone())),
+            cost: subject(Subject::Cost(self.partition, trace, child.clone())),
+            history: subject(Subject::History(trace, child.clone())),
+            stop: subject(Subject::Stop(trace)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +309,8 @@ mod tests {
             Subject::Input,
             Subject::Control,
             Subject::Submit,
+            Subject::Query,
+            Subject::Worker,
             Subject::Execute("gpu".parse().unwrap()),
             Subject::Ask(home),
             Subject::Stop(trace),
@@ -150,6 +324,19 @@ mod tests {
         for subject in all {
             assert_eq!(subject.to_string().parse(), Ok(subject));
         }
+    }
+
+    #[test]
+    fn a_namespace_stands_before_everything_and_others_are_not_ours() {
+        let ours: Namespace = "team-a".parse().unwrap();
+        assert_eq!(ours.subject(&Subject::Spawn), "team-a.agent.spawn");
+        assert_eq!(ours.parse("team-a.agent.spawn"), Ok(Subject::Spawn));
+        assert!(ours.parse("agent.spawn").is_err());
+        assert!(ours.parse("team-ab.agent.spawn").is_err());
+        assert_eq!((ours.stream("AGENT_DEAD"), ours.key("x")), ("team-a_AGENT_DEAD".into(), "team-a:trellis:x".into()));
+        let none = Namespace::default();
+        assert_eq!((none.subject(&Subject::Spawn), none.key("x")), ("agent.spawn".into(), "trellis:x".into()));
+        assert!("a.b".parse::<Namespace>().is_err());
     }
 
     #[test]

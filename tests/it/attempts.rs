@@ -31,7 +31,7 @@ fn t3_a_claim_is_known_by_its_token() {
         Claim { child_id: id("root"), worker_id: "w".parse().unwrap(), token: "mine".parse().unwrap() };
     assert_eq!(world.handle(Command::Claim(claim.clone())).unwrap().len(), 1);
     assert_eq!(world.handle(Command::Claim(claim.clone())).unwrap(), []);
-    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(())) else { panic!() };
+    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home()) else { panic!() };
     assert_eq!((claimed.lease.attempt, claimed.work.attempt), (1, 1));
     // A copy that comes after another has taken over is an old claim, not a new one.
     world.pass(10_000);
@@ -177,7 +177,7 @@ fn p_a_parent_that_waits_holds_no_worker_and_is_woken_once() {
     assert!(matches!(world.node("root").status, Status::Working(Phase::Waiting { .. })));
     world.break_it("b");
     assert_eq!(world.queued(), [id("root")]);
-    let work = world.trace.execute(&id("root")).unwrap();
+    let work = world.work(&id("root")).unwrap();
     let seen: Vec<_> = work.children.iter().map(|c| (c.child_id.as_str(), c.status)).collect();
     assert_eq!(seen, [("a", EndStatus::Completed), ("b", EndStatus::Failed)]);
     let again = world.claim("root");
@@ -249,7 +249,7 @@ fn g7_a_question_reaches_the_roots_caller_and_the_answer_resumes_days_later() {
     );
     let left = world.node("root").deadline.unwrap().millis_since(world.now);
     assert_eq!(left, 100_000, "the clock goes on where it stood");
-    let work = world.trace.execute(&id("a")).unwrap();
+    let work = world.work(&id("a")).unwrap();
     assert_eq!(work.answers[0].answer.as_str(), "tea");
     world.run("a", "tea it is");
     world.run("root", "ok");
@@ -285,7 +285,7 @@ fn claims_answer_with_the_holds_a_predecessor_left_open() {
     world.pass(10_000);
     let second = world.claim("root");
     let claim = Claim { child_id: id("root"), worker_id: "worker".parse().unwrap(), token: second.token };
-    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(())) else { panic!() };
+    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home()) else { panic!() };
     let open: Vec<_> = claimed.open_holds.iter().map(|h| (h.call_id.as_str(), h.attempt)).collect();
     assert_eq!(open, [("a", 1), ("b", 1)]);
 }

@@ -59,7 +59,7 @@ fn g8_a_cancel_that_comes_before_the_child_still_holds() {
     let sent = effects(&world.trace, &events);
     assert!(matches!(sent.as_slice(), [Effect::Outcome { .. }]), "an outcome, and no work: {sent:?}");
     world.wait(&root, &["later"]).unwrap();
-    assert_eq!(world.trace.execute(&id("root")).unwrap().children[0].status, EndStatus::Cancelled);
+    assert_eq!(world.work(&id("root")).unwrap().children[0].status, EndStatus::Cancelled);
 }
 
 #[test]

@@ -124,12 +124,12 @@ fn c_the_graphs_of_two_agents_do_not_meet_in_the_store() {
             .unwrap();
     }
     for name in ["one", "two"] {
-        let work = world.trace.execute(&id(&format!("r-{name}"))).unwrap();
+        let work = world.work(&id(&format!("r-{name}"))).unwrap();
         assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"topic": name}));
         world.run(&format!("r-{name}"), format!("found by {name}"));
     }
     for name in ["one", "two"] {
-        let work = world.trace.execute(&id(&format!("w-{name}"))).unwrap();
+        let work = world.work(&id(&format!("w-{name}"))).unwrap();
         assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"found": format!("found by {name}")}));
         world.run(&format!("w-{name}"), "ok");
         let graph = world.trace.outcome(&id(name)).unwrap().graph.unwrap();
@@ -154,6 +154,6 @@ fn c_what_a_key_means_does_not_change_with_who_comes_later() {
     world.spawn_graph(&root, json!({"child_id": "p", "steps": steps})).unwrap();
     world.run("first", "written before");
     world.run("later", "ok");
-    let work = world.trace.execute(&id("reads")).unwrap();
+    let work = world.work(&id("reads")).unwrap();
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"later.x": "written before"}));
 }

@@ -41,7 +41,7 @@ fn g1_sequential_steps_run_one_after_another_and_hand_on_their_output() {
     assert_eq!(queued(&world), ["research"]);
     world.run("research", json!(["ants fly"]));
     assert_eq!(queued(&world), ["write"]);
-    let work = world.trace.execute(&id("write")).unwrap();
+    let work = world.work(&id("write")).unwrap();
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"facts": ["ants fly"]}));
     world.run("write", "a story");
     let outcome = serde_json::to_value(world.trace.outcome(&id("graph")).unwrap()).unwrap();
@@ -202,7 +202,7 @@ fn g4_continue_runs_everything_whose_inputs_exist_and_is_partial() {
 fn g4_best_effort_gives_null_for_missing_inputs_and_one_success_is_enough() {
     let mut world = five("best_effort");
     world.break_it("bad");
-    let work = world.trace.execute(&id("needs-bad")).unwrap();
+    let work = world.work(&id("needs-bad")).unwrap();
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"b": null}));
     for name in ["good", "slow", "needs-good"] {
         world.break_it_if_queued(name);
@@ -311,7 +311,7 @@ fn g1_nested_groups_run_in_their_own_mode_with_their_own_budget() {
     assert!(matches!(denied, Refusal::Denied(ref d) if d.context == id("both")), "{denied}");
     world.complete(&one, 1).unwrap();
     world.complete(&two, 2).unwrap();
-    let work = world.trace.execute(&id("last")).unwrap();
+    let work = world.work(&id("last")).unwrap();
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"all": {"one": 1, "two": 2}}));
     world.run("last", "ok");
     world.rest();
@@ -337,14 +337,14 @@ fn g1_for_each_runs_once_for_every_item_and_gathers_the_results_in_order() {
         step("reduce", json!({"input_from": ["found"]})),
     ]}));
     assert_eq!(queued(&world), ["each-1", "each-2"]);
-    let work = world.trace.execute(&id("each-2")).unwrap();
+    let work = world.work(&id("each-2")).unwrap();
     let inputs = serde_json::to_value(&work.inputs).unwrap();
     assert_eq!((inputs["item"].clone(), inputs["index"].clone()), (json!("bees"), json!(1)));
     world.run("each-2", "B");
     assert_eq!(queued(&world), ["each-1", "each-3"]);
     world.run("each-3", "C");
     world.run("each-1", "A");
-    let work = world.trace.execute(&id("reduce")).unwrap();
+    let work = world.work(&id("reduce")).unwrap();
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"found": ["A", "B", "C"]}));
     world.run("reduce", "ABC");
     world.rest();
@@ -395,7 +395,7 @@ fn g1_the_result_of_a_group_is_there_for_whoever_reads_it() {
     ]}));
     world.run("a", "A");
     world.run("b", "B");
-    let work = world.trace.execute(&id("reads")).unwrap();
+    let work = world.work(&id("reads")).unwrap();
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"all": {"in-a": {"a": "A"}, "b": "B"}}));
 
     let mut world = World::with_graph(json!({
@@ -403,7 +403,7 @@ fn g1_the_result_of_a_group_is_there_for_whoever_reads_it() {
     }));
     world.run("a", "A");
     world.run("b", "B");
-    let goal = world.trace.execute(&id("graph")).unwrap().goal.to_string();
+    let goal = world.work(&id("graph")).unwrap().goal.to_string();
     assert!(goal.contains("Group: {\"a\":\"A\"}") && goal.contains("Writer: B"), "{goal}");
 }
 
@@ -462,7 +462,7 @@ fn g1_the_first_success_wins_a_race_and_the_rest_is_cancelled() {
     world.break_it("a");
     world.run("b", "B");
     expect(&world, "r", &[("a", "failed"), ("b", "succeeded"), ("c", "cancelled")]);
-    let work = world.trace.execute(&id("after")).unwrap();
+    let work = world.work(&id("after")).unwrap();
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"won": "B"}));
     world.run("after", "ok");
     assert_eq!(world.status("graph"), "completed");
@@ -488,7 +488,7 @@ fn g1_a_loop_runs_until_its_condition_holds_or_its_bound_is_reached() {
     };
     let round = |world: &mut World, good: bool| {
         let author = queued(world)[0].clone();
-        let inputs = serde_json::to_value(world.trace.execute(&id(&author)).unwrap().inputs).unwrap();
+        let inputs = serde_json::to_value(world.work(&id(&author)).unwrap().inputs).unwrap();
         world.run(&author, format!("draft of {author}"));
         let critic = queued(world)[0].clone();
         world.run(&critic, json!({"good": good}));
@@ -535,7 +535,7 @@ fn g1_a_fallback_tries_when_the_step_has_failed_for_good() {
     let lease = world.claim("main");
     world.fail(&lease, true).unwrap();
     assert_eq!(queued(&world), ["main-fallback"]);
-    let work = world.trace.execute(&id("main-fallback")).unwrap();
+    let work = world.work(&id("main-fallback")).unwrap();
     assert_eq!((work.agent.agent_id.as_str(), work.goal.as_str()), ("editor", "try harder"));
     world.run("main-fallback", "saved");
     let report = world.trace.graph_outcome(world.node("graph")).unwrap();
@@ -608,7 +608,7 @@ fn g6_aggregate_drops_duplicates_keeps_who_found_what_and_the_graphs_agent_synth
     let events = world.report(&lease, shared::wire::Verdict::Failed(failure)).unwrap();
     let sent = effects(&world.trace, &events);
     assert!(sent.contains(&Effect::Execute { child_id: id("graph"), attempt: 1 }), "{sent:?}");
-    let work = world.trace.execute(&id("graph")).unwrap();
+    let work = world.work(&id("graph")).unwrap();
     assert_eq!(work.agent.agent_id.as_str(), "editor");
     assert_eq!(
         work.goal.as_str(),
@@ -635,7 +635,7 @@ fn g6_aggregate_waits_for_all_or_its_timeout() {
         ("researcher-4", "timed_out"),
     ];
     expect(&world, "graph", &expected);
-    let goal = world.trace.execute(&id("graph")).unwrap().goal.to_string();
+    let goal = world.work(&id("graph")).unwrap().goal.to_string();
     assert!(
         goal.contains("Researcher 2: ants fly") && goal.contains("Missing, with no result: researcher-1"),
         "{goal}"

@@ -249,7 +249,7 @@ fn g10_an_agent_gets_what_its_pipeline_wrote() {
         .unwrap();
     world.wait(&root, &["p"]).unwrap();
     world.run("a", "found");
-    let work = world.trace.execute(&id("root")).unwrap();
+    let work = world.work(&id("root")).unwrap();
     let children = serde_json::to_value(&work.children).unwrap();
     assert_eq!(children[0]["result"]["inline"], json!({"x": "found"}));
 }
@@ -411,7 +411,7 @@ fn c_a_pipeline_can_not_reach_the_keys_of_others() {
     ]);
     world.spawn_graph(&a, json!({"child_id": "p", "steps": steps})).unwrap();
     world.run("thief", "stolen");
-    let seen = world.trace.execute(&id("reads")).unwrap().inputs;
+    let seen = world.work(&id("reads")).unwrap().inputs;
     assert_eq!(serde_json::to_value(seen).unwrap(), json!({"root.secret": "stolen"}), "its own, under p");
     assert_eq!(world.trace.values()["root.secret"].value.value(), "mine");
 }
@@ -454,7 +454,7 @@ fn g4_a_round_never_reads_what_an_older_one_wrote_unless_it_says_so() {
     let writer = world.queued()[0].clone();
     world.break_it(writer.as_str());
     let reader = world.queued()[0].clone();
-    let inputs = serde_json::to_value(world.trace.execute(&reader).unwrap().inputs).unwrap();
+    let inputs = serde_json::to_value(world.work(&reader).unwrap().inputs).unwrap();
     assert_eq!(inputs, json!({"draft": null}));
 
     // The same where another step does read the round before's, so that the old value is still there.
@@ -469,7 +469,7 @@ fn g4_a_round_never_reads_what_an_older_one_wrote_unless_it_says_so() {
         world.run(name, format!("{name} of round 1"));
     }
     let inputs =
-        |world: &World, child| serde_json::to_value(world.trace.execute(child).unwrap().inputs).unwrap();
+        |world: &World, child| serde_json::to_value(world.work(child).unwrap().inputs).unwrap();
     let looks_back = world.queued()[0].clone();
     assert_eq!(inputs(&world, &looks_back), json!({"draft": "w of round 1"}));
     world.run(looks_back.as_str(), "ok");
@@ -516,7 +516,7 @@ fn g6_the_profile_of_the_synthesis_does_not_govern_the_steps() {
     assert_eq!(world.trace.deadline(world.node("graph")), None);
     world.run("a", "A");
     world.run("b", "B");
-    let tools = world.trace.execute(&id("graph")).unwrap().tools.unwrap();
+    let tools = world.work(&id("graph")).unwrap().tools.unwrap();
     assert_eq!(tools.iter().map(ToString::to_string).collect::<Vec<_>>(), ["fs.read"]);
 }
 
@@ -579,7 +579,7 @@ fn i6_a_thread_id_is_handed_down_unchanged() {
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     world.spawn(&root, json!({"goal": "b", "child_id": "b", "thread_id": "another"})).unwrap();
     for child in ["a", "b"] {
-        assert_eq!(world.trace.execute(&id(child)).unwrap().thread_id.unwrap().as_str(), "t1");
+        assert_eq!(world.work(&id(child)).unwrap().thread_id.unwrap().as_str(), "t1");
     }
 }
 

@@ -106,7 +106,7 @@ fn p_a_fallback_model_that_is_not_allowed_is_not_handed_out() {
     world.submit(json!({"goal": "root", "child_id": "root"})).unwrap();
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "x", "agent_id": "writer", "child_id": "a"})).unwrap();
-    assert_eq!(world.trace.execute(&id("a")).unwrap().agent.fallback_model, None);
+    assert_eq!(world.work(&id("a")).unwrap().agent.fallback_model, None);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn i5_a_childs_tools_are_a_subset_of_its_parents() {
     world.spawn(&root, json!({"goal": "x", "child_id": "same"})).unwrap();
     world.spawn(&root, json!({"goal": "x", "child_id": "profile", "agent_id": "writer"})).unwrap();
     let tools = |c: &str| {
-        let tools = world.trace.execute(&id(c)).unwrap().tools.unwrap();
+        let tools = world.work(&id(c)).unwrap().tools.unwrap();
         tools.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(tools("narrow"), ["fs.read"]);
@@ -135,7 +135,7 @@ fn i1_a_child_is_given_its_goal_and_declared_inputs_and_nothing_else() {
     let mut world = World::with_root(json!({"inputs": {"secret": "the parent's"}}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "find it", "child_id": "a", "inputs": {"topic": "ants"}})).unwrap();
-    let work = world.trace.execute(&id("a")).unwrap();
+    let work = world.work(&id("a")).unwrap();
     assert_eq!(work.goal.as_str(), "find it");
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"topic": "ants"}));
     let text = serde_json::to_string(&work).unwrap();
@@ -149,7 +149,7 @@ fn i2_only_the_result_crosses_to_the_parent() {
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     world.wait(&root, &["a"]).unwrap();
     world.run("a", json!({"found": 3}));
-    let work = world.trace.execute(&id("root")).unwrap();
+    let work = world.work(&id("root")).unwrap();
     let children = serde_json::to_value(&work.children).unwrap();
     let expected = json!([{"child_id": "a", "status": "completed", "result": {"inline": {"found": 3}}}]);
     assert_eq!(children, expected);
@@ -161,7 +161,7 @@ fn i6_a_thread_id_is_handed_down_by_graphs_and_grants_nothing() {
         "thread_id": "thread-7",
         "steps": [{"agent_id": "writer", "task_description": "w"}],
     }));
-    let work = world.trace.execute(&id("writer")).unwrap();
+    let work = world.work(&id("writer")).unwrap();
     assert_eq!(work.thread_id.unwrap().as_str(), "thread-7");
     world.run("writer", "ok");
     assert_eq!(world.trace.outcome(&id("graph")).unwrap().context.thread_id.unwrap().as_str(), "thread-7");
@@ -359,7 +359,7 @@ fn w3_a_share_is_a_snapshot_of_system_and_context_alone() {
         let order = Order::from_spawn(&spawn, &shared, &id("c")).unwrap();
         let command = Spawn { lease: root.clone(), order, plan: None, agents: world.agents.clone() };
         world.handle(Command::Spawn(Box::new(command))).unwrap();
-        world.trace.execute(&id(name)).unwrap().shared_messages
+        world.work(&id(name)).unwrap().shared_messages
     };
     assert_eq!(spawn(&mut world, "goal-only", json!([])), []);
     assert_eq!(spawn(&mut world, "one", json!(["context"])), [shared[1].clone()]);

@@ -4,4 +4,4 @@
 pub mod invariants;
 pub mod world;
 
-pub use world::World;
+pub use world::{World, home};

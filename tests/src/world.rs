@@ -7,8 +7,9 @@ use shared::{
     AgentProfile, Amount, ChildId, Json, Timestamp, TraceId, Usd, decode,
     graph::TaskGraph,
     limits::Settings,
+    subject::{Home, Namespace, Partition},
     wire::{
-        Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise,
+        Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise,
         Referrers, Report, Resume, SettledCall, Tick, Verdict,
     },
 };
@@ -30,6 +31,11 @@ pub fn id(text: &str) -> ChildId {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Where the trace of a world lives.
+pub fn home() -> Home {
+    Home { namespace: Namespace::default(), partition: Partition::all(1).next().expect("one") }
+}
+
 /// Dollars, from cents.
 pub fn cents(cents: u64) -> Amount {
     Amount::cost(Usd::from_cents(cents))
@@ -42,6 +48,11 @@ impl Default for World {
 }
 
 impl World {
+    /// The work of a context, as a worker would get it.
+    pub fn work(&self, child: &ChildId) -> Option<Execute> {
+        self.trace.execute(child, &home())
+    }
+
     pub fn new() -> Self {
         let names = ["default", "researcher", "writer", "critic", "editor"];
         let profile = |name: &str| AgentProfile::builtin(name.parse().expect("a valid literal"), "echo");

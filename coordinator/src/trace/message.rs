@@ -7,6 +7,7 @@ use shared::{
     AgentProfile, ChildId, ContextKey, Json,
     graph::Source,
     id::ToolName,
+    subject::Home,
     wire::{Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, StepStatus, Text, Tick},
 };
 
@@ -14,7 +15,7 @@ use super::{CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, gra
 
 impl Trace {
     /// All a worker needs to run a context; none for what no worker runs.
-    pub fn execute(&self, child_id: &ChildId) -> Option<Execute> {
+    pub fn execute(&self, child_id: &ChildId, home: &Home) -> Option<Execute> {
         let node = self.context(child_id)?;
         let goal = self.goal(node)?;
         let agent = self.profile(node)?;
@@ -37,6 +38,7 @@ impl Trace {
             window_tokens: node.window_tokens,
             shared_messages: node.order.shared_messages.clone(),
             budget: node.budget.snapshot(),
+            report_to: home.report_to(self.id(), &node.id),
             children: self.child_results(node),
             answers: node.answers.clone(),
         })
@@ -110,13 +112,13 @@ impl Trace {
     }
 
     /// The answer to a claim that was just decided.
-    pub fn answer_claim(&self, claim: &Claim, decided: Result<(), &Refusal>) -> Answer {
+    pub fn answer_claim(&self, claim: &Claim, decided: Result<(), &Refusal>, home: &Home) -> Answer {
         if let Err(refusal) = decided {
             return answer_refusal(refusal);
         }
         let Some(node) = self.context(&claim.child_id) else { return answer_refusal(&Refusal::NoTrace) };
         let holds_it = node.attempts.last().is_some_and(|attempt| attempt.token == claim.token);
-        match (&node.status, self.execute(&node.id)) {
+        match (&node.status, self.execute(&node.id, home)) {
             (Status::Working(Phase::Running { until }), Some(work)) if holds_it => {
                 let attempt = node.attempt();
                 let lease = Lease { child_id: node.id.clone(), attempt, token: claim.token.clone() };

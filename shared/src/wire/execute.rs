@@ -47,12 +47,27 @@ pub struct Execute {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
     pub budget: BudgetSnapshot,
+    pub report_to: ReportTo,
     /// How the children it has spawned ended, those that have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<ChildResult>,
     /// The answers of humans to its questions, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<GivenAnswer>,
+}
+
+/// The subjects to ask and report on, whole: a worker in any language needs no other configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportTo {
+    /// Request and reply: claim, tick, hold, shared context.
+    pub ask: String,
+    pub result: String,
+    pub cost: String,
+    /// The journal.
+    pub history: String,
+    /// Broadcast: stop what you run of this trace.
+    pub stop: String,
 }
 
 /// Only a child's result crosses to its parent: no steps, no memory, no files (I2).

@@ -13,7 +13,7 @@ pub use ask::{
     Tick,
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers};
-pub use execute::{ChildResult, Execute, GivenAnswer};
+pub use execute::{ChildResult, Execute, GivenAnswer, ReportTo};
 pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus,
     EventMessage, GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,

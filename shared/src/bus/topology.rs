@@ -1,0 +1,167 @@
+//! What a deployment has on its server: which streams hold which subjects, for how long, and which
+//! durable consumers read them. Compared with what the server echoes at every start.
+
+use std::time::Duration;
+
+use crate::{
+    id::PoolName,
+    subject::{Filter, Partition, Subject},
+};
+
+/// The streams of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stream {
+    Intake,
+    Execute,
+    Report,
+    Event,
+    History,
+    Dead,
+}
+
+impl Stream {
+    pub const ALL: [Stream; 6] =
+        [Stream::Intake, Stream::Execute, Stream::Report, Stream::Event, Stream::History, Stream::Dead];
+
+    /// Without its namespace.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Intake => "AGENT_INTAKE",
+            Stream::Execute => "AGENT_EXECUTE",
+            Stream::Report => "AGENT_REPORT",
+            Stream::Event => "AGENT_EVENT",
+            Stream::History => "AGENT_HISTORY",
+            Stream::Dead => "AGENT_DEAD",
+        }
+    }
+
+    pub fn filters(self) -> Vec<Filter> {
+        match self {
+            Stream::Intake => {
+                [Subject::Spawn, Subject::Graph, Subject::Cancel, Subject::Input, Subject::Control]
+                    .map(Filter::One)
+                    .into()
+            }
+            Stream::Execute => vec![Filter::Executes],
+            Stream::Report => vec![Filter::Results, Filter::Costs],
+            Stream::Event => vec![Filter::Events, Filter::Outcomes],
+            Stream::History => vec![Filter::Histories],
+            Stream::Dead => vec![Filter::Dead],
+        }
+    }
+
+    /// Whether a message goes once it is done with; the others are logs, kept by age.
+    pub fn is_queue(self) -> bool {
+        match self {
+            Stream::Intake | Stream::Execute | Stream::Report => true,
+            Stream::Event | Stream::History | Stream::Dead => false,
+        }
+    }
+
+    /// The stream that holds what a filter names.
+    pub fn of(filter: &Filter) -> Option<Stream> {
+        match filter {
+            Filter::Executes => Some(Stream::Execute),
+            Filter::Results | Filter::Costs | Filter::ResultsOf(_) | Filter::CostsOf(_) => Some(Stream::Report),
+            Filter::Events | Filter::EventsOf(_) | Filter::Outcomes | Filter::OutcomesOf(_) => Some(Stream::Event),
+            Filter::Histories | Filter::HistoriesOf(_) => Some(Stream::History),
+            Filter::Dead => Some(Stream::Dead),
+            Filter::Stops => None,
+            Filter::One(subject) => match subject {
+                Subject::Spawn | Subject::Graph | Subject::Cancel | Subject::Input | Subject::Control => {
+                    Some(Stream::Intake)
+                }
+                Subject::Execute(_) => Some(Stream::Execute),
+                Subject::Result(..) | Subject::Cost(..) => Some(Stream::Report),
+                Subject::Event(..) | Subject::Outcome(..) => Some(Stream::Event),
+                Subject::History(..) => Some(Stream::History),
+                Subject::Dead(_) => Some(Stream::Dead),
+                Subject::Submit | Subject::Query | Subject::Worker | Subject::Ask(_) | Subject::Stop(_) => None,
+            },
+        }
+    }
+}
+
+/// The durable consumers: who reads a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Consumer {
+    /// All coordinators share it.
+    Intake,
+    /// All workers of a pool share it.
+    Execute(PoolName),
+    /// The partition's owner reads it.
+    Report(Partition),
+}
+
+impl Consumer {
+    pub fn stream(&self) -> Stream {
+        match self {
+            Consumer::Intake => Stream::Intake,
+            Consumer::Execute(_) => Stream::Execute,
+            Consumer::Report(_) => Stream::Report,
+        }
+    }
+
+    /// Its durable name, without the namespace (a stream's name has it).
+    pub fn name(&self) -> String {
+        match self {
+            Consumer::Intake => "intake".into(),
+            Consumer::Execute(pool) => format!("execute_{pool}"),
+            Consumer::Report(partition) => format!("report_{partition}"),
+        }
+    }
+
+    pub fn filters(&self) -> Vec<Filter> {
+        match self {
+            Consumer::Intake => self.stream().filters(),
+            Consumer::Execute(pool) => vec![Filter::One(Subject::Execute(pool.clone()))],
+            Consumer::Report(partition) => vec![Filter::ResultsOf(*partition), Filter::CostsOf(*partition)],
+        }
+    }
+
+    /// How long a delivery may go unacknowledged before it comes again.
+    pub fn ack_wait(&self) -> Duration {
+        match self {
+            Consumer::Intake | Consumer::Report(_) => Duration::from_secs(5),
+            Consumer::Execute(_) => Duration::from_secs(10),
+        }
+    }
+
+    /// Deliveries out at once, over all readers. JetStream's own default of 1,000 would make job
+    /// 1,001 wait in silence.
+    pub fn max_ack_pending(&self) -> i64 {
+        match self {
+            Consumer::Intake | Consumer::Report(_) => 20_000,
+            Consumer::Execute(_) => 100_000,
+        }
+    }
+}
+
+/// The sizes a deployment chooses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// How many partitions traces are spread over. Fixed for the life of a deployment.
+    pub partitions: u16,
+    pub replicas: usize,
+    /// The most bytes a queue may hold; a publish beyond is refused at once, and says so.
+    pub max_queue_bytes: i64,
+    /// The same for a log.
+    pub max_log_bytes: i64,
+    /// How long logs are kept. A trace can be rebuilt, watched and read back that long.
+    pub keep_logs: Duration,
+    /// How long the server remembers message ids.
+    pub duplicate_window: Duration,
+}
+
+impl Default for Topology {
+    fn default() -> Self {
+        Topology {
+            partitions: 16,
+            replicas: 1,
+            max_queue_bytes: 2 << 30,
+            max_log_bytes: 8 << 30,
+            keep_logs: Duration::from_secs(7 * 24 * 3600),
+            duplicate_window: Duration::from_secs(120),
+        }
+    }
+}
