@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use coordinator::{
     rehearsal::Rehearsal,
-    trace::{ContextNode, Trace},
+    trace::{ContextNode, Trace, logged},
 };
 use serde_json::{Value, json};
 use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
@@ -146,9 +146,11 @@ pub(crate) fn as_json(rehearsal: &Rehearsal, events: bool) -> anyhow::Result<Val
     let outcome = trace.root().and_then(|root| trace.outcome(&root.id));
     let mut shown = json!({"outcome": outcome, "contexts": contexts});
     if events {
-        let log = (1..)
-            .zip(&rehearsal.log)
-            .map(|(version, (at, event))| event.to_message(trace.id(), version, *at));
+        let mut replayed = Trace::new(trace.id());
+        let log = rehearsal.log.iter().flat_map(|(at, event)| {
+            replayed.apply(event, *at);
+            logged(&replayed, vec![event.clone()], *at)
+        });
         shown["events"] = serde_json::to_value(log.collect::<Vec<_>>())?;
     }
     Ok(shown)

@@ -72,7 +72,7 @@ fn a_rehearsal_for_programs() {
     assert_eq!(json["outcome"]["status"], "completed");
     assert_eq!(json["outcome"]["graph"]["verdict"], "succeeded");
     assert_eq!(json["contexts"].as_array().unwrap().len(), 5);
-    assert_eq!(json["events"][0]["event"]["type"], "opened");
+    assert_eq!(json["events"][0]["events"][0]["type"], "opened");
 }
 
 #[test]

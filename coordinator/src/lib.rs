@@ -7,6 +7,7 @@ pub mod trace;
 /// The JSON Schema of every message of the interface, by name.
 pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
     let mut all = shared::schema::all();
+    all.push(("event-message", shared::schema::of::<trace::Logged>()));
     all.push(("event", shared::schema::of::<trace::Event>()));
     all
 }

@@ -131,6 +131,13 @@ id!(/** A key of the shared context store. */ ContextKey, "context key", KEY);
 id!(/** A tool, `fs.read` or `server:tool`. */ ToolName, "tool", NAME);
 id!(/** A model as its provider spells it. */ ModelName, "model", NAME);
 
+impl ChildId {
+    /// Stands for the trace as a whole where a subject needs a context and none is known yet.
+    pub fn whole_trace() -> Self {
+        Self::new("trace").expect("a literal that fits the grammar")
+    }
+}
+
 impl AgentId {
     /// The profile of a submission that names no agent.
     pub fn default_agent() -> Self {

@@ -48,14 +48,20 @@ fn x1_every_event_carries_its_trace_and_context_and_fits_its_schema() {
     world.run("b", "ok");
     let schema = schema::of::<coordinator::trace::Event>();
     let fits = jsonschema_for(&schema);
-    for (version, (at, event)) in (1..).zip(&world.log) {
-        let message = event.to_message(world.trace.id(), version, *at);
-        assert!(fits(message.event.value()), "{:?}", message.event);
-        let message = serde_json::to_value(&message).unwrap();
+    let mut again = coordinator::trace::Trace::new(world.trace.id());
+    for (at, event) in &world.log {
+        again.apply(event, *at);
+        let messages = coordinator::trace::logged(&again, vec![event.clone()], *at);
+        let message = serde_json::to_value(&messages[0]).unwrap();
+        assert!(fits(&message["events"][0]), "{message}");
         assert_eq!(message["trace_id"], world.trace.id().to_string());
+        assert_eq!(message["version"], again.version());
+        let expected = event.child_id().map_or("graph", |child| child.as_str());
         let about_the_trace = ["opened", "agent_added", "plan_added", "store_cleared"];
-        let kind = message["event"]["type"].as_str().unwrap();
-        assert_eq!(message["child_id"].is_null(), about_the_trace.contains(&kind), "{message}");
+        let kind = message["events"][0]["type"].as_str().unwrap();
+        if !about_the_trace.contains(&kind) {
+            assert_eq!(message["child_id"], expected, "{message}");
+        }
     }
     assert_eq!(world.trace.version(), world.log.len() as u64);
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use shared::{
-    ChildId, Timestamp,
+    ChildId, ContextKey, Timestamp,
     wire::{GivenAnswer, Payload, StepStatus},
 };
 
@@ -15,15 +15,25 @@ impl Trace {
     pub fn apply(&mut self, event: &Event, now: Timestamp) {
         self.version += 1;
         match event {
-            Event::Opened { settings } => self.settings = Some(Arc::new((**settings).clone())),
+            Event::Opened { settings } => {
+                self.unsaved.head = true;
+                self.settings = Some(Arc::new((**settings).clone()));
+            }
             Event::AgentAdded { agent } => {
+                self.unsaved.agents = true;
                 self.agents.insert(agent.agent_id.clone(), Arc::new((**agent).clone()));
             }
-            Event::PlanAdded { plan } => self.plans.push(plan.clone()),
-            Event::Tombstoned { child_id, reason } => match child_id {
-                Some(child_id) => drop(self.tombstones.insert(child_id.clone(), reason.clone())),
-                None => self.cancelled_before = Some(reason.clone()),
-            },
+            Event::PlanAdded { plan } => {
+                self.unsaved.plans = true;
+                self.plans.push(plan.clone());
+            }
+            Event::Tombstoned { child_id, reason } => {
+                self.unsaved.head = true;
+                match child_id {
+                    Some(child_id) => drop(self.tombstones.insert(child_id.clone(), reason.clone())),
+                    None => self.cancelled_before = Some(reason.clone()),
+                }
+            }
             Event::Admitted(admitted) => self.admitted(admitted, now),
             Event::WindowClamped { child_id, parent_id, parent_tokens, child_tokens } => {
                 let note =
@@ -71,7 +81,9 @@ impl Trace {
             Event::Ended(ended) => self.ended(ended, now),
             Event::Deleted { child_id } => {
                 self.change(child_id, scrub);
+                self.unsaved.orders.insert(self.expect(child_id));
                 if self.contexts[0].deleted {
+                    self.unsaved.outputs = true;
                     self.outputs.clear();
                 }
             }
@@ -101,15 +113,16 @@ impl Trace {
                     version: before.map_or(1, |entry| entry.version + 1),
                     size_bytes: value.size_bytes(),
                 };
-                self.store_bytes += entry.size_bytes;
-                let before = self.store.insert(key.clone(), entry);
-                self.store_bytes -= before.map_or(0, |entry| entry.size_bytes);
+                self.put_value(key.clone(), entry);
             }
             Event::ValueDeleted { key } => {
+                self.unsaved.values.insert(key.clone());
                 self.store_bytes -= self.store.remove(key).map_or(0, |entry| entry.size_bytes);
             }
             Event::StoreCleared => {
                 let values = std::mem::take(&mut self.store);
+                self.unsaved.values.extend(values.keys().cloned());
+                self.unsaved.outputs = true;
                 self.store_bytes = 0;
                 if !self.contexts[0].deleted {
                     self.outputs = values.into_iter().map(|(key, entry)| (key, entry.value)).collect();
@@ -159,6 +172,13 @@ impl Trace {
                 run.gather_by = None;
             }),
         }
+    }
+
+    pub(super) fn put_value(&mut self, key: ContextKey, entry: Entry) {
+        self.unsaved.values.insert(key.clone());
+        self.store_bytes += entry.size_bytes;
+        let before = self.store.insert(key, entry);
+        self.store_bytes -= before.map_or(0, |entry| entry.size_bytes);
     }
 
     pub(super) fn change(&mut self, child_id: &ChildId, change: impl FnOnce(&mut ContextNode)) {

@@ -6,11 +6,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde::{Deserialize, Serialize};
 use shared::{
     AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp, Tokens,
-    TraceId, Usd, WorkerId,
+    Usd, WorkerId,
     graph::{GroupIndex, Plan, StepIndex},
     id::{LeaseToken, ToolName},
     limits::Settings,
-    wire::{EndStatus, EventMessage, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
+    wire::{EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
 };
 
 use super::{Order, budget::Granted};
@@ -270,12 +270,6 @@ pub struct Ended {
 }
 
 impl Event {
-    /// As observers see it: the `version`-th event of its trace.
-    pub fn to_message(&self, trace_id: TraceId, version: u64, at: Timestamp) -> EventMessage {
-        let event = Json::from(serde_json::to_value(self).expect("events have string keys only"));
-        EventMessage { trace_id, child_id: self.child_id().cloned(), version, at, event }
-    }
-
     /// The context it is about; none for what concerns the trace as a whole.
     pub fn child_id(&self) -> Option<&ChildId> {
         match self {

@@ -26,6 +26,8 @@ impl Trace {
         };
         let is_graph_of_its_own = graph.is_some() && admitted.step.is_none();
         self.by_id.insert(order.child_id.clone(), at);
+        self.unsaved.contexts.insert(at);
+        self.unsaved.orders.insert(at);
         self.contexts.push(ContextNode {
             id: order.child_id.clone(),
             parent,
@@ -92,10 +94,7 @@ impl Trace {
         for (key, value) in inputs {
             let key = full_key(self, self.node(graph), &key);
             let size_bytes = value.size_bytes();
-            self.store_bytes += size_bytes;
-            let entry = Entry { value, writer: None, version: 1, size_bytes };
-            let before = self.store.insert(key, entry);
-            self.store_bytes -= before.map_or(0, |entry| entry.size_bytes);
+            self.put_value(key, Entry { value, writer: None, version: 1, size_bytes });
         }
     }
 

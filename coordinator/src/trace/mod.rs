@@ -23,6 +23,7 @@ mod end;
 mod event;
 mod graph;
 mod lifecycle;
+mod log;
 mod message;
 mod money;
 mod order;
@@ -30,6 +31,7 @@ mod refusal;
 mod removal;
 mod snapshot;
 mod state;
+mod stored;
 mod terms;
 mod timer;
 
@@ -38,10 +40,12 @@ pub use command::{Command, Spawn, Submit};
 pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Ended, Event, Ran, Requeue, StepOf};
 pub use graph::{GraphRun, Items, RunPhase, StepRun};
+pub use log::{Logged, logged};
 pub use message::answer_refusal;
 pub use order::Order;
 pub use refusal::Refusal;
 pub use state::{Attempt, ContextIndex, ContextNode, End, Entry, Phase, Status, Trace};
+pub use stored::{Changes, Corrupt};
 
 use agenda::Agenda;
 use shared::Timestamp;

@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,12 @@ impl Order {
             shared_messages: Vec::new(),
             output_schema: None,
         }
+    }
+
+    /// What stands in for an order until it is read from its own place.
+    pub(super) fn none() -> Arc<Self> {
+        static NONE: LazyLock<Arc<Order>> = LazyLock::new(|| Arc::new(Order::new(ChildId::whole_trace())));
+        NONE.clone()
     }
 
     /// One agent. `shared` are the parent's messages as they stand; only the categories the spawn

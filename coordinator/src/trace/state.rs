@@ -20,6 +20,7 @@ use shared::{
 use super::{
     GraphRun, Order, StepOf,
     budget::{Budget, Calls},
+    stored::Unsaved,
 };
 
 /// A context's number in its trace.
@@ -27,8 +28,7 @@ use super::{
 #[serde(transparent)]
 pub struct ContextIndex(pub(super) u32);
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     pub(super) id: TraceId,
     /// How many events made it.
@@ -45,13 +45,12 @@ pub struct Trace {
     /// Cancels that came first: by context, and of the whole trace.
     pub(super) tombstones: BTreeMap<ChildId, String>,
     pub(super) cancelled_before: Option<String>,
-    #[serde(skip)]
     pub(super) by_id: HashMap<ChildId, ContextIndex>,
-    #[serde(skip)]
     pub(super) timers: BTreeSet<(Timestamp, ContextIndex)>,
     /// The contexts that are paused.
-    #[serde(skip)]
     pub(super) paused: BTreeSet<ContextIndex>,
+    /// What has changed since it was last stored.
+    pub(super) unsaved: Unsaved,
 }
 
 /// A value of the shared store.
@@ -71,6 +70,8 @@ pub struct ContextNode {
     pub children: Vec<ContextIndex>,
     pub live_children: u32,
     pub depth: u32,
+    /// Stored apart from the rest, for it never changes while the rest does.
+    #[serde(skip, default = "Order::none")]
     pub order: Arc<Order>,
     /// The graph it runs, if it is one.
     pub graph: Option<Box<GraphRun>>,
@@ -225,6 +226,7 @@ impl Trace {
             by_id: HashMap::new(),
             timers: BTreeSet::new(),
             paused: BTreeSet::new(),
+            unsaved: Unsaved::default(),
         }
     }
 
@@ -267,6 +269,7 @@ impl Trace {
     }
 
     pub(super) fn node_mut(&mut self, index: ContextIndex) -> &mut ContextNode {
+        self.unsaved.contexts.insert(index);
         &mut self.contexts[index.0 as usize]
     }
 
@@ -330,45 +333,5 @@ impl Trace {
             }
         }
         found
-    }
-}
-
-/// A trace as it is read back: what is derived is made again.
-#[derive(Deserialize)]
-struct Stored {
-    id: TraceId,
-    version: u64,
-    settings: Option<Arc<Settings>>,
-    contexts: Vec<ContextNode>,
-    agents: BTreeMap<AgentId, Arc<AgentProfile>>,
-    plans: Vec<Arc<Plan>>,
-    store: BTreeMap<ContextKey, Entry>,
-    store_bytes: u64,
-    outputs: BTreeMap<ContextKey, Json>,
-    tombstones: BTreeMap<ChildId, String>,
-    cancelled_before: Option<String>,
-}
-
-impl From<Stored> for Trace {
-    fn from(stored: Stored) -> Self {
-        let mut trace = Trace {
-            version: stored.version,
-            settings: stored.settings,
-            contexts: stored.contexts,
-            agents: stored.agents,
-            plans: stored.plans,
-            store: stored.store,
-            store_bytes: stored.store_bytes,
-            outputs: stored.outputs,
-            tombstones: stored.tombstones,
-            cancelled_before: stored.cancelled_before,
-            ..Trace::new(stored.id)
-        };
-        let count = u32::try_from(trace.contexts.len()).expect("max_contexts is a u32");
-        for index in (0..count).map(ContextIndex) {
-            trace.by_id.insert(trace.node(index).id.clone(), index);
-            trace.retime(index);
-        }
-        trace
     }
 }

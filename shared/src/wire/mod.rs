@@ -6,6 +6,7 @@ mod control;
 mod execute;
 mod outcome;
 mod report;
+mod service;
 mod submission;
 
 pub use ask::{
@@ -16,9 +17,10 @@ pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Refer
 pub use execute::{ChildResult, Execute, GivenAnswer, ReportTo};
 pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus,
-    EventMessage, GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,
+    GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,
 };
 pub use report::{Cost, Failure, FailureKind, Payload, Progress, Report, Result, Verdict};
+pub use service::{Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState};
 pub use submission::{ChildSpawn, Funding, Hitl, OnExhausted, ShareCategory, SharedMessage, Spawn, Text};
 
 use serde::{Deserialize, Serialize};

@@ -216,20 +216,6 @@ pub struct StepReport {
     pub attempts: u32,
 }
 
-/// One event of a trace, on `agent.event.<trace>.<child>`: live, and from the start for whoever joins late.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct EventMessage {
-    pub trace_id: TraceId,
-    /// The context it is about; absent for what concerns the trace as a whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub child_id: Option<ChildId>,
-    /// Its place in the trace, from 1, with no gaps.
-    pub version: u64,
-    pub at: Timestamp,
-    /// What happened; the schema `event` says what it may be.
-    pub event: Json,
-}
-
 /// A message that could not be taken, kept for the operator on `agent.dead.…`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DeadLetter {

@@ -1,0 +1,170 @@
+//! A trace as it is kept between commands: fields of JSON an operator can read. Only what changed is
+//! written; what is derived is made again when it is read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use shared::{ChildId, ContextKey, TraceId, limits::Settings};
+
+use super::{ContextIndex, ContextNode, Entry, Order, Trace};
+
+const HEAD: &str = "head";
+const AGENTS: &str = "agents";
+const PLANS: &str = "plans";
+const OUTPUTS: &str = "outputs";
+
+/// What has changed since the trace was last stored. No part of what the trace *is*: two traces that
+/// differ only in this are equal.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unsaved {
+    pub(super) head: bool,
+    pub(super) agents: bool,
+    pub(super) plans: bool,
+    pub(super) outputs: bool,
+    pub(super) contexts: BTreeSet<ContextIndex>,
+    pub(super) orders: BTreeSet<ContextIndex>,
+    pub(super) values: BTreeSet<ContextKey>,
+}
+
+impl PartialEq for Unsaved {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// What to write so that the stored trace is this one again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Fields of the trace, by name.
+    pub fields: Vec<(String, String)>,
+    /// Values of the shared store; none is a value that went.
+    pub values: Vec<(String, Option<String>)>,
+}
+
+/// What was stored is not a trace.
+#[derive(Debug, thiserror::Error)]
+#[error("field `{field}` of a stored trace can't be read: {reason}")]
+pub struct Corrupt {
+    field: String,
+    reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    settings: Option<Arc<Settings>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    tombstones: BTreeMap<ChildId, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cancelled_before: Option<String>,
+}
+
+fn context_field(index: u32) -> String {
+    format!("c{index}")
+}
+
+fn order_field(index: u32) -> String {
+    format!("o{index}")
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("states have string keys only")
+}
+
+impl Trace {
+    /// The field that holds the root context.
+    pub const ROOT_FIELD: &str = "c0";
+    /// The field that holds what was asked of the root.
+    pub const ROOT_ORDER_FIELD: &str = "o0";
+
+    /// What changed since this was last asked, and forgets that it did.
+    pub fn take_changes(&mut self) -> Changes {
+        let unsaved = std::mem::take(&mut self.unsaved);
+        let mut fields = Vec::with_capacity(unsaved.contexts.len() + unsaved.orders.len() + 4);
+        if unsaved.head {
+            let head = Head {
+                settings: self.settings.clone(),
+                tombstones: self.tombstones.clone(),
+                cancelled_before: self.cancelled_before.clone(),
+            };
+            fields.push((HEAD.into(), json(&head)));
+        }
+        if unsaved.agents {
+            fields.push((AGENTS.into(), json(&self.agents)));
+        }
+        if unsaved.plans {
+            fields.push((PLANS.into(), json(&self.plans)));
+        }
+        if unsaved.outputs {
+            fields.push((OUTPUTS.into(), json(&self.outputs)));
+        }
+        fields.extend(unsaved.orders.iter().map(|at| (order_field(at.0), json(&*self.node(*at).order))));
+        fields.extend(unsaved.contexts.iter().map(|at| (context_field(at.0), json(self.node(*at)))));
+        let values = unsaved.values.into_iter().map(|key| {
+            let entry = self.store.get(&key).map(|entry| json(entry));
+            (key.as_str().to_owned(), entry)
+        });
+        Changes { fields, values: values.collect() }
+    }
+
+    /// A trace from all its fields and values; the inverse of every change ever taken.
+    pub fn from_stored(
+        id: TraceId,
+        version: u64,
+        fields: &HashMap<String, String>,
+        values: &HashMap<String, String>,
+    ) -> Result<Self, Corrupt> {
+        let mut trace = Trace { version, ..Trace::new(id) };
+        if let Some(head) = read::<Head>(fields, HEAD)? {
+            trace.settings = head.settings;
+            trace.tombstones = head.tombstones;
+            trace.cancelled_before = head.cancelled_before;
+        }
+        trace.agents = read(fields, AGENTS)?.unwrap_or_default();
+        trace.plans = read(fields, PLANS)?.unwrap_or_default();
+        trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
+        for (key, text) in values {
+            let entry: Entry = parse(key, text)?;
+            let key = ContextKey::new(key)
+                .map_err(|error| Corrupt { field: key.clone(), reason: error.to_string() })?;
+            trace.store_bytes += entry.size_bytes;
+            trace.store.insert(key, entry);
+        }
+        for index in 0.. {
+            let Some(mut node) = read::<ContextNode>(fields, &context_field(index))? else { break };
+            let field = order_field(index);
+            let missing = || Corrupt { field: field.clone(), reason: "it is missing".into() };
+            node.order = Arc::new(read::<Order>(fields, &field)?.ok_or_else(missing)?);
+            trace.by_id.insert(node.id.clone(), ContextIndex(index));
+            trace.contexts.push(node);
+        }
+        let count = u32::try_from(trace.contexts.len()).expect("max_contexts is a u32");
+        (0..count).map(ContextIndex).for_each(|index| trace.retime(index));
+        trace.unsaved = Unsaved::default();
+        Ok(trace)
+    }
+
+    /// Everything is to be written again, as after a rebuild.
+    pub fn mark_all_changed(&mut self) {
+        let all = || (0..u32::try_from(self.contexts.len()).unwrap_or(u32::MAX)).map(ContextIndex).collect();
+        self.unsaved = Unsaved {
+            head: true,
+            agents: true,
+            plans: true,
+            outputs: true,
+            contexts: all(),
+            orders: all(),
+            values: self.store.keys().cloned().collect(),
+        };
+    }
+}
+
+fn read<T: DeserializeOwned>(fields: &HashMap<String, String>, field: &str) -> Result<Option<T>, Corrupt> {
+    fields.get(field).map(|text| parse(field, text)).transpose()
+}
+
+fn parse<T: DeserializeOwned>(field: &str, text: &str) -> Result<T, Corrupt> {
+    serde_json::from_str(text).map_err(|error| Corrupt { field: field.into(), reason: error.to_string() })
+}

@@ -1,0 +1,96 @@
+//! What is asked and answered beside the work itself: submissions with an answer, queries, and what
+//! workers say of themselves.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Acceptance, BudgetSnapshot, ContextStatus, Refusal, Text};
+use crate::{
+    agent::AgentProfile,
+    id::{AgentId, ChildId, PoolName, TraceId, WorkerId},
+    time::Timestamp,
+};
+
+/// The answer to a submission: to a request on `agent.submit`, or to the `reply_to` of a published one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum SubmitAnswer {
+    /// It is committed, and will come to an outcome.
+    Accepted(Acceptance),
+    Refused(Refusal),
+}
+
+/// On `agent.stop.<trace>`: whoever runs this context, stop. Fast and lossy; the next tick is certain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+}
+
+/// Asked on `agent.query`, answered by any coordinator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Query {
+    /// The newest runs.
+    Runs {
+        #[serde(default = "default_limit")]
+        limit: u32,
+    },
+    Agents,
+    /// Adds these profiles, or replaces those of the same name. Traces under way keep theirs.
+    ApplyAgents {
+        agents: Vec<AgentProfile>,
+    },
+    Coordinators,
+}
+
+fn default_limit() -> u32 {
+    50
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryAnswer {
+    Runs { runs: Vec<RunSummary> },
+    Agents { agents: Vec<AgentProfile> },
+    Applied { agents: Vec<AgentId> },
+    Coordinators { coordinators: Vec<WorkerId> },
+    Refused(Refusal),
+}
+
+/// A run in one line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RunSummary {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Text>,
+    pub status: ContextStatus,
+    pub started_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    pub budget: BudgetSnapshot,
+}
+
+/// To every worker, on `agent.worker`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerCall {
+    /// Each answers with its state.
+    Describe,
+    /// The one named takes no more work, finishes or hands back what it has, and ends.
+    Drain { worker_id: WorkerId },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct WorkerState {
+    pub worker_id: WorkerId,
+    pub pool: PoolName,
+    pub slots: u32,
+    pub running: u32,
+    pub draining: bool,
+    pub version: String,
+    pub started_at: Timestamp,
+}
