@@ -333,9 +333,15 @@ mod tests {
         assert_eq!(ours.parse("team-a.agent.spawn"), Ok(Subject::Spawn));
         assert!(ours.parse("agent.spawn").is_err());
         assert!(ours.parse("team-ab.agent.spawn").is_err());
-        assert_eq!((ours.stream("AGENT_DEAD"), ours.key("x")), ("team-a_AGENT_DEAD".into(), "team-a:trellis:x".into()));
+        assert_eq!(
+            (ours.stream("AGENT_DEAD"), ours.key("x")),
+            ("team-a_AGENT_DEAD".into(), "team-a:trellis:x".into())
+        );
         let none = Namespace::default();
-        assert_eq!((none.subject(&Subject::Spawn), none.key("x")), ("agent.spawn".into(), "trellis:x".into()));
+        assert_eq!(
+            (none.subject(&Subject::Spawn), none.key("x")),
+            ("agent.spawn".into(), "trellis:x".into())
+        );
         assert!("a.b".parse::<Namespace>().is_err());
     }
 
