@@ -17,7 +17,9 @@ pub mod time;
 pub mod wire;
 
 pub use agent::AgentProfile;
-pub use id::{AgentId, CallId, ChildId, ContextKey, LeaseToken, StepId, ThreadId, TraceId, WorkerId};
+pub use id::{
+    AgentId, CallId, ChildId, ContextKey, LeaseToken, PoolName, StepId, ThreadId, TraceId, WorkerId,
+};
 pub use json::Json;
 pub use limits::Limits;
 pub use money::{Amount, Dimension, Tokens, Usd};
