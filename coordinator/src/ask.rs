@@ -67,7 +67,9 @@ impl Asks {
             Ask::Claim(claim) => (command(Command::Claim(claim.clone())), Question::Claim(claim)),
             Ask::Tick(tick) => (command(Command::Tick(tick.clone())), Question::Tick(tick)),
             Ask::Hold(hold) => (command(Command::Hold(hold)), Question::Plain),
-            Ask::Release { lease, call_id } => (command(Command::Release { lease, call_id }), Question::Plain),
+            Ask::Release { lease, call_id } => {
+                (command(Command::Release { lease, call_id }), Question::Plain)
+            }
             Ask::Settle { lease, call_id, amount } => {
                 (command(Command::Settle { lease, call_id, amount }), Question::Plain)
             }

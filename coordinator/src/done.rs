@@ -42,8 +42,7 @@ impl Done {
         home: &Home,
         now: Timestamp,
     ) -> Self {
-        let mut done =
-            Done { job, reply: None, early: false, dead_letter: None, elsewhere: None, ack: true };
+        let mut done = Done { job, reply: None, early: false, dead_letter: None, elsewhere: None, ack: true };
         match &done.job.origin {
             Origin::Timer => {}
             Origin::Ask { question, .. } => {
@@ -53,8 +52,7 @@ impl Done {
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
                     spans::admission(trace, submission, now);
-                    let accepted =
-                        Acceptance { trace_id: trace.id(), child_id: submission.child_id.clone() };
+                    let accepted = Acceptance { trace_id: trace.id(), child_id: submission.child_id.clone() };
                     done.reply = Some(json(&SubmitAnswer::Accepted(accepted)));
                 }
                 Err(Refusal::Conflict { .. }) if submission.elsewhere.is_some() => {
@@ -110,7 +108,12 @@ impl Done {
         let origin = match origin {
             Origin::Submission(submission) => {
                 let link = submission.parent_span.map(|span| (taken, span));
-                Origin::Submission(Box::new(Submission { elsewhere: None, link, parent_span: None, ..*submission }))
+                Origin::Submission(Box::new(Submission {
+                    elsewhere: None,
+                    link,
+                    parent_span: None,
+                    ..*submission
+                }))
             }
             other @ (Origin::Timer | Origin::Ask { .. } | Origin::Queue { .. }) => other,
         };

@@ -131,8 +131,12 @@ impl Membership {
         let reports = bus.consume(&Consumer::Report(partition)).await?;
         let token = CancellationToken::new();
         let (ground, dispatch) = (self.ground.clone(), self.dispatch.clone());
-        let asks =
-            Asks { ground: ground.clone(), directory: self.directory.clone(), dispatch: dispatch.clone(), partition };
+        let asks = Asks {
+            ground: ground.clone(),
+            directory: self.directory.clone(),
+            dispatch: dispatch.clone(),
+            partition,
+        };
         let stopped = token.clone();
         self.tasks.spawn(async move { stopped.run_until_cancelled(asks.serve(questions)).await });
         let consumer = Reports { ground, dispatch };

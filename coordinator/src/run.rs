@@ -99,7 +99,6 @@ pub async fn run(
         readers.spawn(async move {
             let served = shared::health::serve(listener, ready, stopped.cancelled_owned()).await;
             served.unwrap_or_else(|error| tracing::error!(%error, "health checks are not answered"));
-            None
         });
     }
     let membership = Membership {
@@ -112,10 +111,7 @@ pub async fn run(
         serving: HashMap::new(),
     };
     let leaving = stop.clone();
-    readers.spawn(async move {
-        membership.run(leaving).await;
-        None
-    });
+    readers.spawn(membership.run(leaving));
     readers.close();
     tracing::info!(id = %ground.config.id, partitions = ground.config.topology.partitions, "coordinator is up");
 

@@ -149,7 +149,8 @@ fn read(payload: &[u8], subject: &Subject) -> Result<Asked, Problems> {
         Subject::Graph => true,
         Subject::Spawn => false,
         // A request may be either: a graph has steps.
-        _ => serde_json::from_slice::<serde_json::Value>(payload).is_ok_and(|value| value.get("steps").is_some()),
+        _ => serde_json::from_slice::<serde_json::Value>(payload)
+            .is_ok_and(|value| value.get("steps").is_some()),
     };
     if is_graph {
         let (graph, _) = shared::graph::read(payload, decode::Format::Json)?;

@@ -15,7 +15,11 @@ use crate::{
 /// Traces of one partition looked at in one round.
 const AT_ONCE: usize = 500;
 
-pub(crate) async fn run(ground: Arc<Ground>, dispatch: Dispatch, owned: watch::Receiver<Arc<Vec<Partition>>>) {
+pub(crate) async fn run(
+    ground: Arc<Ground>,
+    dispatch: Dispatch,
+    owned: watch::Receiver<Arc<Vec<Partition>>>,
+) {
     let mut interval = tokio::time::interval(ground.config.timer_interval);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

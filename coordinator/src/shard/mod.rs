@@ -182,7 +182,7 @@ impl Shard {
     }
 
     /// B13, fail closed: whoever waits is told to come again.
-    async fn unavailable(&self, job: Job) {
+    async fn unavailable(&mut self, job: Job) {
         Done::unavailable(job).tell(&self.ground.bus).await;
     }
 }

@@ -119,7 +119,8 @@ impl Shard {
     pub(super) async fn stored(&mut self, batch: Batch) {
         self.ground.config.crash.pass(Point::Sent);
         for part in batch.parts {
-            let failed = batch.results.get(part.messages.clone()).into_iter().flatten().find_map(|r| r.as_ref().err());
+            let failed =
+                batch.results.get(part.messages.clone()).into_iter().flatten().find_map(|r| r.as_ref().err());
             let entry = self.cache.peek(part.trace_id);
             if let Some(entry) = entry {
                 entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.versions.is_empty()));
@@ -152,8 +153,8 @@ impl Shard {
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
             // Of a trace we no longer remember, the timer is left to whoever does.
             let (version, timer) = match self.cache.peek(trace_id) {
-                Some(entry) => (entry.trace.version(), entry.next_timer(resend_ms)),
-                None => (u64::MAX, None),
+                Some(entry) => (Some(entry.trace.version()), entry.next_timer(resend_ms)),
+                None => (None, None),
             };
             sent.push(Sent { trace_id, outboxes, version, timer });
         }

@@ -66,9 +66,12 @@ impl Stream {
             Filter::Results | Filter::Costs | Filter::ResultsOf(_) | Filter::CostsOf(_) => {
                 Some(Stream::Report)
             }
-            Filter::Events | Filter::EventsOf(_) | Filter::Outcomes | Filter::OutcomesOf(_) | Filter::Questions | Filter::QuestionsOf(_) => {
-                Some(Stream::Event)
-            }
+            Filter::Events
+            | Filter::EventsOf(_)
+            | Filter::Outcomes
+            | Filter::OutcomesOf(_)
+            | Filter::Questions
+            | Filter::QuestionsOf(_) => Some(Stream::Event),
             Filter::Histories | Filter::HistoriesOf(_) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
             Filter::Stops => None,
