@@ -4,8 +4,10 @@
 
 pub mod agent;
 pub mod bus;
+pub mod clock;
 pub mod decode;
 pub mod graph;
+pub mod health;
 pub mod id;
 pub mod json;
 pub mod limits;
@@ -13,6 +15,7 @@ pub mod money;
 pub mod problem;
 pub mod schema;
 pub mod subject;
+pub mod telemetry;
 pub mod time;
 pub mod wire;
 
