@@ -24,7 +24,10 @@ pub struct Played {
 
 /// A rehearsal reports to nobody; its works say so in subjects that lead nowhere.
 fn home() -> Home {
-    Home { namespace: "rehearsal".parse().expect("a valid literal"), partition: Partition::all(1).next().expect("one") }
+    Home {
+        namespace: "rehearsal".parse().expect("a valid literal"),
+        partition: Partition::all(1).next().expect("one"),
+    }
 }
 
 /// A trace being rehearsed, with everything that happened to it.

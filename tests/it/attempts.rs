@@ -31,7 +31,9 @@ fn t3_a_claim_is_known_by_its_token() {
         Claim { child_id: id("root"), worker_id: "w".parse().unwrap(), token: "mine".parse().unwrap() };
     assert_eq!(world.handle(Command::Claim(claim.clone())).unwrap().len(), 1);
     assert_eq!(world.handle(Command::Claim(claim.clone())).unwrap(), []);
-    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home()) else { panic!() };
+    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home()) else {
+        panic!()
+    };
     assert_eq!((claimed.lease.attempt, claimed.work.attempt), (1, 1));
     // A copy that comes after another has taken over is an old claim, not a new one.
     world.pass(10_000);
@@ -285,7 +287,9 @@ fn claims_answer_with_the_holds_a_predecessor_left_open() {
     world.pass(10_000);
     let second = world.claim("root");
     let claim = Claim { child_id: id("root"), worker_id: "worker".parse().unwrap(), token: second.token };
-    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home()) else { panic!() };
+    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home()) else {
+        panic!()
+    };
     let open: Vec<_> = claimed.open_holds.iter().map(|h| (h.call_id.as_str(), h.attempt)).collect();
     assert_eq!(open, [("a", 1), ("b", 1)]);
 }

@@ -468,8 +468,7 @@ fn g4_a_round_never_reads_what_an_older_one_wrote_unless_it_says_so() {
     for name in ["looks-back", "w", "r"] {
         world.run(name, format!("{name} of round 1"));
     }
-    let inputs =
-        |world: &World, child| serde_json::to_value(world.work(child).unwrap().inputs).unwrap();
+    let inputs = |world: &World, child| serde_json::to_value(world.work(child).unwrap().inputs).unwrap();
     let looks_back = world.queued()[0].clone();
     assert_eq!(inputs(&world, &looks_back), json!({"draft": "w of round 1"}));
     world.run(looks_back.as_str(), "ok");

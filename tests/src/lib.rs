@@ -2,6 +2,7 @@
 //! after every command.
 
 pub mod invariants;
+pub mod servers;
 pub mod world;
 
 pub use world::{World, home};

@@ -9,8 +9,8 @@ use shared::{
     limits::Settings,
     subject::{Home, Namespace, Partition},
     wire::{
-        Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise,
-        Referrers, Report, Resume, SettledCall, Tick, Verdict,
+        Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload, Progress,
+        Raise, Referrers, Report, Resume, SettledCall, Tick, Verdict,
     },
 };
 
