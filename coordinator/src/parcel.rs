@@ -66,11 +66,6 @@ impl Parcel {
         &self.effects
     }
 
-    /// Nothing in it needs to be sent for certain.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.effects.is_empty()
-    }
-
     /// The messages to be stored, made from the trace as it is now.
     pub(crate) fn messages(&self, trace: &Trace, home: &Home, out: &mut Vec<Outgoing>) {
         for letter in &self.events {

@@ -15,6 +15,7 @@ mod budget;
 mod cancel;
 mod conformance;
 mod context_store;
+mod embedded;
 mod graph;
 mod graph_flow;
 mod interplay;

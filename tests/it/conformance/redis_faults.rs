@@ -46,7 +46,12 @@ async fn f20_a_flushed_script_is_brought_again_within_the_call() {
         assert!(answers.iter().all(|answer| matches!(answer, Committed::Done { .. })), "{answers:?}");
     }
     tell(&server, &["SCRIPT", "FLUSH"]).await;
-    let sent = coordinator::store::Sent { trace_id: trace(1), version: 3, timer: Some(at(1)) };
+    let sent = coordinator::store::Sent {
+        trace_id: trace(1),
+        outboxes: vec![3],
+        version: Some(3),
+        timer: Some(at(1)),
+    };
     store.sent(&[sent]).await.unwrap();
     assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter % 3, 0, "nothing ran twice");
 }
@@ -83,7 +88,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
     assert_eq!((record.version, loaded[0].counter), (acknowledged, acknowledged));
     assert_eq!(record.fields.len() as u64, acknowledged + 1);
     assert_eq!(record.values.len() as u64, acknowledged);
-    assert_eq!(record.outbox, Some(acknowledged.to_string()));
+    assert_eq!(record.outbox[&acknowledged], acknowledged.to_string());
     let small = loaded[1].record.as_ref().is_none_or(|record| record.fields["head"] == "version 1");
     assert!(small, "it was sent beside one that was refused, and is there or not: {:?}", loaded[1]);
     assert!(loaded[2].record.is_none());

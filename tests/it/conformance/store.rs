@@ -40,6 +40,7 @@ on_both![
     values_are_deleted_and_fields_stay,
     timers_come_due_in_order_up_to_the_limit_until_removed,
     sent_clears_the_outbox_of_that_version_only,
+    a_commit_clears_the_outboxes_it_names_and_versions_are_told,
     sent_of_a_trace_that_is_gone_removes_its_timer,
     an_ended_trace_expires_and_a_live_one_does_not,
     runs_are_newest_first_without_those_that_are_gone,
@@ -62,6 +63,7 @@ pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
         fields: vec![("head".into(), format!("version {version}"))],
         values: Vec::new(),
         outbox: None,
+        cleared: Vec::new(),
         timer: None,
         expire_ms: None,
         opened_at: None,
@@ -108,7 +110,7 @@ async fn a_first_write_is_read_back_whole(store: Store) {
     assert_eq!(record.version, 1);
     assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
     assert_eq!(record.values, HashMap::from([("plan".into(), "go".into())]));
-    assert_eq!(record.outbox.as_deref(), Some("to send"));
+    assert_eq!(record.outbox.values().collect::<Vec<_>>(), ["to send"]);
     assert_eq!(store.fields(&[trace(2), trace(1)], "head").await.unwrap(), [None, Some("version 1".into())]);
 }
 
@@ -128,7 +130,7 @@ async fn a_write_on_another_version_changes_nothing(store: Store) {
     }
     let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
     assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
-    assert_eq!((record.values.len(), record.outbox.as_deref()), (0, Some("kept")));
+    assert_eq!((record.values.len(), record.outbox.get(&1).map(String::as_str)), (0, Some("kept")));
     assert_eq!(store.due(&everywhere(), at(5), 9).await.unwrap(), [id]);
     assert_eq!(store.runs(9).await.unwrap(), []);
 }
@@ -196,10 +198,10 @@ async fn large_and_foreign_text_comes_back_as_it_was(store: Store) {
         assert!(record.fields[&format!("поле {number}")] == *text, "field {number}");
         assert!(record.values[&format!("{number}")] == *text, "value {number}");
     }
-    assert!(record.outbox.unwrap() == large);
+    assert!(record.outbox[&1] == large);
     commit(&store, Write { outbox: Some(String::new()), ..write(trace(1), 2) }).await;
     let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
-    assert_eq!(record.outbox.as_deref(), Some(""), "an empty outbox is one");
+    assert_eq!(record.outbox[&2], "", "an empty outbox is one");
 }
 
 async fn thousands_of_fields_and_values_are_one_write(store: Store) {
@@ -246,24 +248,44 @@ async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {
     assert_eq!(store.due(&everywhere(), at(30), 10).await.unwrap().len(), 2);
 }
 
+fn sent(trace_id: TraceId, outboxes: &[u64], version: Option<u64>, timer: Option<Timestamp>) -> Sent {
+    Sent { trace_id, outboxes: outboxes.to_vec(), version, timer }
+}
+
 async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
     let id = trace(1);
-    commit(&store, Write { outbox: Some("one".into()), timer: Some(at(5)), ..write(id, 1) }).await;
-    commit(&store, Write { outbox: Some("two".into()), timer: Some(at(5)), ..write(id, 2) }).await;
-    let outbox = async || store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap().outbox;
-    store.sent(&[Sent { trace_id: id, version: 1, timer: None }]).await.unwrap();
-    assert_eq!(outbox().await.as_deref(), Some("two"), "a newer version has its own to send");
+    for version in 1..=3 {
+        let outbox = Some(version.to_string());
+        commit(&store, Write { outbox, timer: Some(at(5)), ..write(id, version) }).await;
+    }
+    let outboxes = async || {
+        let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
+        record.outbox.into_keys().collect::<Vec<_>>()
+    };
+    store.sent(&[sent(id, &[1], Some(1), None)]).await.unwrap();
+    assert_eq!(outboxes().await, [2, 3], "newer versions have their own to send");
+    assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id], "and its timer is theirs");
+    store.sent(&[sent(id, &[2], None, None)]).await.unwrap();
+    assert_eq!(outboxes().await, [3]);
     assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id]);
-    store.sent(&[Sent { trace_id: id, version: 2, timer: Some(at(80)) }]).await.unwrap();
-    assert_eq!((outbox().await, version(&store, id).await), (None, Some(2)));
+    store.sent(&[sent(id, &[3], Some(3), Some(at(80)))]).await.unwrap();
+    assert_eq!((outboxes().await, version(&store, id).await), (vec![], Some(3)));
     assert_eq!(store.due(&everywhere(), at(79), 9).await.unwrap(), []);
     assert_eq!(store.due(&everywhere(), at(80), 9).await.unwrap(), [id]);
-    let sent = [
-        Sent { trace_id: trace(9), version: 3, timer: Some(at(1)) },
-        Sent { trace_id: id, version: 2, timer: None },
-    ];
-    store.sent(&sent).await.unwrap();
+    let both = [sent(trace(9), &[1], Some(3), Some(at(1))), sent(id, &[], Some(3), None)];
+    store.sent(&both).await.unwrap();
     assert_eq!(store.due(&everywhere(), at(99), 9).await.unwrap(), []);
+}
+
+async fn a_commit_clears_the_outboxes_it_names_and_versions_are_told(store: Store) {
+    let id = trace(1);
+    commit(&store, Write { outbox: Some("one".into()), ..write(id, 1) }).await;
+    let counter = store.counter(Partition::of(id, PARTITIONS)).await.unwrap();
+    commit(&store, Write { outbox: Some("two".into()), cleared: vec![1], ..write(id, 2) }).await;
+    let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
+    assert_eq!(record.outbox.into_iter().collect::<Vec<_>>(), [(2, "two".to_owned())]);
+    assert_eq!(store.versions(&[trace(7), id]).await.unwrap(), [0, 2]);
+    assert_eq!(store.counter(Partition::of(id, PARTITIONS)).await.unwrap(), counter + 1);
 }
 
 async fn sent_of_a_trace_that_is_gone_removes_its_timer(store: Store) {
@@ -271,7 +293,7 @@ async fn sent_of_a_trace_that_is_gone_removes_its_timer(store: Store) {
     commit(&store, Write { timer: Some(at(5)), expire_ms: Some(1), ..write(id, 1) }).await;
     until_gone(&store, id).await;
     assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id]);
-    store.sent(&[Sent { trace_id: id, version: 0, timer: None }]).await.unwrap();
+    store.sent(&[sent(id, &[], Some(0), None)]).await.unwrap();
     assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), []);
 }
 

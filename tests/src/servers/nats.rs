@@ -1,6 +1,10 @@
 //! A NATS server with JetStream.
 
-use std::{ffi::OsString, fs};
+use std::{
+    ffi::OsString,
+    fs,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use super::process::{Process, Program, Settings};
 
@@ -27,6 +31,17 @@ impl NatsServer {
     /// With more settings of its JetStream, and of the server itself.
     pub fn start_with(jetstream: &str, server: &str) -> NatsServer {
         NatsServer(Process::start(&NATS, vec![jetstream.to_owned(), server.to_owned()]))
+    }
+
+    /// One for all tests of a process that run at the same time; it goes with the last of them.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<NatsServer>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start());
+            *shared = Arc::downgrade(&server);
+            server
+        })
     }
 
     pub fn url(&self) -> String {

@@ -125,7 +125,9 @@ impl Redis {
         for (name, _) in write.values.iter().filter(|(_, value)| value.is_none()) {
             command.arg(name);
         }
-        write.cleared.iter().for_each(|version| drop(command.arg(keys::outbox(*version))));
+        for version in &write.cleared {
+            command.arg(keys::outbox(*version));
+        }
         command
     }
 
@@ -136,7 +138,9 @@ impl Redis {
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         command.arg(sent.trace_id.to_string());
         command.arg(number(sent.version)).arg(number(sent.timer.map(Timestamp::millis)));
-        sent.outboxes.iter().for_each(|version| drop(command.arg(keys::outbox(*version))));
+        for version in &sent.outboxes {
+            command.arg(keys::outbox(*version));
+        }
         command
     }
 
