@@ -2,4 +2,5 @@
 //! them.
 
 mod redis_faults;
+mod redis_kinds;
 mod store;
