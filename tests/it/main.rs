@@ -21,4 +21,5 @@ mod interplay;
 mod pairs;
 mod property;
 mod schemas;
+mod servers;
 mod spawning;
