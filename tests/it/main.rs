@@ -22,4 +22,5 @@ mod interplay;
 mod pairs;
 mod property;
 mod schemas;
+mod servers;
 mod spawning;
