@@ -318,7 +318,7 @@ async fn until_gone(store: &Store, id: TraceId) {
 async fn an_ended_trace_expires_and_a_live_one_does_not(store: Store) {
     let ended =
         |id, expire_ms| Write { values: vec![("value".into(), Some("x".into()))], expire_ms, ..write(id, 1) };
-    let writes = [ended(trace(1), Some(50)), ended(trace(2), None), ended(trace(3), Some(50))];
+    let writes = [ended(trace(1), Some(1500)), ended(trace(2), None), ended(trace(3), Some(1500))];
     store.commit(&writes).await.unwrap();
     // It lives again: a run can be reopened within its retention.
     assert!(matches!(commit(&store, write(trace(3), 2)).await, Committed::Done { .. }));
