@@ -18,17 +18,22 @@ pub struct NatsServer {
     child: Child,
     port: u16,
     directory: PathBuf,
+    arguments: &'static [&'static str],
 }
 
 impl NatsServer {
     /// The binary is named by `TRELLIS_NATS_SERVER`, or is on the path.
     pub fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with(arguments: &'static [&'static str]) -> anyhow::Result<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("trellis-nats-{}-{number}", std::process::id()));
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let child = spawn(port, &directory)?;
-        Ok(NatsServer { child, port, directory })
+        let child = spawn(port, &directory, arguments)?;
+        Ok(NatsServer { child, port, directory, arguments })
     }
 
     /// One for all tests of a process that run at the same time; it goes with the last of them.
@@ -47,6 +52,10 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// As `kill -9`: nothing is written down any more.
     pub fn kill(&mut self) {
         self.child.kill().ok();
@@ -56,7 +65,7 @@ impl NatsServer {
     /// On the same port, with what it had written down.
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill();
-        self.child = spawn(self.port, &self.directory)?;
+        self.child = spawn(self.port, &self.directory, self.arguments)?;
         Ok(())
     }
 }
@@ -68,12 +77,13 @@ impl Drop for NatsServer {
     }
 }
 
-fn spawn(port: u16, directory: &Path) -> anyhow::Result<Child> {
+fn spawn(port: u16, directory: &Path, arguments: &[&str]) -> anyhow::Result<Child> {
     #[expect(clippy::disallowed_methods, reason = "a test has no main that could read it")]
     let binary = std::env::var("TRELLIS_NATS_SERVER").unwrap_or_else(|_| "nats-server".into());
     let mut child = Command::new(&binary)
         .args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--jetstream", "--store_dir"])
         .arg(directory)
+        .args(arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

@@ -155,3 +155,22 @@ async fn a_dead_port_is_an_error_at_once() {
     assert!(!error.to_string().contains("s3cret"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(8));
 }
+
+#[tokio::test]
+async fn an_address_may_say_who_we_are() {
+    let cases: [(&'static [&'static str], &str, &str); 2] = [
+        (&["--user", "me", "--pass", "p@ss"], "me:p%40ss@", "me:wrong@"),
+        (&["--auth", "t0ken"], "t0ken@", "wrong@"),
+    ];
+    for (arguments, right, wrong) in cases {
+        let server = NatsServer::start_with(arguments).unwrap();
+        let to = |who: &str| Connect {
+            url: format!("nats://{who}127.0.0.1:{}", server.port()),
+            creds: None,
+            namespace: Namespace::default(),
+            name: "x".into(),
+        };
+        Bus::Nats(Nats::connect(&to(right)).await.unwrap()).ping().await.unwrap();
+        assert!(matches!(Nats::connect(&to(wrong)).await, Err(Error::Connect { .. })));
+    }
+}
