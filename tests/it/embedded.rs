@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 use shared::{
-    TraceId, Usd,
+    Usd,
     bus::{Bus, Connect, Nats},
-    subject::{Filter, Subject},
-    wire::{EndStatus, Outcome, Payload, SubmitAnswer},
+    wire::{EndStatus, Outcome, Payload},
 };
 use trellis_tests::{
     cluster::{Cluster, name},
