@@ -164,7 +164,12 @@ impl Bus {
     }
 
     /// Asks everybody who listens, and collects answers until `wait` is over.
-    pub async fn gather(&self, subject: &Subject, payload: Bytes, wait: Duration) -> Result<Vec<Bytes>, Error> {
+    pub async fn gather(
+        &self,
+        subject: &Subject,
+        payload: Bytes,
+        wait: Duration,
+    ) -> Result<Vec<Bytes>, Error> {
         match self {
             Bus::Nats(nats) => nats.gather(subject, payload, wait).await,
             Bus::Memory(memory) => memory.gather(subject, payload, wait).await,
@@ -207,7 +212,7 @@ impl Bus {
     pub async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         match self {
             Bus::Nats(nats) => nats.read(filter).await,
-            Bus::Memory(memory) => Ok(memory.read(filter)),
+            Bus::Memory(memory) => memory.read(filter),
         }
     }
 
@@ -215,7 +220,7 @@ impl Bus {
     pub async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
         match self {
             Bus::Nats(nats) => nats.last(filter).await,
-            Bus::Memory(memory) => Ok(memory.last(filter)),
+            Bus::Memory(memory) => memory.last(filter),
         }
     }
 
@@ -223,7 +228,7 @@ impl Bus {
     pub async fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
         match self {
             Bus::Nats(nats) => Ok(Follow::Nats(Box::new(nats.follow(filters, from).await?))),
-            Bus::Memory(memory) => Ok(Follow::Memory(memory.follow(filters, from))),
+            Bus::Memory(memory) => Ok(Follow::Memory(memory.follow(filters, from)?)),
         }
     }
 
@@ -231,7 +236,7 @@ impl Bus {
     pub async fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
         match self {
             Bus::Nats(nats) => nats.subjects(filter).await,
-            Bus::Memory(memory) => Ok(memory.subjects(filter)),
+            Bus::Memory(memory) => memory.subjects(filter),
         }
     }
 
@@ -239,10 +244,7 @@ impl Bus {
     pub async fn purge(&self, filter: &Filter) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.purge(filter).await,
-            Bus::Memory(memory) => {
-                memory.purge(filter);
-                Ok(())
-            }
+            Bus::Memory(memory) => memory.purge(filter),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::Error;
 use crate::{
     id::PoolName,
     subject::{Filter, Partition, Subject},
@@ -62,8 +63,12 @@ impl Stream {
     pub fn of(filter: &Filter) -> Option<Stream> {
         match filter {
             Filter::Executes => Some(Stream::Execute),
-            Filter::Results | Filter::Costs | Filter::ResultsOf(_) | Filter::CostsOf(_) => Some(Stream::Report),
-            Filter::Events | Filter::EventsOf(_) | Filter::Outcomes | Filter::OutcomesOf(_) => Some(Stream::Event),
+            Filter::Results | Filter::Costs | Filter::ResultsOf(_) | Filter::CostsOf(_) => {
+                Some(Stream::Report)
+            }
+            Filter::Events | Filter::EventsOf(_) | Filter::Outcomes | Filter::OutcomesOf(_) => {
+                Some(Stream::Event)
+            }
             Filter::Histories | Filter::HistoriesOf(_) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
             Filter::Stops => None,
@@ -76,10 +81,27 @@ impl Stream {
                 Subject::Event(..) | Subject::Outcome(..) => Some(Stream::Event),
                 Subject::History(..) => Some(Stream::History),
                 Subject::Dead(_) => Some(Stream::Dead),
-                Subject::Submit | Subject::Query | Subject::Worker | Subject::Ask(_) | Subject::Stop(_) => None,
+                Subject::Submit | Subject::Query | Subject::Worker | Subject::Ask(_) | Subject::Stop(_) => {
+                    None
+                }
             },
         }
     }
+}
+
+/// The one stream that holds what all these filters name.
+pub(super) fn stream_of_all(filters: &[Filter]) -> Result<Stream, Error> {
+    let refused = |reason: String| Error::Failed { doing: "looking for a stream".into(), reason };
+    let mut streams = filters
+        .iter()
+        .map(|filter| Stream::of(filter).ok_or_else(|| refused(format!("`{filter}` is not stored"))));
+    let first = streams.next().ok_or_else(|| refused("no filter given".into()))??;
+    for stream in streams {
+        if stream? != first {
+            return Err(refused("the filters are not of one stream".into()));
+        }
+    }
+    Ok(first)
 }
 
 /// The durable consumers: who reads a queue.

@@ -1,0 +1,173 @@
+//! One stream: messages by sequence, found by subject, bounded in bytes and age, stored once by id.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Bound,
+};
+
+use super::{super::Topology, Outgoing, Pattern, PublishError, Published, Stored, Stream};
+use crate::time::Timestamp;
+
+/// What the server counts for a message beside its text.
+const OVERHEAD_BYTES: usize = 30;
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    messages: BTreeMap<u64, Entry>,
+    by_subject: BTreeMap<String, BTreeSet<u64>>,
+    last: u64,
+    bytes: usize,
+    /// Ids that are remembered, and the order in which they are forgotten.
+    ids: BTreeMap<String, u64>,
+    ids_by_age: VecDeque<(Timestamp, String)>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// As it stands on a server, with the namespace.
+    pub(super) subject: String,
+    pub(super) stored: Stored,
+}
+
+/// How much a stream holds, and for how long.
+pub(super) struct Bounds {
+    max_bytes: Option<usize>,
+    max_age_ms: Option<u64>,
+    duplicate_window_ms: u64,
+}
+
+impl Bounds {
+    pub(super) fn of(stream: Stream, topology: &Topology) -> Self {
+        let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let max = if stream.is_queue() { topology.max_queue_bytes } else { topology.max_log_bytes };
+        Bounds {
+            max_bytes: usize::try_from(max).ok().filter(|max| *max > 0),
+            max_age_ms: (!stream.is_queue()).then(|| millis(topology.keep_logs)).filter(|age| *age > 0),
+            duplicate_window_ms: millis(topology.duplicate_window),
+        }
+    }
+}
+
+impl Entry {
+    fn size(&self) -> usize {
+        let headers = self.stored.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
+        self.subject.len() + self.stored.payload.len() + headers.sum::<usize>() + OVERHEAD_BYTES
+    }
+}
+
+impl Log {
+    /// The checks in the server's order: a duplicate is one whatever else has changed since.
+    pub(super) fn append(
+        &mut self,
+        subject: String,
+        message: Outgoing,
+        at: Timestamp,
+        bounds: &Bounds,
+    ) -> Result<Published, PublishError> {
+        self.forget(at, bounds);
+        if let Some(sequence) = message.id.as_ref().and_then(|id| self.ids.get(id)) {
+            return Ok(Published { sequence: *sequence, duplicate: true });
+        }
+        let last = self.by_subject.get(&subject).and_then(BTreeSet::last).copied().unwrap_or(0);
+        if message.expect_last.is_some_and(|expected| expected != last) {
+            return Err(PublishError::WrongSequence);
+        }
+        let sequence = self.last + 1;
+        let Outgoing { subject: parsed, id, headers, payload, .. } = message;
+        let entry = Entry { subject, stored: Stored { subject: parsed, headers, payload, sequence, at } };
+        if bounds.max_bytes.is_some_and(|max| self.bytes + entry.size() > max) {
+            return Err(PublishError::Full("maximum bytes exceeded".into()));
+        }
+        self.last = sequence;
+        self.bytes += entry.size();
+        self.by_subject.entry(entry.subject.clone()).or_default().insert(sequence);
+        self.messages.insert(sequence, entry);
+        if let Some(id) = id {
+            self.ids.insert(id.clone(), sequence);
+            self.ids_by_age.push_back((at, id));
+        }
+        Ok(Published { sequence, duplicate: false })
+    }
+
+    /// Drops what is too old: ids, and in a log messages.
+    pub(super) fn forget(&mut self, now: Timestamp, bounds: &Bounds) {
+        while let Some((at, _)) = self.ids_by_age.front()
+            && now.millis_since(*at) >= bounds.duplicate_window_ms
+        {
+            if let Some((_, id)) = self.ids_by_age.pop_front() {
+                self.ids.remove(&id);
+            }
+        }
+        let Some(max_age_ms) = bounds.max_age_ms else { return };
+        while let Some((sequence, entry)) = self.messages.first_key_value()
+            && now.millis_since(entry.stored.at) >= max_age_ms
+        {
+            let sequence = *sequence;
+            self.remove(sequence);
+        }
+    }
+
+    pub(super) fn remove(&mut self, sequence: u64) {
+        let Some(entry) = self.messages.remove(&sequence) else { return };
+        self.bytes -= entry.size();
+        if let Some(sequences) = self.by_subject.get_mut(&entry.subject) {
+            sequences.remove(&sequence);
+            if sequences.is_empty() {
+                self.by_subject.remove(&entry.subject);
+            }
+        }
+    }
+
+    pub(super) fn purge(&mut self, pattern: &Pattern) {
+        self.sequences(pattern).into_iter().for_each(|sequence| self.remove(sequence));
+    }
+
+    pub(super) fn get(&self, sequence: u64) -> Option<&Entry> {
+        self.messages.get(&sequence)
+    }
+
+    pub(super) fn last_sequence(&self) -> u64 {
+        self.last
+    }
+
+    /// The first message that matches from a sequence on; moves the sequence past it.
+    pub(super) fn next_entry(&self, patterns: &[Pattern], from: &mut u64) -> Option<&Entry> {
+        for (sequence, entry) in self.messages.range(*from..) {
+            *from = sequence + 1;
+            if patterns.iter().any(|pattern| pattern.matches(&entry.subject)) {
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    pub(super) fn next(&self, patterns: &[Pattern], from: &mut u64) -> Option<Stored> {
+        self.next_entry(patterns, from).map(|entry| entry.stored.clone())
+    }
+
+    pub(super) fn read(&self, pattern: &Pattern) -> Vec<Stored> {
+        let entries = self.sequences(pattern).into_iter().filter_map(|sequence| self.messages.get(&sequence));
+        entries.map(|entry| entry.stored.clone()).collect()
+    }
+
+    pub(super) fn last(&self, pattern: &Pattern) -> Option<Stored> {
+        let last = self.matching(pattern).filter_map(|(_, sequences)| sequences.last()).max()?;
+        self.messages.get(last).map(|entry| entry.stored.clone())
+    }
+
+    pub(super) fn subjects(&self, pattern: &Pattern) -> Vec<String> {
+        self.matching(pattern).map(|(subject, _)| subject.clone()).collect()
+    }
+
+    fn sequences(&self, pattern: &Pattern) -> BTreeSet<u64> {
+        self.matching(pattern).flat_map(|(_, sequences)| sequences).copied().collect()
+    }
+
+    fn matching<'a>(&'a self, pattern: &'a Pattern) -> impl Iterator<Item = (&'a String, &'a BTreeSet<u64>)> {
+        let from = (Bound::Included(pattern.prefix()), Bound::Unbounded);
+        let candidates = self.by_subject.range::<str, _>(from);
+        candidates
+            .take_while(|(subject, _)| subject.starts_with(pattern.prefix()))
+            .filter(|(subject, _)| pattern.matches(subject))
+    }
+}
