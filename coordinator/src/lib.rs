@@ -1,7 +1,8 @@
-//! The coordinator: owns budgets, contexts and graphs. What stands is its core, [`trace`]; the loop
-//! that feeds it from the bus and commits it to the store comes next.
+//! The coordinator: owns budgets, contexts and graphs. What stands is its core, [`trace`], and where it
+//! keeps them, the [`store`]; the loop that feeds it from the bus comes next.
 
 pub mod rehearsal;
+pub mod store;
 pub mod trace;
 
 /// The JSON Schema of every message of the interface, by name.

@@ -1,0 +1,244 @@
+//! The store of the embedded mode and of the simulation: everything is gone with the process. Behaves
+//! as the Redis one does, down to expiry and the order of ties.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
+
+use super::{Committed, Loaded, RUNS_KEPT, Record, Sent, Write};
+
+#[derive(Debug, Clone)]
+pub struct Memory {
+    partitions: u16,
+    clock: Clock,
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Clock {
+    System,
+    /// tokio's, which a simulation can pause and wind forward.
+    Tokio {
+        start: Timestamp,
+        since: tokio::time::Instant,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    traces: HashMap<TraceId, Trace>,
+    expiring: BTreeSet<(Timestamp, TraceId)>,
+    /// By partition.
+    homes: HashMap<Partition, Home>,
+    coordinators: BTreeMap<WorkerId, Timestamp>,
+    revision: u64,
+    agents: BTreeMap<String, String>,
+    partitions: Option<u16>,
+}
+
+#[derive(Debug)]
+struct Trace {
+    record: Record,
+    expires_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Default)]
+struct Home {
+    counter: u64,
+    timers: Scores,
+    runs: Scores,
+}
+
+/// A sorted set, as Redis has them.
+#[derive(Debug, Default)]
+struct Scores {
+    of: HashMap<TraceId, Timestamp>,
+    sorted: BTreeSet<(Timestamp, TraceId)>,
+}
+
+impl Scores {
+    fn set(&mut self, trace: TraceId, at: Option<Timestamp>) {
+        if let Some(old) = self.of.remove(&trace) {
+            self.sorted.remove(&(old, trace));
+        }
+        if let Some(at) = at {
+            self.of.insert(trace, at);
+            self.sorted.insert((at, trace));
+        }
+    }
+
+    fn keep_newest(&mut self, count: usize) {
+        while self.sorted.len() > count {
+            let Some((_, oldest)) = self.sorted.first().copied() else { return };
+            self.set(oldest, None);
+        }
+    }
+}
+
+impl Memory {
+    pub fn new(partitions: u16) -> Memory {
+        Memory { partitions, clock: Clock::System, kept: Arc::default() }
+    }
+
+    /// Time starts at `start` and passes as tokio's does, so that a paused runtime decides it.
+    pub fn starting_at(start: Timestamp, partitions: u16) -> Memory {
+        let clock = Clock::Tokio { start, since: tokio::time::Instant::now() };
+        Memory { partitions, clock, kept: Arc::default() }
+    }
+
+    /// What is kept, without what has expired. A panic elsewhere can't have left it half changed:
+    /// nothing in here panics between two changes.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.now();
+        while let Some(&(at, trace)) = kept.expiring.first().filter(|(at, _)| *at <= now) {
+            kept.expiring.remove(&(at, trace));
+            kept.traces.remove(&trace);
+        }
+        kept
+    }
+
+    fn home(&self, trace: TraceId) -> Partition {
+        Partition::of(trace, self.partitions)
+    }
+
+    pub(super) fn load(&self, traces: &[TraceId]) -> Vec<Loaded> {
+        let kept = self.kept();
+        let load = |trace: &TraceId| Loaded {
+            record: kept.traces.get(trace).map(|trace| trace.record.clone()),
+            counter: kept.homes.get(&self.home(*trace)).map_or(0, |home| home.counter),
+        };
+        traces.iter().map(load).collect()
+    }
+
+    pub(super) fn commit(&self, writes: &[Write]) -> Vec<Committed> {
+        let mut kept = self.kept();
+        let now = self.now();
+        writes.iter().map(|write| kept.commit(write, self.home(write.trace_id), now)).collect()
+    }
+
+    pub(super) fn sent(&self, sent: &[Sent]) {
+        let kept = &mut *self.kept();
+        for Sent { trace_id, version, timer } in sent {
+            let mut trace = kept.traces.get_mut(trace_id);
+            if trace.as_ref().map_or(0, |trace| trace.record.version) != *version {
+                continue;
+            }
+            if let Some(trace) = &mut trace {
+                trace.record.outbox = None;
+            }
+            kept.homes.entry(self.home(*trace_id)).or_default().timers.set(*trace_id, *timer);
+        }
+    }
+
+    pub(super) fn due(&self, partitions: &[Partition], now: Timestamp, limit: usize) -> Vec<TraceId> {
+        let kept = self.kept();
+        let homes = partitions.iter().filter_map(|partition| kept.homes.get(partition));
+        homes
+            .flat_map(|home| home.timers.sorted.iter().take_while(|(at, _)| *at <= now).take(limit))
+            .map(|(_, trace)| *trace)
+            .collect()
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        match self.clock {
+            Clock::System => {
+                #[expect(clippy::disallowed_methods, reason = "the store is the clock of record")]
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+            }
+            Clock::Tokio { start, since } => {
+                start.plus_millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    pub(super) fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Vec<WorkerId> {
+        let mut kept = self.kept();
+        let now = self.now();
+        kept.coordinators.insert(coordinator.clone(), now);
+        kept.coordinators.retain(|_, seen| now.millis_since(*seen).max(seen.millis_since(now)) <= ttl_ms);
+        kept.coordinators.keys().cloned().collect()
+    }
+
+    pub(super) fn leave(&self, coordinator: &WorkerId) {
+        self.kept().coordinators.remove(coordinator);
+    }
+
+    pub(super) fn agents(&self) -> (u64, BTreeMap<String, String>) {
+        let kept = self.kept();
+        (kept.revision, kept.agents.clone())
+    }
+
+    pub(super) fn agents_revision(&self) -> u64 {
+        self.kept().revision
+    }
+
+    pub(super) fn apply_agents(&self, profiles: &[(String, String)]) -> u64 {
+        let mut kept = self.kept();
+        kept.agents.extend(profiles.iter().cloned());
+        kept.revision += 1;
+        kept.revision
+    }
+
+    pub(super) fn runs(&self, limit: usize) -> Vec<(TraceId, Timestamp)> {
+        let kept = self.kept();
+        let runs = kept.homes.values().flat_map(|home| home.runs.sorted.iter());
+        let mut runs: Vec<_> = runs.filter(|(_, trace)| kept.traces.contains_key(trace)).collect();
+        runs.sort_unstable_by(|a, b| b.cmp(a));
+        runs.into_iter().take(limit).map(|(at, trace)| (*trace, *at)).collect()
+    }
+
+    pub(super) fn fields(&self, traces: &[TraceId], field: &str) -> Vec<Option<String>> {
+        let kept = self.kept();
+        traces.iter().map(|trace| kept.traces.get(trace)?.record.fields.get(field).cloned()).collect()
+    }
+
+    /// The count that holds from now on.
+    pub(super) fn settle_partitions(&self, count: u16) -> u16 {
+        *self.kept().partitions.get_or_insert(count)
+    }
+}
+
+impl Kept {
+    fn commit(&mut self, write: &Write, home: Partition, now: Timestamp) -> Committed {
+        let home = self.homes.entry(home).or_default();
+        let trace_id = write.trace_id;
+        let version = self.traces.get(&trace_id).map_or(0, |trace| trace.record.version);
+        if version != write.expected {
+            return Committed::Conflict { version, counter: home.counter };
+        }
+        let trace = self.traces.entry(trace_id).or_insert_with(|| Trace {
+            record: Record { version: 0, fields: HashMap::new(), values: HashMap::new(), outbox: None },
+            expires_at: None,
+        });
+        trace.record.version = write.version;
+        trace.record.fields.extend(write.fields.iter().cloned());
+        trace.record.outbox.clone_from(&write.outbox);
+        for (key, value) in &write.values {
+            match value {
+                Some(value) => trace.record.values.insert(key.clone(), value.clone()),
+                None => trace.record.values.remove(key),
+            };
+        }
+        if let Some(at) = trace.expires_at.take() {
+            self.expiring.remove(&(at, trace_id));
+        }
+        if let Some(expire_ms) = write.expire_ms {
+            let at = now.plus_millis(expire_ms);
+            trace.expires_at = Some(at);
+            self.expiring.insert((at, trace_id));
+        }
+        home.timers.set(trace_id, write.timer);
+        if let Some(at) = write.opened_at {
+            home.runs.set(trace_id, Some(at));
+            home.runs.keep_newest(RUNS_KEPT);
+        }
+        home.counter += 1;
+        Committed::Done { counter: home.counter }
+    }
+}

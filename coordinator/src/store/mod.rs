@@ -1,0 +1,138 @@
+//! Where traces are kept: opaque strings under a version, written by compare-and-set. The store knows
+//! nothing of what they mean and decides nothing. Two implementations with one behaviour (the
+//! conformance suite runs on both); only this module knows Redis.
+//!
+//! An `Err` of a write leaves its outcome unknown. That is harmless: load again and see the version.
+
+mod memory;
+mod record;
+
+use std::collections::BTreeMap;
+
+use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
+
+pub use memory::Memory;
+pub use record::{Committed, Durability, Error, Loaded, Record, Sent, Write};
+
+/// How many runs of one partition its index keeps, the newest: a list for people, not a register.
+const RUNS_KEPT: usize = 10_000;
+
+#[derive(Debug, Clone)]
+pub enum Store {
+    Memory(Memory),
+}
+
+impl Store {
+    /// The traces as they are, in the order asked. Each comes with its partition's counter, read
+    /// before it: a counter lower than one seen before says that acknowledged writes were lost.
+    pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.load(traces)),
+        }
+    }
+
+    /// Each write by itself is all or nothing, and only happens to the version it expects; together
+    /// they are one round trip. The answers are in the writes' order.
+    pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.commit(writes)),
+        }
+    }
+
+    /// What was to be sent is sent: clears the outbox and sets the timer, if the trace still has that
+    /// version. Version 0 is that of a trace that is gone: so its timer can be removed too.
+    pub async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
+        match self {
+            Store::Memory(memory) => memory.sent(sent),
+        }
+        Ok(())
+    }
+
+    /// Traces whose timer is due, the longest due first, at most `limit` of each partition.
+    pub async fn due(
+        &self,
+        partitions: &[Partition],
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<TraceId>, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.due(partitions, now, limit)),
+        }
+    }
+
+    /// The clock of record.
+    pub async fn now(&self) -> Result<Timestamp, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.now()),
+        }
+    }
+
+    /// Marks a coordinator alive now. Returns all that were within `ttl_ms`, itself included, sorted.
+    pub async fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Result<Vec<WorkerId>, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.heartbeat(coordinator, ttl_ms)),
+        }
+    }
+
+    pub async fn leave(&self, coordinator: &WorkerId) -> Result<(), Error> {
+        match self {
+            Store::Memory(memory) => memory.leave(coordinator),
+        }
+        Ok(())
+    }
+
+    /// The revision of the agent profiles, and all of them by agent id.
+    pub async fn agents(&self) -> Result<(u64, BTreeMap<String, String>), Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.agents()),
+        }
+    }
+
+    pub async fn agents_revision(&self) -> Result<u64, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.agents_revision()),
+        }
+    }
+
+    /// Adds or replaces profiles and raises the revision, at once. Returns the new revision.
+    pub async fn apply_agents(&self, profiles: &[(String, String)]) -> Result<u64, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.apply_agents(profiles)),
+        }
+    }
+
+    /// The newest runs over all partitions, newest first. Of traces that are gone, none.
+    pub async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.runs(limit)),
+        }
+    }
+
+    /// One field of many traces; none where the trace or the field is not there.
+    pub async fn fields(&self, traces: &[TraceId], field: &str) -> Result<Vec<Option<String>>, Error> {
+        match self {
+            Store::Memory(memory) => Ok(memory.fields(traces, field)),
+        }
+    }
+
+    /// A deployment's partition count is settled by its first coordinator; another count would look
+    /// for traces where they are not.
+    pub async fn settle_partitions(&self, count: u16) -> Result<(), Error> {
+        let found = match self {
+            Store::Memory(memory) => memory.settle_partitions(count),
+        };
+        if found == count { Ok(()) } else { Err(Error::Mismatch { found, asked: count }) }
+    }
+
+    pub async fn ping(&self) -> Result<(), Error> {
+        match self {
+            Store::Memory(_) => Ok(()),
+        }
+    }
+
+    pub async fn durability(&self) -> Result<Durability, Error> {
+        match self {
+            Store::Memory(_) => Ok(Durability::default()),
+        }
+    }
+}

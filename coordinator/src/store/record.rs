@@ -1,0 +1,93 @@
+//! What goes into the store and what comes out of it: plain values, the same for both stores.
+
+use std::{collections::HashMap, error};
+
+use shared::{Timestamp, TraceId};
+
+/// One change of one trace. It happens only if the trace still has the version `expected`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    pub trace_id: TraceId,
+    /// 0: it must not exist.
+    pub expected: u64,
+    /// The version it gets.
+    pub version: u64,
+    /// Fields of the trace, added or replaced. `v` and `outbox` are the store's own.
+    pub fields: Vec<(String, String)>,
+    /// Values of the shared context; none deletes.
+    pub values: Vec<(String, Option<String>)>,
+    /// What is yet to be sent; none deletes it.
+    pub outbox: Option<String>,
+    /// When the trace needs a look; none removes its timer.
+    pub timer: Option<Timestamp>,
+    /// Set for an ended trace: all of it goes after so long. A live one never does.
+    pub expire_ms: Option<u64>,
+    /// Set at the first write of a submitted trace: lists it among the runs.
+    pub opened_at: Option<Timestamp>,
+}
+
+/// What became of a write. The counter is that of its partition, which every commit raises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    Done {
+        counter: u64,
+    },
+    /// The trace has another version: 0 if it does not exist.
+    Conflict {
+        version: u64,
+        counter: u64,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    pub version: u64,
+    pub fields: HashMap<String, String>,
+    pub values: HashMap<String, String>,
+    pub outbox: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    pub record: Option<Record>,
+    /// Of its partition, read before the record.
+    pub counter: u64,
+}
+
+/// The outbox of a version is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    pub trace_id: TraceId,
+    pub version: u64,
+    pub timer: Option<Timestamp>,
+}
+
+/// How the server keeps what it has acknowledged. None where it would not tell, or has no server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Durability {
+    pub version: Option<String>,
+    pub appendonly: Option<String>,
+    pub appendfsync: Option<String>,
+    pub maxmemory_policy: Option<String>,
+}
+
+/// Why the store could not do as asked. Never holds a credential.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No answer, or a refusal (out of memory, read only, loading). Of a write: outcome unknown.
+    #[error("could not {doing} in Redis")]
+    Unavailable {
+        doing: &'static str,
+        #[source]
+        source: Box<dyn error::Error + Send + Sync>,
+    },
+    #[error("could not {doing}: Redis answered with {found}")]
+    Corrupt { doing: &'static str, found: String },
+    #[error(
+        "this deployment has {found} partitions, and {asked} were asked for: the count is settled by its \
+         first coordinator and can't change, since every trace lives where it puts it"
+    )]
+    Mismatch { found: u16, asked: u16 },
+    #[error("the Redis address is not understood: {reason}")]
+    Address { reason: String },
+}
