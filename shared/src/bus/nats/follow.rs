@@ -1,0 +1,174 @@
+//! A log as it grows, through a consumer that is thrown away and made again at the next sequence
+//! whenever anything may have been missed.
+
+use std::{collections::VecDeque, time::Duration};
+
+use async_nats::{
+    datetime::DateTime,
+    jetstream::{
+        self,
+        consumer::{AckPolicy, DeliverPolicy, pull},
+        message,
+    },
+};
+
+use super::{
+    super::topology::stream_of_all,
+    Error, From, Nats, Stored, failed, from_map,
+    pull::{Pulled, Puller},
+    timestamp,
+};
+use crate::subject::Filter;
+
+/// Messages on their way to a follower at once.
+const AHEAD: usize = 500;
+/// A follower that is gone leaves its consumer behind for this long.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+impl Nats {
+    pub(in super::super) async fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
+        let stream = self.stream(stream_of_all(filters)?);
+        let filters: Vec<_> = filters.iter().map(|filter| self.namespace().filter(filter)).collect();
+        let info = stream_info(self, &stream).await?;
+        let next = match from {
+            From::Start => 1,
+            From::Sequence(sequence) => sequence.max(1),
+            From::Now => info.state.last_sequence + 1,
+        };
+        let puller = Puller::new(self, &stream, "").await?;
+        let mut follow = Follow {
+            nats: self.clone(),
+            stream,
+            created: info.created,
+            filters,
+            next,
+            puller,
+            consumer: None,
+            held: VecDeque::new(),
+        };
+        follow.puller.want(AHEAD);
+        follow.attach().await?;
+        Ok(follow)
+    }
+}
+
+#[derive(Debug)]
+pub struct Follow {
+    nats: Nats,
+    stream: String,
+    /// When the stream was made: made anew, its sequences begin anew.
+    created: DateTime,
+    filters: Vec<String>,
+    next: u64,
+    puller: Puller,
+    /// The messages the consumer has sent so far, if there is one: a gap means that some were lost.
+    consumer: Option<u64>,
+    /// Kept here while its payload is fetched, so that the wait can be given up.
+    held: VecDeque<Box<async_nats::Message>>,
+}
+
+impl Follow {
+    pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
+        loop {
+            if let Some(message) = self.held.front() {
+                let payload = self.nats.payload(message.headers.as_ref(), &message.payload).await?;
+                let Some(message) = self.held.pop_front() else { continue };
+                if let Some(stored) = self.parse(*message, payload) {
+                    return Ok(stored);
+                }
+                continue;
+            }
+            if self.consumer.is_none() {
+                self.puller.stand_by().await;
+                if let Err(error) = self.attach().await {
+                    self.puller.stand_back();
+                    tracing::warn!(%error, stream = self.stream, "a log can't be followed; trying again");
+                }
+                continue;
+            }
+            match self.puller.next().await {
+                Ok(Pulled::Message(message)) => self.take(message),
+                Ok(Pulled::Gone | Pulled::Interrupted) => self.consumer = None,
+                Err(error) => {
+                    self.consumer = None;
+                    self.puller.stand_back();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// A consumer at the next sequence. If the stream is another than before, or was set back, its
+    /// sequences mean something else now.
+    async fn attach(&mut self) -> Result<(), Error> {
+        let info = stream_info(&self.nats, &self.stream).await?;
+        if info.created != self.created {
+            tracing::warn!(stream = self.stream, "a followed stream was made anew: from its start");
+            (self.next, self.created) = (1, info.created);
+        } else if self.next > info.state.last_sequence + 1 {
+            self.next = info.state.last_sequence + 1;
+        }
+        let config = pull::Config {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
+            ack_policy: AckPolicy::None,
+            filter_subjects: self.filters.clone(),
+            inactive_threshold: FORGET_AFTER,
+            memory_storage: true,
+            num_replicas: 1,
+            ..Default::default()
+        };
+        let created = self.nats.0.api.create_consumer_on_stream(config, &self.stream).await;
+        let created = created.map_err(|error| failed(format!("following `{}`", self.stream), &error))?;
+        self.puller.turn_to(&self.stream, &created.cached_info().name);
+        self.consumer = Some(0);
+        Ok(())
+    }
+
+    fn take(&mut self, message: Box<async_nats::Message>) {
+        self.puller.want(1);
+        let Some((sequence, count)) = place(&self.nats, &message) else { return };
+        let expected = self.consumer.map(|sent| sent + 1);
+        if expected != Some(count) {
+            self.consumer = None;
+            return;
+        }
+        self.consumer = expected;
+        if sequence >= self.next {
+            self.next = sequence + 1;
+            self.held.push_back(message);
+        }
+    }
+
+    fn parse(&self, message: async_nats::Message, payload: bytes::Bytes) -> Option<Stored> {
+        let subject = match self.nats.namespace().parse(message.subject.as_str()) {
+            Ok(subject) => subject,
+            Err(error) => {
+                tracing::warn!(%error, "a stored message is left aside");
+                return None;
+            }
+        };
+        let headers = from_map(message.headers.as_ref());
+        let with_info = message::Message { message, context: self.nats.0.api.clone() };
+        let info = with_info.info().ok()?;
+        Some(Stored {
+            subject,
+            headers,
+            payload,
+            sequence: info.stream_sequence,
+            at: timestamp(info.published),
+        })
+    }
+}
+
+/// A message's sequence in the stream, and its number among those the consumer sent.
+fn place(nats: &Nats, message: &async_nats::Message) -> Option<(u64, u64)> {
+    let with_info = message::Message { message: message.clone(), context: nats.0.api.clone() };
+    let info = with_info.info().ok()?;
+    Some((info.stream_sequence, info.consumer_sequence))
+}
+
+async fn stream_info(nats: &Nats, stream: &str) -> Result<jetstream::stream::Info, Error> {
+    let found = nats.0.api.get_stream(stream).await;
+    let found = found.map_err(|error| failed(format!("looking at the stream `{stream}`"), &error))?;
+    Ok(found.cached_info().clone())
+}

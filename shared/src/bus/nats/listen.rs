@@ -1,0 +1,191 @@
+//! What is not stored: broadcasts, requests and their answers, and the service others can list.
+
+use std::{fmt, time::Duration};
+
+use async_nats::{
+    StatusCode, Subscriber,
+    client::RequestErrorKind,
+    service::{self, ServiceExt},
+};
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, stream::SelectAll};
+
+use super::{Error, Headers, Message, Nats, RequestError, Service, failed, from_map, to_map};
+use crate::subject::{Filter, Namespace, Subject};
+
+/// Whoever serves a subject is in this group: one of it gets each request.
+const GROUP: &str = "trellis";
+
+impl Nats {
+    pub(in super::super) async fn broadcast(
+        &self,
+        subject: &Subject,
+        headers: &Headers,
+        payload: Bytes,
+    ) -> Result<(), Error> {
+        let to = self.namespace().subject(subject);
+        let doing = format!("sending to `{to}`");
+        let headers = to_map(headers).map_err(|reason| failed(&doing, &reason))?;
+        let sent = self.0.client.publish_with_headers(to, headers, payload).await;
+        sent.map_err(|error| failed(doing, &error))
+    }
+
+    pub(in super::super) async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
+        let sent = self.0.client.publish(to.to_owned(), payload).await;
+        sent.map_err(|error| failed("answering a request", &error))
+    }
+
+    pub(in super::super) async fn request(
+        &self,
+        subject: &Subject,
+        headers: &Headers,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, RequestError> {
+        let headers = to_map(headers).map_err(RequestError::Other)?;
+        let request = async_nats::Request::new().headers(headers).payload(payload).timeout(Some(timeout));
+        // The client's own timeout begins once the request is in its queue, which may be full.
+        let asked = self.0.client.send_request(self.namespace().subject(subject), request);
+        match tokio::time::timeout(timeout, asked).await {
+            Ok(Ok(answer)) => Ok(answer.payload),
+            Ok(Err(error)) => Err(match error.kind() {
+                RequestErrorKind::NoResponders => RequestError::NoResponders,
+                RequestErrorKind::TimedOut => RequestError::TimedOut,
+                RequestErrorKind::InvalidSubject
+                | RequestErrorKind::MaxPayloadExceeded
+                | RequestErrorKind::Other => RequestError::Other(error.to_string()),
+            }),
+            Err(_) => Err(RequestError::TimedOut),
+        }
+    }
+
+    pub(in super::super) async fn gather(
+        &self,
+        subject: &Subject,
+        payload: Bytes,
+        wait: Duration,
+    ) -> Result<Vec<Bytes>, Error> {
+        let to = self.namespace().subject(subject);
+        let doing = format!("asking everybody at `{to}`");
+        let inbox = self.0.client.new_inbox();
+        let subscribed = self.0.client.subscribe(inbox.clone()).await;
+        let mut inbox_of_answers = subscribed.map_err(|error| failed(&doing, &error))?;
+        let sent = self.0.client.publish_with_reply(to, inbox, payload).await;
+        sent.map_err(|error| failed(doing, &error))?;
+        let over = tokio::time::Instant::now() + wait;
+        let mut answers = Vec::new();
+        while let Ok(Some(answer)) = tokio::time::timeout_at(over, inbox_of_answers.next()).await {
+            if answer.status == Some(StatusCode::NO_RESPONDERS) {
+                break;
+            }
+            answers.push(answer.payload);
+        }
+        Ok(answers)
+    }
+
+    pub(in super::super) async fn serve(&self, subject: &Subject) -> Result<Subscription, Error> {
+        let at = self.namespace().subject(subject);
+        let subscribed = self.0.client.queue_subscribe(at.clone(), GROUP.into()).await;
+        let subscriber = subscribed.map_err(|error| failed(format!("listening at `{at}`"), &error))?;
+        self.listening(subscriber).await
+    }
+
+    pub(in super::super) async fn subscribe(&self, filter: &Filter) -> Result<Subscription, Error> {
+        let at = self.namespace().filter(filter);
+        let subscribed = self.0.client.subscribe(at.clone()).await;
+        let subscriber = subscribed.map_err(|error| failed(format!("listening at `{at}`"), &error))?;
+        self.listening(subscriber).await
+    }
+
+    /// Returns once the server has the subscription on its wire, so that what is sent afterwards by
+    /// this connection is heard.
+    async fn listening(&self, subscriber: Subscriber) -> Result<Subscription, Error> {
+        let flushed = self.0.client.flush().await;
+        flushed.map_err(|error| failed("listening", &error))?;
+        Ok(Subscription { namespace: self.namespace().clone(), subscriber })
+    }
+
+    pub(in super::super) async fn offer(&self, offered: &Service) -> Result<ServiceRequests, Error> {
+        let name = self.namespace().stream(offered.name);
+        let doing = format!("offering the service `{name}`");
+        let builder = self.0.client.service_builder().description(offered.description).queue_group(GROUP);
+        let service = builder.start(&name, offered.version).await.map_err(|error| failed(&doing, &error))?;
+        let mut requests = ServiceRequests {
+            namespace: self.namespace().clone(),
+            service: Some(service),
+            endpoints: SelectAll::new(),
+        };
+        for subject in &offered.subjects {
+            let at = self.namespace().subject(subject);
+            let last = at.rsplit('.').next().unwrap_or(&at).to_owned();
+            let Some(service) = &requests.service else { break };
+            let endpoint = service.endpoint_builder().name(last).add(&at).await;
+            requests.endpoints.push(endpoint.map_err(|error| failed(&doing, &error))?);
+        }
+        self.0.client.flush().await.map_err(|error| failed(&doing, &error))?;
+        Ok(requests)
+    }
+}
+
+#[derive(Debug)]
+pub struct Subscription {
+    namespace: Namespace,
+    subscriber: Subscriber,
+}
+
+impl Subscription {
+    pub(in super::super) async fn next(&mut self) -> Option<Message> {
+        loop {
+            let message = self.subscriber.next().await?;
+            if let Some(message) = parse(&self.namespace, message) {
+                return Some(message);
+            }
+        }
+    }
+}
+
+/// The requests to every subject of a service. Dropped, the service is no longer listed.
+pub struct ServiceRequests {
+    namespace: Namespace,
+    service: Option<service::Service>,
+    endpoints: SelectAll<service::endpoint::Endpoint>,
+}
+
+impl ServiceRequests {
+    pub(in super::super) async fn next(&mut self) -> Option<Message> {
+        loop {
+            let request = self.endpoints.next().await?;
+            if let Some(message) = parse(&self.namespace, request.message) {
+                return Some(message);
+            }
+        }
+    }
+}
+
+impl Drop for ServiceRequests {
+    fn drop(&mut self) {
+        // It waits for nothing; without it, a task would go on answering who we are.
+        if let Some(service) = self.service.take() {
+            service.stop().now_or_never();
+        }
+    }
+}
+
+impl fmt::Debug for ServiceRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceRequests").field("service", &self.service).finish_non_exhaustive()
+    }
+}
+
+fn parse(namespace: &Namespace, message: async_nats::Message) -> Option<Message> {
+    let subject = match namespace.parse(message.subject.as_str()) {
+        Ok(subject) => subject,
+        Err(error) => {
+            tracing::warn!(%error, "a message is left aside");
+            return None;
+        }
+    };
+    let headers = from_map(message.headers.as_ref());
+    let reply_to = message.reply.map(|reply| reply.to_string());
+    Some(Message { subject, headers, payload: message.payload, reply_to })
+}

@@ -1,0 +1,229 @@
+//! Publishing until it is acknowledged. A message that was stored without our hearing of it is sent
+//! again under the same id, and the server answers that it has it.
+
+use std::{fmt, time::Duration};
+
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        ErrorCode,
+        context::{PublishAckFuture, PublishError as Refused, PublishErrorKind},
+        message::PublishMessage,
+    },
+};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::{Nats, OBJECT_HEADER, Outgoing, PublishError, Published, backoff, server_error, to_map};
+
+/// How long a message is sent again before its sender is told that nobody knows.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+/// No stream there may mean that the server is still reading its files.
+const NO_STREAM_FOR: Duration = Duration::from_secs(3);
+/// Messages of one sender on their way at once.
+const WINDOW: usize = 4096;
+/// What headers may take beside the payload before the server counts a message as too large.
+const HEADER_ROOM: usize = 8 * 1024;
+/// JetStream has no leader, or is not up yet.
+const UNAVAILABLE: u64 = 10_008;
+/// The stream could not take it: with `discard: new`, because it is full.
+const STORE_FAILED: u64 = 10_077;
+
+/// Messages on their way.
+pub struct Sending {
+    nats: Nats,
+    since: Instant,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    subject: String,
+    headers: HeaderMap,
+    payload: Bytes,
+    has_id: bool,
+    fenced: bool,
+    tries: usize,
+    state: State,
+}
+
+enum State {
+    Waiting(PublishAckFuture),
+    /// Not known whether it was stored.
+    Unknown,
+    Done(Result<Published, PublishError>),
+}
+
+impl Nats {
+    pub(in super::super) async fn send(&self, messages: Vec<Outgoing>) -> Sending {
+        let mut sending = Sending { nats: self.clone(), since: Instant::now(), entries: Vec::new() };
+        for (index, message) in messages.into_iter().enumerate() {
+            if index % WINDOW == WINDOW - 1 {
+                // Room for unacknowledged messages is shared; one sender must not take it all.
+                sending.hear().await;
+            }
+            let mut entry = self.prepare(message).await;
+            self.post(&mut entry).await;
+            sending.entries.push(entry);
+        }
+        sending
+    }
+
+    async fn prepare(&self, message: Outgoing) -> Entry {
+        let subject = self.namespace().subject(&message.subject);
+        let (has_id, fenced) = (message.id.is_some(), message.expect_last.is_some());
+        let mut payload = message.payload;
+        let mut state = State::Unknown;
+        let mut headers = to_map(&message.headers).unwrap_or_else(|reason| {
+            state = State::Done(Err(PublishError::Other(reason)));
+            HeaderMap::new()
+        });
+        if let Some(id) = &message.id {
+            match id.parse::<async_nats::HeaderValue>() {
+                Ok(id) => headers.insert(async_nats::header::NATS_MESSAGE_ID, id),
+                Err(_) => state = State::Done(Err(PublishError::Other(format!("`{id}` can't be an id")))),
+            }
+        }
+        if let Some(last) = message.expect_last {
+            headers.insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, last.to_string());
+        }
+        if payload.len().saturating_add(HEADER_ROOM) > self.0.client.max_payload()
+            && matches!(state, State::Unknown)
+        {
+            match self.put_aside(payload.clone()).await {
+                Ok(name) => {
+                    headers.insert(OBJECT_HEADER, name);
+                    payload = Bytes::new();
+                }
+                Err(error) => state = State::Done(Err(PublishError::Other(error.to_string()))),
+            }
+        }
+        Entry { subject, headers, payload, has_id, fenced, tries: 0, state }
+    }
+
+    async fn post(&self, entry: &mut Entry) {
+        if matches!(entry.state, State::Done(_)) {
+            return;
+        }
+        entry.tries += 1;
+        let message = PublishMessage::build().payload(entry.payload.clone()).headers(entry.headers.clone());
+        entry.state = match self.0.publisher.send_publish(entry.subject.clone(), message).await {
+            Ok(waiting) => State::Waiting(waiting),
+            Err(error) => entry.judge(&error, Duration::ZERO),
+        };
+    }
+}
+
+impl Sending {
+    pub(in super::super) async fn stored(mut self) -> Vec<Result<Published, PublishError>> {
+        let mut round = 0;
+        loop {
+            self.hear().await;
+            self.hold_back_the_fenced();
+            let again =
+                |entry: &Entry| matches!(entry.state, State::Unknown) && (entry.has_id || entry.fenced);
+            if !self.entries.iter().any(again) || self.since.elapsed() >= GIVE_UP_AFTER {
+                break;
+            }
+            tokio::time::sleep(backoff(round)).await;
+            round += 1;
+            // One after the other, so that they arrive in their order.
+            let nats = self.nats.clone();
+            for entry in self.entries.iter_mut().filter(|entry| again(entry)) {
+                nats.post(entry).await;
+            }
+        }
+        let result = |entry: Entry| match entry.state {
+            State::Done(result) => result,
+            State::Waiting(_) | State::Unknown => Err(PublishError::Unacknowledged),
+        };
+        self.entries.into_iter().map(result).collect()
+    }
+
+    /// Waits for the acknowledgement of everything that is on its way, all at once.
+    async fn hear(&mut self) {
+        let since = self.since;
+        let waits = self.entries.iter_mut().map(|entry| async move {
+            if !matches!(entry.state, State::Waiting(_)) {
+                return;
+            }
+            let State::Waiting(waiting) = std::mem::replace(&mut entry.state, State::Unknown) else { return };
+            entry.state = match waiting.await {
+                Ok(ack) => State::Done(Ok(Published { sequence: ack.sequence, duplicate: ack.duplicate })),
+                Err(error) => entry.judge(&error, since.elapsed()),
+            };
+        });
+        join_all(waits).await;
+    }
+
+    /// A message that expects the one before it on its subject is not fenced off if that one is
+    /// merely still on its way.
+    fn hold_back_the_fenced(&mut self) {
+        for index in 0..self.entries.len() {
+            let (before, rest) = self.entries.split_at_mut(index);
+            let Some(entry) = rest.first_mut() else { return };
+            let fenced_off = matches!(entry.state, State::Done(Err(PublishError::WrongSequence)));
+            let open =
+                |other: &Entry| matches!(other.state, State::Unknown) && other.subject == entry.subject;
+            if fenced_off && before.iter().any(open) {
+                entry.state = State::Unknown;
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn judge(&self, error: &Refused, after: Duration) -> State {
+        let done = |error| State::Done(Err(error));
+        if let Some(error) = server_error(error) {
+            let code = error.error_code();
+            return if code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE
+                || code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
+            {
+                // Sent twice without an id, the second may have been fenced off by the first.
+                if self.tries > 1 && !self.has_id {
+                    done(PublishError::Unacknowledged)
+                } else {
+                    done(PublishError::WrongSequence)
+                }
+            } else if is_full(code) {
+                done(PublishError::Full(error.to_string()))
+            } else if code.0 == UNAVAILABLE {
+                State::Unknown
+            } else {
+                done(PublishError::Other(error.to_string()))
+            };
+        }
+        match error.kind() {
+            PublishErrorKind::WrongLastSequence => done(PublishError::WrongSequence),
+            PublishErrorKind::StreamNotFound if after >= NO_STREAM_FOR || !self.has_id => {
+                done(PublishError::Other(format!("no stream holds `{}`", self.subject)))
+            }
+            PublishErrorKind::StreamNotFound | PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => {
+                State::Unknown
+            }
+            PublishErrorKind::WrongLastMessageId
+            | PublishErrorKind::MaxAckPending
+            | PublishErrorKind::MaxPayloadExceeded
+            | PublishErrorKind::Other => done(PublishError::Other(error.to_string())),
+        }
+    }
+}
+
+fn is_full(code: ErrorCode) -> bool {
+    code.0 == STORE_FAILED
+        || [
+            ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
+            ErrorCode::INSUFFICIENT_RESOURCES,
+            ErrorCode::MEMORY_RESOURCES_EXCEEDED,
+            ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+            ErrorCode::STREAM_MAX_STREAM_BYTES_EXCEEDED,
+        ]
+        .contains(&code)
+}
+
+impl fmt::Debug for Sending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sending").field("messages", &self.entries.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,218 @@
+//! Pulling messages from a consumer, with exact books: what is wanted and not asked for yet, and
+//! what was asked for and has not come. A pull's answers are messages and, for what it did not
+//! bring, a status that says how many; what neither brought is asked for again.
+//!
+//! async-nats's own batches are not used: each makes a subscription of its own, and a heartbeat that
+//! is missed there can leave a reader asleep.
+
+use std::time::Duration;
+
+use async_nats::{Message, StatusCode, Subscriber};
+use futures_util::StreamExt;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use super::{Error, Nats, backoff, failed};
+
+/// How long a pull stays open. An idle queue costs one message in this time, and shows as often that
+/// it is served.
+const EXPIRES: Duration = Duration::from_secs(20);
+/// After this much more, a pull that said nothing is lost.
+const GRACE: Duration = Duration::from_secs(2);
+/// The most messages one pull asks for.
+const MAX_BATCH: usize = 1000;
+
+#[derive(Debug)]
+pub(super) struct Puller {
+    nats: Nats,
+    subject: String,
+    inbox: String,
+    subscriber: Subscriber,
+    generation: watch::Receiver<u64>,
+    wanted: usize,
+    outstanding: usize,
+    /// The last sign of the server.
+    heard: Instant,
+    /// Since when anything is wanted at all.
+    waiting: Instant,
+    /// Failures in a row, and until when they make us wait.
+    failures: usize,
+    not_before: Instant,
+    /// What was asked for before is lost: to be done before the next pull.
+    lost: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Pulled {
+    Message(Box<Message>),
+    /// The consumer is not there.
+    Gone,
+    /// Messages may have been lost on the way; they are asked for again.
+    Interrupted,
+}
+
+impl Puller {
+    pub(super) async fn new(nats: &Nats, stream: &str, consumer: &str) -> Result<Self, Error> {
+        let (inbox, subscriber) = subscribe(nats).await?;
+        let mut generation = nats.0.generation.clone();
+        generation.mark_unchanged();
+        Ok(Puller {
+            nats: nats.clone(),
+            subject: next_subject(stream, consumer),
+            inbox,
+            subscriber,
+            generation,
+            wanted: 0,
+            outstanding: 0,
+            heard: Instant::now(),
+            waiting: Instant::now(),
+            failures: 0,
+            not_before: Instant::now(),
+            lost: false,
+        })
+    }
+
+    pub(super) fn want(&mut self, more: usize) {
+        if self.wanted == 0 && self.outstanding == 0 {
+            self.waiting = Instant::now();
+        }
+        self.wanted = self.wanted.saturating_add(more);
+    }
+
+    /// Nothing wanted, nothing missed: then silence means nothing.
+    pub(super) fn silent_for(&self) -> Duration {
+        if self.wanted == 0 && self.outstanding == 0 {
+            return Duration::ZERO;
+        }
+        self.heard.max(self.waiting).elapsed()
+    }
+
+    /// From another consumer now; what was asked of the old one is lost.
+    pub(super) fn turn_to(&mut self, stream: &str, consumer: &str) {
+        self.subject = next_subject(stream, consumer);
+        self.lost = true;
+    }
+
+    /// Makes the next attempt wait a little, longer each time until something works.
+    pub(super) fn stand_back(&mut self) {
+        self.not_before = Instant::now() + backoff(self.failures);
+        self.failures += 1;
+    }
+
+    pub(super) async fn stand_by(&self) {
+        sleep_until(self.not_before).await;
+    }
+
+    /// What comes next. Every await here can be given up and begun again: nothing is counted before
+    /// it has happened.
+    pub(super) async fn next(&mut self) -> Result<Pulled, Error> {
+        loop {
+            if self.lost {
+                // A new inbox, so that no late answer to an old pull counts for a new one: that
+                // would be more than was wanted.
+                (self.inbox, self.subscriber) = subscribe(&self.nats).await?;
+                self.wanted += std::mem::take(&mut self.outstanding);
+                self.lost = false;
+            }
+            let held_back = Instant::now() < self.not_before;
+            if !held_back && self.should_pull() {
+                self.pull().await?;
+            }
+            let lost_at = self.heard.max(self.waiting) + EXPIRES + GRACE;
+            tokio::select! {
+                biased;
+                message = self.subscriber.next() => match message {
+                    Some(message) => {
+                        if let Some(pulled) = self.take(message) {
+                            return Ok(pulled);
+                        }
+                    }
+                    None => {
+                        // Only when the connection is closed for good.
+                        self.lost = true;
+                        return Err(failed("pulling messages", &"the connection is closed"));
+                    }
+                },
+                changed = self.generation.changed() => {
+                    if changed.is_err() {
+                        return Err(failed("pulling messages", &"the connection is closed"));
+                    }
+                    self.lost = true;
+                    return Ok(Pulled::Interrupted);
+                }
+                () = sleep_until(lost_at), if self.outstanding > 0 => {
+                    tracing::warn!(pull = self.subject, "a pull was lost; pulling again");
+                    self.waiting = Instant::now();
+                    self.lost = true;
+                    return Ok(Pulled::Interrupted);
+                }
+                () = sleep_until(self.not_before), if held_back && self.wanted > 0 => {}
+            }
+        }
+    }
+
+    /// Not for every single one: a pull for as many as are still to come, or at once if none are.
+    fn should_pull(&self) -> bool {
+        self.wanted > 0 && (self.outstanding == 0 || self.wanted >= self.outstanding)
+    }
+
+    async fn pull(&mut self) -> Result<(), Error> {
+        let batch = self.wanted.min(MAX_BATCH);
+        let request = format!("{{\"batch\":{batch},\"expires\":{}}}", EXPIRES.as_nanos());
+        let client = &self.nats.0.client;
+        let sent = client.publish_with_reply(self.subject.clone(), self.inbox.clone(), request.into()).await;
+        sent.map_err(|error| failed("pulling messages", &error))?;
+        if self.outstanding == 0 {
+            self.waiting = Instant::now();
+        }
+        self.wanted -= batch;
+        self.outstanding += batch;
+        Ok(())
+    }
+
+    /// Books what came; a status is none of the reader's business unless it has to act.
+    fn take(&mut self, message: Message) -> Option<Pulled> {
+        let Some(status) = message.status else {
+            self.heard = Instant::now();
+            self.failures = 0;
+            self.outstanding = self.outstanding.saturating_sub(1);
+            return Some(Pulled::Message(Box::new(message)));
+        };
+        if status == StatusCode::IDLE_HEARTBEAT {
+            return None;
+        }
+        let description = message.description.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let gone = status == StatusCode::NO_RESPONDERS || description.contains("consumer deleted");
+        let ended = description.contains("leadership") || description.contains("shutdown");
+        if gone || ended {
+            self.lost = true;
+            self.stand_back();
+            return Some(if gone { Pulled::Gone } else { Pulled::Interrupted });
+        }
+        self.heard = Instant::now();
+        let missing = message.headers.as_ref().and_then(|headers| headers.get("Nats-Pending-Messages"));
+        let missing = missing.and_then(|count| count.as_str().parse().ok()).unwrap_or(self.outstanding);
+        let missing = self.outstanding.min(missing);
+        self.outstanding -= missing;
+        self.wanted += missing;
+        if status == StatusCode::TIMEOUT || status == StatusCode::NOT_FOUND {
+            self.failures = 0;
+        } else {
+            tracing::warn!(pull = self.subject, %status, description, "a pull was refused; pulling again");
+            self.stand_back();
+        }
+        None
+    }
+}
+
+fn next_subject(stream: &str, consumer: &str) -> String {
+    format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}")
+}
+
+async fn subscribe(nats: &Nats) -> Result<(String, Subscriber), Error> {
+    let inbox = nats.0.client.new_inbox();
+    let subscribed = nats.0.client.subscribe(inbox.clone()).await;
+    Ok((inbox, subscribed.map_err(|error| failed("subscribing to an inbox", &error))?))
+}

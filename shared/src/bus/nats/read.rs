@@ -1,0 +1,171 @@
+//! What is stored, read back without a consumer: a queue can be looked at as well as a log.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use async_nats::{
+    StatusCode,
+    jetstream::{
+        message::StreamMessage,
+        response::Response,
+        stream::{self, LastRawMessageErrorKind},
+    },
+};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, timestamp};
+use crate::subject::{Filter, Subject};
+
+/// Messages asked for at once.
+const BATCH: usize = 1000;
+/// How long the server may say nothing while it has more to send.
+const NEXT_WITHIN: Duration = Duration::from_secs(5);
+/// How often a read is taken up again that ended before its end.
+const TRIES: usize = 20;
+
+impl Nats {
+    /// From the leader, so that what was acknowledged is seen; with wildcards; in one round trip.
+    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+        let found = self.last_raw(filter).await?;
+        match found {
+            Some(message) => self.stored(message).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn last_raw(&self, filter: &Filter) -> Result<Option<StreamMessage>, Error> {
+        let subject = self.namespace().filter(filter);
+        let stream = self.handle(filter).await?;
+        match stream.get_last_raw_message_by_subject(&subject).await {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(failed(format!("reading the last of `{subject}`"), &error)),
+        }
+    }
+
+    /// Up to what is the last message now. Batches may come from a replica that is behind; then the
+    /// rest is asked for again.
+    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+        let doing = || format!("reading `{}`", self.namespace().filter(filter));
+        let mut found = Vec::new();
+        let Some(last) = self.last_raw(filter).await? else { return Ok(found) };
+        let (mut next, mut tries) = (1, 0);
+        while next <= last.sequence {
+            let batch = self.batch(filter, next).await;
+            let messages = batch.unwrap_or_else(|error| {
+                tracing::warn!(%error, "a read was interrupted; going on");
+                Vec::new()
+            });
+            if let Some(message) = messages.last() {
+                (next, tries) = (message.sequence + 1, 0);
+            } else {
+                // It may have been purged since.
+                match self.last_raw(filter).await? {
+                    Some(now) if now.sequence >= next && tries < TRIES => {}
+                    Some(now) if now.sequence >= next => {
+                        return Err(failed(doing(), &"it ended before its end"));
+                    }
+                    Some(_) | None => break,
+                }
+                tokio::time::sleep(backoff(tries)).await;
+                tries += 1;
+            }
+            for message in messages.into_iter().filter(|message| message.sequence <= last.sequence) {
+                found.extend(self.stored(message).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Some messages from a sequence on, by one request.
+    async fn batch(&self, filter: &Filter, from: u64) -> Result<Vec<StreamMessage>, Error> {
+        let client = &self.0.client;
+        let subject = self.namespace().filter(filter);
+        let doing = || format!("reading `{subject}` from {from}");
+        let inbox = client.new_inbox();
+        let subscribed = client.subscribe(inbox.clone()).await;
+        let mut answers = subscribed.map_err(|error| failed(doing(), &error))?;
+        let request = json!({ "seq": from, "batch": BATCH, "next_by_subj": subject }).to_string();
+        let to = format!("$JS.API.DIRECT.GET.{}", self.stream(stream_of_all(std::slice::from_ref(filter))?));
+        let sent = client.publish_with_reply(to, inbox, request.into()).await;
+        sent.map_err(|error| failed(doing(), &error))?;
+        let mut messages = Vec::new();
+        loop {
+            let answer = tokio::time::timeout(NEXT_WITHIN, answers.next()).await;
+            let Ok(Some(answer)) = answer else { return Err(failed(doing(), &"no answer in time")) };
+            match answer.status {
+                None => messages.push(answer.try_into().map_err(|error| failed(doing(), &error))?),
+                // No content: the end of a batch. Not found: it is empty.
+                Some(status) if status.as_u16() == 204 || status == StatusCode::NOT_FOUND => {
+                    return Ok(messages);
+                }
+                Some(status) => {
+                    let reason = answer.description.unwrap_or_default();
+                    return Err(failed(doing(), &format!("{status} {reason}")));
+                }
+            }
+        }
+    }
+
+    pub(in super::super) async fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
+        #[derive(Deserialize)]
+        struct Page {
+            state: State,
+            #[serde(default)]
+            total: usize,
+        }
+        #[derive(Deserialize)]
+        struct State {
+            #[serde(default)]
+            subjects: BTreeMap<String, u64>,
+        }
+        let wanted = self.namespace().filter(filter);
+        let doing = || format!("listing the subjects of `{wanted}`");
+        let info = format!("STREAM.INFO.{}", self.stream(stream_of_all(std::slice::from_ref(filter))?));
+        let (mut subjects, mut offset) = (Vec::new(), 0);
+        loop {
+            let request = json!({ "subjects_filter": wanted, "offset": offset });
+            let answer = self.0.api.request(info.clone(), &request).await;
+            let page: Page = match answer.map_err(|error| failed(doing(), &error))? {
+                Response::Ok(page) => page,
+                Response::Err { error } => return Err(failed(doing(), &error)),
+            };
+            let came = page.state.subjects.len();
+            offset += came;
+            subjects.extend(page.state.subjects.keys().filter_map(|text| self.namespace().parse(text).ok()));
+            if came == 0 || offset >= page.total {
+                return Ok(subjects);
+            }
+        }
+    }
+
+    pub(in super::super) async fn purge(&self, filter: &Filter) -> Result<(), Error> {
+        let subject = self.namespace().filter(filter);
+        let purged = self.handle(filter).await?.purge().filter(&subject).await;
+        purged.map_err(|error| failed(format!("purging `{subject}`"), &error))?;
+        Ok(())
+    }
+
+    async fn handle(&self, filter: &Filter) -> Result<stream::Stream<()>, Error> {
+        let name = self.stream(stream_of_all(std::slice::from_ref(filter))?);
+        let handle = self.0.api.get_stream_no_info(&name).await;
+        handle.map_err(|error| failed(format!("looking at the stream `{name}`"), &error))
+    }
+
+    /// None for what is not ours to read.
+    async fn stored(&self, message: StreamMessage) -> Result<Option<Stored>, Error> {
+        let subject = match self.namespace().parse(message.subject.as_str()) {
+            Ok(subject) => subject,
+            Err(error) => {
+                tracing::warn!(%error, "a stored message is left aside");
+                return Ok(None);
+            }
+        };
+        let payload: Bytes = self.payload(Some(&message.headers), &message.payload).await?;
+        let headers = from_map(Some(&message.headers));
+        let (sequence, at) = (message.sequence, timestamp(message.time));
+        Ok(Some(Stored { subject, headers, payload, sequence, at }))
+    }
+}

@@ -1,0 +1,175 @@
+//! Streams and consumers: made if they are missing, compared with what the server echoes if they are
+//! there. Two processes may do this at once: making the same thing twice is one thing.
+
+use std::{collections::BTreeSet, fmt::Debug, time::Duration};
+
+use async_nats::jetstream::{
+    ErrorCode,
+    consumer::{self, AckPolicy, pull},
+    object_store,
+    stream::{self, DiscardPolicy, RetentionPolicy, StorageType},
+};
+use futures_util::future::try_join_all;
+
+use super::{Consumer, Error, Nats, Stream, Topology, failed, server_error};
+use crate::subject::Partition;
+
+/// Readers that may wait on one consumer at once. The server's default of 512 is fewer than a pool
+/// may have workers.
+const MAX_WAITING: i64 = 16_384;
+const BUCKET: &str = "AGENT_OUTPUTS";
+
+impl Nats {
+    pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
+        try_join_all(Stream::ALL.map(|stream| self.ensure_stream(self.stream_config(stream, topology))))
+            .await?;
+        let reports = Partition::all(topology.partitions).map(Consumer::Report);
+        let consumers: Vec<_> = reports.chain([Consumer::Intake]).collect();
+        try_join_all(consumers.iter().map(|consumer| self.ensure_consumer(consumer))).await?;
+        self.ensure_bucket(topology).await
+    }
+
+    fn stream_config(&self, stream: Stream, topology: &Topology) -> stream::Config {
+        let queue = stream.is_queue();
+        stream::Config {
+            name: self.stream(stream),
+            subjects: stream.filters().iter().map(|filter| self.namespace().filter(filter)).collect(),
+            retention: if queue { RetentionPolicy::WorkQueue } else { RetentionPolicy::Limits },
+            discard: DiscardPolicy::New,
+            storage: StorageType::File,
+            max_bytes: if queue { topology.max_queue_bytes } else { topology.max_log_bytes },
+            max_messages: -1,
+            max_messages_per_subject: -1,
+            max_consumers: -1,
+            max_age: if queue { Duration::ZERO } else { topology.keep_logs },
+            duplicate_window: topology.duplicate_window,
+            num_replicas: topology.replicas,
+            allow_direct: true,
+            ..Default::default()
+        }
+    }
+
+    async fn ensure_stream(&self, ours: stream::Config) -> Result<(), Error> {
+        let api = &self.0.api;
+        let name = ours.name.clone();
+        let doing = || format!("setting up the stream `{name}`");
+        let found = match api.create_stream(&ours).await {
+            Ok(created) => created.cached_info().config.clone(),
+            Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
+                let there = api.get_stream(&name).await.map_err(|error| failed(doing(), &error))?;
+                there.cached_info().config.clone()
+            }
+            Err(error) if has_code(&error, ErrorCode::STORAGE_RESOURCES_EXCEEDED) => {
+                let reason = format!(
+                    "the server has not enough storage left to set aside {} bytes; give it more \
+                     (`max_file_store`) or lower the sizes",
+                    ours.max_bytes
+                );
+                return Err(failed(doing(), &reason));
+            }
+            Err(error) => return Err(failed(doing(), &error)),
+        };
+        let differs = |difference| Error::Mismatch { what: "stream", name: name.clone(), difference };
+        same("subjects", &set(&ours.subjects), &set(&found.subjects)).map_err(differs)?;
+        same("retention", &ours.retention, &found.retention).map_err(differs)?;
+        same("discard", &ours.discard, &found.discard).map_err(differs)?;
+        same("storage", &ours.storage, &found.storage).map_err(differs)?;
+        let tuned = stream::Config {
+            max_bytes: ours.max_bytes,
+            max_age: ours.max_age,
+            num_replicas: ours.num_replicas,
+            duplicate_window: ours.duplicate_window,
+            allow_direct: ours.allow_direct,
+            ..found.clone()
+        };
+        if tuned != found {
+            tracing::info!(stream = name, "the stream's sizes are changed to the configured ones");
+            api.update_stream(&tuned).await.map_err(|error| failed(doing(), &error))?;
+        }
+        Ok(())
+    }
+
+    /// Also what brings a consumer back that somebody deleted.
+    pub(super) async fn ensure_consumer(&self, consumer: &Consumer) -> Result<(), Error> {
+        let api = &self.0.api;
+        let (stream, name) = (self.stream(consumer.stream()), consumer.name());
+        let doing = || format!("setting up the consumer `{name}` of `{stream}`");
+        let ours = pull::Config {
+            durable_name: Some(name.clone()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: consumer.ack_wait(),
+            max_ack_pending: consumer.max_ack_pending(),
+            max_deliver: -1,
+            max_waiting: MAX_WAITING,
+            filter_subjects: consumer
+                .filters()
+                .iter()
+                .map(|filter| self.namespace().filter(filter))
+                .collect(),
+            ..Default::default()
+        };
+        let found: consumer::Config = match api.create_consumer_strict_on_stream(ours.clone(), &stream).await
+        {
+            Ok(created) => created.cached_info().config.clone(),
+            Err(error) if is_there(&error) => {
+                let there = api.get_consumer_from_stream::<pull::Config, _, _>(&name, &stream).await;
+                there.map_err(|error| failed(doing(), &error))?.cached_info().config.clone()
+            }
+            Err(error) => return Err(failed(doing(), &error)),
+        };
+        let differs =
+            |difference| Error::Mismatch { what: "consumer", name: format!("{stream}/{name}"), difference };
+        same("filter_subjects", &set(&ours.filter_subjects), &filters(&found)).map_err(differs)?;
+        same("ack_policy", &ours.ack_policy, &found.ack_policy).map_err(differs)?;
+        same("ack_wait", &ours.ack_wait, &found.ack_wait).map_err(differs)?;
+        same("max_ack_pending", &ours.max_ack_pending, &found.max_ack_pending).map_err(differs)?;
+        same("max_deliver", &ours.max_deliver, &found.max_deliver).map_err(differs)?;
+        same("deliver_subject", &None, &found.deliver_subject).map_err(differs)?;
+        Ok(())
+    }
+
+    async fn ensure_bucket(&self, topology: &Topology) -> Result<(), Error> {
+        let bucket = self.bucket();
+        let config = object_store::Config {
+            bucket: bucket.clone(),
+            // What a message names has to outlive it.
+            max_age: topology.keep_logs * 2,
+            max_bytes: topology.max_log_bytes,
+            storage: StorageType::File,
+            num_replicas: topology.replicas,
+            ..Default::default()
+        };
+        match self.0.api.create_object_store(config).await {
+            Ok(_) => Ok(()),
+            // There already, perhaps with an operator's own sizes: they are his to choose.
+            Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => Ok(()),
+            Err(error) => Err(failed(format!("setting up the bucket `{bucket}`"), &error)),
+        }
+    }
+
+    pub(super) fn bucket(&self) -> String {
+        self.namespace().stream(BUCKET)
+    }
+}
+
+fn is_there(error: &(dyn std::error::Error + 'static)) -> bool {
+    has_code(error, ErrorCode::CONSUMER_ALREADY_EXISTS) || has_code(error, ErrorCode::CONSUMER_NAME_EXIST)
+}
+
+fn has_code(error: &(dyn std::error::Error + 'static), code: ErrorCode) -> bool {
+    server_error(error).is_some_and(|error| error.error_code() == code)
+}
+
+fn set(subjects: &[String]) -> BTreeSet<&str> {
+    subjects.iter().map(String::as_str).collect()
+}
+
+/// A server may echo a single filter in either of two fields.
+fn filters(config: &consumer::Config) -> BTreeSet<&str> {
+    let single = Some(config.filter_subject.as_str()).filter(|filter| !filter.is_empty());
+    config.filter_subjects.iter().map(String::as_str).chain(single).collect()
+}
+
+fn same<T: PartialEq + Debug>(field: &str, ours: &T, found: &T) -> Result<(), String> {
+    if ours == found { Ok(()) } else { Err(format!("`{field}` should be {ours:?} and is {found:?}")) }
+}
