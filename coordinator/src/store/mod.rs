@@ -4,13 +4,16 @@
 //!
 //! An `Err` of a write leaves its outcome unknown. That is harmless: load again and see the version.
 
+mod keys;
 mod memory;
 mod record;
+mod redis;
 
 use std::collections::BTreeMap;
 
 use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
 
+pub use self::redis::Redis;
 pub use memory::Memory;
 pub use record::{Committed, Durability, Error, Loaded, Record, Sent, Write};
 
@@ -19,6 +22,7 @@ const RUNS_KEPT: usize = 10_000;
 
 #[derive(Debug, Clone)]
 pub enum Store {
+    Redis(Redis),
     Memory(Memory),
 }
 
@@ -27,6 +31,7 @@ impl Store {
     /// before it: a counter lower than one seen before says that acknowledged writes were lost.
     pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
         match self {
+            Store::Redis(redis) => redis.load(traces).await,
             Store::Memory(memory) => Ok(memory.load(traces)),
         }
     }
@@ -35,6 +40,7 @@ impl Store {
     /// they are one round trip. The answers are in the writes' order.
     pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
         match self {
+            Store::Redis(redis) => redis.commit(writes).await,
             Store::Memory(memory) => Ok(memory.commit(writes)),
         }
     }
@@ -43,6 +49,7 @@ impl Store {
     /// version. Version 0 is that of a trace that is gone: so its timer can be removed too.
     pub async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
         match self {
+            Store::Redis(redis) => redis.sent(sent).await?,
             Store::Memory(memory) => memory.sent(sent),
         }
         Ok(())
@@ -56,6 +63,7 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<TraceId>, Error> {
         match self {
+            Store::Redis(redis) => redis.due(partitions, now, limit).await,
             Store::Memory(memory) => Ok(memory.due(partitions, now, limit)),
         }
     }
@@ -63,6 +71,7 @@ impl Store {
     /// The clock of record.
     pub async fn now(&self) -> Result<Timestamp, Error> {
         match self {
+            Store::Redis(redis) => redis.now().await,
             Store::Memory(memory) => Ok(memory.now()),
         }
     }
@@ -70,12 +79,14 @@ impl Store {
     /// Marks a coordinator alive now. Returns all that were within `ttl_ms`, itself included, sorted.
     pub async fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Result<Vec<WorkerId>, Error> {
         match self {
+            Store::Redis(redis) => redis.heartbeat(coordinator, ttl_ms).await,
             Store::Memory(memory) => Ok(memory.heartbeat(coordinator, ttl_ms)),
         }
     }
 
     pub async fn leave(&self, coordinator: &WorkerId) -> Result<(), Error> {
         match self {
+            Store::Redis(redis) => redis.leave(coordinator).await?,
             Store::Memory(memory) => memory.leave(coordinator),
         }
         Ok(())
@@ -84,12 +95,14 @@ impl Store {
     /// The revision of the agent profiles, and all of them by agent id.
     pub async fn agents(&self) -> Result<(u64, BTreeMap<String, String>), Error> {
         match self {
+            Store::Redis(redis) => redis.agents().await,
             Store::Memory(memory) => Ok(memory.agents()),
         }
     }
 
     pub async fn agents_revision(&self) -> Result<u64, Error> {
         match self {
+            Store::Redis(redis) => redis.agents_revision().await,
             Store::Memory(memory) => Ok(memory.agents_revision()),
         }
     }
@@ -97,6 +110,7 @@ impl Store {
     /// Adds or replaces profiles and raises the revision, at once. Returns the new revision.
     pub async fn apply_agents(&self, profiles: &[(String, String)]) -> Result<u64, Error> {
         match self {
+            Store::Redis(redis) => redis.apply_agents(profiles).await,
             Store::Memory(memory) => Ok(memory.apply_agents(profiles)),
         }
     }
@@ -104,6 +118,7 @@ impl Store {
     /// The newest runs over all partitions, newest first. Of traces that are gone, none.
     pub async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         match self {
+            Store::Redis(redis) => redis.runs(limit).await,
             Store::Memory(memory) => Ok(memory.runs(limit)),
         }
     }
@@ -111,6 +126,7 @@ impl Store {
     /// One field of many traces; none where the trace or the field is not there.
     pub async fn fields(&self, traces: &[TraceId], field: &str) -> Result<Vec<Option<String>>, Error> {
         match self {
+            Store::Redis(redis) => redis.fields(traces, field).await,
             Store::Memory(memory) => Ok(memory.fields(traces, field)),
         }
     }
@@ -119,6 +135,7 @@ impl Store {
     /// for traces where they are not.
     pub async fn settle_partitions(&self, count: u16) -> Result<(), Error> {
         let found = match self {
+            Store::Redis(redis) => redis.settle_partitions(count).await?,
             Store::Memory(memory) => memory.settle_partitions(count),
         };
         if found == count { Ok(()) } else { Err(Error::Mismatch { found, asked: count }) }
@@ -126,12 +143,14 @@ impl Store {
 
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
+            Store::Redis(redis) => redis.ping().await,
             Store::Memory(_) => Ok(()),
         }
     }
 
     pub async fn durability(&self) -> Result<Durability, Error> {
         match self {
+            Store::Redis(redis) => redis.durability().await,
             Store::Memory(_) => Ok(Durability::default()),
         }
     }

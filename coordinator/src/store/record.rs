@@ -74,8 +74,15 @@ pub struct Durability {
 /// Why the store could not do as asked. Never holds a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error("could not connect to Redis at {address}")]
+    Connect {
+        /// Hosts and ports only.
+        address: String,
+        #[source]
+        source: Box<dyn error::Error + Send + Sync>,
+    },
     /// No answer, or a refusal (out of memory, read only, loading). Of a write: outcome unknown.
-    #[error("could not {doing} in Redis")]
+    #[error("could not {doing}")]
     Unavailable {
         doing: &'static str,
         #[source]

@@ -1,0 +1,83 @@
+-- Writes one change of one trace, if the trace has the version it expects.
+--
+-- All or nothing: everything is checked, and every key read, before the first write, so that a bad
+-- argument or a key of another type ends the script while nothing has changed. Redis itself refuses a
+-- script for lack of memory or disk only at its first write. Numbers stay strings: no arithmetic on
+-- data, which a double would spoil.
+--
+-- KEYS  1 trace, 2 context values, 3 timers, 4 runs, 5 counter: all of one partition
+-- ARGV  1 trace id        2 version expected, 0: does not exist     3 version it gets
+--       4 timer           5 expire in ms       6 opened at          ("": none)
+--       7 outbox, 1 or 0  8 the outbox         9 how many runs the index keeps
+--      10 count of fields, 11 count of values set, 12 count of values deleted, then
+--         field, text … value, text … value …
+-- Replies  {"done", counter}   {"conflict", version found, counter}
+
+local HEAD = 12
+local SLICE = 1000 -- arguments passed on at once; Lua's stack ends at about 8000
+
+local function check(right, what)
+  if not right then error('commit.lua: ' .. what) end
+end
+local function whole(text)
+  return string.match(text, '^%d+$') and #text <= 15
+end
+local function whole_or_none(text)
+  return text == '' or whole(text)
+end
+
+check(#KEYS == 5, 'it takes 5 keys')
+check(#ARGV >= HEAD, 'arguments are missing')
+check(whole(ARGV[2]) and whole(ARGV[3]) and ARGV[3] ~= '0', 'a version is not a number')
+check(whole_or_none(ARGV[4]) and whole_or_none(ARGV[5]) and whole_or_none(ARGV[6]), 'a time is not a number')
+check(ARGV[7] == '0' or ARGV[7] == '1', 'the outbox is there or not')
+check(whole(ARGV[9]) and whole(ARGV[10]) and whole(ARGV[11]) and whole(ARGV[12]), 'a count is not a number')
+local fields_end = HEAD + 2 * tonumber(ARGV[10])
+local values_end = fields_end + 2 * tonumber(ARGV[11])
+local deleted_end = values_end + tonumber(ARGV[12])
+check(#ARGV == deleted_end, 'the counts do not add up')
+
+local found = redis.call('HGET', KEYS[1], 'v') or '0'
+redis.call('HLEN', KEYS[2])
+redis.call('ZCARD', KEYS[3])
+redis.call('ZCARD', KEYS[4])
+local counter = redis.call('GET', KEYS[5]) or '0'
+check(whole(counter), 'the counter is not a number')
+
+if found ~= ARGV[2] then
+  return { 'conflict', found, counter }
+end
+
+local function in_slices(command, key, from, to)
+  for first = from, to, SLICE do
+    redis.call(command, key, unpack(ARGV, first, math.min(first + SLICE - 1, to)))
+  end
+end
+
+redis.call('HSET', KEYS[1], 'v', ARGV[3])
+in_slices('HSET', KEYS[1], HEAD + 1, fields_end)
+if ARGV[7] == '1' then
+  redis.call('HSET', KEYS[1], 'outbox', ARGV[8])
+else
+  redis.call('HDEL', KEYS[1], 'outbox')
+end
+in_slices('HSET', KEYS[2], fields_end + 1, values_end)
+in_slices('HDEL', KEYS[2], values_end + 1, deleted_end)
+
+if ARGV[4] == '' then
+  redis.call('ZREM', KEYS[3], ARGV[1])
+else
+  redis.call('ZADD', KEYS[3], ARGV[4], ARGV[1])
+end
+if ARGV[6] ~= '' then
+  redis.call('ZADD', KEYS[4], ARGV[6], ARGV[1])
+  redis.call('ZREMRANGEBYRANK', KEYS[4], 0, '-' .. ARGV[9])
+end
+if ARGV[5] == '' then
+  redis.call('PERSIST', KEYS[1])
+  redis.call('PERSIST', KEYS[2])
+else
+  redis.call('PEXPIRE', KEYS[1], ARGV[5])
+  redis.call('PEXPIRE', KEYS[2], ARGV[5])
+end
+return { 'done', redis.call('INCR', KEYS[5]) }

@@ -1,0 +1,78 @@
+//! Every key in Redis, made here and nowhere else. All keys of a partition carry its hash tag, so that
+//! one script may touch them in a cluster too.
+
+use shared::{
+    TraceId,
+    subject::{Namespace, Partition},
+};
+
+/// The trace's version, in its hash.
+pub(super) const VERSION: &str = "v";
+/// What the trace has yet to send, in its hash.
+pub(super) const OUTBOX: &str = "outbox";
+/// The revision of the agent profiles, in their hash: no agent id starts with a colon.
+pub(super) const REVISION: &str = ":revision";
+
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    namespace: Namespace,
+    partitions: u16,
+}
+
+impl Keys {
+    pub(super) fn new(namespace: Namespace, partitions: u16) -> Keys {
+        Keys { namespace, partitions }
+    }
+
+    pub(super) fn home(&self, trace: TraceId) -> Partition {
+        Partition::of(trace, self.partitions)
+    }
+
+    pub(super) fn homes(&self) -> impl Iterator<Item = Partition> {
+        Partition::all(self.partitions)
+    }
+
+    fn tagged(&self, partition: Partition, rest: &str) -> String {
+        self.namespace.key(&format!("{{{partition}}}:{rest}"))
+    }
+
+    /// A hash: the version, the outbox, and what the coordinator keeps of the trace.
+    pub(super) fn trace(&self, trace: TraceId) -> String {
+        self.tagged(self.home(trace), &format!("trace:{trace}"))
+    }
+
+    /// A hash: the values of the trace's shared context.
+    pub(super) fn context(&self, trace: TraceId) -> String {
+        self.tagged(self.home(trace), &format!("context:{trace}"))
+    }
+
+    /// A sorted set: when which trace needs a look.
+    pub(super) fn timers(&self, partition: Partition) -> String {
+        self.tagged(partition, "timers")
+    }
+
+    /// A sorted set: when which submitted trace was opened.
+    pub(super) fn runs(&self, partition: Partition) -> String {
+        self.tagged(partition, "runs")
+    }
+
+    /// How many commits the partition has seen.
+    pub(super) fn counter(&self, partition: Partition) -> String {
+        self.tagged(partition, "counter")
+    }
+
+    /// A hash: profiles by agent id, and their revision.
+    pub(super) fn agents(&self) -> String {
+        self.namespace.key("agents")
+    }
+
+    /// A sorted set: when which coordinator was last heard of.
+    pub(super) fn coordinators(&self) -> String {
+        self.namespace.key("coordinators")
+    }
+
+    /// How many partitions the deployment has.
+    pub(super) fn partitions(&self) -> String {
+        self.namespace.key("partitions")
+    }
+}

@@ -1,0 +1,137 @@
+//! What Redis keeps of a deployment as a whole: its coordinators, its agents, its size, the time.
+
+use std::collections::BTreeMap;
+
+use redis::{Cmd, Value};
+use shared::{Timestamp, WorkerId};
+
+use super::{
+    super::{Durability, Error, keys},
+    Redis,
+    reply::{corrupt, decode},
+    unavailable,
+};
+
+impl Redis {
+    pub(in super::super) async fn now(&self) -> Result<Timestamp, Error> {
+        let doing = "read the time of Redis";
+        let (seconds, micros): (u64, u64) = decode(doing, self.ask(doing, redis::cmd("TIME")).await?)?;
+        Ok(Timestamp::from_millis(seconds.saturating_mul(1000).saturating_add(micros / 1000)))
+    }
+
+    /// Two round trips, since the arithmetic is done here: a beat a few milliseconds old does no harm.
+    /// One from the future is dead as well: the clock was set back since.
+    pub(in super::super) async fn heartbeat(
+        &self,
+        coordinator: &WorkerId,
+        ttl_ms: u64,
+    ) -> Result<Vec<WorkerId>, Error> {
+        let doing = "mark a coordinator alive in Redis";
+        let now = self.now().await?.millis();
+        let key = self.keys.coordinators();
+        let mut beat = redis::pipe();
+        beat.zadd(&key, coordinator.as_str(), now).ignore();
+        beat.cmd("ZREMRANGEBYSCORE")
+            .arg(&key)
+            .arg("-inf")
+            .arg(format!("({}", now.saturating_sub(ttl_ms)))
+            .ignore();
+        beat.cmd("ZREMRANGEBYSCORE")
+            .arg(&key)
+            .arg(format!("({}", now.saturating_add(ttl_ms)))
+            .arg("+inf")
+            .ignore();
+        beat.zrange(&key, 0, -1);
+        let mut answers = self.link.transact(beat).await.map_err(unavailable(doing))?;
+        let members: Vec<String> = decode(doing, answers.pop().unwrap_or_default())?;
+        let parse = |member: &String| WorkerId::new(member).map_err(|_| corrupt(doing, member));
+        let mut alive: Vec<WorkerId> = members.iter().map(parse).collect::<Result<_, _>>()?;
+        alive.sort_unstable();
+        Ok(alive)
+    }
+
+    pub(in super::super) async fn leave(&self, coordinator: &WorkerId) -> Result<(), Error> {
+        let command = Cmd::zrem(self.keys.coordinators(), coordinator.as_str());
+        self.one("take a coordinator off in Redis", command).await?;
+        Ok(())
+    }
+
+    pub(in super::super) async fn agents(&self) -> Result<(u64, BTreeMap<String, String>), Error> {
+        let doing = "load agent profiles from Redis";
+        let answer = self.one(doing, Cmd::hgetall(self.keys.agents())).await?;
+        let mut profiles: BTreeMap<String, String> = decode(doing, answer)?;
+        let revision = profiles.remove(keys::REVISION).unwrap_or_else(|| "0".to_owned());
+        Ok((revision.parse().map_err(|_| corrupt(doing, &revision))?, profiles))
+    }
+
+    pub(in super::super) async fn agents_revision(&self) -> Result<u64, Error> {
+        let doing = "read the revision of the agent profiles in Redis";
+        let answer = self.one(doing, Cmd::hget(self.keys.agents(), keys::REVISION)).await?;
+        Ok(decode::<Option<u64>>(doing, answer)?.unwrap_or(0))
+    }
+
+    pub(in super::super) async fn apply_agents(&self, profiles: &[(String, String)]) -> Result<u64, Error> {
+        let doing = "store agent profiles in Redis";
+        let key = self.keys.agents();
+        let mut apply = redis::pipe();
+        if !profiles.is_empty() {
+            apply.hset_multiple(&key, profiles).ignore();
+        }
+        apply.hincr(&key, keys::REVISION, 1);
+        let mut answers = self.link.transact(apply).await.map_err(unavailable(doing))?;
+        decode(doing, answers.pop().unwrap_or_default())
+    }
+
+    /// The count that holds from now on.
+    pub(in super::super) async fn settle_partitions(&self, count: u16) -> Result<u16, Error> {
+        let doing = "settle the partition count in Redis";
+        let key = self.keys.partitions();
+        let mut settle = redis::pipe();
+        settle.set_nx(&key, count).ignore().get(&key);
+        let mut answers = self.link.transact(settle).await.map_err(unavailable(doing))?;
+        decode(doing, answers.pop().unwrap_or_default())
+    }
+
+    pub(in super::super) async fn ping(&self) -> Result<(), Error> {
+        self.ask("ping Redis", redis::cmd("PING")).await?;
+        Ok(())
+    }
+
+    /// A setting the user may not read is none; a server that does not answer is an error.
+    pub(in super::super) async fn durability(&self) -> Result<Durability, Error> {
+        let doing = "read the settings of Redis";
+        let mut info = redis::cmd("INFO");
+        let info: String = decode(doing, self.ask(doing, info.arg("server").clone()).await?)?;
+        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
+        Ok(Durability {
+            version: version.map(|version| version.trim().to_owned()),
+            appendonly: self.setting("appendonly").await?,
+            appendfsync: self.setting("appendfsync").await?,
+            maxmemory_policy: self.setting("maxmemory-policy").await?,
+        })
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<String>, Error> {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg(name);
+        match self.link.ask(command, &self.keys.coordinators()).await {
+            Ok(answer) => Ok(redis::from_redis_value::<BTreeMap<String, String>>(answer)
+                .ok()
+                .and_then(|mut settings| settings.remove(name))),
+            Err(error) if error.is_io_error() => Err(unavailable("read the settings of Redis")(error)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// A command without a key. The coordinators' key says which node of a cluster has the clock.
+    async fn ask(&self, doing: &'static str, command: Cmd) -> Result<Value, Error> {
+        self.link.ask(command, &self.keys.coordinators()).await.map_err(unavailable(doing))
+    }
+
+    /// A command with one key.
+    async fn one(&self, doing: &'static str, command: Cmd) -> Result<Value, Error> {
+        let answers = self.link.send(vec![vec![command]]).await.map_err(unavailable(doing))?;
+        let answer = answers.into_iter().flatten().next();
+        answer.ok_or_else(|| corrupt(doing, "nothing"))?.map_err(unavailable(doing))
+    }
+}

@@ -1,0 +1,197 @@
+//! The connection to Redis, and what keeps it alive: one multiplexed connection that all callers share,
+//! replaced when it is broken or stays silent. The client library by itself never leaves a half-open
+//! connection. No call waits longer than one reconnect and one answer may take.
+
+use std::{
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt, TryFutureExt,
+    future::{self, BoxFuture, Shared},
+};
+use redis::{
+    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
+    cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
+};
+
+use super::address::{Address, Connection};
+
+/// One answer, to a whole pipeline: a disk that syncs slowly is waited for, a dead server is not.
+pub(super) const RESPONSE: Duration = Duration::from_secs(3);
+/// Pauses between the tries of one reconnect: a restarting server is back within some of them.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+];
+/// All tries of one reconnect together.
+const RECONNECT: Duration = Duration::from_secs(3);
+/// One slow answer may be a slow disk; two in a row are a connection nobody listens to.
+const SILENCES: u32 = 2;
+
+pub(super) struct Link {
+    address: Arc<Address>,
+    current: Mutex<Current>,
+}
+
+/// All callers wait for the same connection to open, and hear the same error if it does not.
+type Opening = Shared<BoxFuture<'static, RedisResult<Connection>>>;
+
+struct Current {
+    opening: Opening,
+    /// Tells which connection a caller complains about.
+    generation: u64,
+    /// Timeouts since the last answer.
+    silences: u32,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Tries once: a wrong address should be told at once.
+    pub(super) async fn open(address: Address) -> RedisResult<Link> {
+        let connection = address.open().await?;
+        let opening = future::ready(Ok(connection)).boxed().shared();
+        let current = Current { opening, generation: 0, silences: 0 };
+        Ok(Link { address: Arc::new(address), current: Mutex::new(current) })
+    }
+
+    /// Sends each batch as a pipeline, and gives its answers, errors of single commands among them.
+    /// Keys of one batch share a hash slot. A single node gets them all as one pipeline.
+    pub(super) async fn send(&self, batches: Vec<Vec<Cmd>>) -> RedisResult<Vec<Vec<RedisResult<Value>>>> {
+        self.watched(async |connection| match connection {
+            Connection::Node(mut node) => {
+                let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
+                let pipeline = pipeline(batches.into_iter().flatten());
+                let mut answers =
+                    pipeline.query_async::<Vec<RedisResult<Value>>>(&mut node).await?.into_iter();
+                Ok(sizes.into_iter().map(|size| answers.by_ref().take(size).collect()).collect())
+            }
+            Connection::Cluster(cluster) => {
+                let send = |batch: Vec<Cmd>| {
+                    let mut cluster = cluster.clone();
+                    async move { pipeline(batch).query_async::<Vec<RedisResult<Value>>>(&mut cluster).await }
+                };
+                future::try_join_all(batches.into_iter().map(send)).await
+            }
+        })
+        .await
+    }
+
+    /// A MULTI/EXEC of commands whose keys share a hash slot.
+    pub(super) async fn transact(&self, mut commands: Pipeline) -> RedisResult<Vec<Value>> {
+        commands.atomic();
+        self.watched(async |connection| match connection {
+            Connection::Node(mut node) => commands.query_async(&mut node).await,
+            Connection::Cluster(mut cluster) => commands.query_async(&mut cluster).await,
+        })
+        .await
+    }
+
+    /// A command without a key; of a cluster's nodes, to the one that holds `key`, always the same.
+    pub(super) async fn ask(&self, command: Cmd, key: &str) -> RedisResult<Value> {
+        self.watched(async |connection| match connection {
+            Connection::Node(mut node) => command.query_async(&mut node).await,
+            Connection::Cluster(mut cluster) => {
+                let node = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+                cluster.route_command(command, RoutingInfo::SingleNode(node)).await?.extract_error()
+            }
+        })
+        .await
+    }
+
+    /// Does the work on the current connection, in bounded time, and judges the connection by it.
+    async fn watched<T>(&self, work: impl AsyncFnOnce(Connection) -> RedisResult<T>) -> RedisResult<T> {
+        let (opening, generation) = {
+            let current = self.current();
+            (current.opening.clone(), current.generation)
+        };
+        let connection = opening.await.inspect_err(|_| self.replace(generation))?;
+        let answer = tokio::time::timeout(RESPONSE, work(connection)).await;
+        let answer = answer.unwrap_or_else(|_| Err(timed_out("no answer within", RESPONSE)));
+        match &answer {
+            Ok(_) => self.current().silences = 0,
+            Err(error) if error.is_timeout() => self.silent(generation),
+            Err(error) if is_broken(error) => self.replace(generation),
+            Err(_) => {}
+        }
+        answer
+    }
+
+    fn silent(&self, generation: u64) {
+        let silences = {
+            let mut current = self.current();
+            current.silences += 1;
+            current.silences
+        };
+        if silences >= SILENCES {
+            self.replace(generation);
+        }
+    }
+
+    /// An error among the answers of a pipeline: the connection may be to the wrong node.
+    pub(super) fn doubt(&self, error: &RedisError) {
+        if is_broken(error) {
+            let generation = self.current().generation;
+            self.replace(generation);
+        }
+    }
+
+    /// The next caller opens a new connection, unless one has done so already.
+    fn replace(&self, generation: u64) {
+        let mut current = self.current();
+        if current.generation == generation {
+            tracing::warn!(address = %self.address, "the connection to Redis is replaced");
+            current.generation += 1;
+            current.silences = 0;
+            current.opening = reopen(Arc::clone(&self.address)).boxed().shared();
+        }
+    }
+
+    /// Nothing panics while it is held, and it is held over no await.
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> Pipeline {
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    pipeline
+}
+
+async fn reopen(address: Arc<Address>) -> RedisResult<Connection> {
+    let tries = async {
+        for pause in PAUSES {
+            match address.open().await {
+                Ok(connection) => return Ok(connection),
+                Err(_) => tokio::time::sleep(pause).await,
+            }
+        }
+        address.open().await
+    };
+    tokio::time::timeout(RECONNECT, tries)
+        .map_err(|_| timed_out("no connection within", RECONNECT))
+        .await
+        .and_then(|opened| opened)
+}
+
+fn timed_out(what: &str, limit: Duration) -> RedisError {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what} {} s", limit.as_secs())).into()
+}
+
+/// A demoted master refuses writes for ever: another node has to be asked for.
+fn is_broken(error: &RedisError) -> bool {
+    error.is_unrecoverable_error() || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+}

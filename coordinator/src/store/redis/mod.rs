@@ -1,0 +1,86 @@
+//! The store in Redis: one node, a cluster or a sentinel's master. What the commands are is in
+//! [`traces`] and [`deployment`]; how they get there in [`link`].
+
+mod address;
+mod deployment;
+mod link;
+mod reply;
+mod traces;
+
+use std::sync::Arc;
+
+use ::redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use shared::subject::{Namespace, Partition};
+
+use self::{address::Address, link::Link};
+use super::{Error, keys::Keys};
+
+#[derive(Debug, Clone)]
+pub struct Redis {
+    keys: Keys,
+    link: Arc<Link>,
+}
+
+/// The commands of one item and the partition all their keys are in.
+struct Request {
+    home: Partition,
+    commands: Vec<Cmd>,
+}
+
+impl Redis {
+    /// One try: a server that is not there is told at once.
+    pub async fn connect(url: &str, namespace: Namespace, partitions: u16) -> Result<Redis, Error> {
+        let address = Address::parse(url)?;
+        let shown = address.to_string();
+        let link = Link::open(address).await;
+        let link = link.map_err(|error| Error::Connect { address: shown, source: Box::new(error) })?;
+        Ok(Redis { keys: Keys::new(namespace, partitions), link: Arc::new(link) })
+    }
+
+    /// Sends requests, a pipeline for each partition. Gives the answers of each, in their order.
+    async fn send(
+        &self,
+        doing: &'static str,
+        requests: Vec<Request>,
+    ) -> Result<Vec<Vec<RedisResult<Value>>>, Error> {
+        let mut sizes = Vec::with_capacity(requests.len());
+        let mut places: Vec<(Partition, usize)> = Vec::with_capacity(requests.len());
+        for (place, request) in requests.iter().enumerate() {
+            sizes.push(request.commands.len());
+            places.push((request.home, place));
+        }
+        // Stable: requests of one partition keep their order.
+        places.sort_by_key(|(home, _)| *home);
+        let mut requests: Vec<Option<Vec<Cmd>>> =
+            requests.into_iter().map(|request| Some(request.commands)).collect();
+        let batches = places.chunk_by(|(one, _), (other, _)| one == other);
+        let batches = batches.map(|of_home| {
+            of_home.iter().filter_map(|(_, place)| requests[*place].take()).flatten().collect()
+        });
+        let answers = self.link.send(batches.collect()).await.map_err(unavailable(doing))?;
+        let mut answers = answers.into_iter().flatten();
+        let mut sorted: Vec<Vec<RedisResult<Value>>> = sizes.iter().map(|_| Vec::new()).collect();
+        for (_, place) in places {
+            sorted[place] = answers.by_ref().take(sizes[place]).collect();
+            if sorted[place].len() != sizes[place] {
+                return Err(Error::Corrupt { doing, found: "fewer answers than commands".into() });
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// As `send`, for requests of which no command may fail.
+    async fn fetch(&self, doing: &'static str, requests: Vec<Request>) -> Result<Vec<Vec<Value>>, Error> {
+        let answers = self.send(doing, requests).await?;
+        let whole = |answers: Vec<RedisResult<Value>>| answers.into_iter().collect::<RedisResult<Vec<_>>>();
+        answers.into_iter().map(whole).collect::<RedisResult<_>>().map_err(unavailable(doing))
+    }
+}
+
+fn unavailable(doing: &'static str) -> impl Fn(RedisError) -> Error {
+    move |source| Error::Unavailable { doing, source: Box::new(source) }
+}
+
+fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}

@@ -1,0 +1,55 @@
+//! Answers of Redis, decoded. What does not look as it must is an error that names what it was.
+
+use std::collections::HashMap;
+
+use redis::{FromRedisValue, Value};
+use shared::{Timestamp, TraceId};
+
+use super::super::{Committed, Error, Record, keys};
+
+/// Any answer that has a type of its own.
+pub(super) fn decode<T: FromRedisValue>(doing: &'static str, value: Value) -> Result<T, Error> {
+    redis::from_redis_value(value).map_err(|error| corrupt(doing, &error.to_string()))
+}
+
+pub(super) fn corrupt(doing: &'static str, found: &str) -> Error {
+    Error::Corrupt { doing, found: found.chars().take(200).collect() }
+}
+
+pub(super) fn committed(doing: &'static str, value: Value) -> Result<Committed, Error> {
+    let words: Vec<String> = decode(doing, value)?;
+    let number = |text: &str| text.parse().map_err(|_| corrupt(doing, text));
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["done", counter] => Ok(Committed::Done { counter: number(counter)? }),
+        ["conflict", version, counter] => {
+            Ok(Committed::Conflict { version: number(version)?, counter: number(counter)? })
+        }
+        other => Err(corrupt(doing, &format!("{other:?}"))),
+    }
+}
+
+/// Of the trace's hash and that of its values. A trace that is not there is an empty hash.
+pub(super) fn record(doing: &'static str, trace: Value, values: Value) -> Result<Option<Record>, Error> {
+    let mut fields: HashMap<String, String> = decode(doing, trace)?;
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let version = fields.remove(keys::VERSION).and_then(|version| version.parse().ok());
+    let version = version.ok_or_else(|| corrupt(doing, "a trace without a version"))?;
+    let outbox = fields.remove(keys::OUTBOX);
+    Ok(Some(Record { version, fields, values: decode(doing, values)?, outbox }))
+}
+
+pub(super) fn trace(doing: &'static str, text: &str) -> Result<TraceId, Error> {
+    text.parse().map_err(|_| corrupt(doing, text))
+}
+
+/// Traces with their scores, of a sorted set. Milliseconds are whole and far below 2^53.
+pub(super) fn scored(doing: &'static str, value: Value) -> Result<Vec<(TraceId, Timestamp)>, Error> {
+    let pairs: Vec<(String, String)> = decode(doing, value)?;
+    let parse = |(member, score): (String, String)| {
+        let millis = score.parse().map_err(|_| corrupt(doing, &score))?;
+        Ok((trace(doing, &member)?, Timestamp::from_millis(millis)))
+    };
+    pairs.into_iter().map(parse).collect()
+}

@@ -1,0 +1,228 @@
+//! Loading, committing and finding traces in Redis.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, Script, Value};
+use shared::{Timestamp, TraceId, subject::Partition};
+
+use super::{
+    super::{Committed, Error, Loaded, RUNS_KEPT, Sent, Write},
+    Redis, Request, is_no_script,
+    reply::{self, corrupt, decode},
+    unavailable,
+};
+
+static COMMIT: LazyLock<Script> = LazyLock::new(|| Script::new(COMMIT_SOURCE));
+const COMMIT_SOURCE: &str = include_str!("../commit.lua");
+static SENT: LazyLock<Script> = LazyLock::new(|| Script::new(SENT_SOURCE));
+const SENT_SOURCE: &str = include_str!("../sent.lua");
+
+/// How often `runs` looks again because what it listed was gone.
+const LOOKS: usize = 4;
+
+/// By its hash, or with its source: which is also what makes the server know the hash.
+#[derive(Clone, Copy)]
+enum By {
+    Hash,
+    Source,
+}
+
+impl Redis {
+    pub(in super::super) async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
+        let doing = "load traces from Redis";
+        let request = |trace: &TraceId| {
+            let home = self.keys.home(*trace);
+            let commands = vec![
+                Cmd::get(self.keys.counter(home)),
+                Cmd::hgetall(self.keys.trace(*trace)),
+                Cmd::hgetall(self.keys.context(*trace)),
+            ];
+            Request { home, commands }
+        };
+        let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
+        let loaded = |answers: Vec<Value>| {
+            let [counter, trace, values] =
+                <[Value; 3]>::try_from(answers).map_err(|_| corrupt(doing, "not three answers"))?;
+            let counter = decode::<Option<u64>>(doing, counter)?.unwrap_or(0);
+            Ok(Loaded { record: reply::record(doing, trace, values)?, counter })
+        };
+        answers.into_iter().map(loaded).collect()
+    }
+
+    pub(in super::super) async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
+        let doing = "commit traces to Redis";
+        let homes: Vec<Partition> = writes.iter().map(|write| self.keys.home(write.trace_id)).collect();
+        let command = |place: usize, by: By| self.commit_command(&writes[place], by);
+        let answers = self.run(doing, &homes, command).await?;
+        answers.into_iter().map(|answer| reply::committed(doing, answer)).collect()
+    }
+
+    pub(in super::super) async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
+        let doing = "clear outboxes in Redis";
+        let homes: Vec<Partition> = sent.iter().map(|sent| self.keys.home(sent.trace_id)).collect();
+        let command = |place: usize, by: By| self.sent_command(&sent[place], by);
+        for answer in self.run(doing, &homes, command).await? {
+            match decode::<String>(doing, answer)?.as_str() {
+                "done" | "changed" => {}
+                other => return Err(corrupt(doing, other)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a script once for each item. Those that found the script unknown, after a restart or a
+    /// flush, did nothing, and are sent again with the source. Any other error is one for all: the
+    /// caller can't know how far it came, and need not.
+    async fn run(
+        &self,
+        doing: &'static str,
+        homes: &[Partition],
+        command: impl Fn(usize, By) -> Cmd,
+    ) -> Result<Vec<Value>, Error> {
+        let request =
+            |place: usize, by: By| Request { home: homes[place], commands: vec![command(place, by)] };
+        let first = (0..homes.len()).map(|place| request(place, By::Hash)).collect();
+        let mut answers = self.send(doing, first).await?.into_iter().flatten().collect::<Vec<_>>();
+        let unknown: Vec<usize> =
+            (0..answers.len()).filter(|place| answers[*place].as_ref().is_err_and(is_no_script)).collect();
+        if !unknown.is_empty() {
+            let again = unknown.iter().map(|place| request(*place, By::Source)).collect();
+            let again = self.send(doing, again).await?.into_iter().flatten();
+            unknown.into_iter().zip(again).for_each(|(place, answer)| answers[place] = answer);
+        }
+        let whole: redis::RedisResult<Vec<Value>> = answers.into_iter().collect();
+        whole.map_err(|error| {
+            self.link.doubt(&error);
+            unavailable(doing)(error)
+        })
+    }
+
+    fn commit_command(&self, write: &Write, by: By) -> Cmd {
+        let home = self.keys.home(write.trace_id);
+        let mut command = script(&COMMIT, COMMIT_SOURCE, by);
+        command.arg(5);
+        command.arg(self.keys.trace(write.trace_id)).arg(self.keys.context(write.trace_id));
+        command.arg(self.keys.timers(home)).arg(self.keys.runs(home)).arg(self.keys.counter(home));
+        let millis = |at: Option<u64>| at.map_or_else(String::new, |at| at.to_string());
+        command.arg(write.trace_id.to_string()).arg(write.expected).arg(write.version);
+        command.arg(millis(write.timer.map(Timestamp::millis))).arg(millis(write.expire_ms));
+        command.arg(millis(write.opened_at.map(Timestamp::millis)));
+        command.arg(u8::from(write.outbox.is_some())).arg(write.outbox.as_deref().unwrap_or_default());
+        // The rank from the end of the newest that has to go.
+        command.arg(RUNS_KEPT + 1);
+        let deleted = write.values.iter().filter(|(_, value)| value.is_none()).count();
+        command.arg(write.fields.len()).arg(write.values.len() - deleted).arg(deleted);
+        for (name, text) in &write.fields {
+            command.arg(name).arg(text);
+        }
+        for (name, value) in &write.values {
+            if let Some(value) = value {
+                command.arg(name).arg(value);
+            }
+        }
+        for (name, _) in write.values.iter().filter(|(_, value)| value.is_none()) {
+            command.arg(name);
+        }
+        command
+    }
+
+    fn sent_command(&self, sent: &Sent, by: By) -> Cmd {
+        let mut command = script(&SENT, SENT_SOURCE, by);
+        let timers = self.keys.timers(self.keys.home(sent.trace_id));
+        command.arg(2).arg(self.keys.trace(sent.trace_id)).arg(timers);
+        let timer = sent.timer.map_or_else(String::new, |at| at.millis().to_string());
+        command.arg(sent.trace_id.to_string()).arg(sent.version).arg(timer);
+        command
+    }
+
+    pub(in super::super) async fn due(
+        &self,
+        partitions: &[Partition],
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<TraceId>, Error> {
+        let doing = "look for due traces in Redis";
+        let request = |home: &Partition| {
+            let mut command = redis::cmd("ZRANGEBYSCORE");
+            command.arg(self.keys.timers(*home)).arg("-inf").arg(now.millis()).arg("LIMIT").arg(0).arg(limit);
+            Request { home: *home, commands: vec![command] }
+        };
+        let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
+        let mut due = Vec::new();
+        for answer in answers.into_iter().flatten() {
+            for member in decode::<Vec<String>>(doing, answer)? {
+                due.push(reply::trace(doing, &member)?);
+            }
+        }
+        Ok(due)
+    }
+
+    pub(in super::super) async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
+        let mut there = Vec::new();
+        for _ in 0..LOOKS {
+            let listed = self.listed(limit).await?;
+            let traces: Vec<TraceId> = listed.iter().map(|(trace, _)| *trace).collect();
+            let versions = self.fields(&traces, super::super::keys::VERSION).await?;
+            let (here, gone): (Vec<_>, Vec<_>) =
+                listed.into_iter().zip(versions).partition(|(_, version)| version.is_some());
+            there = here.into_iter().map(|(run, _)| run).collect();
+            if gone.is_empty() {
+                break;
+            }
+            self.forget(gone.into_iter().map(|((trace, _), _)| trace)).await?;
+        }
+        Ok(there)
+    }
+
+    /// What the indexes hold, of traces that have expired too.
+    async fn listed(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
+        let doing = "list runs in Redis";
+        let Some(last) = limit.checked_sub(1) else { return Ok(Vec::new()) };
+        let request = |home: Partition| {
+            let mut command = redis::cmd("ZREVRANGE");
+            command.arg(self.keys.runs(home)).arg(0).arg(last).arg("WITHSCORES");
+            Request { home, commands: vec![command] }
+        };
+        let answers = self.fetch(doing, self.keys.homes().map(request).collect()).await?;
+        let mut listed = Vec::new();
+        for answer in answers.into_iter().flatten() {
+            listed.extend(reply::scored(doing, answer)?);
+        }
+        listed.sort_unstable_by(|(a, a_at), (b, b_at)| (b_at, b).cmp(&(a_at, a)));
+        listed.truncate(limit);
+        Ok(listed)
+    }
+
+    /// Removes expired traces from the runs.
+    async fn forget(&self, traces: impl Iterator<Item = TraceId>) -> Result<(), Error> {
+        let request = |trace: TraceId| {
+            let home = self.keys.home(trace);
+            Request { home, commands: vec![Cmd::zrem(self.keys.runs(home), trace.to_string())] }
+        };
+        self.fetch("remove expired runs in Redis", traces.map(request).collect()).await?;
+        Ok(())
+    }
+
+    pub(in super::super) async fn fields(
+        &self,
+        traces: &[TraceId],
+        field: &str,
+    ) -> Result<Vec<Option<String>>, Error> {
+        let doing = "read a field of traces in Redis";
+        let request = |trace: &TraceId| {
+            let commands = vec![Cmd::hget(self.keys.trace(*trace), field)];
+            Request { home: self.keys.home(*trace), commands }
+        };
+        let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
+        answers.into_iter().flatten().map(|answer| decode(doing, answer)).collect()
+    }
+}
+
+fn script(script: &Script, source: &str, by: By) -> Cmd {
+    let mut command = Cmd::new();
+    match by {
+        By::Hash => command.arg("EVALSHA").arg(script.get_hash()),
+        By::Source => command.arg("EVAL").arg(source),
+    };
+    command
+}
