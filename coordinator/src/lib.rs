@@ -1,9 +1,37 @@
-//! The coordinator: owns budgets, contexts and graphs. What stands is its core, [`trace`], and where it
-//! keeps them, the [`store`]; the loop that feeds it from the bus comes next.
+//! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides; everything else
+//! here brings commands to it, keeps what it decided in the [`store`], and says so on the bus.
 
+mod ask;
+mod cache;
+mod clock;
+mod config;
+mod crash;
+mod directory;
+mod dispatch;
+mod done;
+mod epoch;
+mod ground;
+mod health;
+mod intake;
+mod job;
+mod letter;
+mod parcel;
+mod partition;
+mod query;
+mod rebuild;
 pub mod rehearsal;
+mod report;
+mod run;
+mod shard;
+mod spans;
 pub mod store;
+mod submission;
+mod timer;
 pub mod trace;
+
+pub use config::Config;
+pub use crash::{Crash, Point};
+pub use run::{Error, run};
 
 /// The JSON Schema of every message of the interface, by name.
 pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {

@@ -13,6 +13,9 @@ use crate::{
     wire::{Hitl, OnExhausted},
 };
 
+/// The agents every worker has built in.
+pub const BUILTINS: [&str; 9] = ["echo", "sleep", "fail", "spend", "tree", "crash", "ask", "share", "chain"];
+
 /// How an agent is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]

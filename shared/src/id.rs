@@ -138,6 +138,13 @@ impl ChildId {
     }
 }
 
+impl PoolName {
+    /// Where agents run whose profile names no pool.
+    pub fn default_pool() -> Self {
+        Self::new("default").expect("a literal that fits the grammar")
+    }
+}
+
 impl AgentId {
     /// The profile of a submission that names no agent.
     pub fn default_agent() -> Self {

@@ -4,8 +4,10 @@
 
 pub mod agent;
 pub mod bus;
+pub mod clock;
 pub mod decode;
 pub mod graph;
+pub mod health;
 pub mod id;
 pub mod json;
 pub mod limits;
@@ -13,11 +15,14 @@ pub mod money;
 pub mod problem;
 pub mod schema;
 pub mod subject;
+pub mod telemetry;
 pub mod time;
 pub mod wire;
 
 pub use agent::AgentProfile;
-pub use id::{AgentId, CallId, ChildId, ContextKey, LeaseToken, StepId, ThreadId, TraceId, WorkerId};
+pub use id::{
+    AgentId, CallId, ChildId, ContextKey, LeaseToken, PoolName, StepId, ThreadId, TraceId, WorkerId,
+};
 pub use json::Json;
 pub use limits::Limits;
 pub use money::{Amount, Dimension, Tokens, Usd};

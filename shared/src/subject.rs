@@ -69,6 +69,8 @@ pub enum Subject {
     Cost(Partition, TraceId, ChildId),
     Event(TraceId, ChildId),
     Outcome(TraceId, ChildId),
+    /// For the root's caller: someone in the tree needs a human.
+    Question(TraceId, ChildId),
     History(TraceId, ChildId),
     /// What could not be taken, by the kind of subject it came on.
     Dead(ChildId),
@@ -92,6 +94,7 @@ impl fmt::Display for Subject {
             Subject::Cost(partition, trace, child) => write!(f, "agent.cost.{partition}.{trace}.{child}"),
             Subject::Event(trace, child) => write!(f, "agent.event.{trace}.{child}"),
             Subject::Outcome(trace, child) => write!(f, "agent.outcome.{trace}.{child}"),
+            Subject::Question(trace, child) => write!(f, "agent.question.{trace}.{child}"),
             Subject::History(trace, child) => write!(f, "agent.history.{trace}.{child}"),
             Subject::Dead(kind) => write!(f, "agent.dead.{kind}"),
         }
@@ -136,6 +139,7 @@ fn parse(text: &str) -> Option<Subject> {
         }
         ["agent", "event", trace, child] => Subject::Event(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "outcome", trace, child] => Subject::Outcome(trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "question", trace, child] => Subject::Question(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "history", trace, child] => Subject::History(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "dead", kind] => Subject::Dead(kind.parse().ok()?),
         _ => return None,
@@ -161,6 +165,7 @@ impl Subject {
             Subject::Cost(..) => "cost",
             Subject::Event(..) => "event",
             Subject::Outcome(..) => "outcome",
+            Subject::Question(..) => "question",
             Subject::History(..) => "history",
             Subject::Dead(_) => "dead",
         }
@@ -181,6 +186,8 @@ pub enum Filter {
     EventsOf(TraceId),
     Outcomes,
     OutcomesOf(TraceId),
+    Questions,
+    QuestionsOf(TraceId),
     Histories,
     HistoriesOf(TraceId),
     Dead,
@@ -201,6 +208,8 @@ impl fmt::Display for Filter {
             Filter::EventsOf(trace) => write!(f, "agent.event.{trace}.*"),
             Filter::Outcomes => f.write_str("agent.outcome.*.*"),
             Filter::OutcomesOf(trace) => write!(f, "agent.outcome.{trace}.*"),
+            Filter::Questions => f.write_str("agent.question.*.*"),
+            Filter::QuestionsOf(trace) => write!(f, "agent.question.{trace}.*"),
             Filter::Histories => f.write_str("agent.history.*.*"),
             Filter::HistoriesOf(trace) => write!(f, "agent.history.{trace}.*"),
             Filter::Dead => f.write_str("agent.dead.*"),
@@ -273,6 +282,12 @@ impl fmt::Display for Namespace {
     }
 }
 
+/// Whether a subject is the server's own, or looks like one of ours in whatever namespace: no place to
+/// send what a stranger asks us to.
+pub fn is_reserved(text: &str) -> bool {
+    text.starts_with('$') || text.split('.').take(2).any(|token| token == "agent")
+}
+
 /// Where a trace lives: what a worker needs to know to ask about it and report on it.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -318,6 +333,7 @@ mod tests {
             Subject::Cost(home, trace, child.clone()),
             Subject::Event(trace, child.clone()),
             Subject::Outcome(trace, child.clone()),
+            Subject::Question(trace, child.clone()),
             Subject::History(trace, child.clone()),
             Subject::Dead(child),
         ];

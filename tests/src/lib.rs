@@ -1,7 +1,9 @@
-//! What the tests share: a world in which one trace lives, and the invariants that must hold in it
-//! after every command.
+//! What the tests share: a world in which one trace lives, the invariants that must hold in it after
+//! every command, and real servers.
 
+pub mod cluster;
 pub mod invariants;
+pub mod servers;
 pub mod world;
 
 pub use world::{World, home};

@@ -1,1 +1,40 @@
-//! Runs agents. Nothing yet: the worker arrives with the bus it listens on.
+//! Runs agents. A worker takes deliveries as it has room, claims each from its trace's coordinator,
+//! runs the agent while its lease lasts, and reports. It keeps nothing that outlives an attempt, and
+//! decides nothing: what a result means is the coordinator's.
+
+mod agent;
+mod attempt;
+mod calls;
+mod claim;
+mod config;
+mod coordinator;
+mod lease;
+mod meter;
+mod pull;
+mod ready;
+mod report;
+
+pub use agent::builtin::HELP as BUILTIN_HELP;
+pub use config::Config;
+pub use pull::run;
+
+/// Why a worker could not work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("worker `{worker}` could not {doing}")]
+    Bus {
+        worker: shared::WorkerId,
+        doing: &'static str,
+        #[source]
+        source: shared::bus::Error,
+    },
+    #[error("could not answer health checks on {address}")]
+    Health {
+        address: std::net::SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    /// Nothing more will be heard from it.
+    #[error("the bus was closed")]
+    Closed,
+}

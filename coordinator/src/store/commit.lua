@@ -8,12 +8,12 @@
 -- KEYS  1 trace, 2 context values, 3 timers, 4 runs, 5 counter: all of one partition
 -- ARGV  1 trace id        2 version expected, 0: does not exist     3 version it gets
 --       4 timer           5 expire in ms       6 opened at          ("": none)
---       7 outbox, 1 or 0  8 the outbox         9 how many runs the index keeps
---      10 count of fields, 11 count of values set, 12 count of values deleted, then
---         field, text … value, text … value …
+--       7 its field or ""  8 the outbox         9 how many runs the index keeps
+--      10 count of fields, 11 count of values set, 12 count of values deleted,
+--      13 count of outboxes cleared, then field, text … value, text … value … outbox …
 -- Replies  {"done", counter}   {"conflict", version found, counter}
 
-local HEAD = 12
+local HEAD = 13
 local SLICE = 1000 -- arguments passed on at once; Lua's stack ends at about 8000
 
 local function check(right, what)
@@ -30,12 +30,14 @@ check(#KEYS == 5, 'it takes 5 keys')
 check(#ARGV >= HEAD, 'arguments are missing')
 check(whole(ARGV[2]) and whole(ARGV[3]) and ARGV[3] ~= '0', 'a version is not a number')
 check(whole_or_none(ARGV[4]) and whole_or_none(ARGV[5]) and whole_or_none(ARGV[6]), 'a time is not a number')
-check(ARGV[7] == '0' or ARGV[7] == '1', 'the outbox is there or not')
-check(whole(ARGV[9]) and whole(ARGV[10]) and whole(ARGV[11]) and whole(ARGV[12]), 'a count is not a number')
+for count = 9, HEAD do
+  check(whole(ARGV[count]), 'a count is not a number')
+end
 local fields_end = HEAD + 2 * tonumber(ARGV[10])
 local values_end = fields_end + 2 * tonumber(ARGV[11])
 local deleted_end = values_end + tonumber(ARGV[12])
-check(#ARGV == deleted_end, 'the counts do not add up')
+local cleared_end = deleted_end + tonumber(ARGV[13])
+check(#ARGV == cleared_end, 'the counts do not add up')
 
 local found = redis.call('HGET', KEYS[1], 'v') or '0'
 redis.call('HLEN', KEYS[2])
@@ -56,11 +58,10 @@ end
 
 redis.call('HSET', KEYS[1], 'v', ARGV[3])
 in_slices('HSET', KEYS[1], HEAD + 1, fields_end)
-if ARGV[7] == '1' then
-  redis.call('HSET', KEYS[1], 'outbox', ARGV[8])
-else
-  redis.call('HDEL', KEYS[1], 'outbox')
+if ARGV[7] ~= '' then
+  redis.call('HSET', KEYS[1], ARGV[7], ARGV[8])
 end
+in_slices('HDEL', KEYS[1], deleted_end + 1, cleared_end)
 in_slices('HSET', KEYS[2], fields_end + 1, values_end)
 in_slices('HDEL', KEYS[2], values_end + 1, deleted_end)
 

@@ -8,10 +8,20 @@ use shared::{
 
 /// The trace's version, in its hash.
 pub(super) const VERSION: &str = "v";
-/// What the trace has yet to send, in its hash.
-pub(super) const OUTBOX: &str = "outbox";
+/// What stands before a version in the name of its outbox, in the trace's hash.
+const OUTBOX: char = 'x';
 /// The revision of the agent profiles, in their hash: no agent id starts with a colon.
 pub(super) const REVISION: &str = ":revision";
+
+/// Where a trace keeps what a version has to send.
+pub(super) fn outbox(version: u64) -> String {
+    format!("{OUTBOX}{version}")
+}
+
+/// The version whose outbox a field is, if it is one.
+pub(super) fn outbox_version(field: &str) -> Option<u64> {
+    field.strip_prefix(OUTBOX)?.parse().ok()
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct Keys {

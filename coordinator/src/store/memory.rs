@@ -123,15 +123,14 @@ impl Memory {
 
     pub(super) fn sent(&self, sent: &[Sent]) {
         let kept = &mut *self.kept();
-        for Sent { trace_id, version, timer } in sent {
+        for Sent { trace_id, outboxes, version, timer } in sent {
             let mut trace = kept.traces.get_mut(trace_id);
-            if trace.as_ref().map_or(0, |trace| trace.record.version) != *version {
-                continue;
-            }
             if let Some(trace) = &mut trace {
-                trace.record.outbox = None;
+                trace.record.outbox.retain(|version, _| !outboxes.contains(version));
             }
-            kept.homes.entry(self.home(*trace_id)).or_default().timers.set(*trace_id, *timer);
+            if *version == Some(trace.as_ref().map_or(0, |trace| trace.record.version)) {
+                kept.homes.entry(self.home(*trace_id)).or_default().timers.set(*trace_id, *timer);
+            }
         }
     }
 
@@ -193,6 +192,15 @@ impl Memory {
         runs.into_iter().take(limit).map(|(at, trace)| (*trace, *at)).collect()
     }
 
+    pub(super) fn versions(&self, traces: &[TraceId]) -> Vec<u64> {
+        let kept = self.kept();
+        traces.iter().map(|trace| kept.traces.get(trace).map_or(0, |trace| trace.record.version)).collect()
+    }
+
+    pub(super) fn counter(&self, partition: Partition) -> u64 {
+        self.kept().homes.get(&partition).map_or(0, |home| home.counter)
+    }
+
     pub(super) fn fields(&self, traces: &[TraceId], field: &str) -> Vec<Option<String>> {
         let kept = self.kept();
         traces.iter().map(|trace| kept.traces.get(trace)?.record.fields.get(field).cloned()).collect()
@@ -213,12 +221,18 @@ impl Kept {
             return Committed::Conflict { version, counter: home.counter };
         }
         let trace = self.traces.entry(trace_id).or_insert_with(|| Trace {
-            record: Record { version: 0, fields: HashMap::new(), values: HashMap::new(), outbox: None },
+            record: Record {
+                version: 0,
+                fields: HashMap::new(),
+                values: HashMap::new(),
+                outbox: BTreeMap::new(),
+            },
             expires_at: None,
         });
         trace.record.version = write.version;
         trace.record.fields.extend(write.fields.iter().cloned());
-        trace.record.outbox.clone_from(&write.outbox);
+        trace.record.outbox.extend(write.outbox.clone().map(|outbox| (write.version, outbox)));
+        trace.record.outbox.retain(|version, _| !write.cleared.contains(version));
         for (key, value) in &write.values {
             match value {
                 Some(value) => trace.record.values.insert(key.clone(), value.clone()),

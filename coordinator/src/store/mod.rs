@@ -45,8 +45,8 @@ impl Store {
         }
     }
 
-    /// What was to be sent is sent: clears the outbox and sets the timer, if the trace still has that
-    /// version. Version 0 is that of a trace that is gone: so its timer can be removed too.
+    /// What was to be sent is sent: clears those outboxes, and sets the timer if the trace still has the
+    /// version given. Version 0 is that of a trace that is gone: so its timer can be removed too.
     pub async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
         match self {
             Store::Redis(redis) => redis.sent(sent).await?,
@@ -120,6 +120,22 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.runs(limit).await,
             Store::Memory(memory) => Ok(memory.runs(limit)),
+        }
+    }
+
+    /// The versions of traces; 0 where there is none.
+    pub async fn versions(&self, traces: &[TraceId]) -> Result<Vec<u64>, Error> {
+        match self {
+            Store::Redis(redis) => redis.versions(traces).await,
+            Store::Memory(memory) => Ok(memory.versions(traces)),
+        }
+    }
+
+    /// How many commits a partition has seen.
+    pub async fn counter(&self, partition: Partition) -> Result<u64, Error> {
+        match self {
+            Store::Redis(redis) => redis.counter(partition).await,
+            Store::Memory(memory) => Ok(memory.counter(partition)),
         }
     }
 

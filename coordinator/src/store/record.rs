@@ -1,6 +1,9 @@
 //! What goes into the store and what comes out of it: plain values, the same for both stores.
 
-use std::{collections::HashMap, error};
+use std::{
+    collections::{BTreeMap, HashMap},
+    error,
+};
 
 use shared::{Timestamp, TraceId};
 
@@ -12,12 +15,14 @@ pub struct Write {
     pub expected: u64,
     /// The version it gets.
     pub version: u64,
-    /// Fields of the trace, added or replaced. `v` and `outbox` are the store's own.
+    /// Fields of the trace, added or replaced. `v` and what starts with `x` are the store's own.
     pub fields: Vec<(String, String)>,
     /// Values of the shared context; none deletes.
     pub values: Vec<(String, Option<String>)>,
-    /// What is yet to be sent; none deletes it.
+    /// What this version has to send, kept under its number until it is cleared.
     pub outbox: Option<String>,
+    /// The versions whose outboxes were sent.
+    pub cleared: Vec<u64>,
     /// When the trace needs a look; none removes its timer.
     pub timer: Option<Timestamp>,
     /// Set for an ended trace: all of it goes after so long. A live one never does.
@@ -44,7 +49,8 @@ pub struct Record {
     pub version: u64,
     pub fields: HashMap<String, String>,
     pub values: HashMap<String, String>,
-    pub outbox: Option<String>,
+    /// What is not known to be sent, by the version that had to send it.
+    pub outbox: BTreeMap<u64, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,11 +60,14 @@ pub struct Loaded {
     pub counter: u64,
 }
 
-/// The outbox of a version is published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Outboxes were sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub trace_id: TraceId,
-    pub version: u64,
+    /// The versions whose outboxes they were.
+    pub outboxes: Vec<u64>,
+    /// Sets the timer if the trace still has this version; none leaves it alone.
+    pub version: Option<u64>,
     pub timer: Option<Timestamp>,
 }
 

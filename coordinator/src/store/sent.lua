@@ -1,26 +1,27 @@
--- Clears a trace's outbox and sets its timer, if the trace still has the version that was sent. A trace
--- that is gone has version 0: so the timer it left behind can be removed.
+-- Clears outboxes of a trace that were sent, and sets its timer if the trace still has the version that
+-- is given. A trace that is gone has version 0: so the timer it left behind can be removed.
 --
 -- The keys are read and the arguments checked before the first write.
 --
 -- KEYS  1 trace, 2 timers: of one partition
--- ARGV  1 trace id   2 version   3 timer ("": none)
--- Replies  "done"   "changed": another version, nothing was written
+-- ARGV  1 trace id   2 version ("": leave the timer)   3 timer ("": none), then the outboxes' fields
+-- Replies  "done"   "changed": another version, the timer was left
 
-local function whole(text)
-  return string.match(text, '^%d+$') and #text <= 15
+local function whole_or_none(text)
+  return text == '' or (string.match(text, '^%d+$') and #text <= 15)
 end
-if #KEYS ~= 2 or #ARGV ~= 3 or not whole(ARGV[2]) or not (ARGV[3] == '' or whole(ARGV[3])) then
+if #KEYS ~= 2 or #ARGV < 3 or not whole_or_none(ARGV[2]) or not whole_or_none(ARGV[3]) then
   error('sent.lua: wrong arguments')
 end
 
 local found = redis.call('HGET', KEYS[1], 'v') or '0'
 redis.call('ZCARD', KEYS[2])
+for field = 4, #ARGV do
+  redis.call('HDEL', KEYS[1], ARGV[field])
+end
 if found ~= ARGV[2] then
   return 'changed'
 end
-
-redis.call('HDEL', KEYS[1], 'outbox')
 if ARGV[3] == '' then
   redis.call('ZREM', KEYS[2], ARGV[1])
 else

@@ -41,6 +41,11 @@ impl Trace {
         }
     }
 
+    /// Whether a lease is that of an attempt that runs now.
+    pub fn check_lease(&self, lease: &Lease) -> Result<(), Refusal> {
+        self.running(lease).map(drop)
+    }
+
     /// The context of a lease that runs now. One whose time is up but which nobody took over still
     /// runs: the first to be committed wins.
     pub(super) fn running(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {

@@ -135,6 +135,11 @@ impl Refusal {
         }
     }
 
+    /// Whether it says no more than that a message came twice, late or after the end.
+    pub fn is_expected(&self) -> bool {
+        matches!(self, Refusal::Stale { .. } | Refusal::Ended { .. })
+    }
+
     /// As it goes to whoever asked.
     pub fn to_wire(&self) -> wire::Refusal {
         let (code, rule) = self.code();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use shared::{ChildId, ContextKey, TraceId, limits::Settings};
+use shared::{ChildId, ContextKey, TraceId, limits::Settings, wire::RunSummary};
 
 use super::{ContextIndex, ContextNode, Entry, Order, Trace};
 
@@ -144,6 +144,22 @@ impl Trace {
         (0..count).map(ContextIndex).for_each(|index| trace.retime(index));
         trace.unsaved = Unsaved::default();
         Ok(trace)
+    }
+
+    /// A run in one line, from the stored fields of its root.
+    pub fn summary(id: TraceId, root: &str, order: &str) -> Result<RunSummary, Corrupt> {
+        let node: ContextNode = parse(Self::ROOT_FIELD, root)?;
+        let order: Order = parse(Self::ROOT_ORDER_FIELD, order)?;
+        Ok(RunSummary {
+            trace_id: id,
+            status: node.status_word(),
+            started_at: node.started_at,
+            ended_at: node.end().map(|end| end.at),
+            budget: node.budget.snapshot(),
+            child_id: node.id,
+            agent_id: order.agent_id,
+            goal: order.goal,
+        })
     }
 
     /// Everything is to be written again, as after a rebuild.

@@ -45,7 +45,7 @@ impl Stream {
             }
             Stream::Execute => vec![Filter::Executes],
             Stream::Report => vec![Filter::Results, Filter::Costs],
-            Stream::Event => vec![Filter::Events, Filter::Outcomes],
+            Stream::Event => vec![Filter::Events, Filter::Outcomes, Filter::Questions],
             Stream::History => vec![Filter::Histories],
             Stream::Dead => vec![Filter::Dead],
         }
@@ -66,9 +66,12 @@ impl Stream {
             Filter::Results | Filter::Costs | Filter::ResultsOf(_) | Filter::CostsOf(_) => {
                 Some(Stream::Report)
             }
-            Filter::Events | Filter::EventsOf(_) | Filter::Outcomes | Filter::OutcomesOf(_) => {
-                Some(Stream::Event)
-            }
+            Filter::Events
+            | Filter::EventsOf(_)
+            | Filter::Outcomes
+            | Filter::OutcomesOf(_)
+            | Filter::Questions
+            | Filter::QuestionsOf(_) => Some(Stream::Event),
             Filter::Histories | Filter::HistoriesOf(_) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
             Filter::Stops => None,
@@ -78,7 +81,7 @@ impl Stream {
                 }
                 Subject::Execute(_) => Some(Stream::Execute),
                 Subject::Result(..) | Subject::Cost(..) => Some(Stream::Report),
-                Subject::Event(..) | Subject::Outcome(..) => Some(Stream::Event),
+                Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) => Some(Stream::Event),
                 Subject::History(..) => Some(Stream::History),
                 Subject::Dead(_) => Some(Stream::Dead),
                 Subject::Submit | Subject::Query | Subject::Worker | Subject::Ask(_) | Subject::Stop(_) => {

@@ -43,6 +43,10 @@ impl Redis {
         doing: &'static str,
         requests: Vec<Request>,
     ) -> Result<Vec<Vec<RedisResult<Value>>>, Error> {
+        // An empty pipeline is an error to the client library.
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut sizes = Vec::with_capacity(requests.len());
         let mut places: Vec<(Partition, usize)> = Vec::with_capacity(requests.len());
         for (place, request) in requests.iter().enumerate() {

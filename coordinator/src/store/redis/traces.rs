@@ -6,7 +6,7 @@ use redis::{Cmd, Script, Value};
 use shared::{Timestamp, TraceId, subject::Partition};
 
 use super::{
-    super::{Committed, Error, Loaded, RUNS_KEPT, Sent, Write},
+    super::{Committed, Error, Loaded, RUNS_KEPT, Sent, Write, keys},
     Redis, Request, is_no_script,
     reply::{self, corrupt, decode},
     unavailable,
@@ -107,11 +107,13 @@ impl Redis {
         command.arg(write.trace_id.to_string()).arg(write.expected).arg(write.version);
         command.arg(millis(write.timer.map(Timestamp::millis))).arg(millis(write.expire_ms));
         command.arg(millis(write.opened_at.map(Timestamp::millis)));
-        command.arg(u8::from(write.outbox.is_some())).arg(write.outbox.as_deref().unwrap_or_default());
+        let outbox = write.outbox.as_ref().map(|_| keys::outbox(write.version)).unwrap_or_default();
+        command.arg(outbox).arg(write.outbox.as_deref().unwrap_or_default());
         // The rank from the end of the newest that has to go.
         command.arg(RUNS_KEPT + 1);
         let deleted = write.values.iter().filter(|(_, value)| value.is_none()).count();
         command.arg(write.fields.len()).arg(write.values.len() - deleted).arg(deleted);
+        command.arg(write.cleared.len());
         for (name, text) in &write.fields {
             command.arg(name).arg(text);
         }
@@ -123,6 +125,9 @@ impl Redis {
         for (name, _) in write.values.iter().filter(|(_, value)| value.is_none()) {
             command.arg(name);
         }
+        for version in &write.cleared {
+            command.arg(keys::outbox(*version));
+        }
         command
     }
 
@@ -130,8 +135,12 @@ impl Redis {
         let mut command = script(&SENT, SENT_SOURCE, by);
         let timers = self.keys.timers(self.keys.home(sent.trace_id));
         command.arg(2).arg(self.keys.trace(sent.trace_id)).arg(timers);
-        let timer = sent.timer.map_or_else(String::new, |at| at.millis().to_string());
-        command.arg(sent.trace_id.to_string()).arg(sent.version).arg(timer);
+        let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+        command.arg(sent.trace_id.to_string());
+        command.arg(number(sent.version)).arg(number(sent.timer.map(Timestamp::millis)));
+        for version in &sent.outboxes {
+            command.arg(keys::outbox(*version));
+        }
         command
     }
 
@@ -201,6 +210,24 @@ impl Redis {
         };
         self.fetch("remove expired runs in Redis", traces.map(request).collect()).await?;
         Ok(())
+    }
+
+    pub(in super::super) async fn versions(&self, traces: &[TraceId]) -> Result<Vec<u64>, Error> {
+        let doing = "read the versions of traces in Redis";
+        let found = self.fields(traces, keys::VERSION).await?;
+        let number = |text: Option<String>| match text {
+            None => Ok(0),
+            Some(text) => text.parse().map_err(|_| corrupt(doing, &text)),
+        };
+        found.into_iter().map(number).collect()
+    }
+
+    pub(in super::super) async fn counter(&self, partition: Partition) -> Result<u64, Error> {
+        let doing = "read a partition's counter in Redis";
+        let commands = vec![Cmd::get(self.keys.counter(partition))];
+        let answers = self.fetch(doing, vec![Request { home: partition, commands }]).await?;
+        let answer = answers.into_iter().flatten().next().ok_or_else(|| corrupt(doing, "no answer"))?;
+        Ok(decode::<Option<u64>>(doing, answer)?.unwrap_or(0))
     }
 
     pub(in super::super) async fn fields(

@@ -1,0 +1,98 @@
+//! Traces kept in memory, the least recently used falling out first. What is here may be old: the
+//! version in the store decides. Nothing here matters; losing it costs a load.
+
+use std::collections::{BTreeMap, HashMap};
+
+use shared::{Timestamp, TraceId};
+
+use crate::{parcel::Parcel, trace::Trace};
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    entries: HashMap<TraceId, Entry>,
+    /// By when they were last used.
+    order: BTreeMap<u64, TraceId>,
+    tick: u64,
+    contexts: usize,
+    most_contexts: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) trace: Trace,
+    /// Parcels that are not known to be sent: our own on their way, and those it was loaded with.
+    pub(crate) unsent: Vec<Parcel>,
+    /// How many sends are under way; as long as there are, it stays.
+    pub(crate) in_flight: u32,
+    used: u64,
+    counted: usize,
+}
+
+impl Cache {
+    pub(crate) fn new(most_contexts: usize) -> Self {
+        Cache { entries: HashMap::new(), order: BTreeMap::new(), tick: 0, contexts: 0, most_contexts }
+    }
+
+    pub(crate) fn has(&self, id: TraceId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
+    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Parcel>) {
+        let id = trace.id();
+        self.remove(id);
+        self.entries.insert(id, Entry { trace, unsent, in_flight: 0, used: 0, counted: 0 });
+        self.touch(id);
+    }
+
+    /// The entry, used now.
+    pub(crate) fn get(&mut self, id: TraceId) -> Option<&mut Entry> {
+        self.touch(id);
+        self.entries.get_mut(&id)
+    }
+
+    /// The entry, without it counting as used.
+    pub(crate) fn peek(&mut self, id: TraceId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    pub(crate) fn remove(&mut self, id: TraceId) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.order.remove(&entry.used);
+            self.contexts -= entry.counted;
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Cache::new(self.most_contexts);
+    }
+
+    fn touch(&mut self, id: TraceId) {
+        self.tick += 1;
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.order.remove(&entry.used);
+            entry.used = self.tick;
+            self.order.insert(self.tick, id);
+            // An empty trace takes room too.
+            let size = entry.trace.contexts().len() + 1;
+            self.contexts = self.contexts + size - entry.counted;
+            entry.counted = size;
+        }
+    }
+
+    /// Lets the oldest go until the rest fits. What has messages under way stays.
+    pub(crate) fn trim(&mut self) {
+        while self.contexts > self.most_contexts {
+            let idle = |id: &TraceId| self.entries.get(id).is_none_or(|entry| entry.in_flight == 0);
+            let Some(id) = self.order.values().find(|id| idle(id)).copied() else { return };
+            self.remove(id);
+        }
+    }
+}
+
+impl Entry {
+    /// When the trace next needs a look: for itself, or for what it has not sent.
+    pub(crate) fn next_timer(&self, resend_ms: u64) -> Option<Timestamp> {
+        let unsent = self.unsent.iter().map(|parcel| parcel.at.plus_millis(resend_ms)).min();
+        [self.trace.next_timer(), unsent].into_iter().flatten().min()
+    }
+}

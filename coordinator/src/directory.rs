@@ -1,0 +1,91 @@
+//! The agents there are: profiles applied by the operator, kept in the store, and the built-in ones
+//! under their own names. What is applied wins.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use shared::{AgentId, AgentProfile, agent::BUILTINS, decode};
+
+use crate::store::{self, Store};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    store: Store,
+    known: Arc<RwLock<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    revision: u64,
+    profiles: BTreeMap<AgentId, AgentProfile>,
+}
+
+impl Directory {
+    pub(crate) async fn open(store: Store) -> Result<Self, store::Error> {
+        let directory = Directory { store, known: Arc::default() };
+        directory.read().await?;
+        Ok(directory)
+    }
+
+    /// Looks whether somebody applied something, and reads it.
+    pub(crate) async fn refresh(&self) -> Result<(), store::Error> {
+        let revision = self.store.agents_revision().await?;
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).revision;
+        if revision == known { Ok(()) } else { self.read().await }
+    }
+
+    async fn read(&self) -> Result<(), store::Error> {
+        let (revision, texts) = self.store.agents().await?;
+        let mut profiles = builtin();
+        for (name, text) in texts {
+            match decode::json::<AgentProfile>(text.as_bytes()) {
+                Ok(profile) => drop(profiles.insert(profile.agent_id.clone(), profile)),
+                Err(problems) => {
+                    tracing::error!(agent_id = name, %problems, "a stored profile can't be read");
+                }
+            }
+        }
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Known { revision, profiles };
+        Ok(())
+    }
+
+    pub(crate) async fn apply(&self, profiles: &[AgentProfile]) -> Result<(), store::Error> {
+        let text = |profile: &AgentProfile| {
+            let text = serde_json::to_string(profile).expect("profiles have string keys only");
+            (profile.agent_id.as_str().to_owned(), text)
+        };
+        self.store.apply_agents(&profiles.iter().map(text).collect::<Vec<_>>()).await?;
+        self.read().await
+    }
+
+    pub(crate) fn all(&self) -> Vec<AgentProfile> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).profiles.values().cloned().collect()
+    }
+
+    /// The profiles of these names, as far as there are any. An unknown name is looked for once more
+    /// in the store: it may have been applied a moment ago, elsewhere.
+    pub(crate) async fn find(&self, names: &BTreeSet<AgentId>) -> Vec<AgentProfile> {
+        let found = self.known_of(names);
+        if found.len() == names.len() {
+            return found;
+        }
+        if let Err(error) = self.refresh().await {
+            tracing::warn!(%error, "the agent directory can't be read anew");
+        }
+        self.known_of(names)
+    }
+
+    fn known_of(&self, names: &BTreeSet<AgentId>) -> Vec<AgentProfile> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        names.iter().filter_map(|name| known.profiles.get(name).cloned()).collect()
+    }
+}
+
+/// Every built-in agent under its own name; `default` answers with the goal.
+fn builtin() -> BTreeMap<AgentId, AgentProfile> {
+    let named = BUILTINS.iter().map(|name| (AgentId::new(name).expect("built-in names are ids"), *name));
+    let all = named.chain([(AgentId::default_agent(), "echo")]);
+    all.map(|(id, name)| (id.clone(), AgentProfile::builtin(id, name))).collect()
+}

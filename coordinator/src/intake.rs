@@ -1,0 +1,163 @@
+//! The intake: what clients publish, durably queued, read by all coordinators; and the service beside
+//! it that answers requests. Everything becomes a job for a shard, or an error for its sender and a
+//! dead letter. Nothing blocks the queue behind it.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use shared::{
+    Problems, TraceId,
+    bus::{Bus, Consumption, Delivery, Message, Subscription},
+    decode,
+    subject::Subject,
+    wire::{Cancel, Control, Input, SubmitAnswer},
+};
+
+use crate::{
+    directory::Directory,
+    dispatch::Dispatch,
+    ground::Ground,
+    job::{Job, Origin, Work},
+    letter, query,
+    submission::{self, Arrival, Unusable},
+    trace::{Command, Refusal},
+};
+
+/// Deliveries asked for ahead.
+const AHEAD: usize = 1024;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Intake {
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) directory: Directory,
+    pub(crate) dispatch: Dispatch,
+}
+
+impl Intake {
+    /// Reads the queue for ever.
+    pub(crate) async fn consume(self, mut queue: Consumption, health: crate::health::Pulse) {
+        queue.want(AHEAD);
+        loop {
+            let delivery = health.watch(&mut queue).await;
+            queue.want(1);
+            self.take(delivery).await;
+        }
+    }
+
+    /// Answers requests for ever.
+    pub(crate) async fn serve(self, mut requests: Subscription) {
+        while let Some(message) = requests.next().await {
+            match message.subject {
+                Subject::Submit => {
+                    let arrival = Arrival::Requested(&message);
+                    match submission::job(&self.ground, &self.directory, arrival, Subject::Submit).await {
+                        Ok(job) => self.dispatch.give(job).await,
+                        Err(unusable) => refuse(&self.ground.bus, unusable, &Subject::Submit).await,
+                    }
+                }
+                _ => query::answer(&self.ground, &self.directory, &message).await,
+            }
+        }
+    }
+
+    async fn take(&self, delivery: Delivery) {
+        let subject = self.ground.bus.namespace().parse(&delivery.subject);
+        match subject {
+            Ok(subject @ (Subject::Spawn | Subject::Graph)) => {
+                let arrival = Arrival::Published(delivery);
+                match submission::job(&self.ground, &self.directory, arrival, subject.clone()).await {
+                    Ok(job) => self.dispatch.give(job).await,
+                    Err(unusable) => refuse(&self.ground.bus, unusable, &subject).await,
+                }
+            }
+            Ok(subject @ Subject::Cancel) => {
+                self.give(delivery, subject, |cancel: Cancel| {
+                    let reason = cancel.reason.map(|reason| reason.to_string());
+                    Ok((cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }]))
+                })
+                .await;
+            }
+            Ok(subject @ Subject::Input) => {
+                self.give(delivery, subject, |input: Input| {
+                    Ok((input.trace_id, vec![Command::Answer(input.answered)]))
+                })
+                .await;
+            }
+            Ok(subject @ Subject::Control) => self.give(delivery, subject, control).await,
+            other => {
+                let problems = Problems::one("", "no message of this kind is taken here", None);
+                let subject = other.ok();
+                dead(&self.ground.bus, &delivery, subject.as_ref(), problems).await;
+            }
+        }
+    }
+
+    async fn give<T: DeserializeOwned + schemars::JsonSchema + 'static>(
+        &self,
+        delivery: Delivery,
+        subject: Subject,
+        commands: impl FnOnce(T) -> Result<(TraceId, Vec<Command>), Problems>,
+    ) {
+        match decode::json::<T>(&delivery.payload).and_then(commands) {
+            Ok((trace_id, commands)) => {
+                let origin = Origin::Queue { delivery: Box::new(delivery), subject };
+                self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
+            }
+            Err(problems) => dead(&self.ground.bus, &delivery, Some(&subject), problems).await,
+        }
+    }
+}
+
+fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
+    let raise = control.raise.map(Command::Raise);
+    let charge = control.charge.map(Command::Charge);
+    let delete = control.delete.map(Command::Delete);
+    let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).collect();
+    if commands.is_empty() {
+        let hint = "one of `raise`, `charge` and `delete`";
+        return Err(Problems::one("", "it asks for nothing", Some(hint.into())));
+    }
+    Ok((control.trace_id, commands))
+}
+
+/// Tells the sender, keeps a dead letter, and lets the message go.
+async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
+    let Unusable { arrival, refusal, reply_to } = unusable;
+    let letter = match &arrival {
+        Arrival::Published(delivery) => letter::about(delivery, subject.kind(), refusal.clone(), None),
+        Arrival::Requested(message) => {
+            let name = bus.namespace().subject(subject);
+            letter::about_request(message, name, refusal.clone())
+        }
+    };
+    if let Some(to) = reply_to {
+        let answer = serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("plain fields");
+        bus.reply(&to, answer.into()).await.ok();
+    }
+    match (bus.publish(letter).await, &arrival) {
+        (Ok(_), Arrival::Published(delivery)) => delivery.terminate().await,
+        // It comes again, and is refused again.
+        (Err(error), Arrival::Published(_)) => tracing::warn!(%error, "a dead letter could not be stored"),
+        (_, Arrival::Requested(_)) => {}
+    }
+}
+
+/// Keeps a dead letter about a message nobody can be told about, and lets it go.
+pub(crate) async fn dead(bus: &Bus, delivery: &Delivery, subject: Option<&Subject>, problems: Problems) {
+    let kind = letter::kind(subject);
+    tracing::warn!(subject = delivery.subject, %problems, "a message could not be taken");
+    let refusal = Refusal::Malformed(problems).to_wire();
+    match bus.publish(letter::about(delivery, kind, refusal, None)).await {
+        Ok(_) => delivery.terminate().await,
+        Err(error) => tracing::warn!(%error, "a dead letter could not be stored"),
+    }
+}
+
+/// The same for a request.
+pub(crate) async fn dead_request(bus: &Bus, message: &Message, problems: Problems) {
+    let refusal = Refusal::Malformed(problems).to_wire();
+    let letter = letter::about_request(message, bus.namespace().subject(&message.subject), refusal);
+    if let Err(error) = bus.publish(letter).await {
+        tracing::warn!(%error, "a dead letter could not be stored");
+    }
+}

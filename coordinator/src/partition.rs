@@ -1,0 +1,189 @@
+//! Who owns which partition: rendezvous hashing over the coordinators that are alive. Ownership is
+//! only an optimisation, so that a trace is mostly decided in one place; two owners for a while, or
+//! none, harm nobody.
+
+use std::{collections::HashMap, sync::Arc};
+
+use shared::{
+    WorkerId,
+    bus::Consumer,
+    subject::{Filter, Partition, Subject},
+};
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    ask::Asks,
+    directory::Directory,
+    dispatch::Dispatch,
+    ground::{Ground, millis},
+    health::Pulse,
+    job::{Job, Origin, Work},
+    report::Reports,
+};
+
+/// The owner of a partition among these: the one with the highest weight for it. When one comes or
+/// goes, only its own partitions move.
+pub(crate) fn owner(partition: Partition, coordinators: &[WorkerId]) -> Option<&WorkerId> {
+    coordinators.iter().max_by_key(|id| (weight(partition, id), *id))
+}
+
+/// FNV-1a with a final mix: the same on every machine and version.
+fn weight(partition: Partition, coordinator: &WorkerId) -> u64 {
+    let bytes = coordinator.as_str().bytes().chain(partition.number().to_be_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed ^ (mixed >> 33)
+}
+
+/// Keeps this coordinator's place among the others, and serves what it owns.
+pub(crate) struct Membership {
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) directory: Directory,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) pulse: Pulse,
+    pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) serving: HashMap<Partition, CancellationToken>,
+}
+
+impl Membership {
+    /// Runs until `stop`; then nothing is owned any more.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut interval = tokio::time::interval(self.ground.config.heartbeat);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut epoch = self.ground.epoch.watch();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = interval.tick() => self.beat().await,
+                Ok(()) = epoch.changed() => {
+                    epoch.mark_unchanged();
+                    self.sweep().await;
+                }
+            }
+        }
+        self.serving.drain().for_each(|(_, token)| token.cancel());
+        self.owned.send_replace(Arc::default());
+        if let Err(error) = self.ground.store.leave(&self.ground.config.id).await {
+            tracing::debug!(%error, "could not say goodbye; the others will notice");
+        }
+    }
+
+    async fn beat(&mut self) {
+        let ground = self.ground.clone();
+        let alive = ground.store.heartbeat(&ground.config.id, millis(ground.config.heartbeat_ttl)).await;
+        let alive = match alive {
+            Ok(alive) => alive,
+            Err(error) => {
+                // Others will take over. Until then it goes on: the compare-and-set keeps it honest.
+                tracing::warn!(%error, "no heartbeat");
+                return;
+            }
+        };
+        if let Ok(now) = ground.store.now().await {
+            ground.clock.set(now);
+        }
+        if let Err(error) = self.directory.refresh().await {
+            tracing::warn!(%error, "the agent directory can't be read");
+        }
+        let all = Partition::all(ground.config.topology.partitions);
+        let mine: Vec<Partition> =
+            all.filter(|partition| owner(*partition, &alive) == Some(&ground.config.id)).collect();
+        self.serve(&mine).await;
+    }
+
+    /// Begins to serve what is new, and ceases to serve what is not ours any more.
+    async fn serve(&mut self, mine: &[Partition]) {
+        self.serving.retain(|partition, token| {
+            let keep = mine.contains(partition);
+            if !keep {
+                tracing::info!(%partition, "another coordinator owns it now");
+                token.cancel();
+            }
+            keep
+        });
+        for partition in mine {
+            if self.serving.contains_key(partition) {
+                continue;
+            }
+            match self.begin(*partition).await {
+                Ok(token) => {
+                    self.serving.insert(*partition, token);
+                    self.look_for_lost(*partition).await;
+                }
+                Err(error) => tracing::warn!(%partition, %error, "it can't be served yet"),
+            }
+        }
+        let serving: Vec<Partition> = mine.iter().filter(|p| self.serving.contains_key(p)).copied().collect();
+        self.owned.send_if_modified(|owned| {
+            let changed = **owned != serving;
+            *owned = Arc::new(serving);
+            changed
+        });
+    }
+
+    async fn begin(&self, partition: Partition) -> Result<CancellationToken, shared::bus::Error> {
+        let bus = &self.ground.bus;
+        let questions = bus.serve(&Subject::Ask(partition)).await?;
+        let reports = bus.consume(&Consumer::Report(partition)).await?;
+        let token = CancellationToken::new();
+        let (ground, dispatch) = (self.ground.clone(), self.dispatch.clone());
+        let asks = Asks {
+            ground: ground.clone(),
+            directory: self.directory.clone(),
+            dispatch: dispatch.clone(),
+            partition,
+        };
+        let stopped = token.clone();
+        self.tasks.spawn(async move { stopped.run_until_cancelled(asks.serve(questions)).await });
+        let consumer = Reports { ground, dispatch };
+        let (stopped, pulse) = (token.clone(), self.pulse.clone());
+        self.tasks.spawn(async move { stopped.run_until_cancelled(consumer.consume(reports, pulse)).await });
+        Ok(token)
+    }
+
+    /// A partition without a single commit, though its traces have a history: the store was wiped
+    /// while nobody looked.
+    async fn look_for_lost(&self, partition: Partition) {
+        match self.ground.store.counter(partition).await {
+            Ok(0) => self.sweep_some(|found| found == partition).await,
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%partition, %error, "its counter can't be read"),
+        }
+    }
+
+    /// The store has lost writes: every trace of ours that the log knows is looked at.
+    async fn sweep(&self) {
+        let owned = self.owned.borrow().clone();
+        self.sweep_some(|partition| owned.contains(&partition)).await;
+    }
+
+    async fn sweep_some(&self, wanted: impl Fn(Partition) -> bool) {
+        let subjects = match self.ground.bus.subjects(&Filter::Events).await {
+            Ok(subjects) => subjects,
+            Err(error) => {
+                tracing::error!(%error, "the event log can't be swept");
+                return;
+            }
+        };
+        let mut traces: Vec<_> = subjects
+            .into_iter()
+            .filter_map(|subject| match subject {
+                Subject::Event(trace_id, _) => Some(trace_id),
+                _ => None,
+            })
+            .filter(|trace_id| wanted(self.ground.partition(*trace_id)))
+            .collect();
+        traces.sort_unstable();
+        traces.dedup();
+        if !traces.is_empty() {
+            tracing::warn!(traces = traces.len(), "looking at every trace in the event log");
+        }
+        for trace_id in traces {
+            self.dispatch.give(Job::new(trace_id, Work::Wake, Origin::Timer)).await;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What workers report about the traces of one partition: results and costs, durably queued.
+//!
+//! A second delivery is harmless: a result ends the attempt it names, a cost is booked by its call.
+
+use std::sync::Arc;
+
+use shared::{
+    ChildId, Problems, TraceId,
+    bus::{Consumption, Delivery},
+    decode,
+    subject::Subject,
+    wire,
+};
+
+use crate::{
+    dispatch::Dispatch,
+    ground::Ground,
+    health::Pulse,
+    intake,
+    job::{Job, Origin},
+    trace::Command,
+};
+
+/// Deliveries asked for ahead.
+const AHEAD: usize = 512;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Reports {
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) dispatch: Dispatch,
+}
+
+impl Reports {
+    pub(crate) async fn consume(self, mut queue: Consumption, pulse: Pulse) {
+        queue.want(AHEAD);
+        loop {
+            let delivery = pulse.watch(&mut queue).await;
+            queue.want(1);
+            self.take(delivery).await;
+        }
+    }
+
+    async fn take(&self, delivery: Delivery) {
+        let subject = self.ground.bus.namespace().parse(&delivery.subject).ok();
+        match command(subject.as_ref(), &delivery) {
+            Ok((trace_id, command)) => {
+                let subject = subject.expect("it was read as one");
+                let origin = Origin::Queue { delivery: Box::new(delivery), subject };
+                self.dispatch.give(Job::command(trace_id, command, origin)).await;
+            }
+            Err(problems) => intake::dead(&self.ground.bus, &delivery, subject.as_ref(), problems).await,
+        }
+    }
+}
+
+fn command(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, Command), Problems> {
+    match subject {
+        Some(Subject::Result(_, trace_id, child_id)) => {
+            let result: wire::Result = decode::json(&delivery.payload)?;
+            check(*trace_id == result.trace_id, child_id, &result.report.lease.child_id)?;
+            Ok((*trace_id, Command::Report(Box::new(result.report))))
+        }
+        Some(Subject::Cost(_, trace_id, child_id)) => {
+            let cost: wire::Cost = decode::json(&delivery.payload)?;
+            check(*trace_id == cost.trace_id, child_id, &cost.lease.child_id)?;
+            let wire::Cost { lease, call_id, amount, .. } = cost;
+            Ok((*trace_id, Command::Settle { lease, call_id, amount }))
+        }
+        Some(_) | None => Err(Problems::one("", "no message of this kind is taken here", None)),
+    }
+}
+
+/// What a worker may publish is decided by subject; so a message must be about what its subject says.
+fn check(same_trace: bool, subject: &ChildId, message: &ChildId) -> Result<(), Problems> {
+    if same_trace && subject == message {
+        return Ok(());
+    }
+    let told = "the message is about another context than its subject";
+    Err(Problems::one("", told, None))
+}

@@ -1,0 +1,119 @@
+//! Writes what a turn has decided: every changed trace with its outbox and its timer, by
+//! compare-and-set, in one pipeline.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use shared::{Timestamp, TraceId};
+
+use super::{Open, Shard};
+use crate::{
+    done::Done,
+    parcel::Parcel,
+    store::{Committed, Write},
+    trace::Trace,
+};
+
+/// A trace whose turn is committed, or which needed no commit.
+pub(super) struct Settled {
+    pub(super) trace_id: TraceId,
+    pub(super) parcel: Option<Parcel>,
+    pub(super) done: Vec<Done>,
+}
+
+impl Shard {
+    pub(super) async fn commit(
+        &mut self,
+        order: &[TraceId],
+        mut opened: HashMap<TraceId, Open>,
+        now: Timestamp,
+    ) -> Vec<Settled> {
+        let mut writes = Vec::new();
+        let mut floors = Vec::new();
+        let mut parcels: HashMap<TraceId, Parcel> = HashMap::new();
+        for id in order {
+            let open = opened.get_mut(id).expect("what is in order is open");
+            if open.events.is_empty() {
+                continue;
+            }
+            let (write, parcel) = self.write(*id, open, now);
+            floors.push(self.ground.epoch.floor(self.ground.partition(*id)));
+            writes.push(write);
+            parcels.insert(*id, parcel);
+        }
+        if !writes.is_empty() {
+            match self.ground.store.commit(&writes).await {
+                Ok(committed) => {
+                    for ((write, floor), committed) in writes.iter().zip(floors).zip(committed) {
+                        let id = write.trace_id;
+                        let partition = self.ground.partition(id);
+                        let (counter, conflict) = match committed {
+                            Committed::Done { counter } => (counter, false),
+                            Committed::Conflict { counter, .. } => (counter, true),
+                        };
+                        self.ground.epoch.observe(partition, floor, counter, now);
+                        if conflict && let Some(open) = opened.remove(&id) {
+                            self.decide_again(id, open.done).await;
+                        }
+                    }
+                }
+                Err(error) => {
+                    // Some may have been written. Nobody is told, and all are loaded again.
+                    tracing::warn!(%error, "commits failed: nothing is answered");
+                    for write in &writes {
+                        self.cache.remove(write.trace_id);
+                        for done in opened.remove(&write.trace_id).into_iter().flat_map(|open| open.done) {
+                            self.unavailable(done.into_job()).await;
+                        }
+                    }
+                }
+            }
+        }
+        let settle = |id: &TraceId| {
+            let open = opened.remove(id)?;
+            Some(Settled { trace_id: *id, parcel: parcels.remove(id), done: open.done })
+        };
+        order.iter().filter_map(settle).collect()
+    }
+
+    fn write(&mut self, id: TraceId, open: &mut Open, now: Timestamp) -> (Write, Parcel) {
+        let resend_ms = self.ground.resend_ms();
+        let cleared = self.sent.remove(&id).unwrap_or_default();
+        let entry = self.cache.peek(id).expect("a trace in a turn is in the cache");
+        let parcel = Parcel::new(&entry.trace, std::mem::take(&mut open.events), now);
+        entry.unsent.push(parcel.clone());
+        let changes = entry.trace.take_changes();
+        let timer = entry.next_timer(resend_ms);
+        let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);
+        let version = entry.trace.version();
+        let expire_ms = expire_ms(&entry.trace, self.ground.retention_ms());
+        let outbox = Some(text(&parcel));
+        let write = Write {
+            trace_id: id,
+            expected: open.expected,
+            version,
+            fields: changes.fields,
+            values: changes.values,
+            outbox,
+            cleared,
+            timer,
+            expire_ms,
+            opened_at,
+        };
+        (write, parcel)
+    }
+
+    pub(super) fn expire_ms(&self, trace: &Trace) -> Option<u64> {
+        expire_ms(trace, self.ground.retention_ms())
+    }
+}
+
+/// Live traces never expire; what is over, and what never began, does after the retention.
+fn expire_ms(trace: &Trace, retention_ms: u64) -> Option<u64> {
+    let over = trace.root().is_none_or(|root| !root.is_live()) && trace.next_timer().is_none();
+    over.then_some(retention_ms)
+}
+
+pub(super) fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("parcels have string keys only")
+}

@@ -1,0 +1,165 @@
+//! Sends what was committed, and when it is stored tells whoever waits. The next turn is decided
+//! meanwhile.
+
+use std::ops::Range;
+
+use futures_util::FutureExt;
+use shared::{
+    Timestamp, TraceId,
+    bus::{Outgoing, PublishError, Published},
+    subject::{Filter, Subject},
+    wire::Stop,
+};
+
+use super::{Shard, commit::Settled};
+use crate::{
+    crash::Point,
+    done::Done,
+    job::Work,
+    parcel::Parcel,
+    spans,
+    store::Sent,
+    trace::{Effect, Trace},
+};
+
+/// What was sent together.
+pub(super) struct Batch {
+    parts: Vec<Part>,
+    results: Vec<Result<Published, PublishError>>,
+}
+
+struct Part {
+    trace_id: TraceId,
+    /// The commits whose parcels these are.
+    versions: Vec<u64>,
+    messages: Range<usize>,
+    done: Vec<Done>,
+}
+
+impl Shard {
+    pub(super) async fn send(&mut self, settled: Vec<Settled>, now: Timestamp) {
+        let mut messages: Vec<Outgoing> = Vec::new();
+        let mut parts = Vec::new();
+        for Settled { trace_id, parcel, done } in settled {
+            let start = messages.len();
+            let mut parcels: Vec<Parcel> = self.overdue(trace_id, &done, now);
+            parcels.extend(parcel);
+            for parcel in &parcels {
+                self.act(trace_id, parcel).await;
+            }
+            let home = self.ground.home(trace_id);
+            let entry = self.cache.peek(trace_id).expect("a trace in a turn is in the cache");
+            for parcel in &parcels {
+                parcel.messages(&entry.trace, &home, &mut messages);
+            }
+            entry.in_flight += u32::from(!parcels.is_empty());
+            let woken = done.iter().any(|done| matches!(done.job().work, Work::Wake));
+            if parcels.is_empty() && woken {
+                // Nothing was due after all: the timer is set to what is.
+                self.sent.entry(trace_id).or_default();
+            }
+            let mut told = Vec::with_capacity(done.len());
+            for done in done {
+                match done.redirected() {
+                    Ok(job) => self.again.push(job),
+                    Err(mut done) => {
+                        done.tell_early(&self.ground.bus).await;
+                        messages.extend(done.dead_letter.take());
+                        told.push(done);
+                    }
+                }
+            }
+            let versions = parcels.iter().map(|parcel| parcel.version).collect();
+            parts.push(Part { trace_id, versions, messages: start..messages.len(), done: told });
+        }
+        if messages.is_empty() {
+            self.stored(Batch { parts, results: Vec::new() }).await;
+            return;
+        }
+        let sent = self.ground.bus.send(messages).await;
+        self.sending.push(async move { Batch { parts, results: sent.stored().await } }.boxed());
+    }
+
+    /// Parcels that were committed a while ago, by whomever, and are not known to be sent. Sending
+    /// them again is harmless: their ids are the same.
+    fn overdue(&mut self, id: TraceId, done: &[Done], now: Timestamp) -> Vec<Parcel> {
+        let woken = done.iter().any(|done| matches!(done.job().work, Work::Wake));
+        let resend_ms = self.ground.resend_ms();
+        let Some(entry) = self.cache.peek(id).filter(|entry| woken && entry.in_flight == 0) else {
+            return Vec::new();
+        };
+        entry.unsent.iter().filter(|parcel| parcel.at.plus_millis(resend_ms) <= now).cloned().collect()
+    }
+
+    /// The effects that are no messages to be stored.
+    async fn act(&mut self, id: TraceId, parcel: &Parcel) {
+        let trace: &Trace = &self.cache.peek(id).expect("a trace in a turn is in the cache").trace;
+        for effect in parcel.effects() {
+            match effect {
+                Effect::Stop { child_id } => {
+                    let stop = Stop { trace_id: id, child_id: child_id.clone() };
+                    let payload = serde_json::to_vec(&stop).expect("plain fields");
+                    let headers = Default::default();
+                    // Lossy by nature: the next tick is certain.
+                    self.ground.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
+                }
+                Effect::Remove { child_id } => {
+                    let history = Filter::One(Subject::History(id, child_id.clone()));
+                    if let Err(error) = self.ground.bus.purge(&history).await {
+                        tracing::warn!(trace_id = %id, %child_id, %error, "a journal could not be removed");
+                    }
+                }
+                Effect::Outcome { child_id } => spans::context(trace, child_id),
+                Effect::Execute { .. } | Effect::Question { .. } => {}
+            }
+        }
+    }
+
+    /// A batch is stored, or as much of it as could be: tells and acknowledges what is.
+    pub(super) async fn stored(&mut self, batch: Batch) {
+        self.ground.config.crash.pass(Point::Sent);
+        for part in batch.parts {
+            let failed =
+                batch.results.get(part.messages.clone()).into_iter().flatten().find_map(|r| r.as_ref().err());
+            let entry = self.cache.peek(part.trace_id);
+            if let Some(entry) = entry {
+                entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.versions.is_empty()));
+                if failed.is_none() {
+                    entry.unsent.retain(|parcel| !part.versions.contains(&parcel.version));
+                }
+            }
+            if let Some(error) = failed {
+                // The outbox keeps it and its timer sends it again; unacknowledged messages come again.
+                tracing::warn!(trace_id = %part.trace_id, %error, "committed, but not all of it could be sent");
+                continue;
+            }
+            if !part.versions.is_empty() {
+                self.sent.entry(part.trace_id).or_default().extend(part.versions);
+            }
+            for done in part.done {
+                done.tell(&self.ground.bus).await;
+            }
+        }
+        self.ground.config.crash.pass(Point::Acknowledged);
+    }
+
+    /// Clears what was sent. Lost, it is sent once more: harmless.
+    pub(super) async fn clear_outboxes(&mut self) {
+        if self.sent.is_empty() {
+            return;
+        }
+        let resend_ms = self.ground.resend_ms();
+        let mut sent = Vec::with_capacity(self.sent.len());
+        for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
+            // Of a trace we no longer remember, the timer is left to whoever does.
+            let (version, timer) = match self.cache.peek(trace_id) {
+                Some(entry) => (Some(entry.trace.version()), entry.next_timer(resend_ms)),
+                None => (None, None),
+            };
+            sent.push(Sent { trace_id, outboxes, version, timer });
+        }
+        if let Err(error) = self.ground.store.sent(&sent).await {
+            tracing::warn!(%error, "outboxes could not be cleared: they will be sent again");
+        }
+    }
+}

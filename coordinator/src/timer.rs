@@ -1,0 +1,43 @@
+//! Looks for traces whose time has come, and has them looked at. Between two coordinators that look
+//! at once, one commit wins; a look that finds nothing to do sets the timer right.
+
+use std::{sync::Arc, time::Duration};
+
+use shared::subject::Partition;
+use tokio::sync::watch;
+
+use crate::{
+    dispatch::Dispatch,
+    ground::Ground,
+    job::{Job, Origin, Work},
+};
+
+/// Traces of one partition looked at in one round.
+const AT_ONCE: usize = 500;
+
+pub(crate) async fn run(
+    ground: Arc<Ground>,
+    dispatch: Dispatch,
+    owned: watch::Receiver<Arc<Vec<Partition>>>,
+) {
+    let mut interval = tokio::time::interval(ground.config.timer_interval);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let partitions = owned.borrow().clone();
+        if partitions.is_empty() {
+            continue;
+        }
+        match ground.store.due(&partitions, ground.clock.now(), AT_ONCE).await {
+            Ok(due) => {
+                for trace_id in due {
+                    dispatch.give(Job::new(trace_id, Work::Wake, Origin::Timer)).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "timers can't be read");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Where a process gets its time from: the machine, or a simulation. Everything that measures or
+//! stamps takes a [`Clock`]; the core takes none, its time comes in with the commands.
+
+use std::time::Duration;
+
+use nix::time::ClockId;
+use tokio::time::Instant;
+
+use crate::time::Timestamp;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Clock {
+    #[default]
+    Machine,
+    /// Tokio's clock, which a test may pause, counted from a moment of its choice.
+    Simulated { started: Instant, at: Timestamp },
+}
+
+impl Clock {
+    pub fn simulated(at: Timestamp) -> Self {
+        Clock::Simulated { started: Instant::now(), at }
+    }
+
+    /// The time of day. It differs between machines and may jump: nothing is measured by it.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Clock::Machine => {
+                #[expect(clippy::disallowed_methods, reason = "the one place that reads the time of day")]
+                let now = std::time::SystemTime::now();
+                let passed = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+                Timestamp::from_millis(millis(passed))
+            }
+            Clock::Simulated { started, at } => at.plus_millis(millis(started.elapsed())),
+        }
+    }
+
+    /// Time since some fixed moment, the time this machine was suspended included: what a lease is
+    /// counted by, since it runs out on others' clocks meanwhile.
+    pub fn mark(&self) -> Mark {
+        Mark(match self {
+            Clock::Machine => {
+                let boot = ClockId::CLOCK_BOOTTIME.now().expect("every Linux since 2.6.39 has it");
+                Duration::from(boot)
+            }
+            Clock::Simulated { started, .. } => started.elapsed(),
+        })
+    }
+
+    pub fn since(&self, earlier: Mark) -> Duration {
+        self.mark().0.saturating_sub(earlier.0)
+    }
+}
+
+/// A moment of [`Clock::mark`]: good for differences, and for nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(Duration);
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,87 @@
+//! Whether a process lives and is ready, over HTTP: `/healthz` answers as long as it runs, `/readyz`
+//! says in plain text what it is not ready for. It decides nothing: the process says what ready is.
+
+use std::{future::Future, time::Duration};
+
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use futures_util::future::BoxFuture;
+use tokio::net::TcpListener;
+
+/// A process that can't say in this time whether it is ready is not.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Serves until `shutdown`.
+pub async fn serve<Ready>(
+    listener: TcpListener,
+    ready: Ready,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()>
+where
+    Ready: Fn() -> BoxFuture<'static, Result<(), String>> + Clone + Send + Sync + 'static,
+{
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readiness::<Ready>))
+        .with_state(ready);
+    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+}
+
+async fn readiness<Ready>(State(ready): State<Ready>) -> (StatusCode, String)
+where
+    Ready: Fn() -> BoxFuture<'static, Result<(), String>> + Clone + Send + Sync + 'static,
+{
+    match tokio::time::timeout(PATIENCE, ready()).await {
+        Ok(Ok(())) => (StatusCode::OK, "ready\n".into()),
+        Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: no answer from inside\n".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    async fn get(address: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn it_is_ready_when_the_process_says_so_and_says_why_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let good = Arc::new(AtomicBool::new(false));
+        let ready = {
+            let good = good.clone();
+            move || -> BoxFuture<'static, Result<(), String>> {
+                let good = good.load(Ordering::SeqCst);
+                Box::pin(async move { if good { Ok(()) } else { Err("the bus is silent".into()) } })
+            }
+        };
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let server = tokio::spawn(serve(listener, ready, async {
+            let _ = stopped.await;
+        }));
+        assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let answer = get(address, "/readyz").await;
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("not ready: the bus is silent\n"));
+        good.store(true, Ordering::SeqCst);
+        assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+        drop(stop);
+        server.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,73 @@
+//! Logs and spans. Spans are emitted whole, after the fact, with ids that follow from what they are
+//! about: whoever knows a trace and a context can name that context's span before anyone has emitted
+//! it. Without an exporter a span costs a look at a flag. Nothing else here knows OpenTelemetry.
+
+mod context;
+mod export;
+mod span;
+
+pub use context::{headers, parent, span_id};
+pub use span::{Kind, Span, Value, is_on};
+
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
+
+/// What is logged unless `RUST_LOG` says otherwise: lost spans are worth a line.
+const DEFAULT_FILTER: &str = "info,opentelemetry=warn";
+
+/// Logs to stderr, and spans to a collector if the environment names one. Once in a process, first
+/// thing, within its runtime.
+pub fn start(service: &'static str, json_logs: bool) -> Telemetry {
+    let environment = export::Environment::read();
+    let filter = EnvFilter::try_new(environment.log_filter.as_deref().unwrap_or(DEFAULT_FILTER));
+    let (filter, bad_filter) = match filter {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(DEFAULT_FILTER), Some(error)),
+    };
+    let format = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = if json_logs {
+        format.json().flatten_event(true).with_filter(filter).boxed()
+    } else {
+        format.with_filter(filter).boxed()
+    };
+    let installed = tracing_subscriber::registry().with(layer).try_init();
+    if let Some(error) = bad_filter {
+        tracing::warn!(%error, "RUST_LOG makes no sense; logging at `{DEFAULT_FILTER}`");
+    }
+    if installed.is_err() {
+        tracing::warn!("a log subscriber was installed already; it stays");
+    }
+    let provider = match environment.exporter() {
+        None => None,
+        Some(Ok(exporter)) => {
+            let provider = export::provider(export::resource(service, &environment), exporter);
+            span::switch_on(&provider);
+            Some(provider)
+        }
+        Some(Err(error)) => {
+            tracing::warn!(%error, "no spans will be exported");
+            None
+        }
+    };
+    Telemetry { provider }
+}
+
+/// What was started: stop it last, so that the last spans arrive.
+#[derive(Debug)]
+#[must_use = "spans that were not flushed are lost"]
+pub struct Telemetry {
+    provider: Option<SdkTracerProvider>,
+}
+
+impl Telemetry {
+    /// Sends what has not been sent. A collector that is away loses it; the log says so.
+    pub async fn stop(self) {
+        let Some(provider) = self.provider else { return };
+        let flushed = tokio::task::spawn_blocking(move || provider.shutdown()).await;
+        match flushed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the last spans may be lost"),
+            Err(error) => tracing::warn!(%error, "the last spans may be lost"),
+        }
+    }
+}

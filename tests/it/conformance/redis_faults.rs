@@ -1,0 +1,279 @@
+//! What the store does when Redis fails it. Every call ends in bounded time, an error says what it was
+//! doing, nothing is half written, and the store finds its way back by itself.
+
+use std::{error::Error as _, time::Duration};
+
+use coordinator::store::{Committed, Error, Redis, Store, Write};
+use tokio::time::Instant;
+use trellis_tests::servers::RedisServer;
+
+use super::store::{PARTITIONS, at, commit, redis, trace, version, write};
+
+/// A reconnect and an answer, with room for a busy machine.
+const BOUND: Duration = Duration::from_secs(9);
+
+/// A word with the server past the store.
+async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut command = redis::cmd(words[0]);
+    words[1..].iter().for_each(|word| {
+        command.arg(*word);
+    });
+    command.query_async(&mut connection).await.unwrap()
+}
+
+/// Calls until one succeeds: what its callers do.
+async fn recovered(store: &Store) {
+    for _ in 0..50 {
+        if store.ping().await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the store did not recover");
+}
+
+/// Proves the second try with the source: without it each commit after a flush is an error.
+#[tokio::test]
+async fn f20_a_flushed_script_is_brought_again_within_the_call() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    for version in 1..=3 {
+        tell(&server, &["SCRIPT", "FLUSH"]).await;
+        let writes: Vec<Write> = (1..=40).map(|number| write(trace(number), version)).collect();
+        let answers = store.commit(&writes).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Committed::Done { .. })), "{answers:?}");
+    }
+    tell(&server, &["SCRIPT", "FLUSH"]).await;
+    let sent = coordinator::store::Sent {
+        trace_id: trace(1),
+        outboxes: vec![3],
+        version: Some(3),
+        timer: Some(at(1)),
+    };
+    store.sent(&[sent]).await.unwrap();
+    assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter % 3, 0, "nothing ran twice");
+}
+
+/// Proves that the script's first write is one Redis refuses for lack of memory, and that one refused
+/// commit makes the call an error.
+#[tokio::test]
+async fn f20_a_full_server_refuses_a_write_whole() {
+    let server = RedisServer::start_with(&["--maxmemory", "12mb", "--maxmemory-policy", "noeviction"]);
+    let store = redis(&server, "").await;
+    let large = "x".repeat(1 << 20);
+    let fill = |number: u128, version: u64| Write {
+        fields: vec![("head".into(), format!("version {version}")), (format!("f{version}"), large.clone())],
+        values: vec![(format!("v{version}"), Some("x".into()))],
+        timer: Some(at(version)),
+        outbox: Some(format!("{version}")),
+        ..write(trace(number), version)
+    };
+    let mut acknowledged = 0;
+    let refused = loop {
+        match store.commit(&[fill(1, acknowledged + 1)]).await {
+            Ok(answers) => assert!(matches!(answers[0], Committed::Done { .. })),
+            Err(error) => break error,
+        }
+        acknowledged += 1;
+        assert!(acknowledged < 50, "12 MB hold no 50");
+    };
+    assert_eq!(refused.to_string(), "could not commit traces to Redis");
+    assert!(refused.source().unwrap().to_string().contains("OOM"), "{refused:?}");
+    assert!(store.commit(&[write(trace(2), 1), fill(3, 1)]).await.is_err());
+
+    let loaded = store.load(&[trace(1), trace(2), trace(3)]).await.unwrap();
+    let record = loaded[0].record.as_ref().unwrap();
+    assert_eq!((record.version, loaded[0].counter), (acknowledged, acknowledged));
+    assert_eq!(record.fields.len() as u64, acknowledged + 1);
+    assert_eq!(record.values.len() as u64, acknowledged);
+    assert_eq!(record.outbox[&acknowledged], acknowledged.to_string());
+    let small = loaded[1].record.as_ref().is_none_or(|record| record.fields["head"] == "version 1");
+    assert!(small, "it was sent beside one that was refused, and is there or not: {:?}", loaded[1]);
+    assert!(loaded[2].record.is_none());
+
+    tell(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    let more = commit(&store, fill(1, acknowledged + 1)).await;
+    assert_eq!(more, Committed::Done { counter: acknowledged + 1 });
+}
+
+/// Proves that a key of another type stops the script before its first write.
+#[tokio::test]
+async fn f20_a_spoilt_key_leaves_nothing_half_written() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    commit(&store, Write { timer: Some(at(1)), opened_at: Some(at(1)), ..write(trace(1), 1) }).await;
+    let home = shared::subject::Partition::of(trace(1), PARTITIONS);
+    for key in ["timers", "runs", "counter"].map(|key| format!("trellis:{{{home}}}:{key}")) {
+        tell(&server, &["COPY", &key, "kept"]).await;
+        tell(&server, &["DEL", &key]).await;
+        tell(&server, &["LPUSH", &key, "spoilt"]).await;
+        let error =
+            store.commit(&[Write { opened_at: Some(at(1)), ..write(trace(1), 2) }]).await.unwrap_err();
+        assert!(error.source().unwrap().to_string().contains("WRONGTYPE"), "{error:?}");
+        tell(&server, &["DEL", &key]).await;
+        tell(&server, &["RENAMENX", "kept", &key]).await;
+        assert_eq!(version(&store, trace(1)).await, Some(1), "{key}");
+    }
+    assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 2 });
+}
+
+/// Proves the watchdog on a broken connection, and that what was acknowledged had been synced.
+#[tokio::test]
+async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
+    let mut server = RedisServer::start();
+    let store = redis(&server, "").await;
+    let mut acknowledged = 0;
+    for round in 0..3 {
+        let writer = {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut done = acknowledged;
+                while let Ok(answers) = store.commit(&[write(trace(1), done + 1)]).await {
+                    assert!(matches!(answers[0], Committed::Done { .. }), "{answers:?}");
+                    done += 1;
+                }
+                done
+            })
+        };
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        server.kill();
+        let done = writer.await.unwrap();
+        assert!(done > acknowledged, "round {round} wrote something");
+        let error = store.ping().await.unwrap_err();
+        assert_eq!(error.to_string(), "could not ping Redis");
+        server.restart();
+        recovered(&store).await;
+        // One write may have been stored and its answer lost: unknown is not lost, and never more.
+        let found = version(&store, trace(1)).await.unwrap();
+        assert!(found == done || found == done + 1, "acknowledged {done}, found {found}");
+        assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter, found);
+        acknowledged = found;
+    }
+}
+
+/// Proves that a call rides over a restart that is quick: its reconnect tries more than once.
+#[tokio::test]
+async fn f16_a_call_waits_for_a_redis_that_is_back_at_once() {
+    let mut server = RedisServer::start();
+    let store = redis(&server, "").await;
+    server.kill();
+    assert!(store.ping().await.is_err(), "the old connection is found broken");
+    let back = tokio::task::spawn_blocking(move || {
+        std::thread::sleep(Duration::from_millis(150));
+        server.restart();
+        server
+    });
+    store.ping().await.unwrap();
+    drop(back.await.unwrap());
+}
+
+/// Proves the watchdog on silence: without it the first connection is kept for ever, or a call hangs.
+#[tokio::test]
+async fn a_stopped_redis_fails_calls_in_bounded_time_and_is_found_again() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    commit(&store, write(trace(1), 1)).await;
+    server.pause();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(7) {
+        let call = Instant::now();
+        let error = store.load(&[trace(1)]).await.unwrap_err();
+        assert!(call.elapsed() < BOUND, "{:?}", call.elapsed());
+        assert!(error.source().unwrap().to_string().contains("within"), "{error:?}");
+    }
+    server.resume();
+    recovered(&store).await;
+    assert_eq!(version(&store, trace(1)).await, Some(1));
+    assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 2 });
+}
+
+/// Proves that callers share one reconnect: one after the other they would wait for minutes.
+#[tokio::test]
+async fn a_hundred_callers_of_a_stopped_redis_wait_no_longer_than_one() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    server.pause();
+    for _ in 0..2 {
+        let began = Instant::now();
+        let calls: Vec<_> = (0..100)
+            .map(|_| {
+                let store = store.clone();
+                tokio::spawn(async move { store.ping().await.is_err() })
+            })
+            .collect();
+        for call in calls {
+            assert!(call.await.unwrap());
+        }
+        assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
+    }
+    server.resume();
+    recovered(&store).await;
+}
+
+/// What tells a coordinator that Redis lost acknowledged writes.
+#[tokio::test]
+async fn the_counter_goes_back_when_redis_is_wiped() {
+    let mut server = RedisServer::start();
+    let store = redis(&server, "").await;
+    for version in 1..=3 {
+        commit(&store, write(trace(1), version)).await;
+    }
+    server.wipe();
+    let _broken = store.ping().await;
+    recovered(&store).await;
+    let loaded = store.load(&[trace(1)]).await.unwrap().pop().unwrap();
+    assert!(loaded.record.is_none() && loaded.counter == 0, "{loaded:?}");
+    let answer = commit(&store, write(trace(1), 4)).await;
+    assert_eq!(answer, Committed::Conflict { version: 0, counter: 0 });
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_at_once_and_clearly() {
+    let mut server = RedisServer::start();
+    let url = format!("redis://user:secret@127.0.0.1:{}", server.port());
+    server.kill();
+    let began = Instant::now();
+    let error = Redis::connect(&url, "".parse().unwrap(), PARTITIONS).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(error.to_string(), format!("could not connect to Redis at 127.0.0.1:{}", server.port()));
+    assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_login_is_used_and_never_shown() {
+    let server = RedisServer::start_with(&["--requirepass", "sesame-7"]);
+    let connect = async |login: &str| {
+        let url = format!("redis://{login}127.0.0.1:{}", server.port());
+        Redis::connect(&url, "".parse().unwrap(), PARTITIONS).await
+    };
+    let store = Store::Redis(connect(":sesame-7@").await.unwrap());
+    store.ping().await.unwrap();
+    assert!(!format!("{store:?}").contains("sesame"), "{store:?}");
+    for wrong in ["", ":sesame-8@"] {
+        let error = connect(wrong).await.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+        assert!(!format!("{error:?} {error}").contains("sesame"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_is_refused_with_the_forms_there_are() {
+    let bad = [
+        "localhost:6379",
+        "http://localhost",
+        "redis://:pw-7@host:port",
+        "redis-cluster://",
+        "redis-cluster://pw-7@a:1,,b:2",
+        "redis-cluster://a:1/3",
+        "redis-sentinel://a:1,b:2",
+        "redis-sentinel://u:pw-7@a:1,b:nine/main",
+    ];
+    for url in bad {
+        let error = Redis::connect(url, "".parse().unwrap(), PARTITIONS).await.unwrap_err();
+        assert!(matches!(error, Error::Address { .. }), "{url}: {error:?}");
+        assert!(error.to_string().contains("redis-sentinel://host:port"), "{error}");
+        assert!(!format!("{error:?} {error}").contains("pw-7"), "{error:?}");
+    }
+}

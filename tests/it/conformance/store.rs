@@ -1,0 +1,425 @@
+//! What a store does, whichever it is. Each check runs on the memory store and on a real Redis.
+
+use std::{collections::HashMap, time::Duration};
+
+use coordinator::store::{Committed, Durability, Error, Memory, Redis, Sent, Store, Write};
+use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
+use trellis_tests::servers::RedisServer;
+
+pub(super) const PARTITIONS: u16 = 16;
+
+pub(super) async fn redis(server: &RedisServer, namespace: &str) -> Store {
+    let namespace = namespace.parse().unwrap();
+    Store::Redis(Redis::connect(&server.url(), namespace, PARTITIONS).await.unwrap())
+}
+
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod on_memory {
+            use super::*;
+            $(#[tokio::test] async fn $name() { super::$name(Store::Memory(Memory::new(PARTITIONS))).await; })*
+        }
+        mod on_redis {
+            use super::*;
+            $(#[tokio::test] async fn $name() {
+                let server = RedisServer::start();
+                super::$name(redis(&server, "").await).await;
+            })*
+        }
+    };
+}
+
+on_both![
+    a_trace_nobody_wrote_is_not_there,
+    a_first_write_is_read_back_whole,
+    a_write_on_another_version_changes_nothing,
+    of_eight_writers_of_one_version_one_wins,
+    a_batch_answers_in_its_order_and_each_write_stands_alone,
+    large_and_foreign_text_comes_back_as_it_was,
+    thousands_of_fields_and_values_are_one_write,
+    values_are_deleted_and_fields_stay,
+    timers_come_due_in_order_up_to_the_limit_until_removed,
+    sent_clears_the_outbox_of_that_version_only,
+    a_commit_clears_the_outboxes_it_names_and_versions_are_told,
+    sent_of_a_trace_that_is_gone_removes_its_timer,
+    an_ended_trace_expires_and_a_live_one_does_not,
+    runs_are_newest_first_without_those_that_are_gone,
+    the_counter_of_a_partition_grows_with_every_commit,
+    agents_are_replaced_and_every_change_is_a_revision,
+    coordinators_are_alive_while_they_beat,
+    the_partition_count_is_settled_once,
+    the_clock_is_of_today_and_does_not_stand_still,
+];
+
+pub(super) fn trace(number: u128) -> TraceId {
+    TraceId::from_u128((number << 64) | (number * 7919)).unwrap()
+}
+
+pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
+    Write {
+        trace_id,
+        expected: version - 1,
+        version,
+        fields: vec![("head".into(), format!("version {version}"))],
+        values: Vec::new(),
+        outbox: None,
+        cleared: Vec::new(),
+        timer: None,
+        expire_ms: None,
+        opened_at: None,
+    }
+}
+
+pub(super) fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+/// One write and what became of it.
+pub(super) async fn commit(store: &Store, write: Write) -> Committed {
+    store.commit(&[write]).await.unwrap().pop().unwrap()
+}
+
+pub(super) async fn version(store: &Store, trace: TraceId) -> Option<u64> {
+    let loaded = store.load(&[trace]).await.unwrap().pop().unwrap();
+    loaded.record.map(|record| record.version)
+}
+
+fn everywhere() -> Vec<Partition> {
+    Partition::all(PARTITIONS).collect()
+}
+
+async fn a_trace_nobody_wrote_is_not_there(store: Store) {
+    let loaded = store.load(&[trace(1), trace(2)]).await.unwrap();
+    assert!(loaded.iter().all(|loaded| loaded.record.is_none() && loaded.counter == 0), "{loaded:?}");
+    assert_eq!(store.load(&[]).await.unwrap(), []);
+    assert_eq!(store.commit(&[]).await.unwrap(), []);
+    store.sent(&[]).await.unwrap();
+    assert_eq!(store.fields(&[trace(1)], "head").await.unwrap(), [None]);
+    assert_eq!(store.due(&[], at(1), 10).await.unwrap(), []);
+    store.ping().await.unwrap();
+}
+
+async fn a_first_write_is_read_back_whole(store: Store) {
+    let first = Write {
+        values: vec![("plan".into(), Some("go".into())), ("none".into(), None)],
+        outbox: Some("to send".into()),
+        ..write(trace(1), 1)
+    };
+    assert_eq!(commit(&store, first).await, Committed::Done { counter: 1 });
+    let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
+    assert_eq!(record.version, 1);
+    assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
+    assert_eq!(record.values, HashMap::from([("plan".into(), "go".into())]));
+    assert_eq!(record.outbox.values().collect::<Vec<_>>(), ["to send"]);
+    assert_eq!(store.fields(&[trace(2), trace(1)], "head").await.unwrap(), [None, Some("version 1".into())]);
+}
+
+async fn a_write_on_another_version_changes_nothing(store: Store) {
+    let id = trace(1);
+    assert_eq!(commit(&store, write(id, 2)).await, Committed::Conflict { version: 0, counter: 0 });
+    commit(&store, Write { timer: Some(at(5)), outbox: Some("kept".into()), ..write(id, 1) }).await;
+    for expected in [0, 2, 11] {
+        let stale = Write {
+            fields: vec![("head".into(), "wrong".into()), ("new".into(), "wrong".into())],
+            values: vec![("value".into(), Some("wrong".into()))],
+            opened_at: Some(at(1)),
+            expire_ms: Some(1),
+            ..write(id, expected + 1)
+        };
+        assert_eq!(commit(&store, stale).await, Committed::Conflict { version: 1, counter: 1 });
+    }
+    let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
+    assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
+    assert_eq!((record.values.len(), record.outbox.get(&1).map(String::as_str)), (0, Some("kept")));
+    assert_eq!(store.due(&everywhere(), at(5), 9).await.unwrap(), [id]);
+    assert_eq!(store.runs(9).await.unwrap(), []);
+}
+
+async fn of_eight_writers_of_one_version_one_wins(store: Store) {
+    const VERSIONS: u64 = 50;
+    let writer = |name: usize| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut won = 0;
+            loop {
+                let next = version(&store, trace(1)).await.unwrap_or(0) + 1;
+                if next > VERSIONS {
+                    return won;
+                }
+                let fields = vec![(format!("{next}"), format!("{name}"))];
+                match commit(&store, Write { fields, ..write(trace(1), next) }).await {
+                    Committed::Done { .. } => won += 1,
+                    Committed::Conflict { version, .. } => assert!(version >= next),
+                }
+            }
+        })
+    };
+    let writers: Vec<_> = (0..8).map(writer).collect();
+    let mut won = 0;
+    for writer in writers {
+        won += writer.await.unwrap();
+    }
+    assert_eq!(won, VERSIONS, "as many wins as versions");
+    let loaded = store.load(&[trace(1)]).await.unwrap().pop().unwrap();
+    assert_eq!((loaded.counter, loaded.record.unwrap().fields.len() as u64), (VERSIONS, VERSIONS));
+}
+
+async fn a_batch_answers_in_its_order_and_each_write_stands_alone(store: Store) {
+    commit(&store, write(trace(7), 1)).await;
+    // Many partitions, one conflict among them, and one trace twice.
+    let mut writes: Vec<Write> = (1..=60).map(|number| write(trace(number), 1)).collect();
+    writes.push(write(trace(3), 2));
+    let answers = store.commit(&writes).await.unwrap();
+    for (write, answer) in writes.iter().zip(&answers) {
+        let conflict = matches!(answer, Committed::Conflict { version: 1, .. });
+        assert_eq!(conflict, write.trace_id == trace(7), "{answer:?}");
+    }
+    let ids: Vec<TraceId> = (1..=61).rev().map(trace).collect();
+    let loaded = store.load(&ids).await.unwrap();
+    let versions: Vec<_> = loaded.iter().map(|loaded| loaded.record.as_ref().map(|r| r.version)).collect();
+    let expected: Vec<_> = ids
+        .iter()
+        .map(|id| if *id == trace(61) { None } else { Some(1 + u64::from(*id == trace(3))) })
+        .collect();
+    assert_eq!(versions, expected);
+}
+
+async fn large_and_foreign_text_comes_back_as_it_was(store: Store) {
+    let large = "x".repeat(1 << 20);
+    let texts = ["", "ключ 鍵 🔑", "a\0b\r\nc\"'{}\\", "1e15", large.as_str()];
+    let fields =
+        texts.iter().enumerate().map(|(n, text)| (format!("поле {n}"), (*text).to_owned())).collect();
+    let values =
+        texts.iter().enumerate().map(|(n, text)| (format!("{n}"), Some((*text).to_owned()))).collect();
+    let outbox = Some(large.clone());
+    commit(&store, Write { fields, values, outbox, ..write(trace(1), 1) }).await;
+    let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
+    for (number, text) in texts.iter().enumerate() {
+        assert!(record.fields[&format!("поле {number}")] == *text, "field {number}");
+        assert!(record.values[&format!("{number}")] == *text, "value {number}");
+    }
+    assert!(record.outbox[&1] == large);
+    commit(&store, Write { outbox: Some(String::new()), ..write(trace(1), 2) }).await;
+    let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
+    assert_eq!(record.outbox[&2], "", "an empty outbox is one");
+}
+
+async fn thousands_of_fields_and_values_are_one_write(store: Store) {
+    let fields: Vec<_> = (0..12_001).map(|n| (format!("f{n}"), format!("{n}"))).collect();
+    let values: Vec<_> = (0..9_001).map(|n| (format!("v{n}"), Some(format!("{n}")))).collect();
+    let gone: Vec<_> = (0..8_999).map(|n| (format!("v{n}"), None)).collect();
+    commit(&store, Write { fields: fields.clone(), values, ..write(trace(1), 1) }).await;
+    commit(&store, Write { fields: Vec::new(), values: gone, ..write(trace(1), 2) }).await;
+    let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
+    assert!(record.fields == fields.into_iter().collect::<HashMap<_, _>>());
+    assert_eq!(record.values.len(), 2);
+}
+
+async fn values_are_deleted_and_fields_stay(store: Store) {
+    let value = |name: &str, text: Option<&str>| (name.to_owned(), text.map(str::to_owned));
+    let first = vec![value("a", Some("1")), value("b", Some("2"))];
+    commit(&store, Write { values: first, ..write(trace(1), 1) }).await;
+    let second = vec![value("a", None), value("b", Some("3"))];
+    commit(&store, Write { values: second, fields: Vec::new(), ..write(trace(1), 2) }).await;
+    let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
+    assert_eq!(record.values, HashMap::from([("b".into(), "3".into())]));
+    assert_eq!(record.fields["head"], "version 1");
+    commit(&store, Write { values: vec![value("b", None)], ..write(trace(1), 3) }).await;
+    assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].record.as_ref().unwrap().values.len(), 0);
+}
+
+async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {
+    // Five of one partition, and one of another.
+    let home = Partition::of(trace(1), PARTITIONS);
+    let (here, there): (Vec<TraceId>, Vec<TraceId>) =
+        (1..500).map(trace).partition(|id| Partition::of(*id, PARTITIONS) == home);
+    let ids = &here[..5];
+    for (id, due_at) in ids.iter().zip([50, 30, 10, 40, 20]) {
+        commit(&store, Write { timer: Some(at(due_at)), ..write(*id, 1) }).await;
+    }
+    commit(&store, Write { timer: Some(at(1)), ..write(there[0], 1) }).await;
+    let due = async |now: u64, limit: usize| store.due(&[home], at(now), limit).await.unwrap();
+    assert_eq!(due(9, 10).await, []);
+    assert_eq!(due(30, 10).await, [ids[2], ids[4], ids[1]]);
+    assert_eq!(due(99, 2).await, [ids[2], ids[4]]);
+    commit(&store, Write { timer: Some(at(60)), ..write(ids[2], 2) }).await;
+    commit(&store, Write { timer: None, ..write(ids[4], 2) }).await;
+    assert_eq!(due(99, 10).await, [ids[1], ids[3], ids[0], ids[2]]);
+    assert_eq!(store.due(&everywhere(), at(30), 10).await.unwrap().len(), 2);
+}
+
+fn sent(trace_id: TraceId, outboxes: &[u64], version: Option<u64>, timer: Option<Timestamp>) -> Sent {
+    Sent { trace_id, outboxes: outboxes.to_vec(), version, timer }
+}
+
+async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
+    let id = trace(1);
+    for version in 1..=3 {
+        let outbox = Some(version.to_string());
+        commit(&store, Write { outbox, timer: Some(at(5)), ..write(id, version) }).await;
+    }
+    let outboxes = async || {
+        let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
+        record.outbox.into_keys().collect::<Vec<_>>()
+    };
+    store.sent(&[sent(id, &[1], Some(1), None)]).await.unwrap();
+    assert_eq!(outboxes().await, [2, 3], "newer versions have their own to send");
+    assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id], "and its timer is theirs");
+    store.sent(&[sent(id, &[2], None, None)]).await.unwrap();
+    assert_eq!(outboxes().await, [3]);
+    assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id]);
+    store.sent(&[sent(id, &[3], Some(3), Some(at(80)))]).await.unwrap();
+    assert_eq!((outboxes().await, version(&store, id).await), (vec![], Some(3)));
+    assert_eq!(store.due(&everywhere(), at(79), 9).await.unwrap(), []);
+    assert_eq!(store.due(&everywhere(), at(80), 9).await.unwrap(), [id]);
+    let both = [sent(trace(9), &[1], Some(3), Some(at(1))), sent(id, &[], Some(3), None)];
+    store.sent(&both).await.unwrap();
+    assert_eq!(store.due(&everywhere(), at(99), 9).await.unwrap(), []);
+}
+
+async fn a_commit_clears_the_outboxes_it_names_and_versions_are_told(store: Store) {
+    let id = trace(1);
+    commit(&store, Write { outbox: Some("one".into()), ..write(id, 1) }).await;
+    let counter = store.counter(Partition::of(id, PARTITIONS)).await.unwrap();
+    commit(&store, Write { outbox: Some("two".into()), cleared: vec![1], ..write(id, 2) }).await;
+    let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
+    assert_eq!(record.outbox.into_iter().collect::<Vec<_>>(), [(2, "two".to_owned())]);
+    assert_eq!(store.versions(&[trace(7), id]).await.unwrap(), [0, 2]);
+    assert_eq!(store.counter(Partition::of(id, PARTITIONS)).await.unwrap(), counter + 1);
+}
+
+async fn sent_of_a_trace_that_is_gone_removes_its_timer(store: Store) {
+    let id = trace(1);
+    commit(&store, Write { timer: Some(at(5)), expire_ms: Some(1), ..write(id, 1) }).await;
+    until_gone(&store, id).await;
+    assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id]);
+    store.sent(&[sent(id, &[], Some(0), None)]).await.unwrap();
+    assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), []);
+}
+
+async fn until_gone(store: &Store, id: TraceId) {
+    for _ in 0..500 {
+        if version(store, id).await.is_none() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{id} did not expire");
+}
+
+async fn an_ended_trace_expires_and_a_live_one_does_not(store: Store) {
+    let ended =
+        |id, expire_ms| Write { values: vec![("value".into(), Some("x".into()))], expire_ms, ..write(id, 1) };
+    let writes = [ended(trace(1), Some(50)), ended(trace(2), None), ended(trace(3), Some(50))];
+    store.commit(&writes).await.unwrap();
+    // It lives again: a run can be reopened within its retention.
+    assert!(matches!(commit(&store, write(trace(3), 2)).await, Committed::Done { .. }));
+    until_gone(&store, trace(1)).await;
+    let loaded = store.load(&[trace(2), trace(3)]).await.unwrap();
+    assert!(loaded.iter().all(|loaded| loaded.record.as_ref().unwrap().values.len() == 1));
+    let again = commit(&store, write(trace(1), 1)).await;
+    assert!(matches!(again, Committed::Done { .. }), "its id is free again");
+    let values = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap().values;
+    assert_eq!(values.len(), 0, "its values went with it");
+}
+
+async fn runs_are_newest_first_without_those_that_are_gone(store: Store) {
+    for number in 1..=20 {
+        let opened_at = (number != 13).then(|| at(1000 + u64::try_from(number % 10).unwrap()));
+        let expire_ms = (number == 19).then_some(1);
+        commit(&store, Write { opened_at, expire_ms, ..write(trace(number), 1) }).await;
+    }
+    until_gone(&store, trace(19)).await;
+    let runs = store.runs(4).await.unwrap();
+    assert_eq!(runs, [9, 18, 8, 17].map(|n| (trace(n), at(1000 + u64::try_from(n % 10).unwrap()))));
+    let all = store.runs(100).await.unwrap();
+    assert_eq!(all.len(), 18);
+    assert!(all.windows(2).all(|two| two[0].1 >= two[1].1));
+    assert_eq!(store.runs(0).await.unwrap(), []);
+}
+
+async fn the_counter_of_a_partition_grows_with_every_commit(store: Store) {
+    let id = trace(1);
+    for expected in 1..=5 {
+        assert_eq!(commit(&store, write(id, expected)).await, Committed::Done { counter: expected });
+    }
+    assert_eq!(commit(&store, write(id, 3)).await, Committed::Conflict { version: 5, counter: 5 });
+    assert_eq!(store.load(&[id]).await.unwrap()[0].counter, 5);
+    let mut others = (2..100).map(trace);
+    let home = Partition::of(id, PARTITIONS);
+    let neighbour = others.clone().find(|other| Partition::of(*other, PARTITIONS) == home).unwrap();
+    let stranger = others.find(|other| Partition::of(*other, PARTITIONS) != home).unwrap();
+    let loaded = store.load(&[neighbour, stranger]).await.unwrap();
+    assert_eq!((loaded[0].counter, loaded[1].counter), (5, 0));
+}
+
+async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {
+    let profile = |id: &str, text: &str| (id.to_owned(), text.to_owned());
+    assert_eq!(store.agents().await.unwrap(), (0, [].into()));
+    assert_eq!(store.agents_revision().await.unwrap(), 0);
+    assert_eq!(store.apply_agents(&[profile("a", "1"), profile("b", "2")]).await.unwrap(), 1);
+    assert_eq!(store.apply_agents(&[profile("b", "3")]).await.unwrap(), 2);
+    assert_eq!(store.apply_agents(&[]).await.unwrap(), 3);
+    assert_eq!(store.agents().await.unwrap(), (3, [profile("a", "1"), profile("b", "3")].into()));
+    assert_eq!(store.agents_revision().await.unwrap(), 3);
+}
+
+async fn coordinators_are_alive_while_they_beat(store: Store) {
+    let [a, b, c] = ["a-1", "b-1", "c-1"].map(|id| id.parse::<WorkerId>().unwrap());
+    assert_eq!(store.heartbeat(&b, 60_000).await.unwrap(), [b.clone()]);
+    assert_eq!(store.heartbeat(&a, 60_000).await.unwrap(), [a.clone(), b.clone()]);
+    store.leave(&b).await.unwrap();
+    store.leave(&b).await.unwrap();
+    assert_eq!(store.heartbeat(&c, 60_000).await.unwrap(), [a.clone(), c.clone()]);
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert_eq!(store.heartbeat(&c, 30).await.unwrap(), [c.clone()], "the others have not beaten for 30 ms");
+    assert_eq!(store.heartbeat(&c, 60_000).await.unwrap(), [c], "and are gone");
+}
+
+async fn the_partition_count_is_settled_once(store: Store) {
+    store.settle_partitions(64).await.unwrap();
+    store.settle_partitions(64).await.unwrap();
+    let error = store.settle_partitions(32).await.unwrap_err();
+    assert!(matches!(error, Error::Mismatch { found: 64, asked: 32 }), "{error:?}");
+    assert!(error.to_string().contains("64 partitions, and 32 were asked for"), "{error}");
+}
+
+async fn the_clock_is_of_today_and_does_not_stand_still(store: Store) {
+    let before = store.now().await.unwrap();
+    assert!(before > at(1_700_000_000_000), "{before:?}");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let passed = store.now().await.unwrap().millis_since(before);
+    assert!((15..20_000).contains(&passed), "{passed}");
+}
+
+#[tokio::test]
+async fn durability_is_what_the_server_says() {
+    let server = RedisServer::start();
+    let durability = redis(&server, "").await.durability().await.unwrap();
+    assert!(durability.version.clone().unwrap().starts_with(|c: char| c.is_ascii_digit()), "{durability:?}");
+    let expected = Durability {
+        version: durability.version.clone(),
+        appendonly: Some("yes".into()),
+        appendfsync: Some("always".into()),
+        maxmemory_policy: Some("noeviction".into()),
+    };
+    assert_eq!(durability, expected);
+    assert_eq!(Store::Memory(Memory::new(1)).durability().await.unwrap(), Durability::default());
+}
+
+#[tokio::test]
+async fn two_namespaces_on_one_server_do_not_see_each_other() {
+    let server = RedisServer::start();
+    let (one, other) = (redis(&server, "team-a").await, redis(&server, "team-b").await);
+    commit(&one, Write { timer: Some(at(1)), opened_at: Some(at(1)), ..write(trace(1), 1) }).await;
+    one.apply_agents(&[("a".into(), "1".into())]).await.unwrap();
+    one.settle_partitions(4).await.unwrap();
+    one.heartbeat(&"c-1".parse().unwrap(), 60_000).await.unwrap();
+    let loaded = other.load(&[trace(1)]).await.unwrap();
+    assert!(loaded[0].record.is_none() && loaded[0].counter == 0, "{loaded:?}");
+    assert_eq!(other.due(&everywhere(), at(9), 9).await.unwrap(), []);
+    assert_eq!(other.runs(9).await.unwrap(), []);
+    assert_eq!(other.agents().await.unwrap().0, 0);
+    other.settle_partitions(8).await.unwrap();
+    assert_eq!(other.heartbeat(&"c-2".parse().unwrap(), 60_000).await.unwrap().len(), 1);
+}

@@ -1,0 +1,144 @@
+//! A cluster in one process: coordinators and workers on one bus and one store, and a client's view
+//! of it.
+
+use std::time::Duration;
+
+use coordinator::{
+    store::Store,
+    trace::{Logged, Trace},
+};
+use serde_json::Value;
+use shared::{
+    ChildId, TraceId, WorkerId,
+    bus::{Bus, From, Headers, Outgoing, RequestError},
+    subject::{Filter, Subject},
+    wire::{Acceptance, Outcome, SubmitAnswer},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long anything may take in a test before it counts as stuck.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// A client of a cluster, wherever that runs.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub bus: Bus,
+}
+
+impl Client {
+    /// Submits by request; waits for a coordinator to be there.
+    pub async fn submit(&self, message: Value) -> SubmitAnswer {
+        let payload = serde_json::to_vec(&message).expect("JSON");
+        for _ in 0..600 {
+            let asked =
+                self.bus.request(&Subject::Submit, &Headers::new(), payload.clone().into(), SOON).await;
+            match asked {
+                Ok(answer) => return serde_json::from_slice(&answer).expect("an answer to a submission"),
+                Err(RequestError::NoResponders) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Err(error) => panic!("submit: {error}"),
+            }
+        }
+        panic!("no coordinator answers");
+    }
+
+    pub async fn accepted(&self, message: Value) -> Acceptance {
+        match self.submit(message).await {
+            SubmitAnswer::Accepted(acceptance) => acceptance,
+            SubmitAnswer::Refused(refusal) => panic!("refused: {refusal:?}"),
+        }
+    }
+
+    /// Publishes, durably.
+    pub async fn publish(&self, subject: Subject, message: &Value) {
+        let payload = serde_json::to_vec(message).expect("JSON").into();
+        let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };
+        self.bus.publish(message).await.expect("published");
+    }
+
+    /// The outcome of a context, whether it is there already or comes later.
+    pub async fn outcome(&self, trace_id: TraceId, child_id: &ChildId) -> Outcome {
+        let subject = Filter::One(Subject::Outcome(trace_id, child_id.clone()));
+        let waited = tokio::time::timeout(SOON, async {
+            let mut follow = self.bus.follow(&[subject], From::Start).await.expect("followed");
+            follow.next().await.expect("an outcome")
+        });
+        let stored = match waited.await {
+            Ok(stored) => stored,
+            Err(_) => panic!("no outcome of {child_id}; its trace: {:#?}", self.trace(trace_id).await),
+        };
+        serde_json::from_slice(&stored.payload).expect("an outcome")
+    }
+
+    /// Submits and waits.
+    pub async fn run(&self, message: Value) -> Outcome {
+        let accepted = self.accepted(message).await;
+        self.outcome(accepted.trace_id, &accepted.child_id).await
+    }
+
+    /// The trace as its event log has it.
+    pub async fn trace(&self, trace_id: TraceId) -> Trace {
+        let mut log: Vec<Logged> = Vec::new();
+        for stored in self.bus.read(&Filter::EventsOf(trace_id)).await.expect("read") {
+            log.push(serde_json::from_slice(&stored.payload).expect("an event message"));
+        }
+        log.sort_by_key(|logged| logged.version);
+        let mut trace = Trace::new(trace_id);
+        for logged in &log {
+            assert!(trace.replay(logged), "the log of {trace_id} has a gap before {}", logged.version);
+        }
+        trace
+    }
+}
+
+/// Coordinators and workers in this process.
+#[derive(Debug)]
+pub struct Cluster {
+    pub client: Client,
+    pub store: Store,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Cluster {
+    pub fn start(
+        bus: Bus,
+        store: Store,
+        coordinators: Vec<coordinator::Config>,
+        workers: Vec<worker::Config>,
+    ) -> Self {
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        for config in coordinators {
+            let (bus, store, stop) = (bus.clone(), store.clone(), stop.clone());
+            tasks.spawn(async move {
+                coordinator::run(config, bus, store, stop.cancelled_owned())
+                    .await
+                    .expect("a coordinator runs");
+            });
+        }
+        for config in workers {
+            let (bus, stop) = (bus.clone(), stop.clone());
+            tasks.spawn(async move {
+                worker::run(config, bus, stop.cancelled_owned()).await.expect("a worker runs");
+            });
+        }
+        tasks.close();
+        Cluster { client: Client { bus }, store, stop, tasks }
+    }
+
+    /// One coordinator and one worker on memory.
+    pub fn embedded() -> Self {
+        let coordinator = coordinator::Config::new(name("coordinator"));
+        let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+        let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
+        Self::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
+    }
+
+    pub async fn stop(self) {
+        self.stop.cancel();
+        tokio::time::timeout(SOON, self.tasks.wait()).await.expect("it drains");
+    }
+}
+
+pub fn name(text: &str) -> WorkerId {
+    WorkerId::new(text).expect("a valid literal")
+}

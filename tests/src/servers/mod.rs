@@ -1,0 +1,9 @@
+//! Real servers for tests, each with its own directory and port on the loopback, killed and swept away
+//! when dropped. A test that needs one fails without it: `scripts/servers` brings them.
+
+mod nats;
+mod process;
+mod redis;
+
+pub use nats::NatsServer;
+pub use redis::RedisServer;

@@ -1,0 +1,186 @@
+//! A server process of a test: started, killed, paused, started again with what it had on disk.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+/// Between two looks at a starting server, and how many.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 1000;
+/// A port found free may be taken before the server has it.
+const PORTS: u32 = 5;
+
+/// How a server is started and spoken to.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    /// The environment variable that says where it is.
+    pub(super) variable: &'static str,
+    pub(super) arguments: fn(&Settings) -> Vec<OsString>,
+    /// What is said first, and the five bytes the answer of a server that is ready may begin with.
+    pub(super) greeting: (&'static [u8], &'static [&'static [u8; 5]]),
+}
+
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) dir: PathBuf,
+    pub(super) port: u16,
+    /// As the test gave them.
+    pub(super) extra: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    program: &'static Program,
+    settings: Settings,
+    child: Option<Child>,
+}
+
+impl Process {
+    pub(super) fn start(program: &'static Program, extra: Vec<String>) -> Process {
+        let mut tried = String::new();
+        for _ in 0..PORTS {
+            let settings = Settings { dir: fresh_dir(program.name), port: free_port(), extra: extra.clone() };
+            let mut process = Process { program, settings, child: None };
+            match process.run() {
+                Ok(()) => return process,
+                Err(log) => tried = log,
+            }
+        }
+        panic!("{} did not start {PORTS} times; the last log:\n{tried}", program.name);
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.settings.port
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.settings.dir
+    }
+
+    /// As a crash of the process: nothing is flushed.
+    pub(super) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("the child is ours");
+            child.wait().expect("the child is ours");
+        }
+    }
+
+    /// With the same port and directory.
+    pub(super) fn restart(&mut self) {
+        self.kill();
+        if let Err(log) = self.run() {
+            panic!("{} did not start again; its log ends:\n{log}", self.program.name);
+        }
+    }
+
+    /// Connections stay open and nobody answers: what a hung host looks like.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    pub(super) fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("the server runs");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"));
+        signal::kill(pid, signal).expect("the child is ours");
+    }
+
+    /// Until it answers. If it does not, the end of its log.
+    fn run(&mut self) -> Result<(), String> {
+        let log = self.settings.dir.join("log");
+        let file = File::options().create(true).append(true).open(&log).expect("the directory is ours");
+        let path = locate(self.program);
+        let child = Command::new(&path)
+            .args((self.program.arguments)(&self.settings))
+            .current_dir(&self.settings.dir)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("a file can be shared"))
+            .stderr(file)
+            .spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{} did not start: {error}", path.display()));
+        for _ in 0..LOOKS {
+            if child.try_wait().expect("the child is ours").is_some() {
+                return Err(tail(&log));
+            }
+            if answers(self.settings.port, self.program.greeting) {
+                self.child = Some(child);
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
+        child.kill().expect("the child is ours");
+        child.wait().expect("the child is ours");
+        Err(tail(&log))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        // What is left in the system's temporary directory is not worth a panic in a drop.
+        let _ = fs::remove_dir_all(&self.settings.dir);
+    }
+}
+
+/// Where the environment says, else where `scripts/servers` put it.
+fn locate(program: &Program) -> PathBuf {
+    let named = std::env::var_os(program.variable).map(PathBuf::from);
+    let path = named
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin").join(program.name));
+    assert!(
+        path.exists(),
+        "{} is not at {}\n\nhint: run scripts/servers once, or set {}",
+        program.name,
+        path.display(),
+        program.variable
+    );
+    path
+}
+
+fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8; 5]])) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, LOOK * 10) else { return false };
+    let mut answer = [0; 5];
+    stream.set_read_timeout(Some(LOOK * 50)).is_ok()
+        && stream.write_all(hello).is_ok()
+        && stream.read_exact(&mut answer).is_ok()
+        && welcomes.iter().any(|welcome| **welcome == answer)
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback has a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn fresh_dir(name: &str) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("trellis-{name}-{}-{number}", std::process::id()));
+    // Of a process that had this id before.
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).expect("the temporary directory can be written");
+    dir
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

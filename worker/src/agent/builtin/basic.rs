@@ -1,0 +1,33 @@
+//! `sleep`, `fail` and `panic`: the ways a context takes time and goes wrong.
+
+use std::time::Duration;
+
+use shared::{
+    limits::MAX_TIMEOUT_MS,
+    wire::{Failure, FailureKind, Verdict},
+};
+
+use super::{Bad, Parameters, Run, goal};
+
+pub(super) async fn sleep(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+    let ms = parameters.get_or("ms", 1_000_u64)?;
+    if ms > MAX_TIMEOUT_MS {
+        return Err(Bad { name: "ms", reason: format!("{ms} is more than a year ({MAX_TIMEOUT_MS})") });
+    }
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    Ok(goal(run))
+}
+
+pub(super) fn fail(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+    let times = parameters.get_or("times", u32::MAX)?;
+    let message = parameters.get_or("message", "told to fail".to_owned())?;
+    let retryable = parameters.get_or("retryable", true)?;
+    if run.attempt() > times {
+        return Ok(goal(run));
+    }
+    Ok(Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable }))
+}
+
+pub(super) fn panic(run: &Run<'_>) -> Result<Verdict, Bad> {
+    panic!("told to panic, in attempt {}", run.attempt())
+}

@@ -1,0 +1,17 @@
+//! `crash`: takes the whole worker process down, as a bug or the kernel would.
+
+use shared::wire::Verdict;
+
+use super::{Bad, Parameters, Run, failed, goal};
+
+pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+    let times = parameters.get_or("times", 1_u32)?;
+    if run.attempt() > times {
+        return Ok(goal(run));
+    }
+    if !run.may_crash {
+        return Ok(failed("crash needs a worker process of its own".into()));
+    }
+    tracing::error!("told to crash");
+    std::process::abort()
+}

@@ -1,0 +1,105 @@
+//! `tree`: a tree of contexts, as deep and wide as asked. It runs twice: once to spawn and wait, and
+//! again when its children have ended. Each time it asks for every child that has not ended, so that
+//! a worker lost between two spawns leaves no gap.
+
+use serde_json::{Value, json};
+use shared::{
+    AgentId, ContextKey, Json, Usd,
+    wire::{ChildResult, EndStatus, Spawn, Text, Verdict},
+};
+
+use super::{super::Spawned, Bad, Parameters, Run, child_of, completed};
+
+const DEEPEST: u32 = 32;
+const WIDEST: u32 = 1_000;
+
+pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+    let depth = parameters.count("depth", 2, 1, DEEPEST)?;
+    let width = parameters.count("width", 3, 1, WIDEST)?;
+    let leaf = parameters.get_or("leaf", AgentId::new("echo").expect("a literal that fits the grammar"))?;
+    let usd: Option<Usd> = parameters.get("usd")?;
+    let (mut running, mut shown, mut leaves) = (Vec::new(), Vec::new(), 0);
+    for n in 1..=width {
+        let child_id = child_of(&run.work.child_id, &n.to_string());
+        if let Some(ended) = run.work.children.iter().find(|child| child.child_id == child_id) {
+            let (beneath, entry) = show(ended, depth);
+            leaves += beneath;
+            shown.push(entry);
+            continue;
+        }
+        let mut inputs = Vec::new();
+        let agent_id = if depth > 1 {
+            inputs.extend([("depth", json!(depth - 1)), ("width", json!(width)), ("leaf", json!(leaf))]);
+            run.work.agent.agent_id.clone()
+        } else {
+            leaf.clone()
+        };
+        inputs.extend(usd.map(|usd| ("usd", json!(usd))));
+        match run.spawn(spawn(agent_id, child_id.clone(), &part(run, n)?, inputs)).await {
+            Spawned::Child(child_id) => running.push(child_id),
+            Spawned::Refused(why) => shown.push(json!({"child_id": child_id, "refused": why})),
+        }
+    }
+    if !running.is_empty() {
+        // With those that have ended: they are children all the same.
+        running.extend(run.work.children.iter().map(|child| child.child_id.clone()));
+        return Ok(Verdict::Waiting { children: running, hand_over: false });
+    }
+    Ok(completed(Json::from(json!({"leaves": leaves, "children": shown}))))
+}
+
+/// No two contexts on a path have the same goal, which would be a cycle (P).
+fn part(run: &Run<'_>, n: u32) -> Result<Text, Bad> {
+    let text = format!("{}, part {n}", run.work.goal);
+    Text::new(text).map_err(|reason| Bad { name: "goal", reason })
+}
+
+pub(super) fn spawn(
+    agent_id: AgentId,
+    child_id: shared::ChildId,
+    goal: &Text,
+    inputs: Vec<(&'static str, Value)>,
+) -> Spawn {
+    let key = |name| ContextKey::new(name).expect("a literal that fits the grammar");
+    Spawn {
+        goal: goal.clone(),
+        agent_id: Some(agent_id),
+        trace_id: None,
+        child_id: Some(child_id),
+        thread_id: None,
+        inputs: inputs.into_iter().map(|(name, value)| (key(name), Json::from(value))).collect(),
+        input_from: Vec::new(),
+        output_to: None,
+        tools: None,
+        model: None,
+        max_cost_usd: None,
+        max_tokens: None,
+        funding: Default::default(),
+        closing_reserve_usd: None,
+        on_exhausted: None,
+        hitl: None,
+        timeout_ms: None,
+        limits: Default::default(),
+        window_tokens: None,
+        share: Vec::new(),
+        output_schema: None,
+        reply_to: None,
+    }
+}
+
+/// How many leaves a child stands for, and what is shown of it: of a tree only its count, or the
+/// result would grow with the whole tree.
+fn show(child: &ChildResult, depth: u32) -> (u64, Value) {
+    let ChildResult { child_id, status, result, error } = child;
+    let result = result.as_ref().map(|payload| payload.to_value());
+    match (status, result) {
+        (EndStatus::Completed, Some(result)) if depth > 1 => {
+            let leaves = result.value().get("leaves").and_then(Value::as_u64).unwrap_or(0);
+            (leaves, json!({"child_id": child_id, "status": status, "leaves": leaves}))
+        }
+        (EndStatus::Completed, result) => {
+            (1, json!({"child_id": child_id, "status": status, "result": result}))
+        }
+        (status, _) => (0, json!({"child_id": child_id, "status": status, "error": error})),
+    }
+}

@@ -1,0 +1,29 @@
+//! Agents, by kind. An agent is an async function over a [`Run`]; it may be dropped at any await, and
+//! what it wants to outlive that goes through the run.
+
+pub(crate) mod builtin;
+mod run;
+
+use shared::{
+    agent::AgentKind,
+    wire::{Failure, FailureKind, Verdict},
+};
+
+pub(crate) use run::{Counters, Read, Run, Spawned};
+
+pub(crate) async fn run(run: &Run<'_>) -> Verdict {
+    match run.work.agent.kind {
+        AgentKind::Builtin => builtin::run(run).await,
+        AgentKind::Llm => cannot("llm"),
+        AgentKind::Command => cannot("command"),
+    }
+}
+
+fn cannot(kind: &str) -> Verdict {
+    failed(format!("this worker can't run agents of kind {kind} yet"))
+}
+
+/// A failure that another attempt would only repeat.
+pub(crate) fn failed(message: String) -> Verdict {
+    Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: false })
+}

@@ -1,0 +1,159 @@
+//! What an agent has while it runs: its work, a meter for paid calls, children, the shared store.
+//! Everything that changes something waits for the lease to stand. An answer of `stop` to any of it
+//! ends the attempt, so that agents never see one.
+
+use std::sync::{Mutex, PoisonError};
+
+use shared::{
+    ChildId, ContextKey, Json,
+    wire::{Answer, Ask, ChildSpawn, ContextValue, Execute, Progress, Refusal, Spawn},
+};
+
+use crate::{
+    coordinator::Coordinator,
+    lease::Keeper,
+    meter::{Meter, unexpected},
+};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) work: &'a Execute,
+    pub(crate) meter: &'a Meter<'a>,
+    pub(crate) coordinator: &'a Coordinator,
+    pub(crate) keeper: &'a Keeper,
+    pub(crate) counters: &'a Counters,
+    pub(crate) may_crash: bool,
+}
+
+/// What an attempt has done so far; ticks and the report carry it.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(Mutex<Progress>);
+
+impl Counters {
+    pub(crate) fn progress(&self) -> Progress {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn step(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).steps += 1;
+    }
+}
+
+/// What became of a spawn: a refusal is an observation for the agent.
+#[derive(Debug)]
+pub(crate) enum Spawned {
+    Child(ChildId),
+    Refused(String),
+}
+
+/// What became of a read.
+#[derive(Debug)]
+pub(crate) enum Read {
+    Value(ContextValue),
+    Absent,
+    Refused,
+}
+
+impl Run<'_> {
+    pub(crate) fn attempt(&self) -> u32 {
+        self.keeper.lease.attempt
+    }
+
+    /// Asks for a child. Asked twice with the same id and content, it is the same child.
+    pub(crate) async fn spawn(&self, spawn: Spawn) -> Spawned {
+        let lease = self.keeper.lease.clone();
+        let spawn = ChildSpawn { lease, spawn: Some(spawn), graph: None, shared_messages: Vec::new() };
+        match self.ask(Ask::Spawn(Box::new(spawn))).await {
+            Answer::Spawned { child_id } => Spawned::Child(child_id),
+            Answer::Refused(refusal) => Spawned::Refused(told(refusal)),
+            Answer::Denied(denied) => {
+                Spawned::Refused(format!("its budget does not fit into that of `{}`", denied.context))
+            }
+            Answer::Halt { context, dimension, .. } => {
+                Spawned::Refused(format!("the {dimension} budget of `{context}` is used up"))
+            }
+            Answer::Claimed(_)
+            | Answer::Taken { .. }
+            | Answer::GoOn { .. }
+            | Answer::Stop { .. }
+            | Answer::Done
+            | Answer::Value { .. }
+            | Answer::Keys { .. } => Spawned::Refused(unexpected("spawn").message),
+        }
+    }
+
+    /// Writes a value of the shared store; the refusal's message if it may not.
+    pub(crate) async fn set(&self, key: ContextKey, value: Json) -> Result<(), String> {
+        let lease = self.keeper.lease.clone();
+        match self.ask(Ask::ContextSet { lease, key, value }).await {
+            Answer::Done => Ok(()),
+            Answer::Refused(refusal) => Err(told(refusal)),
+            Answer::Claimed(_)
+            | Answer::Taken { .. }
+            | Answer::GoOn { .. }
+            | Answer::Stop { .. }
+            | Answer::Denied(_)
+            | Answer::Halt { .. }
+            | Answer::Spawned { .. }
+            | Answer::Value { .. }
+            | Answer::Keys { .. } => Err(unexpected("context write").message),
+        }
+    }
+
+    pub(crate) async fn get(&self, key: ContextKey) -> Read {
+        let lease = self.keeper.lease.clone();
+        match self.ask(Ask::ContextGet { lease, key }).await {
+            Answer::Value { value: Some(value) } => Read::Value(value),
+            Answer::Value { value: None } => Read::Absent,
+            Answer::Claimed(_)
+            | Answer::Taken { .. }
+            | Answer::GoOn { .. }
+            | Answer::Stop { .. }
+            | Answer::Done
+            | Answer::Denied(_)
+            | Answer::Halt { .. }
+            | Answer::Spawned { .. }
+            | Answer::Keys { .. }
+            | Answer::Refused(_) => Read::Refused,
+        }
+    }
+
+    /// The keys it may read.
+    pub(crate) async fn keys(&self) -> Result<Vec<ContextKey>, String> {
+        match self.ask(Ask::ContextList { lease: self.keeper.lease.clone() }).await {
+            Answer::Keys { keys } => Ok(keys),
+            Answer::Refused(refusal) => Err(told(refusal)),
+            Answer::Claimed(_)
+            | Answer::Taken { .. }
+            | Answer::GoOn { .. }
+            | Answer::Stop { .. }
+            | Answer::Done
+            | Answer::Denied(_)
+            | Answer::Halt { .. }
+            | Answer::Spawned { .. }
+            | Answer::Value { .. } => Err(unexpected("context list").message),
+        }
+    }
+
+    async fn ask(&self, ask: Ask) -> Answer {
+        let answer = self.coordinator.until_answered(ask, Some(self.keeper)).await;
+        match answer {
+            Answer::Stop { reason } => self.keeper.stop(&reason).await,
+            answer @ (Answer::Claimed(_)
+            | Answer::Taken { .. }
+            | Answer::GoOn { .. }
+            | Answer::Done
+            | Answer::Denied(_)
+            | Answer::Halt { .. }
+            | Answer::Spawned { .. }
+            | Answer::Value { .. }
+            | Answer::Keys { .. }
+            | Answer::Refused(_)) => answer,
+        }
+    }
+}
+
+/// A refusal in one line, with its rule.
+fn told(refusal: Refusal) -> String {
+    format!("{} ({})", refusal.message, refusal.rule)
+}

@@ -1,0 +1,62 @@
+//! What a worker says of itself, and the one order it takes: to drain.
+
+use shared::{
+    Timestamp,
+    bus::{Bus, Message},
+    decode,
+    wire::{WorkerCall, WorkerState},
+};
+
+use crate::config::Config;
+
+/// What does not change while it runs.
+#[derive(Debug)]
+pub(crate) struct Description {
+    started_at: Timestamp,
+}
+
+impl Description {
+    pub(crate) fn new(config: &Config) -> Self {
+        Description { started_at: config.clock.now() }
+    }
+
+    /// Answers a call; whether it was told to drain. Draining twice is draining once.
+    pub(crate) async fn answer(
+        &self,
+        bus: &Bus,
+        config: &Config,
+        message: &Message,
+        running: usize,
+        draining: bool,
+    ) -> bool {
+        let call: WorkerCall = match decode::json(&message.payload) {
+            Ok(call) => call,
+            Err(problems) => {
+                tracing::warn!(%problems, "a call that can't be read");
+                return false;
+            }
+        };
+        let drains = match call {
+            WorkerCall::Describe => false,
+            WorkerCall::Drain { worker_id } if worker_id == config.id => true,
+            WorkerCall::Drain { .. } => return false,
+        };
+        if let Some(to) = &message.reply_to {
+            let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+            let state = WorkerState {
+                worker_id: config.id.clone(),
+                pool: config.pool.clone(),
+                slots: count(config.slots),
+                running: count(running),
+                draining: draining || drains,
+                version: env!("CARGO_PKG_VERSION").into(),
+                started_at: self.started_at,
+            };
+            let payload = serde_json::to_vec(&state).expect("a message has string keys").into();
+            if let Err(error) = bus.reply(to, payload).await {
+                tracing::warn!(%error, "could not answer a call");
+            }
+        }
+        drains
+    }
+}

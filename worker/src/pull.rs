@@ -1,0 +1,243 @@
+//! The loop of a worker: takes as many deliveries as it has free slots, hears stops and calls, and
+//! ends in order. Every attempt is a task of its own, awaited before the worker ends.
+
+use std::{collections::HashMap, future::Future, sync::Arc};
+
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Consumer, Consumption, Delivery, Subscription},
+    clock::{Clock, Mark},
+    decode,
+    subject::{Filter, Subject},
+    wire::{Execute, Stop},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::{Id, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::{
+    Error,
+    attempt::{Surroundings, malformed},
+    calls,
+    config::Config,
+    ready::{self, Pulse},
+    report,
+};
+
+/// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it
+/// has.
+pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    // Health checks wait in this line only while the loop is busy with another: few are enough.
+    let (asks, mut asked) = mpsc::channel(8);
+    let ended = CancellationToken::new();
+    let _at_the_end = ended.clone().drop_guard();
+    let health = ready::serve(config.health, bus.clone(), asks, ended);
+    let worker = Worker::start(config, bus).await?;
+    let work = worker.work(shutdown, &mut asked);
+    let (mut health, mut work) = (std::pin::pin!(health), std::pin::pin!(work));
+    tokio::select! {
+        ended = &mut work => ended,
+        failed = &mut health => match failed {
+            Ok(()) => work.await,
+            Err(error) => Err(error),
+        },
+    }
+}
+
+struct Worker {
+    config: Arc<Config>,
+    bus: Bus,
+    stops: Subscription,
+    calls: Subscription,
+    consumption: Consumption,
+    attempts: JoinSet<()>,
+    running: HashMap<Id, Running>,
+    hand_back: CancellationToken,
+    /// Since when there was always a free slot.
+    wanting_since: Option<Mark>,
+    description: calls::Description,
+}
+
+/// What a stop is matched against.
+struct Running {
+    trace_id: TraceId,
+    child_id: ChildId,
+    stop: CancellationToken,
+}
+
+/// Why the loop turns to its end.
+enum Turn {
+    Drain,
+    Closed,
+}
+
+impl Worker {
+    async fn start(config: Config, bus: Bus) -> Result<Self, Error> {
+        let failed = |doing| {
+            let worker = config.id.clone();
+            move |source| Error::Bus { worker, doing, source }
+        };
+        // Listening before taking: a stop for the first delivery is heard.
+        let stops = bus.subscribe(&Filter::Stops).await.map_err(failed("listen for stops"))?;
+        let calls = bus.subscribe(&Filter::One(Subject::Worker)).await.map_err(failed("listen for calls"))?;
+        let consumer = Consumer::Execute(config.pool.clone());
+        let consumption = bus.consume(&consumer).await.map_err(failed("take work"))?;
+        let description = calls::Description::new(&config);
+        tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "takes work");
+        Ok(Worker {
+            config: Arc::new(config),
+            bus,
+            stops,
+            calls,
+            consumption,
+            attempts: JoinSet::new(),
+            running: HashMap::new(),
+            hand_back: CancellationToken::new(),
+            wanting_since: None,
+            description,
+        })
+    }
+
+    async fn work(
+        mut self,
+        shutdown: impl Future<Output = ()> + Send,
+        asked: &mut mpsc::Receiver<oneshot::Sender<Pulse>>,
+    ) -> Result<(), Error> {
+        let mut shutdown = std::pin::pin!(shutdown);
+        self.consumption.want(self.config.slots);
+        self.mark_room();
+        let turn = loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break Turn::Drain,
+                Some(ended) = self.attempts.join_next_with_id() => {
+                    self.forget(ended);
+                    self.consumption.want(1);
+                }
+                message = self.stops.next() => match message {
+                    Some(message) => self.stop(&message.payload),
+                    None => break Turn::Closed,
+                },
+                message = self.calls.next() => match message {
+                    Some(message) => {
+                        if self.answer(&message, false).await {
+                            break Turn::Drain;
+                        }
+                    }
+                    None => break Turn::Closed,
+                },
+                Some(reply) = asked.recv() => {
+                    let _ = reply.send(self.pulse());
+                }
+                delivery = self.consumption.next() => self.begin(delivery),
+            }
+            self.mark_room();
+        };
+        asked.close();
+        self.end().await;
+        match turn {
+            Turn::Drain => Ok(()),
+            Turn::Closed => Err(Error::Closed),
+        }
+    }
+
+    /// Takes nothing more; lets what runs finish for a while, then has it handed back.
+    async fn end(self) {
+        let Worker { config, bus, mut stops, mut calls, consumption, mut attempts, .. } = self;
+        let (running, hand_back, description) = (self.running, self.hand_back, self.description);
+        drop(consumption);
+        tracing::info!(running = attempts.len(), "takes no more work");
+        let over = tokio::time::sleep(config.drain);
+        let mut over = std::pin::pin!(over);
+        while !attempts.is_empty() {
+            tokio::select! {
+                _ = attempts.join_next() => {}
+                () = &mut over, if !hand_back.is_cancelled() => {
+                    tracing::info!(running = attempts.len(), "hands back what still runs");
+                    hand_back.cancel();
+                }
+                Some(message) = stops.next() => stop(running.values(), &message.payload),
+                Some(message) = calls.next() => {
+                    description.answer(&bus, &config, &message, attempts.len(), true).await;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, delivery: Delivery) {
+        let work: Result<Execute, _> = decode::json(&delivery.payload);
+        let stop = CancellationToken::new();
+        let task = match work {
+            Ok(work) => {
+                let (trace_id, child_id) = (work.trace_id, work.child_id.clone());
+                let span = tracing::info_span!(
+                    "attempt", %trace_id, %child_id, worker_id = %self.config.id, attempt = tracing::field::Empty
+                );
+                let surroundings = Surroundings {
+                    config: self.config.clone(),
+                    bus: self.bus.clone(),
+                    stop: stop.clone(),
+                    hand_back: self.hand_back.clone(),
+                };
+                let task = self.attempts.spawn(surroundings.run(work, delivery).instrument(span));
+                self.running.insert(task.id(), Running { trace_id, child_id, stop });
+                return;
+            }
+            Err(problems) => {
+                let bus = self.bus.clone();
+                async move {
+                    let mut refusal = malformed("it is not an execute message".into());
+                    refusal.problems = problems.iter().cloned().collect();
+                    report::dead_letter(&bus, &delivery, refusal, None).await;
+                }
+            }
+        };
+        self.attempts.spawn(task);
+    }
+
+    fn forget(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => id,
+            Err(error) => {
+                // The agent's own panics are caught: this one is ours. The delivery comes again.
+                tracing::error!(%error, "an attempt's task did not end well");
+                error.id()
+            }
+        };
+        self.running.remove(&id);
+    }
+
+    fn stop(&self, payload: &[u8]) {
+        stop(self.running.values(), payload);
+    }
+
+    /// Whether it was told to drain.
+    async fn answer(&self, message: &shared::bus::Message, draining: bool) -> bool {
+        self.description.answer(&self.bus, &self.config, message, self.attempts.len(), draining).await
+    }
+
+    fn mark_room(&mut self) {
+        let clock: Clock = self.config.clock;
+        let room = self.attempts.len() < self.config.slots;
+        self.wanting_since = room.then(|| self.wanting_since.unwrap_or_else(|| clock.mark()));
+    }
+
+    fn pulse(&self) -> Pulse {
+        let wanting = self.wanting_since.map(|since| self.config.clock.since(since));
+        // With every slot taken nothing is asked for, and silence means nothing.
+        Pulse { silent_for: wanting.map(|wanting| wanting.min(self.consumption.silent_for())) }
+    }
+}
+
+/// Cancels the attempt a broadcast names. Lossy: the next tick is certain.
+fn stop<'a>(running: impl Iterator<Item = &'a Running>, payload: &[u8]) {
+    match decode::json::<Stop>(payload) {
+        Ok(stop) => running
+            .filter(|running| running.trace_id == stop.trace_id && running.child_id == stop.child_id)
+            .for_each(|running| running.stop.cancel()),
+        Err(problems) => tracing::warn!(%problems, "a stop that can't be read"),
+    }
+}

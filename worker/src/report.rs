@@ -1,0 +1,117 @@
+//! What a worker says at the end of a delivery: how the attempt ended, or that the message makes no
+//! sense. Both are stored before the delivery is acknowledged: a crash in between brings the delivery
+//! again, and the claim then finds the context ended, or the dead letter is stored once by its id.
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Delivery, Headers, Outgoing},
+    subject::Subject,
+    telemetry,
+    wire::{self, DeadLetter, Failure, Payload, Refusal, Verdict},
+};
+
+use crate::coordinator::Backoff;
+
+/// The longest failure message: it is read by people, and kept in the trace.
+const MESSAGE_BYTES: usize = 4096;
+/// As much of a message as a dead letter holds: escaped, it still fits a server's payload limit.
+const LETTER_BYTES: usize = 128 * 1024;
+
+/// Stores the result, however long that takes: the lease of the attempt bounds it. An older attempt's
+/// result changes no state, so a late one is harmless.
+pub(crate) async fn result(
+    bus: &Bus,
+    subject: Subject,
+    headers: Headers,
+    mut result: wire::Result,
+    max_inline_bytes: u64,
+) {
+    let lease = &result.report.lease;
+    let id = format!("{}.{}.{}.result", result.trace_id, lease.child_id, lease.attempt);
+    result.report.verdict = fit(bus, &id, result.report.verdict, max_inline_bytes).await;
+    let payload = serde_json::to_vec(&result).expect("a message has string keys").into();
+    store(bus, Outgoing { subject, id: Some(id), headers, payload, expect_last: None }).await;
+}
+
+/// A large result goes by reference, a long message is cut.
+async fn fit(bus: &Bus, id: &str, verdict: Verdict, max_inline_bytes: u64) -> Verdict {
+    match verdict {
+        Verdict::Completed(Payload::Inline(value)) if value.size_bytes() > max_inline_bytes => {
+            let bytes: Bytes = value.value().to_string().into();
+            let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            let reference =
+                Payload::Reference { object: id.to_owned(), size_bytes: bytes.len() as u64, sha256 };
+            let mut pause = Backoff::default();
+            while let Err(error) = bus.put_object(id, bytes.clone()).await {
+                tracing::warn!(%error, "a large result could not be stored yet");
+                pause.wait().await;
+            }
+            Verdict::Completed(reference)
+        }
+        Verdict::Failed(failure) => {
+            Verdict::Failed(Failure { message: cut(failure.message, MESSAGE_BYTES), ..failure })
+        }
+        verdict @ (Verdict::Completed(_)
+        | Verdict::Halted { .. }
+        | Verdict::Waiting { .. }
+        | Verdict::InputRequired { .. }
+        | Verdict::OutOfBudget
+        | Verdict::HandedBack) => verdict,
+    }
+}
+
+fn cut(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        let end = (0..=max_bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// Keeps a message that can't be taken, for the operator, and takes it out of the queue.
+pub(crate) async fn dead_letter(
+    bus: &Bus,
+    delivery: &Delivery,
+    refusal: Refusal,
+    of: Option<(TraceId, ChildId)>,
+) {
+    tracing::warn!(subject = delivery.subject, code = refusal.code, "a dead letter: {}", refusal.message);
+    let (trace_id, child_id) = of.unzip();
+    let letter = DeadLetter {
+        subject: delivery.subject.clone(),
+        refusal,
+        trace_id,
+        child_id,
+        call_id: None,
+        payload: cut(String::from_utf8_lossy(&delivery.payload).into_owned(), LETTER_BYTES),
+    };
+    let kind = ChildId::new("execute").expect("a literal that fits the grammar");
+    let message = Outgoing {
+        subject: Subject::Dead(kind),
+        // Its place and time name a message for ever: stored once, however often it comes.
+        id: Some(format!("{}.{}.dead", delivery.sequence, delivery.at.millis())),
+        headers: telemetry::parent(&delivery.headers)
+            .map(|(trace, span)| telemetry::headers(trace, span))
+            .unwrap_or_default(),
+        payload: serde_json::to_vec(&letter).expect("a message has string keys").into(),
+        expect_last: None,
+    };
+    match bus.publish(message).await {
+        Ok(_) => delivery.terminate().await,
+        Err(error) => {
+            tracing::warn!(%error, "the dead letter could not be stored; the message will come again");
+            delivery.nak(crate::claim::AGAIN).await;
+        }
+    }
+}
+
+async fn store(bus: &Bus, message: Outgoing) {
+    let mut pause = Backoff::default();
+    while let Err(error) = bus.publish(message.clone()).await {
+        tracing::warn!(%error, "the result could not be stored yet");
+        pause.wait().await;
+    }
+}
