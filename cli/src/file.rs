@@ -1,4 +1,4 @@
-//! Reads a task graph from a file or from stdin, as JSON or YAML.
+//! Reads a file or stdin, as JSON or YAML: a task graph, or whatever else a command takes.
 
 use std::{io::Read, path::Path};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use shared::{
     Problems,
-    decode::Format,
+    decode::{self, Format},
     graph::{self, Plan, TaskGraph},
     limits::MAX_MESSAGE_BYTES,
 };
@@ -23,8 +23,18 @@ pub(crate) enum Unusable {
 
 pub(crate) fn read_graph(path: &Path) -> Result<(TaskGraph, Plan), Unusable> {
     let text = read(path).map_err(Unusable::Unreadable)?;
+    graph::read(&text, format_of(path, &text)).map_err(Unusable::Wrong)
+}
+
+/// A file as a value, whatever that value means.
+pub(crate) fn read_value(path: &Path) -> Result<Value, Unusable> {
+    let text = read(path).map_err(Unusable::Unreadable)?;
+    decode::parse(&text, format_of(path, &text)).map_err(Unusable::Wrong)
+}
+
+fn format_of(path: &Path, text: &[u8]) -> Format {
     let json = path.extension().is_some_and(|extension| extension == "json") || text.starts_with(b"{");
-    graph::read(&text, if json { Format::Json } else { Format::Yaml }).map_err(Unusable::Wrong)
+    if json { Format::Json } else { Format::Yaml }
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -40,7 +50,11 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
             .with_context(|| format!("could not read {}", path.display()))?;
     }
     if text.len() > MAX_MESSAGE_BYTES {
-        bail!("{} is larger than {} MiB, which no task graph is", path.display(), MAX_MESSAGE_BYTES >> 20);
+        bail!(
+            "{} is larger than {} MiB, which nothing read here is",
+            path.display(),
+            MAX_MESSAGE_BYTES >> 20
+        );
     }
     if text.trim_ascii().is_empty() {
         bail!("{} is empty\n\nhint: examples/ has task graphs to start from", path.display());
@@ -51,6 +65,11 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 impl Unusable {
     /// Says so on stderr; how the command ends because of it.
     pub(crate) fn explain(&self, path: &Path) -> Ending {
+        self.explain_as(path, "a task graph that can run")
+    }
+
+    /// As `explain`, of a file that should be something else.
+    pub(crate) fn explain_as(&self, path: &Path, what: &str) -> Ending {
         match self {
             Unusable::Unreadable(error) => {
                 out::complain(&format!("{error:#}"));
@@ -58,7 +77,7 @@ impl Unusable {
             }
             Unusable::Wrong(problems) => {
                 let name = path.display();
-                out::complain(&format!("{name} is not a task graph that can run\n\n{problems}"));
+                out::complain(&format!("{name} is not {what}\n\n{problems}"));
                 Ending::Refused
             }
         }
@@ -79,5 +98,14 @@ impl Unusable {
             out::print_json(&self.to_json(path))?;
         }
         Ok(self.explain(path))
+    }
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unusable::Unreadable(error) => write!(f, "{error:#}"),
+            Unusable::Wrong(problems) => write!(f, "{problems}"),
+        }
     }
 }

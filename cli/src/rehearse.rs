@@ -5,24 +5,27 @@ use std::{cell::RefCell, collections::BTreeSet, path::PathBuf};
 
 use coordinator::{
     rehearsal::{Played, Rehearsal},
-    trace::{Order, Submit},
+    trace::{Event, Order, Submit, Trace, logged},
 };
 use serde_json::{Value, json};
 use shared::{
     AgentProfile, Amount, ChildId, Json, StepId, Timestamp, TraceId, Usd,
     graph::{Body, Plan},
     limits::Settings,
-    wire::{EndStatus, Execute, Failure, FailureKind, Payload, Text, Verdict},
+    wire::{Execute, Failure, FailureKind, Payload, Text, Verdict},
 };
 
-use crate::{Ending, Output, file::read_graph, out, tree};
+use crate::{Ending, Output, file::read_graph, out, parse, tree};
+
+/// How much of an event is shown on a line.
+const EVENT_SHOWN: usize = 210;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A JSON or YAML file; `-` is stdin.
     file: PathBuf,
     /// What each attempt costs, in dollars.
-    #[arg(long, value_name = "USD", default_value = "0.01", value_parser = parse_usd, allow_hyphen_values = true)]
+    #[arg(long, value_name = "USD", default_value = "0.01", value_parser = parse::usd, allow_hyphen_values = true)]
     spend: Usd,
     /// A step that fails, at every attempt; may be given more than once.
     ///
@@ -36,10 +39,6 @@ pub(crate) struct Args {
     /// Show every event as well; in full with `-o json`.
     #[arg(long)]
     events: bool,
-}
-
-fn parse_usd(text: &str) -> Result<Usd, String> {
-    text.parse().map_err(|error: shared::money::Error| error.to_string())
 }
 
 fn parse_result(text: &str) -> Result<(StepId, Value), String> {
@@ -77,8 +76,17 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     let cast = Cast { args, used: RefCell::default() };
     rehearsal.play(|work| cast.play(work), |_| Text::new("yes").ok());
     match output {
-        Output::Text => out::print(&tree::show(&rehearsal, args.events))?,
-        Output::Json => out::print_json(&tree::as_json(&rehearsal, args.events)?)?,
+        Output::Text => {
+            let events = if args.events { events(&rehearsal) } else { String::new() };
+            out::print(&format!("{events}{}", tree::show(&rehearsal.trace)))?;
+        }
+        Output::Json => {
+            let mut shown = tree::as_json(&rehearsal.trace);
+            if args.events {
+                shown["events"] = log(&rehearsal)?;
+            }
+            out::print_json(&shown)?;
+        }
     }
     cast.check_all_used()?;
     Ok(ending(&rehearsal))
@@ -156,12 +164,26 @@ impl<'a> Cast<'a> {
     }
 }
 
+/// Every event, a line each.
+fn events(rehearsal: &Rehearsal) -> String {
+    let line = |(at, event): &(Timestamp, Event)| {
+        let event = serde_json::to_string(event).unwrap_or_default();
+        format!("{:>8} ms  {}\n", at.millis(), tree::cut(&event, EVENT_SHOWN))
+    };
+    rehearsal.log.iter().map(line).chain(["\n".into()]).collect()
+}
+
+/// Every event, as the log of a cluster would have it.
+fn log(rehearsal: &Rehearsal) -> serde_json::Result<Value> {
+    let mut replayed = Trace::new(rehearsal.trace.id());
+    let log = rehearsal.log.iter().flat_map(|(at, event)| {
+        replayed.apply(event, *at);
+        logged(&replayed, vec![event.clone()], *at)
+    });
+    serde_json::to_value(log.collect::<Vec<_>>())
+}
+
 fn ending(rehearsal: &Rehearsal) -> Ending {
     let end = rehearsal.trace.root().and_then(|root| root.end());
-    match end.map(|end| end.status) {
-        Some(EndStatus::Completed) => Ending::Completed,
-        Some(EndStatus::Cancelled | EndStatus::TimedOut) => Ending::Cancelled,
-        Some(EndStatus::Rejected) => Ending::Refused,
-        Some(EndStatus::Failed | EndStatus::Aborted) | None => Ending::Failed,
-    }
+    end.map_or(Ending::Failed, |end| end.status.into())
 }

@@ -2,10 +2,7 @@
 
 use std::fmt::Write;
 
-use coordinator::{
-    rehearsal::Rehearsal,
-    trace::{ContextNode, Trace, logged},
-};
+use coordinator::trace::{ContextNode, Status, Trace};
 use serde_json::{Value, json};
 use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 
@@ -13,19 +10,9 @@ use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 const SHOWN: usize = 70;
 
 /// The whole of it, as text.
-pub(crate) fn show(rehearsal: &Rehearsal, events: bool) -> String {
-    let trace = &rehearsal.trace;
-    let mut text = String::new();
-    let Some(root) = trace.root() else { return text };
-    if events {
-        for (at, event) in &rehearsal.log {
-            let event = serde_json::to_string(event).unwrap_or_default();
-            line(&mut text, &format!("{:>8} ms  {}", at.millis(), cut(&event, 3 * SHOWN)));
-        }
-        text.push('\n');
-    }
-    branch(trace, root, "", "", &mut text);
-    if let Some(why) = why(root) {
+pub(crate) fn show(trace: &Trace) -> String {
+    let mut text = branches(trace);
+    if let Some(why) = trace.root().and_then(why) {
         line(&mut text, &format!("\n{why}"));
     }
     if !trace.outputs().is_empty() {
@@ -33,6 +20,15 @@ pub(crate) fn show(rehearsal: &Rehearsal, events: bool) -> String {
         for (key, value) in trace.outputs() {
             line(&mut text, &format!("  {key}: {}", cut(&flat(&value.to_text()), SHOWN + 30)));
         }
+    }
+    text
+}
+
+/// The tree alone, a line a context.
+pub(crate) fn branches(trace: &Trace) -> String {
+    let mut text = String::new();
+    if let Some(root) = trace.root() {
+        branch(trace, root, "", "", &mut text);
     }
     text
 }
@@ -90,7 +86,7 @@ fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
 }
 
 /// The status of a context; a graph that completed says so if it did only in part.
-fn word(trace: &Trace, node: &ContextNode) -> String {
+pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
     let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
     let verdict = trace.graph_outcome(node).map(|outcome| outcome.verdict);
     if completed && verdict == Some(GraphVerdict::Partial) {
@@ -108,15 +104,26 @@ fn step_word(step: &StepReport) -> String {
     }
 }
 
-fn plain(word: serde_json::Result<Value>) -> String {
+pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
     word.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
+/// What it answered; of one that waits, for what.
 fn answer(node: &ContextNode) -> Option<String> {
-    Some(match node.end()?.result.as_ref()? {
+    match &node.status {
+        Status::Submitted { .. } | Status::Working(_) => None,
+        Status::InputRequired { question } => Some(format!("asks: {question}")),
+        Status::Paused { reason } => Some(reason.clone()),
+        Status::Ended(end) => end.result.as_ref().map(payload),
+    }
+}
+
+/// A result in a few words.
+pub(crate) fn payload(result: &Payload) -> String {
+    match result {
         Payload::Inline(value) => value.to_text(),
         Payload::Reference { object, .. } => format!("→ {object}"),
-    })
+    }
 }
 
 fn why(node: &ContextNode) -> Option<String> {
@@ -124,11 +131,11 @@ fn why(node: &ContextNode) -> Option<String> {
     end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
 }
 
-fn flat(text: &str) -> String {
+pub(crate) fn flat(text: &str) -> String {
     text.replace('\n', " ")
 }
 
-fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -140,18 +147,8 @@ fn line(text: &mut String, what: &str) {
 }
 
 /// The outcome and the snapshots, for programs.
-pub(crate) fn as_json(rehearsal: &Rehearsal, events: bool) -> anyhow::Result<Value> {
-    let trace = &rehearsal.trace;
+pub(crate) fn as_json(trace: &Trace) -> Value {
     let contexts: Vec<_> = trace.contexts().iter().map(|node| trace.snapshot(node)).collect();
     let outcome = trace.root().and_then(|root| trace.outcome(&root.id));
-    let mut shown = json!({"outcome": outcome, "contexts": contexts});
-    if events {
-        let mut replayed = Trace::new(trace.id());
-        let log = rehearsal.log.iter().flat_map(|(at, event)| {
-            replayed.apply(event, *at);
-            logged(&replayed, vec![event.clone()], *at)
-        });
-        shown["events"] = serde_json::to_value(log.collect::<Vec<_>>())?;
-    }
-    Ok(shown)
+    json!({"outcome": outcome, "contexts": contexts})
 }

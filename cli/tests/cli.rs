@@ -3,19 +3,33 @@
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
 use std::{
+    io::Write,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
+
+use serde_json::Value;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs `trellis` in the repository's root; everything it said, and its exit code.
-fn trellis(args: &[&str]) -> String {
+/// `trellis` in the repository's root, with none of the environment that would lead it to servers.
+fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
-    let output =
-        command.args(args).current_dir(root()).stdin(Stdio::null()).output().expect("the binary runs");
+    command.args(args).current_dir(root()).stdin(Stdio::null());
+    for name in ["NATS_URL", "NATS_CREDS", "REDIS_URL", "TRELLIS_NAMESPACE", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs it; everything it said, and its exit code.
+fn trellis(args: &[&str]) -> String {
+    said(&command(args).output().expect("the binary runs"))
+}
+
+fn said(output: &Output) -> String {
     let said = |bytes: &[u8]| {
         String::from_utf8_lossy(bytes).lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     };
@@ -23,13 +37,36 @@ fn trellis(args: &[&str]) -> String {
     format!("{}\n--- stderr\n{}\n--- exit {code}", said(&output.stdout), said(&output.stderr))
 }
 
+/// What went to stdout: stderr is progress, whose order is not always the same.
+fn stdout(said: &str) -> &str {
+    said.split("\n--- stderr").next().unwrap()
+}
+
+fn json(said: &str) -> Value {
+    serde_json::from_str(stdout(said)).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// Runs it with lines on stdin.
+fn with_stdin(args: &[&str], lines: &str) -> String {
+    let mut command = command(args);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    said(&child.wait_with_output().unwrap())
+}
+
+fn examples() -> impl Iterator<Item = String> {
+    let files = std::fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let names = files.map(|path| format!("examples/{}", path.file_name().unwrap().to_str().unwrap()));
+    names.filter(|name| name != "examples/agents.yaml")
+}
+
 #[test]
 fn every_example_is_valid() {
-    let examples = std::fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
-    for example in examples {
-        let said = trellis(&["graph", "validate", example.to_str().unwrap()]);
+    for example in examples() {
+        let said = trellis(&["graph", "validate", &example]);
         assert!(said.ends_with("--- exit 0"), "{said}");
-        let said = trellis(&["graph", "rehearse", example.to_str().unwrap()]);
+        let said = trellis(&["graph", "rehearse", &example]);
         assert!(said.ends_with("--- exit 0"), "{said}");
     }
 }
@@ -68,7 +105,7 @@ fn a_rehearsed_loop_ends_at_its_bound() {
 #[test]
 fn a_rehearsal_for_programs() {
     let said = trellis(&["graph", "rehearse", "examples/race.yaml", "-o", "json", "--events"]);
-    let json: serde_json::Value = serde_json::from_str(said.split("\n--- stderr").next().unwrap()).unwrap();
+    let json = json(&said);
     assert_eq!(json["outcome"]["status"], "completed");
     assert_eq!(json["outcome"]["graph"]["verdict"], "succeeded");
     assert_eq!(json["contexts"].as_array().unwrap().len(), 5);
@@ -133,7 +170,7 @@ fn what_is_said_of_nothing_is_an_error() {
 #[test]
 fn every_file_is_looked_at_and_told_to_programs_too() {
     let said = trellis(&["graph", "validate", "nowhere.yaml", "examples/race.yaml", "-o", "json"]);
-    let json: serde_json::Value = serde_json::from_str(said.split("\n--- stderr").next().unwrap()).unwrap();
+    let json = json(&said);
     assert_eq!((json[0]["ok"].clone(), json[1]["ok"].clone()), (false.into(), true.into()));
     assert_eq!((json[1]["steps"].clone(), json[1]["groups"].clone()), (3.into(), 1.into()));
     assert!(said.ends_with("--- exit 2"), "{said}");
@@ -165,4 +202,191 @@ fn schemas_are_printed_by_name() {
 #[test]
 fn help_helps() {
     insta::assert_snapshot!(trellis(&["graph", "rehearse", "--help"]));
+}
+
+#[test]
+fn every_example_runs_here_with_no_servers() {
+    for example in examples() {
+        let name = example.trim_start_matches("examples/").split('.').next().unwrap().to_owned();
+        let said = trellis(&["run", &example]);
+        assert!(said.ends_with("--- exit 0"), "{said}");
+        insta::assert_snapshot!(format!("run_{name}"), stdout(&said));
+        let said = trellis(&["run", &example, "-o", "json"]);
+        let outcome = json(&said);
+        assert_eq!(outcome["status"], "completed", "{said}");
+        assert_eq!(outcome["graph"]["failed"], serde_json::json!([]), "{said}");
+        assert!(said.contains("agents from examples/agents.yaml") && said.contains("completed"), "{said}");
+    }
+}
+
+#[test]
+fn a_goal_is_run_by_the_default_agent() {
+    let said = trellis(&["run", "--goal", "hello", "--max-cost-usd", "0.05", "-o", "json"]);
+    let outcome = json(&said);
+    assert_eq!(
+        (outcome["status"].as_str(), &outcome["result"]["inline"]),
+        (Some("completed"), &"hello".into())
+    );
+    assert_eq!(outcome["budget"]["limit"]["cost_usd"], 0.05);
+}
+
+#[test]
+fn what_the_command_line_says_stands_over_the_file() {
+    let args = [
+        "run",
+        "examples/map-reduce.json",
+        "--input",
+        "topics=[\"one\"]",
+        "--max-cost-usd",
+        "0.2",
+        "-o",
+        "json",
+    ];
+    let outcome = json(&trellis(&args));
+    assert_eq!(outcome["graph"]["steps"][0]["contexts"].as_array().unwrap().len(), 1);
+    assert_eq!(outcome["budget"]["limit"]["cost_usd"], 0.2);
+}
+
+#[test]
+fn what_can_not_be_admitted_is_refused() {
+    let said = trellis(&["run", "--goal", "hello", "--agent", "nobody"]);
+    assert!(
+        said.contains("error: refused (") && said.contains("nobody") && said.ends_with("--- exit 3"),
+        "{said}"
+    );
+    let said = trellis(&["run", "--goal", "hello", "--agent", "nobody", "-o", "json"]);
+    assert!(json(&said)["refusal"]["rule"].is_string(), "{said}");
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_stopped() {
+    let args = ["run", "--goal", "slow", "--agent", "careful-model", "--agents", "examples/agents.yaml"];
+    let said = trellis(&[&args[..], &["--timeout", "100ms"]].concat());
+    assert!(stdout(&said).contains("timed_out") && said.ends_with("--- exit 4"), "{said}");
+}
+
+/// An agent that asks, in a file of its own.
+fn asking_agents() -> PathBuf {
+    let file = std::env::temp_dir().join(format!(
+        "trellis-ask-{}-{:?}.yaml",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    std::fs::write(&file, "[{agent_id: default, kind: builtin, builtin: ask}]").unwrap();
+    file
+}
+
+#[test]
+fn a_question_is_answered_from_the_command_line() {
+    let file = asking_agents();
+    let args = ["run", "--goal", "Which one?", "--agents", file.to_str().unwrap(), "-o", "json"];
+    let said = trellis(&[&args[..], &["--answer", "the first"]].concat());
+    assert_eq!(json(&said)["result"]["inline"], "the first", "{said}");
+    assert!(said.contains("question from ") && said.ends_with("--- exit 0"), "{said}");
+    let said = trellis(&args);
+    assert!(said.contains("nobody can answer") && said.ends_with("--- exit 4"), "{said}");
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn dev_takes_a_submission_a_line() {
+    let lines = "hello\n{\"goal\": \"there\"}\n";
+    let said = with_stdin(&["dev", "-o", "json"], lines);
+    let told: Vec<Value> = stdout(&said).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(told.len(), 4, "{said}");
+    assert_eq!(told.iter().filter(|line| line["status"] == "accepted").count(), 2, "{said}");
+    let mut results: Vec<&str> =
+        told.iter().filter_map(|line| line["outcome"]["result"]["inline"].as_str()).collect();
+    results.sort_unstable();
+    assert_eq!(results, ["hello", "there"], "{said}");
+    assert!(said.contains("no servers") && said.ends_with("--- exit 0"), "{said}");
+}
+
+#[test]
+fn dev_goes_on_after_a_line_it_can_not_take() {
+    let said = with_stdin(
+        &["dev", "--agents", "examples/agents.yaml"],
+        "@nowhere.yaml\n{\"gaol\": 1}\n@examples/race.yaml\n",
+    );
+    assert!(said.contains("could not open nowhere.yaml") && said.contains("gaol"), "{said}");
+    assert!(stdout(&said).contains(" completed "), "{said}");
+    assert!(said.ends_with("--- exit 1"), "{said}");
+}
+
+#[test]
+fn agents_that_make_no_sense_are_told_all_of_it() {
+    let file = std::env::temp_dir().join(format!("trellis-agents-{}.yaml", std::process::id()));
+    std::fs::write(&file, "agents:\n  - {agent_id: a, kind: llm}\n  - {agent_id: a, kind: builtin}\n")
+        .unwrap();
+    let said = trellis(&["run", "--goal", "x", "--agents", file.to_str().unwrap()]);
+    std::fs::remove_file(&file).unwrap();
+    insta::assert_snapshot!(said.replace(file.to_str().unwrap(), "FILE"));
+}
+
+#[test]
+fn what_needs_a_cluster_says_so() {
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let all: [&[&str]; 12] = [
+        &["runs", "list"],
+        &["runs", "describe", trace],
+        &["runs", "watch", trace],
+        &["runs", "cancel", trace],
+        &["answer", trace, "yes"],
+        &["budget", "show", trace],
+        &["budget", "raise", trace, "--max-tokens", "5"],
+        &["agents", "list"],
+        &["workers", "list"],
+        &["submit", "--goal", "x"],
+        &["coordinator"],
+        &["worker"],
+    ];
+    for args in all {
+        let said = trellis(args);
+        assert!(said.contains("hint: set NATS_URL") && said.ends_with("--- exit 2"), "{args:?}: {said}");
+    }
+    insta::assert_snapshot!(trellis(&["doctor"]));
+}
+
+#[test]
+fn a_server_that_is_not_there_has_its_own_exit_code() {
+    // Nobody listens on port 1.
+    let dead = ["--nats-url", "nats://127.0.0.1:1"];
+    let all: [&[&str]; 4] = [&["runs", "list"], &["worker"], &["run", "--goal", "x"], &["doctor"]];
+    for args in all {
+        let said = trellis(&[args, &dead].concat());
+        assert!(said.contains("127.0.0.1:1") && said.contains("hint: "), "{args:?}: {said}");
+        assert!(said.ends_with("--- exit 5"), "{args:?}: {said}");
+    }
+    let said = trellis(&["doctor", "--redis-url", "redis://127.0.0.1:1"]);
+    assert!(said.contains("fail  redis: ") && said.ends_with("--- exit 5"), "{said}");
+    let said = trellis(&["coordinator", dead[0], dead[1]]);
+    assert!(said.contains("hint: set REDIS_URL") && said.ends_with("--- exit 2"), "{said}");
+}
+
+#[test]
+fn every_command_has_help() {
+    let all =
+        "run dev submit answer coordinator worker doctor schema completions graph runs budget agents workers";
+    for command in all.split(' ') {
+        let said = trellis(&[command, "--help"]);
+        assert!(said.contains("Usage: trellis ") && said.ends_with("--- exit 0"), "{said}");
+    }
+    insta::assert_snapshot!(trellis(&["--help"]));
+}
+
+#[test]
+fn a_command_that_is_not_there_is_wrong_usage() {
+    for args in [&["rnu"][..], &["runs", "lits"], &["run"], &["run", "a.yaml", "--goal", "x"]] {
+        let said = trellis(args);
+        assert!(said.contains("error: ") && said.ends_with("--- exit 2"), "{said}");
+    }
+}
+
+#[test]
+fn shells_can_complete() {
+    let said = trellis(&["completions", "bash"]);
+    assert!(
+        said.contains("_trellis()") && said.contains("max-cost-usd") && said.ends_with("--- exit 0"),
+        "{said}"
+    );
 }

@@ -1,0 +1,169 @@
+//! `trellis runs`: list, describe, watch and cancel. Everything but the list is read from the log.
+
+use coordinator::trace::{ContextNode, Trace};
+use serde_json::json;
+use shared::{
+    ChildId, TraceId,
+    wire::{Query, QueryAnswer, RunSummary, Text},
+};
+
+use crate::{
+    EXIT_CODES, Ending, Output, client,
+    connect::Servers,
+    live, out, parse,
+    people::{People, Who},
+    run, table, tree,
+    watch::questions,
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// The newest runs.
+    List {
+        /// How many.
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+    },
+    /// One run: its tree, and each context's budget, attempts and questions.
+    Describe {
+        /// Its id, as `runs list` shows it.
+        trace: TraceId,
+    },
+    /// See a run go on until it ends; the exit code is its outcome's.
+    #[command(after_help = EXIT_CODES)]
+    Watch {
+        /// Its id, as `runs list` shows it.
+        trace: TraceId,
+        /// Answer every question of the agents with this.
+        #[arg(long, value_name = "TEXT", value_parser = parse::text)]
+        answer: Option<Text>,
+    },
+    /// Stop a run, or one context of it and all beneath. It holds even before the run begins.
+    Cancel {
+        /// Its id, as `runs list` shows it.
+        trace: TraceId,
+        /// Only this context.
+        #[arg(long, value_name = "ID")]
+        child: Option<ChildId>,
+        /// Why, for the log.
+        #[arg(long, value_name = "TEXT", value_parser = parse::text)]
+        reason: Option<Text>,
+    },
+}
+
+pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    match command {
+        Command::List { limit } => match client::query(&bus, &Query::Runs { limit }).await? {
+            QueryAnswer::Runs { runs } => list(&runs, output),
+            QueryAnswer::Refused(refusal) => out::refuse(&refusal, output),
+            other @ (QueryAnswer::Agents { .. }
+            | QueryAnswer::Applied { .. }
+            | QueryAnswer::Coordinators { .. }) => {
+                anyhow::bail!("the coordinator answered something else: {other:?}")
+            }
+        },
+        Command::Describe { trace } => describe(&client::replay(&bus, trace).await?, output),
+        Command::Watch { trace, answer } => {
+            client::replay(&bus, trace).await?;
+            let people = People::new(Who::is(answer, false, false));
+            match live::follow(&bus, trace, people, true).await? {
+                Some(watch) => run::tell(&watch, output),
+                None => Ok(Ending::Cancelled),
+            }
+        }
+        Command::Cancel { trace, child, reason } => {
+            client::cancel(&bus, trace, child.clone(), reason).await?;
+            cancelled(client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await, trace, output)
+        }
+    }
+}
+
+fn list(runs: &[RunSummary], output: Output) -> anyhow::Result<Ending> {
+    if output == Output::Json {
+        out::print_json(&json!(runs))?;
+        return Ok(Ending::Completed);
+    }
+    if runs.is_empty() {
+        out::note("no runs yet");
+        return Ok(Ending::Completed);
+    }
+    let rows: Vec<[String; 5]> = runs
+        .iter()
+        .map(|run| {
+            let what = run.goal.as_ref().map_or(run.child_id.as_str(), Text::as_str);
+            [
+                run.trace_id.to_string(),
+                tree::plain(serde_json::to_value(run.status)),
+                format!("{} of {}", run.budget.spent.cost_usd, run.budget.limit.cost_usd),
+                run.ended_at
+                    .map_or_else(String::new, |end| format!("{} ms", end.millis_since(run.started_at))),
+                tree::cut(&tree::flat(what), 60),
+            ]
+        })
+        .collect();
+    out::print(&table::show(["TRACE", "STATUS", "SPENT", "TOOK", "GOAL"], &rows))?;
+    Ok(Ending::Completed)
+}
+
+fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
+    if output == Output::Json {
+        out::print_json(&tree::as_json(trace))?;
+        return Ok(Ending::Completed);
+    }
+    let row = |node: &ContextNode| {
+        let budget = node.budget.snapshot();
+        [
+            node.id.to_string(),
+            tree::plain(serde_json::to_value(node.status_word())),
+            budget.spent.cost_usd.to_string(),
+            budget.held.cost_usd.to_string(),
+            budget.remaining.cost_usd.to_string(),
+            budget.spent.tokens.to_string(),
+            node.attempt().to_string(),
+            node.attempts.last().map_or_else(String::new, |attempt| attempt.worker_id.to_string()),
+        ]
+    };
+    let heading = ["CONTEXT", "STATUS", "SPENT", "HELD", "LEFT", "TOKENS", "ATTEMPTS", "WORKER"];
+    let rows: Vec<_> = trace.contexts().iter().map(row).collect();
+    let mut text = format!("trace {}\n\n{}\n{}", trace.id(), tree::show(trace), table::show(heading, &rows));
+    for question in questions(trace) {
+        let (child, number) = (&question.child_id, question.number);
+        text.push_str(&format!("\nquestion {number} of {child}: {}\n", question.question));
+        text.push_str(&format!("  trellis answer {} {child} 'TEXT'\n", trace.id()));
+    }
+    out::print(&text)?;
+    Ok(Ending::Completed)
+}
+
+/// Whether all that was to be cancelled has ended.
+fn stopped(trace: &Trace, child: Option<&ChildId>) -> bool {
+    let target = child.map_or_else(|| trace.root(), |child| trace.context(child));
+    target.is_some_and(|node| !node.is_live())
+}
+
+fn cancelled(
+    seen: anyhow::Result<(Trace, bool)>,
+    trace_id: TraceId,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    // A cancel may come before what it cancels: then there is no trace to read, and it still holds.
+    let seen = seen.ok().filter(|(_, stopped)| *stopped);
+    let status = seen.as_ref().and_then(|(trace, _)| trace.root()).map(ContextNode::status_word);
+    if output == Output::Json {
+        let taken = seen.is_some();
+        out::print_json(&json!({"trace_id": trace_id, "stored": true, "ended": taken, "root": status}))?;
+        return Ok(Ending::Completed);
+    }
+    match seen {
+        Some(_) => {
+            let word = tree::plain(serde_json::to_value(status));
+            out::print(&format!("{trace_id}: the cancel has taken effect; the run is {word}\n"))?;
+        }
+        None => out::print(&format!(
+            "{trace_id}: the cancel is stored, and was not seen to take effect within {} s\n",
+            client::TAKES_EFFECT.as_secs()
+        ))?,
+    }
+    Ok(Ending::Completed)
+}
