@@ -21,3 +21,4 @@ mod pairs;
 mod property;
 mod schemas;
 mod spawning;
+mod worker;

@@ -2,6 +2,7 @@
 //! after every command.
 
 pub mod invariants;
+pub mod script;
 pub mod world;
 
 pub use world::{World, home};

@@ -46,7 +46,8 @@ enum End {
 impl Surroundings {
     pub(crate) async fn run(self, work: Execute, delivery: Delivery) {
         let (trace_id, child_id) = (work.trace_id, work.child_id.clone());
-        let dead = |refusal| report::dead_letter(&self.bus, &delivery, refusal, Some((trace_id, child_id.clone())));
+        let dead =
+            |refusal| report::dead_letter(&self.bus, &delivery, refusal, Some((trace_id, child_id.clone())));
         let Ok(Subject::Ask(partition)) = self.bus.namespace().parse(&work.report_to.ask) else {
             let ask = &work.report_to.ask;
             return dead(malformed(format!("report_to.ask: `{ask}` is not where questions go"))).await;

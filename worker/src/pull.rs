@@ -29,11 +29,7 @@ use crate::{
 
 /// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it
 /// has.
-pub async fn run(
-    config: Config,
-    bus: Bus,
-    shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), Error> {
+pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     // Health checks wait in this line only while the loop is busy with another: few are enough.
     let (asks, mut asked) = mpsc::channel(8);
     let ended = CancellationToken::new();

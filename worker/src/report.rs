@@ -50,7 +50,9 @@ async fn fit(bus: &Bus, id: &str, verdict: Verdict, max_inline_bytes: u64) -> Ve
             }
             Verdict::Completed(reference)
         }
-        Verdict::Failed(failure) => Verdict::Failed(Failure { message: cut(failure.message, MESSAGE_BYTES), ..failure }),
+        Verdict::Failed(failure) => {
+            Verdict::Failed(Failure { message: cut(failure.message, MESSAGE_BYTES), ..failure })
+        }
         verdict @ (Verdict::Completed(_)
         | Verdict::Halted { .. }
         | Verdict::Waiting { .. }

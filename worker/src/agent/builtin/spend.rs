@@ -29,7 +29,10 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
             Held::Denied(denied) => return Ok(out_of_budget(run, denial(&denied))),
             Held::Halt { pause: true, .. } => return Ok(Verdict::OutOfBudget),
             Held::Halt { context, dimension, pause: false } => {
-                return Ok(failed(FailureKind::Budget, format!("the {dimension} budget of `{context}` is used up")));
+                return Ok(failed(
+                    FailureKind::Budget,
+                    format!("the {dimension} budget of `{context}` is used up"),
+                ));
             }
             Held::Refused(refusal) => {
                 return Ok(failed(FailureKind::Refused, format!("{} ({})", refusal.message, refusal.rule)));
