@@ -417,3 +417,27 @@ async fn built_in_agents_do_what_they_say() {
         assert!(bench.bus.read(&Filter::Dead).await.unwrap().is_empty());
     }
 }
+
+/// f05: a worker that was stopped for longer than its lease asks before it does anything else. Switch
+/// `Keeper::live` off and it holds, or reports, in an attempt that is over.
+#[tokio::test(start_paused = true)]
+async fn f05_woken_past_its_lease_a_worker_ticks_before_it_acts() {
+    for (builtin, inputs) in [("spend", json!({"calls": 5, "ms": 1000})), ("sleep", json!({"ms": 1000}))] {
+        let mut claims = 0;
+        let script: Script = Box::new(move |ask, answer| {
+            claims += u32::from(matches!(ask, Ask::Claim(_)));
+            let over = Answer::Stop { reason: "another attempt runs".into() };
+            Some(if claims > 1 || matches!(ask, Ask::Tick(_)) { over } else { answer })
+        });
+        let bench = Bench::run(work("root", builtin, inputs), script).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::advance(Duration::from_secs(60)).await;
+        bench.until_done().await;
+        let late: Vec<_> =
+            bench.asks().into_iter().filter(|(at, _)| *at > 1_000).map(|(_, ask)| ask).collect();
+        assert!(late.iter().any(|ask| matches!(ask, Ask::Tick(_))), "{late:?}");
+        assert!(!late.iter().any(|ask| matches!(ask, Ask::Hold(_))), "{builtin}: {late:?}");
+        assert!(bench.reports().await.is_empty(), "{builtin}");
+        assert_eq!(bench.claims().len(), 2, "not acknowledged by the attempt that lost it");
+    }
+}
