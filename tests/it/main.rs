@@ -13,6 +13,7 @@ mod bad_input;
 mod boundaries;
 mod budget;
 mod cancel;
+mod conformance;
 mod context_store;
 mod graph;
 mod graph_flow;

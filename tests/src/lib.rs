@@ -3,6 +3,7 @@
 
 pub mod invariants;
 pub mod script;
+pub mod servers;
 pub mod world;
 
 pub use world::{World, home};

@@ -16,7 +16,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_nats::{
     Client, HeaderMap,
     datetime::DateTime,
-    jetstream::{self, object_store::ObjectStore},
+    jetstream::{
+        self,
+        context::{CreateStreamError, CreateStreamErrorKind},
+        object_store::ObjectStore,
+    },
 };
 use tokio::sync::{OnceCell, watch};
 
@@ -81,12 +85,17 @@ fn failed(doing: impl Into<String>, reason: &impl fmt::Display) -> Error {
     Error::Failed { doing: doing.into(), reason: reason.to_string() }
 }
 
-/// The server's own error, if an error has one behind it.
-fn server_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a jetstream::Error> {
+/// The server's own error, if an error has one in it or behind it.
+fn server_error(error: &(dyn std::error::Error + 'static)) -> Option<jetstream::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<jetstream::Error>() {
-            return Some(found);
+            return Some(found.clone());
+        }
+        if let Some(found) = error.downcast_ref::<CreateStreamError>()
+            && let CreateStreamErrorKind::JetStream(error) = found.kind()
+        {
+            return Some(error);
         }
         next = error.source();
     }

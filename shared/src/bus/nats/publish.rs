@@ -15,7 +15,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{Nats, OBJECT_HEADER, Outgoing, PublishError, Published, backoff, server_error, to_map};
+use super::{Nats, OBJECT_HEADER, Outgoing, PublishError, Published, Stream, backoff, server_error, to_map};
+use crate::subject::Filter;
 
 /// How long a message is sent again before its sender is told that nobody knows.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
@@ -41,8 +42,8 @@ struct Entry {
     subject: String,
     headers: HeaderMap,
     payload: Bytes,
-    has_id: bool,
-    fenced: bool,
+    id: Option<String>,
+    fence: Option<u64>,
     tries: usize,
     state: State,
 }
@@ -71,7 +72,6 @@ impl Nats {
 
     async fn prepare(&self, message: Outgoing) -> Entry {
         let subject = self.namespace().subject(&message.subject);
-        let (has_id, fenced) = (message.id.is_some(), message.expect_last.is_some());
         let mut payload = message.payload;
         let mut state = State::Unknown;
         let mut headers = to_map(&message.headers).unwrap_or_else(|reason| {
@@ -98,7 +98,21 @@ impl Nats {
                 Err(error) => state = State::Done(Err(PublishError::Other(error.to_string()))),
             }
         }
-        Entry { subject, headers, payload, has_id, fenced, tries: 0, state }
+        let (id, fence) = (message.id, message.expect_last);
+        Entry { subject, headers, payload, id, fence, tries: 0, state }
+    }
+
+    /// The server looks at the fence before it looks at the id (2.15 does), so a message that was
+    /// stored without our hearing of it is fenced off by itself when it is sent again. What follows
+    /// the expected sequence on the subject is what fenced it off: is it this one?
+    async fn stored_before(&self, entry: &Entry) -> Option<u64> {
+        let (id, fence) = (entry.id.as_deref()?, entry.fence?);
+        let stream = Stream::of(&Filter::One(self.namespace().parse(&entry.subject).ok()?))?;
+        let stream = self.0.api.get_stream_no_info(self.stream(stream)).await.ok()?;
+        let next = stream.raw_message_builder().sequence(fence + 1).next_by_subject(&entry.subject);
+        let next = next.send().await.ok()?;
+        let its = next.headers.get(async_nats::header::NATS_MESSAGE_ID)?;
+        (its.as_str() == id).then_some(next.sequence)
     }
 
     async fn post(&self, entry: &mut Entry) {
@@ -120,8 +134,9 @@ impl Sending {
         loop {
             self.hear().await;
             self.hold_back_the_fenced();
-            let again =
-                |entry: &Entry| matches!(entry.state, State::Unknown) && (entry.has_id || entry.fenced);
+            let again = |entry: &Entry| {
+                matches!(entry.state, State::Unknown) && (entry.id.is_some() || entry.fence.is_some())
+            };
             if !self.entries.iter().any(again) || self.since.elapsed() >= GIVE_UP_AFTER {
                 break;
             }
@@ -142,7 +157,7 @@ impl Sending {
 
     /// Waits for the acknowledgement of everything that is on its way, all at once.
     async fn hear(&mut self) {
-        let since = self.since;
+        let (since, nats) = (self.since, &self.nats);
         let waits = self.entries.iter_mut().map(|entry| async move {
             if !matches!(entry.state, State::Waiting(_)) {
                 return;
@@ -152,6 +167,11 @@ impl Sending {
                 Ok(ack) => State::Done(Ok(Published { sequence: ack.sequence, duplicate: ack.duplicate })),
                 Err(error) => entry.judge(&error, since.elapsed()),
             };
+            if matches!(entry.state, State::Done(Err(PublishError::WrongSequence)))
+                && let Some(sequence) = nats.stored_before(entry).await
+            {
+                entry.state = State::Done(Ok(Published { sequence, duplicate: true }));
+            }
         });
         join_all(waits).await;
     }
@@ -181,7 +201,7 @@ impl Entry {
                 || code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
             {
                 // Sent twice without an id, the second may have been fenced off by the first.
-                if self.tries > 1 && !self.has_id {
+                if self.tries > 1 && self.id.is_none() {
                     done(PublishError::Unacknowledged)
                 } else {
                     done(PublishError::WrongSequence)
@@ -196,7 +216,7 @@ impl Entry {
         }
         match error.kind() {
             PublishErrorKind::WrongLastSequence => done(PublishError::WrongSequence),
-            PublishErrorKind::StreamNotFound if after >= NO_STREAM_FOR || !self.has_id => {
+            PublishErrorKind::StreamNotFound if after >= NO_STREAM_FOR || self.id.is_none() => {
                 done(PublishError::Other(format!("no stream holds `{}`", self.subject)))
             }
             PublishErrorKind::StreamNotFound | PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => {

@@ -7,7 +7,7 @@ use async_nats::jetstream::{
     ErrorCode,
     consumer::{self, AckPolicy, pull},
     object_store,
-    stream::{self, DiscardPolicy, RetentionPolicy, StorageType},
+    stream::{self, ConsumerCreateStrictErrorKind, DiscardPolicy, RetentionPolicy, StorageType},
 };
 use futures_util::future::try_join_all;
 
@@ -111,7 +111,7 @@ impl Nats {
         let found: consumer::Config = match api.create_consumer_strict_on_stream(ours.clone(), &stream).await
         {
             Ok(created) => created.cached_info().config.clone(),
-            Err(error) if is_there(&error) => {
+            Err(error) if error.kind() == ConsumerCreateStrictErrorKind::AlreadyExists => {
                 let there = api.get_consumer_from_stream::<pull::Config, _, _>(&name, &stream).await;
                 there.map_err(|error| failed(doing(), &error))?.cached_info().config.clone()
             }
@@ -150,10 +150,6 @@ impl Nats {
     pub(super) fn bucket(&self) -> String {
         self.namespace().stream(BUCKET)
     }
-}
-
-fn is_there(error: &(dyn std::error::Error + 'static)) -> bool {
-    has_code(error, ErrorCode::CONSUMER_ALREADY_EXISTS) || has_code(error, ErrorCode::CONSUMER_NAME_EXIST)
 }
 
 fn has_code(error: &(dyn std::error::Error + 'static), code: ErrorCode) -> bool {

@@ -1,0 +1,176 @@
+//! What only a real server can do to us: being killed, losing a consumer, being set up differently.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{self, consumer::pull, stream};
+use shared::bus::{Bus, Connect, Consumer, Error, From, Nats, Topology};
+use shared::subject::{Filter, Namespace, Subject};
+use trellis_tests::servers::NatsServer;
+
+use super::{connected, event, identified, namespace, nats, soon, text, topology};
+
+async fn raw(server: &NatsServer) -> jetstream::Context {
+    jetstream::new(async_nats::connect(server.url()).await.unwrap())
+}
+
+/// Proves that a publish is sent again until it is acknowledged, that a pull is made again after a
+/// reconnect, and that a follower resumes where it was.
+#[tokio::test]
+async fn a_server_that_is_killed_loses_nobody_anything() {
+    let mut server = NatsServer::start().unwrap();
+    let bus = connected(&server, namespace()).await;
+    bus.set_up(&topology()).await.unwrap();
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    queue.want(1000);
+    let mut follow = bus.follow(&[Filter::Events], From::Start).await.unwrap();
+    let publish = async |n: u32| {
+        let both = vec![identified(Subject::Spawn, &n.to_string()), identified(event(1), &n.to_string())];
+        for result in bus.send(both).await.stored().await {
+            result.unwrap();
+        }
+    };
+    let publishing = async {
+        for n in 0..60 {
+            publish(n).await;
+            if n == 20 || n == 40 {
+                server.kill();
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                server.restart().unwrap();
+            }
+        }
+    };
+    let consuming = async {
+        let mut seen = std::collections::BTreeSet::new();
+        while seen.len() < 60 {
+            let delivery = queue.next().await;
+            delivery.ack().await;
+            seen.insert(text(&delivery.payload));
+        }
+    };
+    let following = async {
+        for n in 0..60 {
+            assert_eq!(text(&follow.next().await.unwrap().payload), n.to_string());
+        }
+    };
+    let all = async { tokio::join!(publishing, consuming, following) };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("all of it in time");
+}
+
+/// Proves that a fenced message which was stored without our hearing of it is not fenced off by
+/// itself.
+#[tokio::test]
+async fn a_fenced_message_sent_again_is_a_duplicate() {
+    let (_server, bus) = nats().await;
+    let fenced = || shared::bus::Outgoing { expect_last: Some(0), ..identified(event(1), "a") };
+    assert!(!bus.publish(fenced()).await.unwrap().duplicate);
+    bus.publish(identified(event(1), "b")).await.unwrap();
+    let again = bus.publish(fenced()).await.unwrap();
+    assert_eq!((again.sequence, again.duplicate), (1, true));
+}
+
+#[tokio::test]
+async fn a_consumer_that_is_deleted_is_made_again() {
+    let (server, bus) = nats().await;
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    queue.want(10);
+    bus.publish(identified(Subject::Spawn, "a")).await.unwrap();
+    soon(queue.next()).await.ack().await;
+    let stream = bus.namespace().stream("AGENT_INTAKE");
+    let deleting = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        raw(&server).await.delete_consumer_from_stream("intake", &stream).await.unwrap();
+        bus.publish(identified(Subject::Spawn, "b")).await.unwrap();
+    };
+    let (delivery, ()) = soon(async { tokio::join!(queue.next(), deleting) }).await;
+    assert_eq!((text(&delivery.payload), delivery.delivered), ("b".into(), 1));
+    assert!(queue.silent_for() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn many_may_set_up_at_once_and_sizes_are_changed() {
+    let (server, bus) = nats().await;
+    let fresh = namespace();
+    let (one, two) = (connected(&server, fresh.clone()).await, connected(&server, fresh).await);
+    let topology = topology();
+    let (first, second) = tokio::join!(one.set_up(&topology), two.set_up(&topology));
+    assert_eq!((first, second), (Ok(()), Ok(())));
+    let keep_logs = Duration::from_secs(3600);
+    bus.set_up(&Topology { max_queue_bytes: 1 << 20, keep_logs, ..topology }).await.unwrap();
+    let of = async |name| {
+        let stream = raw(&server).await.get_stream(bus.namespace().stream(name)).await.unwrap();
+        stream.cached_info().config.clone()
+    };
+    assert_eq!(of("AGENT_INTAKE").await.max_bytes, 1 << 20);
+    assert_eq!(of("AGENT_EVENT").await.max_age, keep_logs);
+}
+
+async fn mismatch(bus: &Bus) -> String {
+    match bus.set_up(&topology()).await {
+        Err(Error::Mismatch { what, name, difference }) => format!("{what} {name}: {difference}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_set_up_differently_is_named() {
+    let server = NatsServer::shared().unwrap();
+    let context = raw(&server).await;
+    let bus = connected(&server, namespace()).await;
+    let name = bus.namespace().stream("AGENT_DEAD");
+    let other = |subjects: &str, discard| stream::Config {
+        name: name.clone(),
+        subjects: vec![format!("{}.{subjects}", bus.namespace())],
+        discard,
+        ..Default::default()
+    };
+    context.create_stream(other("agent.other", stream::DiscardPolicy::New)).await.unwrap();
+    let said = mismatch(&bus).await;
+    assert!(said.contains("AGENT_DEAD: `subjects`") && said.contains("agent.other"), "{said}");
+    context.delete_stream(&name).await.unwrap();
+    context.create_stream(other("agent.dead.*", stream::DiscardPolicy::Old)).await.unwrap();
+    let said = mismatch(&bus).await;
+    assert!(said.contains("`discard` should be New and is Old"), "{said}");
+    context.delete_stream(&name).await.unwrap();
+    bus.set_up(&topology()).await.unwrap();
+    let intake = bus.namespace().stream("AGENT_INTAKE");
+    context.delete_consumer_from_stream("intake", &intake).await.unwrap();
+    let durable = pull::Config {
+        durable_name: Some("intake".into()),
+        ack_wait: Duration::from_secs(99),
+        ..Default::default()
+    };
+    context.create_consumer_on_stream(durable, &intake).await.unwrap();
+    let said = mismatch(&bus).await;
+    assert!(said.starts_with("consumer") && said.contains("`filter_subjects`"), "{said}");
+}
+
+#[tokio::test]
+async fn a_dead_port_is_an_error_at_once() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("nats://me:s3cret@127.0.0.1:{port}");
+    let to = Connect { url, creds: None, namespace: Namespace::default(), name: "x".into() };
+    let began = tokio::time::Instant::now();
+    let error = Nats::connect(&to).await.unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    assert!(!error.to_string().contains("s3cret"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(8));
+}
+
+#[tokio::test]
+async fn an_address_may_say_who_we_are() {
+    let cases: [(&'static [&'static str], &str, &str); 2] = [
+        (&["--user", "me", "--pass", "p@ss"], "me:p%40ss@", "me:wrong@"),
+        (&["--auth", "t0ken"], "t0ken@", "wrong@"),
+    ];
+    for (arguments, right, wrong) in cases {
+        let server = NatsServer::start_with(arguments).unwrap();
+        let to = |who: &str| Connect {
+            url: format!("nats://{who}127.0.0.1:{}", server.port()),
+            creds: None,
+            namespace: Namespace::default(),
+            name: "x".into(),
+        };
+        Bus::Nats(Nats::connect(&to(right)).await.unwrap()).ping().await.unwrap();
+        assert!(matches!(Nats::connect(&to(wrong)).await, Err(Error::Connect { .. })));
+    }
+}

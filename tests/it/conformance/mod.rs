@@ -1,0 +1,84 @@
+//! What every implementation of the bus must do alike.
+
+mod bus;
+mod bus_nats;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use shared::{
+    TraceId,
+    bus::{Bus, Connect, Delivery, Headers, Memory, Nats, Outgoing, Topology},
+    subject::{Namespace, Subject},
+};
+use trellis_tests::servers::NatsServer;
+
+/// Long enough for a busy machine, and for the longest ack wait.
+const SOON: Duration = Duration::from_secs(30);
+
+fn topology() -> Topology {
+    // A server sets the sizes aside: many small deployments have to fit on one.
+    Topology { partitions: 4, max_queue_bytes: 16 << 20, max_log_bytes: 16 << 20, ..Topology::default() }
+}
+
+/// A namespace no other test has.
+fn namespace() -> Namespace {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("t{}-{number}", std::process::id()).parse().unwrap()
+}
+
+async fn memory() -> Bus {
+    let bus = Bus::Memory(Memory::new(namespace()));
+    bus.set_up(&topology()).await.unwrap();
+    bus
+}
+
+async fn connected(server: &NatsServer, namespace: Namespace) -> Bus {
+    let to = Connect { url: server.url(), creds: None, namespace, name: "conformance".into() };
+    Bus::Nats(Nats::connect(&to).await.unwrap())
+}
+
+async fn nats() -> (Arc<NatsServer>, Bus) {
+    let server = NatsServer::shared().unwrap();
+    let bus = connected(&server, namespace()).await;
+    bus.set_up(&topology()).await.unwrap();
+    (server, bus)
+}
+
+fn trace(number: u128) -> TraceId {
+    TraceId::from_u128(number).unwrap()
+}
+
+fn event(number: u128) -> Subject {
+    Subject::Event(trace(number), "root".parse().unwrap())
+}
+
+fn message(subject: Subject, text: &str) -> Outgoing {
+    let payload = Bytes::copy_from_slice(text.as_bytes());
+    Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None }
+}
+
+fn identified(subject: Subject, text: &str) -> Outgoing {
+    Outgoing { id: Some(text.into()), ..message(subject, text) }
+}
+
+fn text(payload: &Bytes) -> String {
+    String::from_utf8(payload.to_vec()).unwrap()
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, what).await.expect("it did not come in time")
+}
+
+/// Nothing comes for a while.
+async fn quiet(what: impl Future<Output = Delivery>) {
+    let came = tokio::time::timeout(Duration::from_millis(700), what).await;
+    assert!(came.is_err(), "{:?}", came.map(|delivery| text(&delivery.payload)));
+}
