@@ -22,4 +22,5 @@ mod pairs;
 mod property;
 mod schemas;
 mod spawning;
+mod together;
 mod worker;
