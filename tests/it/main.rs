@@ -24,3 +24,5 @@ mod property;
 mod schemas;
 mod servers;
 mod spawning;
+mod together;
+mod worker;
