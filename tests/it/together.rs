@@ -7,14 +7,15 @@ use coordinator::trace::{Command, Order, Refusal, Spawn, answer_refusal};
 use serde_json::{Value, json};
 use shared::{
     ChildId, Timestamp,
-    bus::{Bus, Consumer, Delivery, Headers, Memory, Outgoing},
+    bus::{Bus, Connect, Consumer, Delivery, Headers, Memory, Nats, Outgoing, Topology},
     clock::Clock,
     decode,
-    subject::{Namespace, Subject},
+    subject::{Filter, Namespace, Subject},
     wire::{self, Answer, Ask, AskMessage, ContextStatus, ContextValue, Payload},
 };
 use trellis_tests::{
     World, home,
+    servers::NatsServer,
     world::{id, with},
 };
 
@@ -32,9 +33,13 @@ fn world(agent: &str, inputs: Value, terms: Value) -> World {
 }
 
 /// Lets a worker run the world until its root ends or waits for somebody outside.
-async fn live(mut world: World) -> World {
+async fn live(world: World) -> World {
     let clock = Clock::simulated(world.now);
     let bus = Bus::Memory(Memory::starting_at(Namespace::default(), world.now));
+    live_on(bus, clock, world).await
+}
+
+async fn live_on(bus: Bus, clock: Clock, mut world: World) -> World {
     let (shutdown, told) = tokio::sync::oneshot::channel::<()>();
     let config = worker::Config { slots: 4, clock, ..worker::Config::default() };
     let worker = tokio::spawn(worker::run(config, bus.clone(), async {
@@ -112,11 +117,11 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
     match ask {
         Ask::Claim(claim) => {
             let decided = world.handle(Command::Claim(claim.clone())).map(drop);
-            world.trace.answer_claim(&claim, decided.as_ref().map(|()| ()), &home())
+            world.trace.answer_claim(&claim, decided.as_ref().copied(), &home())
         }
         Ask::Tick(tick) => {
             let decided = world.handle(Command::Tick(tick.clone())).map(drop);
-            world.trace.answer_tick(&tick, decided.as_ref().map(|()| ()))
+            world.trace.answer_tick(&tick, decided.as_ref().copied())
         }
         Ask::Hold(hold) => done(world.handle(Command::Hold(hold))),
         Ask::Release { lease, call_id } => done(world.handle(Command::Release { lease, call_id })),
@@ -159,6 +164,23 @@ fn result(world: &World) -> Value {
         Some(Payload::Inline(value)) => value.value().clone(),
         other => panic!("{other:?}, {:?}", end.error),
     }
+}
+
+/// The same on a real server: what the memory bus allows, JetStream allows.
+#[tokio::test]
+async fn b1_a_tree_of_spending_agents_adds_up_on_nats() {
+    let server = NatsServer::start().unwrap();
+    let to =
+        Connect { url: server.url(), creds: None, namespace: Namespace::default(), name: "together".into() };
+    let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
+    let small =
+        Topology { partitions: 1, max_queue_bytes: 16 << 20, max_log_bytes: 16 << 20, ..Topology::default() };
+    bus.set_up(&small).await.unwrap();
+    let inputs = json!({"depth": 2, "width": 3, "leaf": "spend", "usd": 0.01});
+    let mut world = live_on(bus.clone(), Clock::Machine, world("tree", inputs, json!({}))).await;
+    assert_eq!((result(&world)["leaves"].clone(), world.spent_cents("root")), (json!(9), 9));
+    assert!(bus.read(&Filter::Executes).await.unwrap().is_empty(), "everything was acknowledged");
+    world.rest();
 }
 
 #[tokio::test(start_paused = true)]

@@ -473,3 +473,21 @@ async fn a_worker_says_whether_it_is_ready() {
     drop(shutdown);
     worker.await.unwrap().unwrap();
 }
+
+/// Without the flush at the end of a cancelled attempt the cost would be gone, and only estimated.
+#[tokio::test(start_paused = true)]
+async fn b12_what_a_cancelled_call_cost_is_still_sent() {
+    let work = work("root", "spend", json!({"ms": 100}));
+    let bench = Bench::run(work.clone(), agreeable()).await;
+    bench.until("it runs", async |bench| !bench.claims().is_empty()).await;
+    bench.bus.set_up(&Topology { max_queue_bytes: 1, ..Topology::default() }).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let stop = Stop { trace_id: work.trace_id, child_id: id("root") };
+    let payload = serde_json::to_vec(&stop).unwrap().into();
+    bench.bus.broadcast(&Subject::Stop(stop.trace_id), &Headers::new(), payload).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(bench.costs().await.is_empty());
+    bench.bus.set_up(&Topology::default()).await.unwrap();
+    bench.until_done().await;
+    assert_eq!((bench.costs().await.len(), bench.reports().await.len()), (1, 0));
+}

@@ -43,14 +43,14 @@ pub(crate) enum Hold {
 
 #[derive(Debug)]
 pub(crate) struct Meter<'a> {
-    pub(crate) bus: &'a Bus,
-    pub(crate) coordinator: &'a Coordinator,
-    pub(crate) keeper: &'a Keeper,
-    pub(crate) clock: Clock,
-    /// Where costs go, and under which trace.
-    pub(crate) subject: Subject,
-    pub(crate) trace_id: shared::TraceId,
-    pub(crate) span: u64,
+    bus: &'a Bus,
+    coordinator: &'a Coordinator,
+    keeper: &'a Keeper,
+    clock: Clock,
+    /// Where costs go.
+    subject: Subject,
+    trace_id: shared::TraceId,
+    span: u64,
     books: Mutex<Books>,
 }
 
