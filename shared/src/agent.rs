@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The agents every worker has built in.
-pub const BUILTINS: [&str; 9] = ["echo", "sleep", "fail", "spend", "tree", "crash", "ask", "share", "chain"];
+pub const BUILTINS: [&str; 10] =
+    ["echo", "sleep", "fail", "spend", "tree", "crash", "ask", "share", "chain", "panic"];
 
 /// How an agent is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

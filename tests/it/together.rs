@@ -169,7 +169,7 @@ fn result(world: &World) -> Value {
 /// The same on a real server: what the memory bus allows, JetStream allows.
 #[tokio::test]
 async fn b1_a_tree_of_spending_agents_adds_up_on_nats() {
-    let server = NatsServer::start().unwrap();
+    let server = NatsServer::start();
     let to =
         Connect { url: server.url(), creds: None, namespace: Namespace::default(), name: "together".into() };
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
@@ -259,4 +259,13 @@ async fn c_what_is_shared_can_be_read_back() {
     let mut world = live(world("share", json!({"value": {"a": null}}), json!({}))).await;
     assert_eq!(result(&world), json!({"keys": ["root.note"], "read": {"root.note": {"a": null}}}));
     world.rest();
+}
+
+#[test]
+fn every_built_in_agent_is_known_to_the_coordinator_and_explained_by_the_worker() {
+    let mut explained = worker::BUILTIN_HELP.map(|(name, _)| name);
+    let mut known = shared::agent::BUILTINS;
+    explained.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(explained, known);
 }

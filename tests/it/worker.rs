@@ -26,7 +26,7 @@ fn refusal(code: &str) -> Answer {
     })
 }
 
-fn denied() -> Answer {
+fn denied(pause: bool) -> Answer {
     Answer::Denied(HoldDenied {
         context: id("root"),
         dimension: Dimension::Cost,
@@ -36,6 +36,7 @@ fn denied() -> Answer {
         held: cents(20),
         left_usd: Usd::from_cents(10),
         left_tokens: Tokens::new(1),
+        pause,
     })
 }
 
@@ -272,7 +273,7 @@ async fn b3_a_hold_denied_for_costs_on_their_way_is_asked_again_once_they_are_bo
     let script: Script = Box::new(move |ask, answer| {
         let second = matches!(ask, Ask::Hold(hold) if hold.call_id.as_str() == "1-2");
         denials -= i32::from(second);
-        Some(if second && denials == 0 { denied() } else { answer })
+        Some(if second && denials == 0 { denied(false) } else { answer })
     });
     let bench = Bench::run(work("root", "spend", json!({"calls": 2, "usd": "0.2"})), script).await;
     bench.until_done().await;
@@ -293,16 +294,12 @@ async fn b3_a_hold_denied_for_costs_on_their_way_is_asked_again_once_they_are_bo
 }
 
 #[tokio::test(start_paused = true)]
-async fn b5_b8_a_denied_hold_ends_a_context_or_parks_it_as_its_profile_says() {
+async fn b5_b8_a_denied_hold_ends_a_context_or_parks_it_as_the_coordinator_says() {
     let halt = |pause| Answer::Halt { context: id("root"), dimension: Dimension::Cost, pause };
-    for (answer, profile_pauses, parks) in [
-        (denied(), false, false),
-        (denied(), true, true),
-        (halt(false), false, false),
-        (halt(true), false, true),
-    ] {
-        let mut work = work("root", "spend", json!({}));
-        work.agent.on_exhausted = profile_pauses.then_some(shared::wire::OnExhausted::Pause);
+    for (answer, parks) in
+        [(denied(false), false), (denied(true), true), (halt(false), false), (halt(true), true)]
+    {
+        let work = work("root", "spend", json!({}));
         let script: Script = Box::new(move |ask, agreed| {
             Some(if matches!(ask, Ask::Hold(_)) { answer.clone() } else { agreed })
         });

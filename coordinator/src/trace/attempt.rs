@@ -327,8 +327,7 @@ fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
 
 /// B8: parks where anyone up the chain would rather pause than abort.
 fn out_of_budget(trace: &Trace, at: ContextIndex) -> Event {
-    let may_pause = trace.chain(at).any(|(_, node)| node.on_exhausted == OnExhausted::Pause);
-    if may_pause && !trace.blocked_for_good(at) {
+    if trace.may_pause(at) {
         let reason = "its budget does not reach for the next call".into();
         return Event::Paused { child_id: trace.node(at).id.clone(), reason };
     }

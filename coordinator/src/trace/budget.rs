@@ -348,6 +348,7 @@ impl Trace {
                     held: budget.held,
                     left_usd: room.cost_usd,
                     left_tokens: room.tokens,
+                    pause: self.may_pause(at),
                 })));
             }
             need = node.claim_growth(need);

@@ -315,6 +315,12 @@ impl Trace {
         std::iter::once(node).chain(above).filter_map(ContextNode::running_deadline).min()
     }
 
+    /// Whether a context whose budget does not reach may wait for more: it, or anyone above, would
+    /// rather pause than abort, and nobody's budget has ended it for good.
+    pub(super) fn may_pause(&self, at: ContextIndex) -> bool {
+        self.chain(at).any(|(_, node)| node.on_exhausted == OnExhausted::Pause) && !self.blocked_for_good(at)
+    }
+
     /// Whether an exhausted budget has ended it for all but what it is doing.
     pub(super) fn blocked_for_good(&self, at: ContextIndex) -> bool {
         self.blocked(at).is_some_and(|(context, _)| context.on_exhausted == OnExhausted::Abort)

@@ -168,6 +168,9 @@ pub struct HoldDenied {
     pub held: Amount,
     pub left_usd: Usd,
     pub left_tokens: Tokens,
+    /// The context may wait for more: if nothing cheaper will do, report `out_of_budget` (B8).
+    #[serde(default)]
+    pub pause: bool,
 }
 
 /// A value of the shared store, with who wrote it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use shared::{
     Amount, Dimension, Json, Tokens, Usd,
-    wire::{Failure, FailureKind, HoldDenied, OnExhausted, Verdict},
+    wire::{Failure, FailureKind, HoldDenied, Verdict},
 };
 
 use super::{Bad, Parameters, Run, completed};
@@ -26,7 +26,9 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         let call_id = run.meter.next_call();
         match run.meter.hold(&call_id, hold).await {
             Hold::Held => {}
-            Hold::Denied(denied) => return Ok(out_of_budget(run, denial(&denied))),
+            // Nothing cheaper would do: it waits for more if it may, or stops (B5, B8).
+            Hold::Denied(denied) if denied.pause => return Ok(Verdict::OutOfBudget),
+            Hold::Denied(denied) => return Ok(failed(FailureKind::Budget, denial(&denied))),
             Hold::Halt { pause: true, .. } => return Ok(Verdict::OutOfBudget),
             Hold::Halt { context, dimension, pause: false } => {
                 return Ok(failed(
@@ -57,14 +59,6 @@ fn paid(own: Amount, cost: Amount) -> u32 {
         (nanos, _) => own.cost_usd.nanos() / nanos,
     };
     u32::try_from(times).unwrap_or(u32::MAX)
-}
-
-/// Nothing cheaper would do: it stops, or waits for more if its profile says so (B5, B8).
-fn out_of_budget(run: &Run<'_>, message: String) -> Verdict {
-    match run.work.agent.on_exhausted {
-        Some(OnExhausted::Pause) => Verdict::OutOfBudget,
-        Some(OnExhausted::Abort) | None => failed(FailureKind::Budget, message),
-    }
 }
 
 fn failed(kind: FailureKind, message: String) -> Verdict {
