@@ -130,14 +130,17 @@ pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace
     match (trace.root(), trace.version()) {
         (Some(_), _) => Ok(trace),
         (None, 0) => anyhow::bail!("trace {trace_id} can't be shown: the beginning of its log is gone"),
-        (None, _) => anyhow::bail!("trace {trace_id} can't be shown: it was cancelled before anything of it began"),
+        (None, _) => {
+            anyhow::bail!("trace {trace_id} can't be shown: it was cancelled before anything of it began")
+        }
     }
 }
 
 /// What the log has of a trace, even if that is not its beginning or nothing has begun.
 async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Trace>> {
     let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
-    let mut log = stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;
+    let mut log =
+        stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;
     log.sort_by_key(|logged| logged.version);
     let mut trace = Trace::new(trace_id);
     // All up to the first gap: the rest of a commit may not be stored yet.

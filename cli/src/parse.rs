@@ -45,7 +45,10 @@ pub(crate) fn bytes(text: &str) -> Result<i64, String> {
         unit => return Err(format!("`{unit}` is not a size: use KiB, MiB or GiB, as in 512MiB")),
     };
     let number: i64 = digits.parse().map_err(|_| "write a number and a size, such as 512MiB or 2GiB")?;
-    number.checked_mul(each).filter(|bytes| *bytes > 0).ok_or_else(|| "that is no size a stream can have".into())
+    number
+        .checked_mul(each)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "that is no size a stream can have".into())
 }
 
 /// `key=json`.

@@ -113,7 +113,9 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     let bus = servers.cluster().await?;
     let store = servers.store(args.partitions).await?;
     until_told(|stop| async move {
-        coordinator::run(config, bus, store, stop.cancelled_owned()).await.map_err(|error| with_causes(&error))
+        coordinator::run(config, bus, store, stop.cancelled_owned())
+            .await
+            .map_err(|error| with_causes(&error))
     })
     .await
 }

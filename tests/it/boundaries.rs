@@ -81,6 +81,32 @@ fn subjects_are_written_in_one_file() {
 }
 
 #[test]
+fn only_the_store_knows_redis() {
+    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
+        for (path, text) in sources(crate_name) {
+            if !path.components().any(|part| part.as_os_str() == "store") {
+                assert_eq!(breach(&text, &["redis::"]), None, "in {}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn opentelemetry_and_the_clocks_are_known_in_one_place_each() {
+    for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
+        for (path, text) in sources(crate_name) {
+            let shown = path.display().to_string();
+            if !shown.contains("shared/src/telemetry") {
+                assert_eq!(breach(&text, &["opentelemetry::", "opentelemetry_"]), None, "in {shown}");
+            }
+            if !shown.contains("shared/src/clock.rs") {
+                assert_eq!(breach(&text, &["CLOCK_", "ClockId"]), None, "in {shown}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_file_says_what_it_is_for() {
     for crate_name in
         ["shared/src", "coordinator/src", "worker/src", "cli/src", "tests/src", "tests/it", "tests/benches"]

@@ -22,4 +22,7 @@ mod interplay;
 mod pairs;
 mod property;
 mod schemas;
+mod servers;
 mod spawning;
+mod together;
+mod worker;

@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod invariants;
+pub mod script;
 pub mod servers;
 pub mod world;
 

@@ -88,7 +88,7 @@ impl Surroundings {
         let (trace_id, lease) = (work.trace_id, &keeper.lease);
         let span = span_id(trace_id, &format!("{}.{}", lease.child_id, lease.attempt));
         emit_queue_wait(&work, lease.attempt, delivery.at, started_at);
-        tracing::info!(agent = %work.agent.agent_id, "runs");
+        tracing::debug!(agent = %work.agent.agent_id, "runs");
 
         let cost_subject = Subject::Cost(partition, trace_id, lease.child_id.clone());
         let meter = Meter::new(&self.bus, coordinator, keeper, clock, cost_subject, trace_id, span);
@@ -214,7 +214,7 @@ fn emit_attempt(work: &Execute, attempt: u32, span: u64, start: Timestamp, end: 
         End::Stopped { .. } => ("stopped", None),
         End::RanOut => ("lease_ran_out", Some("the lease ran out")),
     };
-    tracing::info!(verdict, "ended");
+    tracing::debug!(verdict, "ended");
     if !telemetry::is_on() {
         return;
     }

@@ -150,9 +150,6 @@ impl Keeper {
                 }
                 None => self.doubt(),
             }
-            if self.standing.borrow().in_doubt && !self.stands() {
-                return Lost::RanOut;
-            }
         }
     }
 

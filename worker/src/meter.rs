@@ -28,7 +28,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// The answer to a hold. A `stop` is none: it ends the attempt around it.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum Hold {
     Held,
     /// It does not fit (B5).
     Denied(Box<HoldDenied>),
@@ -43,14 +43,14 @@ pub(crate) enum Held {
 
 #[derive(Debug)]
 pub(crate) struct Meter<'a> {
-    pub(crate) bus: &'a Bus,
-    pub(crate) coordinator: &'a Coordinator,
-    pub(crate) keeper: &'a Keeper,
-    pub(crate) clock: Clock,
-    /// Where costs go, and under which trace.
-    pub(crate) subject: Subject,
-    pub(crate) trace_id: shared::TraceId,
-    pub(crate) span: u64,
+    bus: &'a Bus,
+    coordinator: &'a Coordinator,
+    keeper: &'a Keeper,
+    clock: Clock,
+    /// Where costs go.
+    subject: Subject,
+    trace_id: shared::TraceId,
+    span: u64,
     books: Mutex<Books>,
 }
 
@@ -86,15 +86,15 @@ impl<'a> Meter<'a> {
 
     /// Sets the worst case aside. Denied only because costs on their way are not booked yet, it has
     /// them booked and asks once more.
-    pub(crate) async fn hold(&self, call_id: &CallId, amount: Amount) -> Held {
+    pub(crate) async fn hold(&self, call_id: &CallId, amount: Amount) -> Hold {
         let held = match self.ask_hold(call_id, amount).await {
-            Held::Denied(denied) => match self.confirm().await {
-                0 => Held::Denied(denied),
+            Hold::Denied(denied) => match self.confirm().await {
+                0 => Hold::Denied(denied),
                 _ => self.ask_hold(call_id, amount).await,
             },
-            held @ (Held::Held | Held::Halt { .. } | Held::Refused(_)) => held,
+            held @ (Hold::Held | Hold::Halt { .. } | Hold::Refused(_)) => held,
         };
-        if matches!(held, Held::Held) {
+        if matches!(held, Hold::Held) {
             self.books().held_at.insert(call_id.clone(), self.clock.now());
             // The answer may have found a process that was stopped meanwhile.
             self.keeper.live().await;
@@ -102,21 +102,21 @@ impl<'a> Meter<'a> {
         held
     }
 
-    async fn ask_hold(&self, call_id: &CallId, amount: Amount) -> Held {
+    async fn ask_hold(&self, call_id: &CallId, amount: Amount) -> Hold {
         let hold = wire::Hold { lease: self.keeper.lease.clone(), call_id: call_id.clone(), amount };
         let answer = self.coordinator.until_answered(Ask::Hold(hold), Some(self.keeper)).await;
         match answer {
-            Answer::Done => Held::Held,
-            Answer::Denied(denied) => Held::Denied(Box::new(denied)),
-            Answer::Halt { context, dimension, pause } => Held::Halt { context, dimension, pause },
+            Answer::Done => Hold::Held,
+            Answer::Denied(denied) => Hold::Denied(Box::new(denied)),
+            Answer::Halt { context, dimension, pause } => Hold::Halt { context, dimension, pause },
             Answer::Stop { reason } => self.keeper.stop(&reason).await,
-            Answer::Refused(refusal) => Held::Refused(refusal),
+            Answer::Refused(refusal) => Hold::Refused(refusal),
             Answer::Claimed(_)
             | Answer::Taken { .. }
             | Answer::GoOn { .. }
             | Answer::Spawned { .. }
             | Answer::Value { .. }
-            | Answer::Keys { .. } => Held::Refused(unexpected("hold")),
+            | Answer::Keys { .. } => Hold::Refused(unexpected("hold")),
         }
     }
 

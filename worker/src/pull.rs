@@ -5,8 +5,7 @@ use std::{collections::HashMap, future::Future, sync::Arc};
 
 use shared::{
     ChildId, TraceId,
-    bus::{Bus, Consumer, Consumption, Delivery, Subscription},
-    clock::{Clock, Mark},
+    bus::{Bus, Consumer, Consumption, Delivery, Message, Subscription},
     decode,
     subject::{Filter, Subject},
     wire::{Execute, Stop},
@@ -56,8 +55,6 @@ struct Worker {
     attempts: JoinSet<()>,
     running: HashMap<Id, Running>,
     hand_back: CancellationToken,
-    /// Since when there was always a free slot.
-    wanting_since: Option<Mark>,
     description: calls::Description,
 }
 
@@ -96,7 +93,6 @@ impl Worker {
             attempts: JoinSet::new(),
             running: HashMap::new(),
             hand_back: CancellationToken::new(),
-            wanting_since: None,
             description,
         })
     }
@@ -108,7 +104,6 @@ impl Worker {
     ) -> Result<(), Error> {
         let mut shutdown = std::pin::pin!(shutdown);
         self.consumption.want(self.config.slots);
-        self.mark_room();
         let turn = loop {
             tokio::select! {
                 biased;
@@ -123,18 +118,17 @@ impl Worker {
                 },
                 message = self.calls.next() => match message {
                     Some(message) => {
-                        if self.answer(&message, false).await {
+                        if self.answer(&message).await {
                             break Turn::Drain;
                         }
                     }
                     None => break Turn::Closed,
                 },
                 Some(reply) = asked.recv() => {
-                    let _ = reply.send(self.pulse());
+                    let _ = reply.send(Pulse { silent_for: self.consumption.silent_for() });
                 }
                 delivery = self.consumption.next() => self.begin(delivery),
             }
-            self.mark_room();
         };
         asked.close();
         self.end().await;
@@ -215,20 +209,8 @@ impl Worker {
     }
 
     /// Whether it was told to drain.
-    async fn answer(&self, message: &shared::bus::Message, draining: bool) -> bool {
-        self.description.answer(&self.bus, &self.config, message, self.attempts.len(), draining).await
-    }
-
-    fn mark_room(&mut self) {
-        let clock: Clock = self.config.clock;
-        let room = self.attempts.len() < self.config.slots;
-        self.wanting_since = room.then(|| self.wanting_since.unwrap_or_else(|| clock.mark()));
-    }
-
-    fn pulse(&self) -> Pulse {
-        let wanting = self.wanting_since.map(|since| self.config.clock.since(since));
-        // With every slot taken nothing is asked for, and silence means nothing.
-        Pulse { silent_for: wanting.map(|wanting| wanting.min(self.consumption.silent_for())) }
+    async fn answer(&self, message: &Message) -> bool {
+        self.description.answer(&self.bus, &self.config, message, self.attempts.len(), false).await
     }
 }
 

@@ -18,8 +18,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// What the loop says of itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pulse {
-    /// How long its queue has given no sign; none while it has no room.
-    pub(crate) silent_for: Option<Duration>,
+    /// How long its queue has given no sign; nothing while it has no room for more.
+    pub(crate) silent_for: Duration,
 }
 
 /// Answers health checks, if an address is given; otherwise never ends.
@@ -42,8 +42,8 @@ async fn check(bus: Bus, asks: mpsc::Sender<oneshot::Sender<Pulse>>) -> Result<(
     let (reply, answer) = oneshot::channel();
     asks.send(reply).await.map_err(|_| "it takes no more work")?;
     let pulse = answer.await.map_err(|_| "it takes no more work")?;
-    if let Some(silent) = pulse.silent_for.filter(|silent| *silent > SILENCE) {
-        return Err(format!("its queue has been silent for {} s", silent.as_secs()));
+    if pulse.silent_for > SILENCE {
+        return Err(format!("its queue has been silent for {} s", pulse.silent_for.as_secs()));
     }
     bus.ping().await.map(drop).map_err(|error| error.to_string())
 }

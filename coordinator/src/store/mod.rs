@@ -39,6 +39,8 @@ impl Store {
     /// Each write by itself is all or nothing, and only happens to the version it expects; together
     /// they are one round trip. The answers are in the writes' order.
     pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
+        let reserved = |name: &str| name == keys::VERSION || keys::outbox_version(name).is_some();
+        debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
         match self {
             Store::Redis(redis) => redis.commit(writes).await,
             Store::Memory(memory) => Ok(memory.commit(writes)),

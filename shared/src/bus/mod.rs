@@ -187,7 +187,7 @@ impl Bus {
     /// As `serve`, for several subjects, and announced: on NATS a micro service that tools can list.
     pub async fn offer(&self, service: &Service) -> Result<Subscription, Error> {
         match self {
-            Bus::Nats(nats) => Ok(Subscription::Service(nats.offer(service).await?)),
+            Bus::Nats(nats) => Ok(Subscription::Service(Box::new(nats.offer(service).await?))),
             Bus::Memory(memory) => Ok(Subscription::Memory(memory.offer(service))),
         }
     }
@@ -324,7 +324,7 @@ pub struct Message {
 #[derive(Debug)]
 pub enum Subscription {
     Nats(nats::Subscription),
-    Service(nats::ServiceRequests),
+    Service(Box<nats::ServiceRequests>),
     Memory(memory::Subscription),
 }
 

@@ -183,8 +183,8 @@ impl Default for Topology {
         Topology {
             partitions: 16,
             replicas: 1,
-            max_queue_bytes: 2 << 30,
-            max_log_bytes: 8 << 30,
+            max_queue_bytes: 1 << 30,
+            max_log_bytes: 2 << 30,
             keep_logs: Duration::from_secs(7 * 24 * 3600),
             duplicate_window: Duration::from_secs(120),
         }

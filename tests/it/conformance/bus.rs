@@ -169,7 +169,8 @@ async fn no_more_comes_than_is_wanted(bus: Bus) {
 async fn two_readers_share_a_queue(bus: Bus) {
     let pool: Consumer = Consumer::Execute("gpu".parse().unwrap());
     let (mut one, mut two) = (bus.consume(&pool).await.unwrap(), bus.consume(&pool).await.unwrap());
-    (one.want(5), two.want(5));
+    one.want(5);
+    two.want(5);
     let work = Subject::Execute("gpu".parse().unwrap());
     bus.send((0..10).map(|n| message(work.clone(), &n.to_string())).collect()).await.stored().await;
     let mut seen = BTreeSet::new();
@@ -187,13 +188,15 @@ async fn queues_are_apart(bus: Bus) {
     let partition = shared::subject::Partition::new;
     let mut zero = bus.consume(&Consumer::Report(partition(0).unwrap())).await.unwrap();
     let mut one = bus.consume(&Consumer::Report(partition(1).unwrap())).await.unwrap();
-    (zero.want(10), one.want(10));
+    zero.want(10);
+    one.want(10);
     let child = || "root".parse().unwrap();
     bus.publish(message(Subject::Result(partition(1).unwrap(), trace(1), child()), "r")).await.unwrap();
     bus.publish(message(Subject::Cost(partition(1).unwrap(), trace(1), child()), "c")).await.unwrap();
     let (first, second) = (soon(one.next()).await, soon(one.next()).await);
     assert_eq!((text(&first.payload), text(&second.payload)), ("r".into(), "c".into()));
-    (first.ack().await, second.ack().await);
+    first.ack().await;
+    second.ack().await;
     quiet(zero.next()).await;
 }
 

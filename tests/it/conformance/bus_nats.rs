@@ -1,6 +1,6 @@
 //! What only a real server can do to us: being killed, losing a consumer, being set up differently.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_nats::jetstream::{self, consumer::pull, stream};
 use shared::bus::{Bus, Connect, Consumer, Error, From, Nats, Topology};
@@ -14,46 +14,54 @@ async fn raw(server: &NatsServer) -> jetstream::Context {
 }
 
 /// Proves that a publish is sent again until it is acknowledged, that a pull is made again after a
-/// reconnect, and that a follower resumes where it was.
+/// reconnect, and that a follower resumes where it was. The time allowed is less than what it takes
+/// to notice that a pull was lost without looking at the connection.
 #[tokio::test]
 async fn a_server_that_is_killed_loses_nobody_anything() {
+    const COUNT: usize = 6000;
     let mut server = NatsServer::start();
     let bus = connected(&server, namespace()).await;
     bus.set_up(&topology()).await.unwrap();
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
-    queue.want(1000);
+    queue.want(3 * COUNT);
     let mut follow = bus.follow(&[Filter::Events], From::Start).await.unwrap();
-    let publish = async |n: u32| {
-        let both = vec![identified(Subject::Spawn, &n.to_string()), identified(event(1), &n.to_string())];
-        for result in bus.send(both).await.stored().await {
-            result.unwrap();
-        }
-    };
     let publishing = async {
-        for n in 0..60 {
-            publish(n).await;
-            if n == 20 || n == 40 {
-                server.kill();
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                server.restart();
+        for first in (0..COUNT).step_by(60) {
+            let both =
+                |n: usize| [Subject::Spawn, event(1)].map(|subject| identified(subject, &n.to_string()));
+            let sent = bus.send((first..first + 60).flat_map(both).collect()).await;
+            for result in sent.stored().await {
+                result.unwrap();
             }
         }
     };
+    let killing = async {
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(120)).await;
+            server.kill();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            server.restart();
+        }
+    };
     let consuming = async {
-        let mut seen = std::collections::BTreeSet::new();
-        while seen.len() < 60 {
+        let mut seen = BTreeSet::new();
+        while seen.len() < COUNT {
             let delivery = queue.next().await;
             delivery.ack().await;
             seen.insert(text(&delivery.payload));
         }
     };
     let following = async {
-        for n in 0..60 {
-            assert_eq!(text(&follow.next().await.unwrap().payload), n.to_string());
+        let (mut seen, mut last) = (BTreeSet::new(), 0);
+        while seen.len() < COUNT {
+            let stored = follow.next().await.unwrap();
+            assert!(stored.sequence > last, "none comes twice");
+            last = stored.sequence;
+            assert!(seen.insert(text(&stored.payload)), "an id is stored once");
         }
     };
-    let all = async { tokio::join!(publishing, consuming, following) };
-    tokio::time::timeout(Duration::from_secs(60), all).await.expect("all of it in time");
+    let all = async { tokio::join!(publishing, killing, consuming, following) };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("all of it in time");
 }
 
 /// Proves that a fenced message which was stored without our hearing of it is not fenced off by
@@ -84,6 +92,21 @@ async fn a_consumer_that_is_deleted_is_made_again() {
     let (delivery, ()) = soon(async { tokio::join!(queue.next(), deleting) }).await;
     assert_eq!((text(&delivery.payload), delivery.delivered), ("b".into(), 1));
     assert!(queue.silent_for() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn silence_is_told_while_something_is_wanted() {
+    let mut server = NatsServer::start();
+    let bus = connected(&server, namespace()).await;
+    bus.set_up(&topology()).await.unwrap();
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    server.kill();
+    super::quiet(queue.next()).await;
+    assert_eq!(queue.silent_for(), Duration::ZERO, "nothing is wanted");
+    queue.want(1);
+    super::quiet(queue.next()).await;
+    super::quiet(queue.next()).await;
+    assert!(queue.silent_for() >= Duration::from_millis(1400), "{:?}", queue.silent_for());
 }
 
 #[tokio::test]
@@ -154,4 +177,23 @@ async fn a_dead_port_is_an_error_at_once() {
     assert!(matches!(error, Error::Connect { .. }), "{error}");
     assert!(!error.to_string().contains("s3cret"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(8));
+}
+
+#[tokio::test]
+async fn an_address_may_say_who_we_are() {
+    let cases = [
+        ("authorization { user: me, password: \"p@ss\" }", "me:p%40ss@", "me:wrong@"),
+        ("authorization { token: t0ken }", "t0ken@", "wrong@"),
+    ];
+    for (settings, right, wrong) in cases {
+        let server = NatsServer::start_with("", settings);
+        let to = |who: &str| Connect {
+            url: format!("nats://{who}127.0.0.1:{}", server.port()),
+            creds: None,
+            namespace: Namespace::default(),
+            name: "x".into(),
+        };
+        Bus::Nats(Nats::connect(&to(right)).await.unwrap()).ping().await.unwrap();
+        assert!(matches!(Nats::connect(&to(wrong)).await, Err(Error::Connect { .. })));
+    }
 }

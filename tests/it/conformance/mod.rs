@@ -4,6 +4,7 @@
 mod bus;
 mod bus_nats;
 mod redis_faults;
+mod redis_kinds;
 mod store;
 
 use std::{

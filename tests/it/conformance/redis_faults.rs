@@ -5,15 +5,15 @@ use std::{error::Error as _, time::Duration};
 
 use coordinator::store::{Committed, Error, Redis, Store, Write};
 use tokio::time::Instant;
-use trellis_tests::servers::RedisServer;
+use trellis_tests::servers::{Proxy, RedisServer};
 
 use super::store::{PARTITIONS, at, commit, redis, trace, version, write};
 
 /// A reconnect and an answer, with room for a busy machine.
-const BOUND: Duration = Duration::from_secs(9);
+pub(super) const BOUND: Duration = Duration::from_secs(9);
 
 /// A word with the server past the store.
-async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
+pub(super) async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut command = redis::cmd(words[0]);
@@ -24,7 +24,7 @@ async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
 }
 
 /// Calls until one succeeds: what its callers do.
-async fn recovered(store: &Store) {
+pub(super) async fn recovered(store: &Store) {
     for _ in 0..50 {
         if store.ping().await.is_ok() {
             return;
@@ -169,7 +169,29 @@ async fn f16_a_call_waits_for_a_redis_that_is_back_at_once() {
     drop(back.await.unwrap());
 }
 
-/// Proves the watchdog on silence: without it the first connection is kept for ever, or a call hangs.
+/// Proves the watchdog on silence: the server is well, new connections work, and the one that is used
+/// will never answer again. Without it every later call fails.
+#[tokio::test]
+async fn a_connection_that_went_silent_is_replaced() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let store = Store::Redis(Redis::connect(&url, "".parse().unwrap(), PARTITIONS).await.unwrap());
+    for round in 1..=2 {
+        commit(&store, write(trace(1), round)).await;
+        proxy.freeze();
+        let began = Instant::now();
+        let mut failed = 0;
+        while store.ping().await.is_err() {
+            failed += 1;
+            assert!(failed <= 2, "two silences are enough");
+        }
+        assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
+        assert_eq!(version(&store, trace(1)).await, Some(round));
+    }
+}
+
+/// Proves that each call has an end: a stopped server takes connections and answers none.
 #[tokio::test]
 async fn a_stopped_redis_fails_calls_in_bounded_time_and_is_found_again() {
     let server = RedisServer::start();

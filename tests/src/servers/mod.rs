@@ -3,7 +3,9 @@
 
 mod nats;
 mod process;
+mod proxy;
 mod redis;
 
 pub use nats::NatsServer;
+pub use proxy::Proxy;
 pub use redis::RedisServer;

@@ -13,7 +13,10 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{self, Signal},
+    sys::{
+        signal::{self, Signal},
+        wait::{self, WaitPidFlag, WaitStatus},
+    },
     unistd::Pid,
 };
 
@@ -90,6 +93,9 @@ impl Process {
     /// Connections stay open and nobody answers: what a hung host looks like.
     pub(super) fn pause(&self) {
         self.signal(Signal::SIGSTOP);
+        // The signal is sent before it has arrived at every thread.
+        let stopped = wait::waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED));
+        assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{}: {stopped:?}", self.program.name);
     }
 
     pub(super) fn resume(&self) {
@@ -97,9 +103,12 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
+        signal::kill(self.pid(), signal).expect("the child is ours");
+    }
+
+    fn pid(&self) -> Pid {
         let child = self.child.as_ref().expect("the server runs");
-        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"));
-        signal::kill(pid, signal).expect("the child is ours");
+        Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"))
     }
 
     /// Until it answers. If it does not, the end of its log.

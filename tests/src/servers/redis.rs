@@ -11,6 +11,14 @@ static REDIS: Program = Program {
     greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
 };
 
+/// The same program, watching a master. It keeps what it knows in its configuration file.
+static SENTINEL: Program = Program {
+    name: "redis-server",
+    variable: "TRELLIS_REDIS_SERVER",
+    arguments: sentinel_arguments,
+    greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
+};
+
 const DATA: &str = "data";
 
 #[derive(Debug)]
@@ -24,6 +32,11 @@ impl RedisServer {
     /// With settings that come last and so win, as on the command line: `["--maxmemory", "8mb"]`.
     pub fn start_with(extra: &[&str]) -> RedisServer {
         RedisServer(Process::start(&REDIS, extra.iter().map(|&word| word.to_owned()).collect()))
+    }
+
+    /// A sentinel that by itself decides that `master` is down, and soon.
+    pub fn start_sentinel(name: &str, master: &RedisServer) -> RedisServer {
+        RedisServer(Process::start(&SENTINEL, vec![name.to_owned(), master.port().to_string()]))
     }
 
     pub fn url(&self) -> String {
@@ -73,4 +86,16 @@ fn arguments(settings: &Settings) -> Vec<OsString> {
     arguments.extend(durable.map(OsString::from));
     arguments.extend(settings.extra.iter().map(OsString::from));
     arguments
+}
+
+fn sentinel_arguments(settings: &Settings) -> Vec<OsString> {
+    let [name, master] = settings.extra.as_slice() else { panic!("a name and a port") };
+    let (port, dir) = (settings.port, settings.dir.display());
+    let text = format!(
+        "port {port}\nbind 127.0.0.1\ndir \"{dir}\"\nsentinel monitor {name} 127.0.0.1 {master} 1\n\
+         sentinel down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 2000\n"
+    );
+    let file = settings.dir.join("sentinel.conf");
+    std::fs::write(&file, text).expect("the directory is ours");
+    vec![file.into(), "--sentinel".into()]
 }

@@ -45,7 +45,7 @@ impl fmt::Debug for Connect {
 impl Nats {
     pub async fn connect(to: &Connect) -> Result<Self, Error> {
         let refused = |reason: String| Error::Connect { url: without_credentials(&to.url), reason };
-        let (generations, generation) = watch::channel(0);
+        let (generations, mut generation) = watch::channel(0);
         let mut options = ConnectOptions::new()
             .name(&to.name)
             .ping_interval(PING_EVERY)
@@ -75,6 +75,9 @@ impl Nats {
             Ok(Err(error)) => return Err(refused(error.to_string())),
             Err(_) => return Err(refused("no answer in time".into())),
         };
+        // The first connection is told to us as well, a little later; taken for a second one it would
+        // make every reader begin anew.
+        tokio::time::timeout(CONNECT_WITHIN, generation.wait_for(|count| *count > 0)).await.ok();
         let found = client.server_info().version;
         if !new_enough(&found) {
             return Err(Error::TooOld { found, needed: NEEDED.2 });

@@ -37,6 +37,8 @@ pub(super) struct Puller {
     heard: Instant,
     /// Since when anything is wanted at all.
     waiting: Instant,
+    /// When the first of the open pulls was made, as far as we know.
+    pulled: Instant,
     /// Failures in a row, and until when they make us wait.
     failures: usize,
     not_before: Instant,
@@ -68,6 +70,7 @@ impl Puller {
             outstanding: 0,
             heard: Instant::now(),
             waiting: Instant::now(),
+            pulled: Instant::now(),
             failures: 0,
             not_before: Instant::now(),
             lost: false,
@@ -117,10 +120,10 @@ impl Puller {
                 self.lost = false;
             }
             let held_back = Instant::now() < self.not_before;
-            if !held_back && self.should_pull() {
+            while !held_back && self.should_pull() {
                 self.pull().await?;
             }
-            let lost_at = self.heard.max(self.waiting) + EXPIRES + GRACE;
+            let lost_at = self.heard.max(self.pulled) + EXPIRES + GRACE;
             tokio::select! {
                 biased;
                 message = self.subscriber.next() => match message {
@@ -144,7 +147,6 @@ impl Puller {
                 }
                 () = sleep_until(lost_at), if self.outstanding > 0 => {
                     tracing::warn!(pull = self.subject, "a pull was lost; pulling again");
-                    self.waiting = Instant::now();
                     self.lost = true;
                     return Ok(Pulled::Interrupted);
                 }
@@ -165,7 +167,7 @@ impl Puller {
         let sent = client.publish_with_reply(self.subject.clone(), self.inbox.clone(), request.into()).await;
         sent.map_err(|error| failed("pulling messages", &error))?;
         if self.outstanding == 0 {
-            self.waiting = Instant::now();
+            self.pulled = Instant::now();
         }
         self.wanted -= batch;
         self.outstanding += batch;

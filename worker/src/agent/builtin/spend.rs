@@ -10,7 +10,7 @@ use shared::{
 };
 
 use super::{Bad, Parameters, Run, completed};
-use crate::meter::Held;
+use crate::meter::Hold;
 
 const MOST_CALLS: u32 = 10_000;
 const LONGEST_CALL_MS: u32 = 24 * 3600 * 1000;
@@ -25,16 +25,16 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     for _ in paid(run.work.budget.own, cost).min(calls)..calls {
         let call_id = run.meter.next_call();
         match run.meter.hold(&call_id, hold).await {
-            Held::Held => {}
-            Held::Denied(denied) => return Ok(out_of_budget(run, denial(&denied))),
-            Held::Halt { pause: true, .. } => return Ok(Verdict::OutOfBudget),
-            Held::Halt { context, dimension, pause: false } => {
+            Hold::Held => {}
+            Hold::Denied(denied) => return Ok(out_of_budget(run, denial(&denied))),
+            Hold::Halt { pause: true, .. } => return Ok(Verdict::OutOfBudget),
+            Hold::Halt { context, dimension, pause: false } => {
                 return Ok(failed(
                     FailureKind::Budget,
                     format!("the {dimension} budget of `{context}` is used up"),
                 ));
             }
-            Held::Refused(refusal) => {
+            Hold::Refused(refusal) => {
                 return Ok(failed(FailureKind::Refused, format!("{} ({})", refusal.message, refusal.rule)));
             }
         }

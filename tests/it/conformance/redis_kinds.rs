@@ -1,0 +1,127 @@
+//! The store on a Redis of many nodes: a cluster, and a master that sentinels move.
+
+use std::time::Duration;
+
+use coordinator::store::{Committed, Redis, Store, Write};
+use tokio::time::Instant;
+use trellis_tests::servers::RedisServer;
+
+use super::{
+    redis_faults::{BOUND, recovered, tell},
+    store::{self, PARTITIONS, commit, trace, version, write},
+};
+
+async fn connect(url: &str, namespace: &str) -> Store {
+    Store::Redis(Redis::connect(url, namespace.parse().unwrap(), PARTITIONS).await.unwrap())
+}
+
+/// Waits until the server's answer says so.
+async fn until(server: &RedisServer, words: &[&str], said: &str) {
+    for _ in 0..400 {
+        if format!("{:?}", tell(server, words).await).contains(said) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{words:?} never said {said}: {:?}", tell(server, words).await);
+}
+
+/// Three masters, a third of the slots each.
+async fn cluster() -> Vec<RedisServer> {
+    let settings = [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-node-timeout",
+        "1500",
+        "--cluster-require-full-coverage",
+        "no",
+    ];
+    let nodes: Vec<RedisServer> = (0..3).map(|_| RedisServer::start_with(&settings)).collect();
+    for (node, slots) in nodes.iter().zip([0..5461, 5461..10922, 10922..16384]) {
+        let slots: Vec<String> = slots.map(|slot: u16| slot.to_string()).collect();
+        let words: Vec<&str> =
+            ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+        tell(node, &words).await;
+        tell(node, &["CLUSTER", "MEET", "127.0.0.1", &nodes[0].port().to_string()]).await;
+    }
+    for node in &nodes {
+        until(node, &["CLUSTER", "INFO"], "cluster_slots_assigned:16384").await;
+        until(node, &["CLUSTER", "INFO"], "cluster_state:ok").await;
+    }
+    nodes
+}
+
+fn url(nodes: &[RedisServer]) -> String {
+    let hosts: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    format!("redis-cluster://{}", hosts.join(","))
+}
+
+/// Proves the hash tags and the pipeline for each partition: without them keys cross slots.
+#[tokio::test]
+async fn a_cluster_does_all_that_one_node_does() {
+    let nodes = cluster().await;
+    store::every(async |namespace| connect(&url(&nodes), namespace).await).await;
+    let store = connect(&url(&nodes), "").await;
+    store.ping().await.unwrap();
+    assert_eq!(store.durability().await.unwrap().appendfsync.as_deref(), Some("always"));
+}
+
+#[tokio::test]
+async fn f20_a_cluster_is_brought_a_flushed_script() {
+    let nodes = cluster().await;
+    let store = connect(&url(&nodes), "").await;
+    for version in 1..=2 {
+        for node in &nodes {
+            tell(node, &["SCRIPT", "FLUSH"]).await;
+        }
+        let writes: Vec<Write> = (1..=40).map(|number| write(trace(number), version)).collect();
+        let answers = store.commit(&writes).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Committed::Done { .. })), "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn f16_a_cluster_that_lost_a_node_fails_in_bounded_time_and_is_found_again() {
+    let mut nodes = cluster().await;
+    let store = connect(&url(&nodes), "").await;
+    let writes = |version| (1..=40).map(|number| write(trace(number), version)).collect::<Vec<_>>();
+    store.commit(&writes(1)).await.unwrap();
+    nodes[1].kill();
+    let began = Instant::now();
+    assert!(store.commit(&writes(2)).await.is_err());
+    assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
+    nodes[1].restart();
+    for node in &nodes {
+        until(node, &["CLUSTER", "INFO"], "cluster_slots_ok:16384").await;
+    }
+    let ids: Vec<_> = (1..=40).map(trace).collect();
+    let began = Instant::now();
+    let loaded = loop {
+        match store.load(&ids).await {
+            Ok(loaded) => break loaded,
+            Err(error) => assert!(began.elapsed() < Duration::from_secs(20), "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let version = |loaded: &coordinator::store::Loaded| loaded.record.as_ref().map(|record| record.version);
+    assert!(loaded.iter().all(|loaded| matches!(version(loaded), Some(1 | 2))), "{loaded:?}");
+    assert!(loaded.iter().any(|loaded| version(loaded) == Some(1)), "those of the killed node");
+}
+
+/// Proves that a new connection asks the sentinels anew: the old address never answers again.
+#[tokio::test]
+async fn f16_a_sentinels_new_master_is_found() {
+    let mut master = RedisServer::start();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
+    until(&replica, &["INFO", "replication"], "master_link_status:up").await;
+    let sentinel = RedisServer::start_sentinel("main", &master);
+    until(&sentinel, &["SENTINEL", "REPLICAS", "main"], &replica.port().to_string()).await;
+    let store = connect(&format!("redis-sentinel://127.0.0.1:{}/main", sentinel.port()), "").await;
+    assert_eq!(commit(&store, write(trace(1), 1)).await, Committed::Done { counter: 1 });
+    tell(&master, &["WAIT", "1", "5000"]).await;
+    master.kill();
+    until(&replica, &["INFO", "replication"], "role:master").await;
+    recovered(&store).await;
+    assert_eq!(version(&store, trace(1)).await, Some(1));
+    assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 2 });
+}
