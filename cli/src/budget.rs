@@ -57,7 +57,12 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         Command::Tree { trace } => whole(&client::replay(&bus, trace).await?, output),
         Command::Raise { trace, child, max_cost_usd, max_tokens } => {
             let known = client::replay(&bus, trace).await?;
-            let child_id = find(&known, child.as_ref())?.id.clone();
+            let node = find(&known, child.as_ref())?;
+            let child_id = node.id.clone();
+            if !node.is_live() {
+                out::complain(&format!("`{child_id}` has ended, and can spend nothing more"));
+                return Ok(Ending::Refused);
+            }
             raise(&bus, trace, Raise { child_id, max_cost_usd, max_tokens }, output).await
         }
     }
@@ -147,8 +152,8 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
     client::tell(bus, Subject::Control, &control).await?;
     let reached = |trace: &Trace| {
         trace.context(&child).is_some_and(|node| {
-            raise.max_cost_usd.is_none_or(|usd| node.budget.limit.cost_usd >= usd)
-                && raise.max_tokens.is_none_or(|tokens| node.budget.limit.tokens >= tokens)
+            raise.max_cost_usd.is_none_or(|usd| node.budget.limit.cost_usd == usd)
+                && raise.max_tokens.is_none_or(|tokens| node.budget.limit.tokens == tokens)
         })
     };
     tokio::select! {

@@ -121,28 +121,35 @@ pub(crate) async fn cancel(
 
 /// A trace as its log tells it now. An error if there is no such trace.
 pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace> {
-    let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
-    let mut log: Vec<Logged> = Vec::with_capacity(stored.len());
-    for message in &stored {
-        log.push(logged(&message.payload)?);
+    let Some(trace) = find(bus, trace_id).await? else {
+        anyhow::bail!(
+            "there is no trace {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited \
+             time"
+        );
+    };
+    match (trace.root(), trace.version()) {
+        (Some(_), _) => Ok(trace),
+        (None, 0) => anyhow::bail!("trace {trace_id} can't be shown: the beginning of its log is gone"),
+        (None, _) => {
+            anyhow::bail!("trace {trace_id} can't be shown: it was cancelled before anything of it began")
+        }
     }
+}
+
+/// What the log has of a trace, even if that is not its beginning or nothing has begun.
+async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Trace>> {
+    let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
+    let mut log =
+        stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;
     log.sort_by_key(|logged| logged.version);
     let mut trace = Trace::new(trace_id);
-    let whole = log.iter().all(|logged| trace.replay(logged));
-    if log.is_empty() {
-        anyhow::bail!(
-            "there is no trace {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time"
-        );
+    // All up to the first gap: the rest of a commit may not be stored yet.
+    for message in &log {
+        if !trace.replay(message) {
+            break;
+        }
     }
-    if trace.root().is_none() {
-        let why = if whole {
-            "nothing of it has begun: it was only cancelled"
-        } else {
-            "the beginning of its log is gone"
-        };
-        anyhow::bail!("trace {trace_id} can't be shown: {why}");
-    }
-    Ok(trace)
+    Ok((!log.is_empty()).then_some(trace))
 }
 
 pub(crate) fn logged(payload: &[u8]) -> anyhow::Result<Logged> {
@@ -157,7 +164,7 @@ pub(crate) async fn until(
 ) -> anyhow::Result<(Trace, bool)> {
     let started = Instant::now();
     loop {
-        let trace = replay(bus, trace_id).await?;
+        let trace = find(bus, trace_id).await?.unwrap_or_else(|| Trace::new(trace_id));
         if holds(&trace) {
             return Ok((trace, true));
         }

@@ -65,15 +65,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if servers.nats_url().is_some() {
         out::note("note: dev runs in this process; the NATS server that is named is left alone");
     }
-    let mut deployment = Deployment::embedded(servers.namespace(), args.health).await?;
+    let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
+    let mut deployment = Deployment::embedded(servers.namespace(), health).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = run::apply(&bus, agents, output).await? {
             return Ok(ending);
         }
         out::note("trellis dev: a coordinator and a worker in this process, no servers; nothing is kept");
-        if let Some(health) = args.health {
-            out::note(&format!("health on http://{health}"));
+        if let Some(health) = health {
+            out::note(&format!("health on http://{health}/healthz"));
         }
         out::note("a line is a submission: a goal, JSON, or @file; Ctrl-C ends");
         Desk { bus, answer: args.answer, output, runs: JoinSet::new(), worst: Ending::Completed }.open().await
@@ -81,6 +82,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let ended = deployment.while_up(work).await;
     deployment.close().await;
     ended
+}
+
+/// The same address with a port that is free now, if none was chosen: so that it can be said.
+fn with_port(address: SocketAddr) -> std::io::Result<SocketAddr> {
+    if address.port() == 0 { std::net::TcpListener::bind(address)?.local_addr() } else { Ok(address) }
 }
 
 /// Takes lines, tells outcomes.

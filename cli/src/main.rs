@@ -184,7 +184,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<Ending> {
         | Command::Doctor(_)) => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let ended = runtime.block_on(async {
-                let telemetry = telemetry::start(service(&command), cli.log_json);
+                let (service, quiet) = service(&command);
+                let telemetry = telemetry::start(service, cli.log_json, quiet);
                 let ended = talk(command, &cli.servers, cli.output).await;
                 telemetry.stop().await;
                 ended
@@ -216,11 +217,11 @@ async fn talk(command: Command, servers: &connect::Servers, output: Output) -> a
     }
 }
 
-/// The name a command's spans go under.
-fn service(command: &Command) -> &'static str {
+/// The name a command's spans go under, and whether it shows by itself what it does.
+fn service(command: &Command) -> (&'static str, bool) {
     match command {
-        Command::Coordinator(_) => "trellis-coordinator",
-        Command::Worker(_) => "trellis-worker",
+        Command::Coordinator(_) => ("trellis-coordinator", false),
+        Command::Worker(_) => ("trellis-worker", false),
         Command::Run(_)
         | Command::Dev(_)
         | Command::Submit(_)
@@ -232,6 +233,6 @@ fn service(command: &Command) -> &'static str {
         | Command::Doctor(_)
         | Command::Graph(_)
         | Command::Schema { .. }
-        | Command::Completions { .. } => "trellis",
+        | Command::Completions { .. } => ("trellis", true),
     }
 }

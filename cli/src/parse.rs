@@ -34,6 +34,23 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     millis.map(Duration::from_millis).ok_or_else(|| "that is more than a year".into())
 }
 
+/// `512MiB`, `2GiB`; a bare number is bytes.
+pub(crate) fn bytes(text: &str) -> Result<i64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let each: i64 = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        unit => return Err(format!("`{unit}` is not a size: use KiB, MiB or GiB, as in 512MiB")),
+    };
+    let number: i64 = digits.parse().map_err(|_| "write a number and a size, such as 512MiB or 2GiB")?;
+    number
+        .checked_mul(each)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "that is no size a stream can have".into())
+}
+
 /// `key=json`.
 pub(crate) fn input(text: &str) -> Result<(ContextKey, Value), String> {
     let (key, json) = text.split_once('=').ok_or("write it as key=json, such as topic='\"ants\"'")?;

@@ -74,7 +74,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
         Command::Cancel { trace, child, reason } => {
             client::cancel(&bus, trace, child.clone(), reason).await?;
-            cancelled(client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await, trace, output)
+            let (trace, stopped) = client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await?;
+            cancelled(&trace, stopped, output)
         }
     }
 }
@@ -136,34 +137,32 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-/// Whether all that was to be cancelled has ended.
+/// Whether what was to be cancelled has ended. A cancel that came first is noted, and holds later.
 fn stopped(trace: &Trace, child: Option<&ChildId>) -> bool {
-    let target = child.map_or_else(|| trace.root(), |child| trace.context(child));
-    target.is_some_and(|node| !node.is_live())
+    match (trace.root(), child) {
+        (None, _) => trace.version() > 0,
+        (Some(root), None) => !root.is_live(),
+        (Some(_), Some(child)) => trace.context(child).is_some_and(|node| !node.is_live()),
+    }
 }
 
-fn cancelled(
-    seen: anyhow::Result<(Trace, bool)>,
-    trace_id: TraceId,
-    output: Output,
-) -> anyhow::Result<Ending> {
-    // A cancel may come before what it cancels: then there is no trace to read, and it still holds.
-    let seen = seen.ok().filter(|(_, stopped)| *stopped);
-    let status = seen.as_ref().and_then(|(trace, _)| trace.root()).map(ContextNode::status_word);
+fn cancelled(trace: &Trace, stopped: bool, output: Output) -> anyhow::Result<Ending> {
+    let status = trace.root().map(ContextNode::status_word);
     if output == Output::Json {
-        let taken = seen.is_some();
-        out::print_json(&json!({"trace_id": trace_id, "stored": true, "ended": taken, "root": status}))?;
+        out::print_json(&json!({"trace_id": trace.id(), "stored": true, "taken": stopped, "root": status}))?;
         return Ok(Ending::Completed);
     }
-    match seen {
-        Some(_) => {
+    let said = match (stopped, status) {
+        (true, Some(status)) => {
             let word = tree::plain(serde_json::to_value(status));
-            out::print(&format!("{trace_id}: the cancel has taken effect; the run is {word}\n"))?;
+            format!("the cancel has taken effect; the run is {word}")
         }
-        None => out::print(&format!(
-            "{trace_id}: the cancel is stored, and was not seen to take effect within {} s\n",
-            client::TAKES_EFFECT.as_secs()
-        ))?,
-    }
+        (true, None) => "nothing of it has begun; if it does, it ends at once".into(),
+        (false, _) => {
+            let seconds = client::TAKES_EFFECT.as_secs();
+            format!("the cancel is stored, and was not seen to take effect within {seconds} s")
+        }
+    };
+    out::print(&format!("{}: {said}\n", trace.id()))?;
     Ok(Ending::Completed)
 }

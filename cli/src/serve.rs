@@ -4,7 +4,14 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use shared::{WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition};
+use shared::{
+    WorkerId,
+    bus::{Bus, Topology},
+    decode,
+    id::PoolName,
+    limits::Settings,
+    subject::{Filter, Partition},
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -15,6 +22,9 @@ use crate::{
     out, parse,
     signals::Signals,
 };
+
+/// Between two looks whether a deployment is set up.
+const SET_UP_PAUSE: Duration = Duration::from_millis(500);
 
 /// Run a coordinator: it owns budgets, contexts and graphs. Any number may run; any may be killed.
 ///
@@ -31,6 +41,15 @@ pub(crate) struct CoordinatorArgs {
     #[arg(long, value_name = "N", default_value_t = Topology::default().partitions)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_COUNT)))]
     partitions: u16,
+    /// On how many NATS servers each stream is kept.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: u8,
+    /// The most a queue may hold, such as 512MiB. NATS sets the room aside for each of three.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    max_queue_bytes: Option<i64>,
+    /// The most a log may hold, such as 2GiB. NATS sets the room aside for each of three, and the outputs.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    max_log_bytes: Option<i64>,
     /// Where to answer health checks, such as 0.0.0.0:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
@@ -70,7 +89,14 @@ pub(crate) struct WorkerArgs {
 
 pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> anyhow::Result<Ending> {
     let mut config = coordinator::Config::new(args.id.unwrap_or_else(|| fresh_id("coordinator")));
-    config.topology = Topology { partitions: args.partitions, ..Topology::default() };
+    let default = Topology::default();
+    config.topology = Topology {
+        partitions: args.partitions,
+        replicas: usize::from(args.replicas),
+        max_queue_bytes: args.max_queue_bytes.unwrap_or(default.max_queue_bytes),
+        max_log_bytes: args.max_log_bytes.unwrap_or(default.max_log_bytes),
+        ..default
+    };
     config.retention = args.retention;
     config.health = args.health;
     if let Some(path) = &args.settings {
@@ -86,8 +112,10 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     }
     let bus = servers.cluster().await?;
     let store = servers.store(args.partitions).await?;
-    until_told(|stop| async {
-        coordinator::run(config, bus, store, stop).await.map_err(|error| with_causes(&error))
+    until_told(|stop| async move {
+        coordinator::run(config, bus, store, stop.cancelled_owned())
+            .await
+            .map_err(|error| with_causes(&error))
     })
     .await
 }
@@ -102,17 +130,39 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         health: args.health,
         ..worker::Config::new(args.id.unwrap_or_else(|| fresh_id("worker")))
     };
-    until_told(|stop| async { worker::run(config, bus, stop).await.map_err(|error| with_causes(&error)) })
-        .await
+    until_told(|stop| async move {
+        if !is_set_up(&bus, &stop).await {
+            return Ok(());
+        }
+        worker::run(config, bus, stop.cancelled_owned()).await.map_err(|error| with_causes(&error))
+    })
+    .await
+}
+
+/// The streams are made by the first coordinator; a worker may well be up before it. False if it was
+/// told to stop first.
+async fn is_set_up(bus: &Bus, stop: &CancellationToken) -> bool {
+    let mut said = false;
+    while let Err(error) = bus.last(&Filter::Executes).await {
+        if !said {
+            tracing::info!(%error, "waiting for a coordinator to set the deployment up");
+            said = true;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(SET_UP_PAUSE) => {}
+            () = stop.cancelled() => return false,
+        }
+    }
+    true
 }
 
 /// Runs until the first signal, drains, and leaves at the second.
 async fn until_told<F: Future<Output = Result<(), String>>>(
-    process: impl FnOnce(tokio_util::sync::WaitForCancellationFutureOwned) -> F,
+    process: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<Ending> {
     let mut signals = Signals::listen().context("could not listen for signals")?;
     let stop = CancellationToken::new();
-    let running = process(stop.clone().cancelled_owned());
+    let running = process(stop.clone());
     let insisted = async {
         signals.next().await;
         out::note("draining; a second signal leaves at once");
@@ -123,7 +173,13 @@ async fn until_told<F: Future<Output = Result<(), String>>>(
         ended = running => match ended {
             Ok(()) => Ok(Ending::Completed),
             Err(why) => {
-                out::complain(&format!("{why}\n\nhint: `trellis doctor` looks at each server"));
+                let hint = if why.contains("storage") {
+                    "give nats-server a larger `max_file_store`, or the coordinators a smaller --max-log-bytes and \
+                     --max-queue-bytes"
+                } else {
+                    "`trellis doctor` looks at each server"
+                };
+                out::complain(&format!("{why}\n\nhint: {hint}"));
                 Ok(Ending::Failed)
             }
         },

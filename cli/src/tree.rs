@@ -48,7 +48,7 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
     let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
     let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
-    line(text, &format!("{name:<32} {:<12} {money:<20} {tries}{said}", word(trace, node)));
+    line(text, &format!("{name:<32} {:<14} {money:<20} {tries}{said}", word(trace, node)));
     let below = match fork {
         "" => String::new(),
         "└─ " => format!("{stem}   "),
@@ -62,7 +62,7 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
             Row::Step(step) => {
                 let name = format!("{below}{fork}{}", step.id);
                 let reason = cut(step.reason.as_deref().unwrap_or_default(), 2 * SHOWN);
-                line(text, &format!("{name:<32} {:<12} {:<20} {reason}", step_word(step), ""));
+                line(text, &format!("{name:<32} {:<14} {:<20} {reason}", step_word(step), ""));
             }
         }
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
 use std::{
-    io::Write,
+    io::{BufRead, BufReader, Write},
     path::PathBuf,
     process::{Command, Output, Stdio},
 };
@@ -263,6 +263,26 @@ fn a_run_that_takes_too_long_is_stopped() {
     let args = ["run", "--goal", "slow", "--agent", "careful-model", "--agents", "examples/agents.yaml"];
     let said = trellis(&[&args[..], &["--timeout", "100ms"]].concat());
     assert!(stdout(&said).contains("timed_out") && said.ends_with("--- exit 4"), "{said}");
+}
+
+#[test]
+fn an_interrupt_cancels_the_run_and_waits_for_its_outcome() {
+    let mut child =
+        command(&["run", "--goal", "slow", "--agent", "sleep", "--input", "ms=60000", "-o", "json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("sleep: working")));
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    assert!(lines.any(|line| line.unwrap().contains("cancelling")));
+    lines.for_each(drop);
+    let output = child.wait_with_output().unwrap();
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), outcome["status"].as_str()), (Some(4), Some("cancelled")));
+    assert_eq!(outcome["reason"], "interrupted by its caller");
 }
 
 /// An agent that asks, in a file of its own.

@@ -9,22 +9,28 @@ mod span;
 pub use context::{headers, parent, span_id};
 pub use span::{Kind, Span, Value, is_on};
 
+use std::io::IsTerminal;
+
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// What is logged unless `RUST_LOG` says otherwise: lost spans are worth a line.
 const DEFAULT_FILTER: &str = "info,opentelemetry=warn";
+/// The same where people look at something else: a command that shows what it does by itself.
+const QUIET_FILTER: &str = "warn";
 
 /// Logs to stderr, and spans to a collector if the environment names one. Once in a process, first
 /// thing, within its runtime.
-pub fn start(service: &'static str, json_logs: bool) -> Telemetry {
+pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     let environment = export::Environment::read();
-    let filter = EnvFilter::try_new(environment.log_filter.as_deref().unwrap_or(DEFAULT_FILTER));
+    let default = if quiet { QUIET_FILTER } else { DEFAULT_FILTER };
+    let filter = EnvFilter::try_new(environment.log_filter.as_deref().unwrap_or(default));
     let (filter, bad_filter) = match filter {
         Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new(DEFAULT_FILTER), Some(error)),
+        Err(error) => (EnvFilter::new(default), Some(error)),
     };
-    let format = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let format = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
     let layer = if json_logs {
         format.json().flatten_event(true).with_filter(filter).boxed()
     } else {
@@ -32,7 +38,7 @@ pub fn start(service: &'static str, json_logs: bool) -> Telemetry {
     };
     let installed = tracing_subscriber::registry().with(layer).try_init();
     if let Some(error) = bad_filter {
-        tracing::warn!(%error, "RUST_LOG makes no sense; logging at `{DEFAULT_FILTER}`");
+        tracing::warn!(%error, "RUST_LOG makes no sense; logging at `{default}`");
     }
     if installed.is_err() {
         tracing::warn!("a log subscriber was installed already; it stays");
