@@ -8,7 +8,7 @@ use serde::Serialize;
 use shared::{
     Timestamp, TraceId,
     bus::{Bus, Outgoing},
-    subject::Home,
+    subject::{Home, Subject},
     wire::{self, Acceptance, Answer, ContextValue, SubmitAnswer},
 };
 
@@ -65,7 +65,9 @@ impl Done {
                 }
             },
             Origin::Queue { delivery, subject } => {
-                let refusal = decided.err().filter(|refusal| !refusal.is_expected());
+                // A report that comes late is normal; whoever asks for something wants to know.
+                let report = matches!(subject, Subject::Result(..) | Subject::Cost(..));
+                let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
                 done.dead_letter = refusal.map(|refusal| {
                     tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "refused");
                     letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
@@ -102,8 +104,8 @@ impl Done {
     }
 
     /// The job as it is to be decided elsewhere, or itself if it is done.
-    pub(crate) fn redirected(self) -> Result<Job, Self> {
-        let Some(trace_id) = self.elsewhere else { return Err(self) };
+    pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
+        let Some(trace_id) = self.elsewhere else { return Err(Box::new(self)) };
         let Job { work, origin, tries, trace_id: taken } = self.job;
         let origin = match origin {
             Origin::Submission(submission) => {
@@ -172,13 +174,19 @@ fn answer(
     decided: Result<(), Refusal>,
     home: &Home,
 ) -> Answer {
-    let decided_ref = decided.as_ref().map(|()| ());
     match question {
-        Question::Claim(claim) => trace.answer_claim(claim, decided_ref, home),
-        Question::Tick(tick) => trace.answer_tick(tick, decided_ref),
+        Question::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
+        Question::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
         Question::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
         Question::Plain => answered(decided, || Answer::Done),
         Question::Read => read(work, trace),
+    }
+}
+
+fn as_ref(decided: &Result<(), Refusal>) -> Result<(), &Refusal> {
+    match decided {
+        Ok(()) => Ok(()),
+        Err(refusal) => Err(refusal),
     }
 }
 

@@ -3,13 +3,13 @@
 //! A second delivery is harmless: ids that were not given are made from the message's place in its
 //! stream, so that the same message is the same submission.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
     AgentId, ChildId, Problems, TraceId,
     bus::{Delivery, Headers, Message},
     decode,
-    graph::TaskGraph,
+    graph::{Plan, TaskGraph},
     subject::Subject,
     telemetry,
     wire::{self, Spawn},
@@ -81,42 +81,25 @@ pub(crate) async fn job<'a>(
     directory: &Directory,
     arrival: Arrival<'a>,
     subject: Subject,
-) -> Result<Job, Unusable<'a>> {
-    let asked = match read(arrival.payload(), &subject) {
-        Ok(asked) => asked,
+) -> Result<Job, Box<Unusable<'a>>> {
+    let (asked, reply_to) = match read(ground, &arrival, &subject) {
+        Ok(asked) => {
+            let reply_to = requested_from(&arrival).or_else(|| asked.reply_to().cloned());
+            (asked, reply_to)
+        }
         Err(problems) => {
-            let reply_to = reply_to_of(ground, arrival.payload()).or_else(|| requested_from(&arrival));
-            return Err(Unusable { arrival, refusal: Refusal::Malformed(problems).to_wire(), reply_to });
+            let reply_to = requested_from(&arrival).or_else(|| reply_to_of(ground, arrival.payload()));
+            let refusal = Refusal::Malformed(problems).to_wire();
+            return Err(Box::new(Unusable { arrival, refusal, reply_to }));
         }
     };
-    let reply_to = match &asked {
-        Asked::Spawn(spawn) => spawn.reply_to.clone(),
-        Asked::Graph(graph) => graph.reply_to.clone(),
-    };
-    let refuse = |arrival, problems, reply_to| {
-        Err(Unusable { arrival, refusal: Refusal::Malformed(problems).to_wire(), reply_to })
-    };
-    if let Some(to) = &reply_to
-        && let Err(problems) = check_reply_to(ground, to)
-    {
-        let reply_to = requested_from(&arrival);
-        return refuse(arrival, problems, reply_to);
-    }
-    let reply_to = requested_from(&arrival).or(reply_to);
-    let given = match &asked {
-        Asked::Spawn(spawn) => spawn.trace_id,
-        Asked::Graph(graph) => graph.trace_id,
-    };
-    let ids = Ids::choose(given, &arrival);
-    let (order, plan) = match &asked {
-        Asked::Spawn(spawn) => match Order::from_spawn(spawn, &[], &ids.root) {
-            Ok(order) => (order, None),
-            Err(problems) => return refuse(arrival, problems, reply_to),
-        },
-        Asked::Graph(graph) => match Order::from_graph(graph, &ids.root) {
-            Ok((order, plan)) => (order, Some(plan)),
-            Err(problems) => return refuse(arrival, problems, reply_to),
-        },
+    let ids = Ids::choose(asked.trace_id(), &arrival);
+    let (order, plan) = match asked.order(&ids.root) {
+        Ok(ordered) => ordered,
+        Err(problems) => {
+            let refusal = Refusal::Malformed(problems).to_wire();
+            return Err(Box::new(Unusable { arrival, refusal, reply_to }));
+        }
     };
     let agents = directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
@@ -124,8 +107,8 @@ pub(crate) async fn job<'a>(
     let now = ground.clock.now();
     let (delivery, received_at) = match arrival {
         Arrival::Published(delivery) => {
-            let at = delivery.at;
-            (Some(delivery), at.min(now))
+            let at = delivery.at.min(now);
+            (Some(delivery), at)
         }
         Arrival::Requested(_) => (None, now),
     };
@@ -144,19 +127,49 @@ pub(crate) async fn job<'a>(
     Ok(Job::command(ids.trace, Command::Submit(Box::new(submit)), origin))
 }
 
-fn read(payload: &[u8], subject: &Subject) -> Result<Asked, Problems> {
-    let is_graph = match subject {
-        Subject::Graph => true,
-        Subject::Spawn => false,
-        // A request may be either: a graph has steps.
-        _ => serde_json::from_slice::<serde_json::Value>(payload)
-            .is_ok_and(|value| value.get("steps").is_some()),
+impl Asked {
+    fn reply_to(&self) -> Option<&String> {
+        match self {
+            Asked::Spawn(spawn) => spawn.reply_to.as_ref(),
+            Asked::Graph(graph) => graph.reply_to.as_ref(),
+        }
+    }
+
+    fn trace_id(&self) -> Option<TraceId> {
+        match self {
+            Asked::Spawn(spawn) => spawn.trace_id,
+            Asked::Graph(graph) => graph.trace_id,
+        }
+    }
+
+    fn order(&self, root: &ChildId) -> Result<(Order, Option<Arc<Plan>>), Problems> {
+        match self {
+            Asked::Spawn(spawn) => Ok((Order::from_spawn(spawn, &[], root)?, None)),
+            Asked::Graph(graph) => {
+                let (order, plan) = Order::from_graph(graph, root)?;
+                Ok((order, Some(plan)))
+            }
+        }
+    }
+}
+
+fn read(ground: &Ground, arrival: &Arrival<'_>, subject: &Subject) -> Result<Asked, Problems> {
+    let payload = arrival.payload();
+    let has_steps = || {
+        let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
+        value.is_ok_and(|value| value.get("steps").is_some())
     };
-    if is_graph {
+    // A request may be either: a graph has steps.
+    let is_graph = *subject == Subject::Graph || (*subject == Subject::Submit && has_steps());
+    let asked = if is_graph {
         let (graph, _) = shared::graph::read(payload, decode::Format::Json)?;
-        Ok(Asked::Graph(Box::new(graph)))
+        Asked::Graph(Box::new(graph))
     } else {
-        Ok(Asked::Spawn(Box::new(decode::json(payload)?)))
+        Asked::Spawn(Box::new(decode::json(payload)?))
+    };
+    match asked.reply_to() {
+        Some(to) => check_reply_to(ground, to).map(|()| asked),
+        None => Ok(asked),
     }
 }
 
@@ -227,7 +240,7 @@ impl Ids {
 }
 
 /// The names of the agents an order and its plan need.
-pub(crate) fn agents_of(order: &Order, plan: Option<&shared::graph::Plan>) -> BTreeSet<AgentId> {
+pub(crate) fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
     let of_plan = plan.into_iter().flat_map(|plan| plan.agents().map(|(agent, _)| agent.clone()));
     order.agent_id.iter().cloned().chain(of_plan).collect()
 }

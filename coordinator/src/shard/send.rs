@@ -65,7 +65,7 @@ impl Shard {
                     Err(mut done) => {
                         done.tell_early(&self.ground.bus).await;
                         messages.extend(done.dead_letter.take());
-                        told.push(done);
+                        told.push(*done);
                     }
                 }
             }
