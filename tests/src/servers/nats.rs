@@ -48,6 +48,10 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.0.port())
     }
 
+    pub fn pid(&self) -> u32 {
+        self.0.pid().as_raw().unsigned_abs()
+    }
+
     pub fn port(&self) -> u16 {
         self.0.port()
     }

@@ -106,7 +106,7 @@ impl Process {
         signal::kill(self.pid(), signal).expect("the child is ours");
     }
 
-    fn pid(&self) -> Pid {
+    pub(super) fn pid(&self) -> Pid {
         let child = self.child.as_ref().expect("the server runs");
         Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"))
     }

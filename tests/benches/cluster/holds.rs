@@ -1,0 +1,96 @@
+//! Hold and settle at depth 8: the benchmark is the worker of a context seven levels beneath its root,
+//! and every pair walks the whole chain.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use shared::{
+    bus::{Consumer, Delivery, Headers},
+    wire::{Answer, Claimed, Execute},
+};
+
+use crate::{meter::Latencies, trellis::Trellis};
+
+const DEPTH: usize = 8;
+
+/// A lease on the deepest context, and those on all above it, kept by nobody: they last long enough.
+struct Deep {
+    work: Execute,
+    lease: Value,
+}
+
+async fn ask(trellis: &Trellis, work: &Execute, ask: Value) -> Answer {
+    let bus = &trellis.client.bus;
+    let subject = bus.namespace().parse(&work.report_to.ask).unwrap();
+    let message = serde_json::to_vec(&json!({"trace_id": work.trace_id, "ask": ask})).unwrap();
+    let answer = bus.request(&subject, &Headers::new(), message.into(), Duration::from_secs(10)).await;
+    serde_json::from_slice(&answer.unwrap()).unwrap()
+}
+
+async fn claim(trellis: &Trellis, delivery: &Delivery) -> (Execute, Value) {
+    let work: Execute = serde_json::from_slice(&delivery.payload).unwrap();
+    let token = uuid::Uuid::new_v4().simple().to_string();
+    let claim = json!({"claim": {"child_id": work.child_id, "worker_id": "bench", "token": token}});
+    let Answer::Claimed(claimed) = ask(trellis, &work, claim).await else { panic!("not claimed") };
+    let Claimed { lease, work, .. } = *claimed;
+    (work, serde_json::to_value(lease).unwrap())
+}
+
+/// Claims a root and seven contexts beneath it, one under the other.
+async fn descend(trellis: &Trellis) -> Deep {
+    trellis
+        .apply(json!([{"agent_id": "bench", "kind": "builtin", "builtin": "echo", "pool": "bench"}]))
+        .await;
+    let mut queue = trellis.client.bus.consume(&Consumer::Execute("bench".parse().unwrap())).await.unwrap();
+    queue.want(DEPTH);
+    let root = json!({"goal": "level 0", "agent_id": "bench", "max_cost_usd": 1000, "timeout_ms": 0});
+    trellis.client.accepted(root).await;
+    let delivery = queue.next().await;
+    let (mut work, mut lease) = claim(trellis, &delivery).await;
+    delivery.ack().await;
+    for level in 1..DEPTH {
+        let child = json!({"goal": format!("level {level}"), "agent_id": "bench", "timeout_ms": 0});
+        let spawned = ask(trellis, &work, json!({"spawn": {"lease": lease, "spawn": child}})).await;
+        assert!(matches!(spawned, Answer::Spawned { .. }), "{spawned:?}");
+        let delivery = queue.next().await;
+        (work, lease) = claim(trellis, &delivery).await;
+        delivery.ack().await;
+    }
+    Deep { work, lease }
+}
+
+async fn pair(trellis: &Trellis, deep: &Deep, call: usize) {
+    let amount = json!({"cost_usd": "0.0001", "tokens": 10});
+    let call_id = format!("call-{call}");
+    let hold = json!({"hold": {"lease": deep.lease, "call_id": call_id, "amount": amount}});
+    let held = ask(trellis, &deep.work, hold).await;
+    assert!(matches!(held, Answer::Done), "{held:?}");
+    let settle = json!({"settle": {"lease": deep.lease, "call_id": call_id, "amount": amount}});
+    let settled = ask(trellis, &deep.work, settle).await;
+    assert!(matches!(settled, Answer::Done), "{settled:?}");
+}
+
+/// One pair after the other.
+pub(crate) async fn pairs(trellis: &Trellis, pairs: usize) -> Latencies {
+    let deep = descend(trellis).await;
+    let mut latencies = Latencies::default();
+    for call in 0..pairs {
+        let began = Instant::now();
+        pair(trellis, &deep, call).await;
+        latencies.add(began.elapsed());
+    }
+    latencies
+}
+
+/// Pairs a second, 64 at once on one context.
+pub(crate) async fn at_once(trellis: &Trellis, pairs: usize) -> f64 {
+    let deep = descend(trellis).await;
+    let began = Instant::now();
+    futures_util::stream::iter(0..pairs)
+        .map(|call| pair(trellis, &deep, call))
+        .buffer_unordered(64)
+        .count()
+        .await;
+    pairs as f64 / began.elapsed().as_secs_f64()
+}

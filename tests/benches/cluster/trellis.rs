@@ -1,0 +1,175 @@
+//! Trellis as processes on the same servers: one coordinator and one worker, as a user starts them.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use shared::{
+    TraceId,
+    bus::{Bus, Connect, Headers, Nats, Outgoing},
+    subject::{Filter, Subject},
+};
+use tokio::{sync::oneshot, task::JoinHandle};
+use trellis_tests::{
+    cluster::Client,
+    servers::{NatsServer, RedisServer},
+};
+
+use crate::meter::{Latencies, Usage};
+
+type Waiting = Arc<Mutex<HashMap<TraceId, oneshot::Sender<()>>>>;
+
+pub(crate) struct Trellis {
+    pub(crate) client: Client,
+    waiting: Waiting,
+    listener: JoinHandle<()>,
+    processes: Vec<(String, Child)>,
+    servers: Vec<(String, u32)>,
+}
+
+impl Trellis {
+    pub(crate) async fn start(nats: &NatsServer, redis: &RedisServer) -> Trellis {
+        let settings = std::env::temp_dir().join(format!("trellis-bench-{}.yaml", std::process::id()));
+        let limits = "limits: {max_children: 2000, max_depth: 20, max_steps: 1000000}\n";
+        std::fs::write(&settings, limits).unwrap();
+        let binary = binary();
+        let start = |name: &str, arguments: &[&str]| {
+            let mut command = Command::new(&binary);
+            command.arg(name).args(arguments).env("NATS_URL", nats.url()).env("REDIS_URL", redis.url());
+            command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null());
+            (name.to_owned(), command.spawn().unwrap())
+        };
+        let processes = vec![
+            start("coordinator", &["--settings", settings.to_str().unwrap()]),
+            start("worker", &["--slots", "512"]),
+        ];
+        let connect =
+            Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "bench".into() };
+        let bus = Bus::Nats(Nats::connect(&connect).await.unwrap());
+        let client = Client { bus };
+        client.accepted(json!({"goal": "are you there?"})).await;
+        let waiting = Waiting::default();
+        let mut outcomes = client.bus.subscribe(&Filter::Outcomes).await.unwrap();
+        let told = waiting.clone();
+        let listener = tokio::spawn(async move {
+            while let Some(message) = outcomes.next().await {
+                if let Subject::Outcome(trace_id, child_id) = message.subject
+                    && child_id.as_str() == "root"
+                {
+                    told.lock().unwrap().remove(&trace_id).map(|told| told.send(()));
+                }
+            }
+        });
+        let servers = vec![("nats-server".to_owned(), nats.pid()), ("redis-server".to_owned(), redis.pid())];
+        Trellis { client, waiting, listener, processes, servers }
+    }
+
+    /// Publishes a submission durably, and waits for its outcome.
+    pub(crate) async fn job(&self, subject: Subject, mut message: Value) {
+        let trace_id = TraceId::from_u128(uuid::Uuid::now_v7().as_u128()).unwrap();
+        message["trace_id"] = trace_id.to_string().into();
+        message["child_id"] = "root".into();
+        let (tell, told) = oneshot::channel();
+        self.waiting.lock().unwrap().insert(trace_id, tell);
+        self.publish(subject, &message).await;
+        tokio::time::timeout(Duration::from_secs(120), told).await.expect("an outcome").unwrap();
+    }
+
+    async fn publish(&self, subject: Subject, message: &Value) {
+        let payload = serde_json::to_vec(message).unwrap().into();
+        let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };
+        self.client.bus.publish(message).await.unwrap();
+    }
+
+    pub(crate) async fn many(&self, jobs: usize, in_flight: usize) -> Duration {
+        let began = Instant::now();
+        let job = |_| self.job(Subject::Spawn, json!({"goal": "hello", "max_cost_usd": 0.01}));
+        futures_util::stream::iter(0..jobs).map(job).buffer_unordered(in_flight).count().await;
+        began.elapsed()
+    }
+
+    pub(crate) async fn one_at_a_time(&self, jobs: usize) -> Latencies {
+        let mut latencies = Latencies::default();
+        for _ in 0..jobs {
+            let began = Instant::now();
+            self.job(Subject::Spawn, json!({"goal": "hello", "max_cost_usd": 0.01})).await;
+            latencies.add(began.elapsed());
+        }
+        latencies
+    }
+
+    pub(crate) async fn wide(&self, wide: usize) -> Duration {
+        let began = Instant::now();
+        let items: Vec<usize> = (0..wide).collect();
+        let step = json!({"id": "each", "agent_id": "echo", "task_description": "hello", "for_each": "items", "output_to": "all"});
+        self.job(Subject::Graph, json!({"inputs": {"items": items}, "steps": [step]})).await;
+        began.elapsed()
+    }
+
+    pub(crate) async fn chain(&self, long: usize) -> Duration {
+        let began = Instant::now();
+        let step = |n| json!({"id": format!("s{n}"), "agent_id": "echo", "task_description": "hello"});
+        let steps: Vec<Value> = (0..long).map(step).collect();
+        self.job(Subject::Graph, json!({"mode": "sequential", "steps": steps})).await;
+        began.elapsed()
+    }
+
+    /// Jobs for a pool that has no workers. How many a second were taken.
+    pub(crate) async fn pile_up(&self, jobs: usize) -> f64 {
+        self.apply(json!([{"agent_id": "nobody", "kind": "builtin", "builtin": "echo", "pool": "nobody"}]))
+            .await;
+        let began = Instant::now();
+        let job = |_| async {
+            let message = json!({"goal": "hello", "agent_id": "nobody", "max_cost_usd": 0.01});
+            self.publish(Subject::Spawn, &message).await;
+        };
+        futures_util::stream::iter(0..jobs).map(job).buffer_unordered(256).count().await;
+        // The last one is behind all others in the queue.
+        self.job(Subject::Spawn, json!({"goal": "hello"})).await;
+        jobs as f64 / began.elapsed().as_secs_f64()
+    }
+
+    pub(crate) async fn apply(&self, agents: Value) {
+        let query = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap();
+        let wait = Duration::from_secs(10);
+        let answer =
+            self.client.bus.request(&Subject::Query, &Headers::new(), query.into(), wait).await.unwrap();
+        assert!(answer.starts_with(b"{\"applied\""), "{answer:?}");
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let ours = self.processes.iter().map(|(name, child)| (name.clone(), child.id()));
+        Usage::of(&self.servers.iter().cloned().chain(ours).collect::<Vec<_>>())
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.listener.abort();
+        for (_, child) in &mut self.processes {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Trellis {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.processes {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// Beside this benchmark, in the directory of its profile.
+fn binary() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let binary = own.parent().unwrap().parent().unwrap().join("trellis");
+    assert!(binary.exists(), "{} is not there: cargo build --release -p trellis", binary.display());
+    binary
+}
