@@ -54,7 +54,8 @@ impl Problems {
     }
 
     pub fn add(&mut self, path: impl Into<String>, message: impl Into<String>, hint: Option<String>) {
-        let problem = Problem { path: path.into(), message: message.into(), hint };
+        let problem =
+            Problem { path: cut(path.into()), message: cut(message.into()), hint: hint.map(cut) };
         if self.problems.contains(&problem) {
             return;
         }
@@ -101,6 +102,16 @@ impl fmt::Display for Problems {
         }
         Ok(())
     }
+}
+
+/// A field's name may be as long as its message, and a list of such names longer than an answer may be.
+fn cut(mut text: String) -> String {
+    const LONGEST: usize = 2000;
+    if let Some((at, _)) = text.char_indices().nth(LONGEST) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
 }
 
 /// The known word closest to `word`, if it is close enough to be what was meant.

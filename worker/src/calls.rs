@@ -1,13 +1,13 @@
 //! What a worker says of itself, and the one order it takes: to drain.
 
 use shared::{
-    Timestamp,
+    Problems, Timestamp,
     bus::{Bus, Message},
     decode,
-    wire::{WorkerCall, WorkerState},
+    wire::{Refusal, WorkerCall, WorkerState},
 };
 
-use crate::config::Config;
+use crate::{attempt::malformed, config::Config};
 
 /// What does not change while it runs.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ impl Description {
             Ok(call) => call,
             Err(problems) => {
                 tracing::warn!(%problems, "a call that can't be read");
+                self.refuse(bus, message, &problems).await;
                 return false;
             }
         };
@@ -58,5 +59,15 @@ impl Description {
             }
         }
         drains
+    }
+
+    /// No dead letter: every worker hears a call, and each would keep one.
+    async fn refuse(&self, bus: &Bus, message: &Message, problems: &Problems) {
+        let Some(to) = &message.reply_to else { return };
+        let refusal = Refusal { problems: problems.iter().cloned().collect(), ..malformed(problems.to_string()) };
+        let payload = serde_json::to_vec(&refusal).expect("a message has string keys").into();
+        if let Err(error) = bus.reply(to, payload).await {
+            tracing::warn!(%error, "could not answer a call");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! The loop of a worker: takes as many deliveries as it has free slots, hears stops and calls, and
 //! ends in order. Every attempt is a task of its own, awaited before the worker ends.
 
-use std::{collections::HashMap, future::Future, sync::Arc};
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use shared::{
     ChildId, TraceId,
-    bus::{Bus, Consumer, Consumption, Delivery, Message, Subscription},
+    bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
+    clock::{Clock, Mark},
     decode,
     subject::{Filter, Subject},
     wire::{Execute, Stop},
@@ -13,6 +14,7 @@ use shared::{
 use tokio::{
     sync::{mpsc, oneshot},
     task::{Id, JoinSet},
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -22,9 +24,13 @@ use crate::{
     attempt::{Surroundings, malformed},
     calls,
     config::Config,
+    coordinator::Backoff,
     ready::{self, Pulse},
     report,
 };
+
+/// How long a worker waits for the first coordinator of a deployment.
+const COORDINATORS_WITHIN: Duration = Duration::from_secs(120);
 
 /// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it
 /// has.
@@ -34,7 +40,11 @@ pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + 
     let ended = CancellationToken::new();
     let _at_the_end = ended.clone().drop_guard();
     let health = ready::serve(config.health, bus.clone(), asks, ended);
-    let worker = Worker::start(config, bus).await?;
+    let mut shutdown = std::pin::pin!(shutdown);
+    let worker = tokio::select! {
+        worker = Worker::start(config, bus) => worker?,
+        () = &mut shutdown => return Ok(()),
+    };
     let work = worker.work(shutdown, &mut asked);
     let (mut health, mut work) = (std::pin::pin!(health), std::pin::pin!(work));
     tokio::select! {
@@ -81,7 +91,7 @@ impl Worker {
         let stops = bus.subscribe(&Filter::Stops).await.map_err(failed("listen for stops"))?;
         let calls = bus.subscribe(&Filter::One(Subject::Worker)).await.map_err(failed("listen for calls"))?;
         let consumer = Consumer::Execute(config.pool.clone());
-        let consumption = bus.consume(&consumer).await.map_err(failed("take work"))?;
+        let consumption = consume(&bus, &consumer).await.map_err(failed("take work"))?;
         let description = calls::Description::new(&config);
         tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "takes work");
         Ok(Worker {
@@ -211,6 +221,20 @@ impl Worker {
     /// Whether it was told to drain.
     async fn answer(&self, message: &Message) -> bool {
         self.description.answer(&self.bus, &self.config, message, self.attempts.len(), false).await
+    }
+}
+
+/// The streams are the coordinators' to make: a worker that came before the first of them waits.
+async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Error> {
+    let (mut pause, since) = (Backoff::default(), Instant::now());
+    loop {
+        match bus.consume(consumer).await {
+            Err(error @ bus::Error::Failed { .. }) if since.elapsed() < COORDINATORS_WITHIN => {
+                tracing::warn!(%error, "can't take work yet; has a coordinator been started?");
+                pause.wait().await;
+            }
+            ended => return ended,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ pub use nats::{Connect, Nats};
 pub use topology::{Consumer, Stream, Topology};
 
 use crate::{
-    subject::{Filter, Namespace, Subject},
+    subject::{self, Filter, Namespace, Subject},
     time::Timestamp,
 };
 
@@ -142,8 +142,13 @@ impl Bus {
         }
     }
 
-    /// To a reply address someone gave us. Nobody may be listening any more.
+    /// To a reply address someone gave us. Nobody may be listening any more. We publish with our own
+    /// rights, so it never goes where it would be a message to us or an order to the server.
     pub async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
+        if subject::is_reserved(to) {
+            let reason = format!("`{to}` is not the asker's own");
+            return Err(Error::Failed { doing: "answering a request".into(), reason });
+        }
         match self {
             Bus::Nats(nats) => nats.reply(to, payload).await,
             Bus::Memory(memory) => memory.reply(to, payload),

@@ -178,6 +178,28 @@ pub struct Topology {
     pub duplicate_window: Duration,
 }
 
+impl Topology {
+    /// What a stream holds. Reports only of the partitions there are: one to any other would lie in
+    /// its queue for ever, since nobody reads it; so the server tells its sender at once.
+    pub fn filters(&self, stream: Stream) -> Vec<Filter> {
+        if stream != Stream::Report {
+            return stream.filters();
+        }
+        let of = |partition| [Filter::ResultsOf(partition), Filter::CostsOf(partition)];
+        Partition::all(self.partitions).flat_map(of).collect()
+    }
+
+    /// Whether a stream takes what is published there.
+    pub(super) fn holds(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Result(partition, ..) | Subject::Cost(partition, ..) => {
+                partition.number() < self.partitions
+            }
+            _ => Stream::of(&Filter::One(subject.clone())).is_some(),
+        }
+    }
+}
+
 impl Default for Topology {
     fn default() -> Self {
         Topology {

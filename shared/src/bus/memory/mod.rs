@@ -97,6 +97,9 @@ impl Memory {
             return Err(PublishError::Other(format!("no stream holds `{subject}`")));
         };
         let mut state = self.state();
+        if !state.topology.holds(&message.subject) {
+            return Err(PublishError::Other(format!("no stream holds `{subject}`")));
+        }
         // As on a server: whoever listens hears it, whatever the stream makes of it.
         state.listeners.tell(&subject, &message.subject, &message.headers, &message.payload, None);
         let bounds = log::Bounds::of(stream, &state.topology);

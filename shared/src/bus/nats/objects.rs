@@ -40,7 +40,8 @@ impl Nats {
                 Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(failed(doing(), &error)),
             };
-            let mut bytes = Vec::with_capacity(object.info().size);
+            // What the object says of its size is only what somebody wrote there.
+            let mut bytes = Vec::with_capacity(object.info().size.min(1 << 20));
             let read = object.read_to_end(&mut bytes).await;
             read.map_err(|error| failed(doing(), &error))?;
             Ok(Some(bytes.into()))

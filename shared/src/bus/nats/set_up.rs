@@ -33,7 +33,7 @@ impl Nats {
         let queue = stream.is_queue();
         stream::Config {
             name: self.stream(stream),
-            subjects: stream.filters().iter().map(|filter| self.namespace().filter(filter)).collect(),
+            subjects: topology.filters(stream).iter().map(|filter| self.namespace().filter(filter)).collect(),
             retention: if queue { RetentionPolicy::WorkQueue } else { RetentionPolicy::Limits },
             discard: DiscardPolicy::New,
             storage: StorageType::File,

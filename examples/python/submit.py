@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Submits a run to Trellis and waits for its outcome. Needs nats-py, nothing else of Trellis.
+
+    python3 submit.py 'Say hello'                                    one agent, the default one
+    python3 submit.py '{"goal": "count", "agent_id": "spend"}'        any spawn or graph, as JSON
+
+NATS_URL says where the server is, TRELLIS_NAMESPACE what stands before the subjects (usually nothing).
+Exits with 0 if it completed, 1 if not, 3 if it was refused. The messages are in docs/protocol.md.
+"""
+
+import asyncio
+import json
+import os
+import sys
+
+import nats
+
+PREFIX = os.environ.get("TRELLIS_NAMESPACE", "")
+PREFIX = PREFIX + "." if PREFIX else ""
+
+
+async def main(submission: dict) -> int:
+    nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))
+    try:
+        # Answered after the commit: what is accepted here survives every crash.
+        reply = await nc.request(PREFIX + "agent.submit", json.dumps(submission).encode(), timeout=30)
+        answer = json.loads(reply.data)
+        if answer["status"] == "refused":
+            print(f"refused: {answer['code']} (rule {answer['rule']}): {answer['message'].splitlines()[0]}")
+            # Not the first mistake but all of them, each with where it stands and what to do.
+            for problem in answer.get("problems", []):
+                hint = f" (hint: {problem['hint']})" if problem.get("hint") else ""
+                print(f"  {problem['path'] or 'the message'}: {problem['message']}{hint}")
+            return 3
+        trace, child = answer["trace_id"], answer["child_id"]
+        print(f"accepted: trace {trace}, context {child}")
+
+        # Outcomes are stored: an ordered consumer finds one that is there already, or the next to come.
+        subject = f"{PREFIX}agent.outcome.{trace}.{child}"
+        outcomes = await nc.jetstream().subscribe(subject, ordered_consumer=True)
+        outcome = json.loads((await outcomes.next_msg(timeout=60)).data)
+        print(f"{outcome['status']}: {json.dumps(outcome.get('result') or outcome.get('error'))}")
+        print(f"spent: ${outcome['budget']['spent']['cost_usd']}, attempts: {outcome['attempts']}")
+        return 0 if outcome["status"] == "completed" else 1
+    finally:
+        await nc.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    given = sys.argv[1]
+    sys.exit(asyncio.run(main(json.loads(given) if given.startswith("{") else {"goal": given})))

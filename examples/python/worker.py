@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""A complete worker for one pool, in a language Trellis is not written in. Needs nats-py, nothing else.
+
+    python3 worker.py [POOL]          the pool `python`, unless another is named
+
+Its one agent counts the words of its goal and pretends to pay a model for it. What it does is what every
+worker does (docs/protocol.md has each message): take a delivery, claim the context, tick while it runs,
+hold before a paid call and settle after it, report, and only then acknowledge. SIGTERM hands back what runs.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+
+import nats
+from nats.errors import NoRespondersError, TimeoutError
+from nats.js.api import AckPolicy, ConsumerConfig
+
+NAMESPACE = os.environ.get("TRELLIS_NAMESPACE", "")
+PREFIX = NAMESPACE + "." if NAMESPACE else ""
+STREAM_PREFIX = NAMESPACE + "_" if NAMESPACE else ""
+WORKER_ID = f"python-{uuid.uuid4().hex[:12]}"
+STARTED_AT = int(time.time() * 1000)
+TICK_SECONDS = 3.0
+LEASE_SECONDS = 10.0
+
+
+class Stopped(Exception):
+    """The coordinator said stop: it is cancelled, over, or somebody else's by now."""
+
+
+class LeaseLost(Exception):
+    """Nobody answered a tick for a whole lease: whoever claims it next decides."""
+
+
+class Attempt:
+    """One claimed context: everything it says carries its lease."""
+
+    def __init__(self, nc, js, work, lease):
+        self.nc, self.js, self.work, self.lease = nc, js, work, lease
+        self.calls = self.steps = 0
+
+    async def ask(self, question, patience=30.0):
+        """Asks until there is an answer: the second answer to a question is the first one again."""
+        return await ask(self.nc, self.work, question, patience)
+
+    async def keep(self, msg):
+        """Ticks until told to stop. Only `go_on` keeps the delivery alive."""
+        good_at = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            sent_at = time.monotonic()
+            try:
+                tick = {"tick": {"lease": self.lease, "progress": {"steps": self.steps}}}
+                kind, _ = await self.ask(tick, patience=2.0)
+            except TimeoutError:
+                if time.monotonic() - good_at > LEASE_SECONDS:
+                    raise LeaseLost()
+                continue
+            if kind == "go_on":
+                good_at = sent_at
+                await msg.in_progress()
+
+    async def paid_call(self, call, cost_usd, tokens):
+        """Holds the worst case, makes the call, settles what it cost. None if the budget says no."""
+        self.calls += 1
+        call_id = f"{self.lease['attempt']}-{self.calls}"
+        worst = {"cost_usd": cost_usd, "tokens": tokens}
+        kind, answer = await self.ask({"hold": {"lease": self.lease, "call_id": call_id, "amount": worst}})
+        if kind != "done":
+            return None, (kind, answer)
+        value, cost = await call()
+        self.steps += 1
+        # Published, not asked: it waits safely while the coordinator is away. Booked once by call_id.
+        settled = {"trace_id": self.work["trace_id"], "lease": self.lease, "call_id": call_id, "amount": cost}
+        await self.publish("cost", settled, f"{call_id}.cost")
+        return value, None
+
+    async def report(self, verdict):
+        report = {"lease": self.lease, "progress": {"steps": self.steps}, "verdict": verdict}
+        result = {"trace_id": self.work["trace_id"], "report": report}
+        await self.publish("result", result, f"{self.lease['attempt']}.result")
+
+    async def publish(self, where, message, name):
+        """Stored before it counts; sent again under the same id it is stored once."""
+        headers = {"Nats-Msg-Id": f"{self.work['trace_id']}.{self.work['child_id']}.{name}"}
+        while True:
+            try:
+                return await self.js.publish(self.work["report_to"][where], json.dumps(message).encode(), headers=headers)
+            except (TimeoutError, nats.js.errors.NoStreamResponseError):
+                await asyncio.sleep(0.5)
+
+
+async def ask(nc, work, question, patience):
+    message = json.dumps({"trace_id": work["trace_id"], "ask": question}).encode()
+    until = time.monotonic() + patience
+    while True:
+        try:
+            reply = await nc.request(work["report_to"]["ask"], message, timeout=2.0)
+            answer = json.loads(reply.data)
+            # An answer is a word, or an object with one field.
+            kind, body = (answer, None) if isinstance(answer, str) else next(iter(answer.items()))
+            if kind == "stop":
+                raise Stopped(body["reason"])
+            if not (kind == "refused" and body["code"] == "unavailable"):
+                return kind, body
+        except (TimeoutError, NoRespondersError):
+            pass
+        if time.monotonic() > until:
+            raise TimeoutError()
+        await asyncio.sleep(0.2)
+
+
+async def count_words(attempt):
+    """The agent. A real one would call its model here."""
+
+    async def call():
+        words = len(attempt.work["goal"].split())
+        return words, {"cost_usd": "0.001", "tokens": words}
+
+    words, refused = await attempt.paid_call(call, cost_usd="0.002", tokens=1000)
+    if refused is None:
+        return {"completed": {"inline": {"words": words}}}
+    kind, answer = refused
+    if kind == "halt" and answer["pause"]:
+        return "out_of_budget"
+    message = f"the call could not be paid: {kind} {json.dumps(answer)}"
+    return {"failed": {"kind": "budget", "message": message, "retryable": False}}
+
+
+async def run(nc, js, msg, stops, ending):
+    """One delivery, from claim to acknowledgement."""
+    work = await payload(js, msg)
+    # A delivery is only a hint. The token is ours and fresh: asking twice with it is one claim.
+    claim = {"claim": {"child_id": work["child_id"], "worker_id": WORKER_ID, "token": uuid.uuid4().hex}}
+    try:
+        kind, claimed = await ask(nc, work, claim, patience=30.0)
+    except Stopped:
+        return await msg.ack()
+    except TimeoutError:
+        return await msg.nak(delay=2)
+    if kind == "taken":
+        wait = claimed["until"] / 1000 - time.time()
+        return await msg.nak(delay=min(max(wait, 0.2), LEASE_SECONDS))
+    if kind != "claimed":
+        print(f"{work['trace_id']} {work['child_id']}: {kind} {claimed}", file=sys.stderr)
+        return await msg.term()
+
+    attempt = Attempt(nc, js, claimed["work"], claimed["lease"])
+    if claimed["open_holds"]:
+        # We keep no journal: how the calls of earlier attempts ended nobody knows, so they are booked whole.
+        await attempt.ask({"resume": {"lease": attempt.lease, "settled": []}})
+    stop = stops.setdefault((work["trace_id"], work["child_id"]), asyncio.Event())
+    agent = asyncio.ensure_future(count_words(attempt))
+    others = [asyncio.ensure_future(attempt.keep(msg)), asyncio.ensure_future(stop.wait()), asyncio.ensure_future(ending.wait())]
+    try:
+        await asyncio.wait([agent, *others], return_when=asyncio.FIRST_COMPLETED)
+        if agent.done():
+            await attempt.report(agent.result())
+        elif stop.is_set():
+            pass  # Nothing to say about what is cancelled.
+        elif ending.is_set():
+            await attempt.report("handed_back")
+        else:
+            others[0].result()
+    except Stopped:
+        pass
+    except LeaseLost:
+        return await msg.nak(delay=2)
+    except Exception as error:  # the agent's own
+        failure = {"kind": "agent", "message": str(error)[:4000], "retryable": True}
+        await attempt.report({"failed": failure})
+    finally:
+        stops.pop((work["trace_id"], work["child_id"]), None)
+        for task in (agent, *others):
+            task.cancel()
+        await asyncio.gather(agent, *others, return_exceptions=True)
+    # The result is stored: now, and not before, the delivery may go.
+    await msg.ack()
+    print(f"{work['trace_id']} {work['child_id']}: attempt {attempt.lease['attempt']} done", flush=True)
+
+
+async def payload(js, msg):
+    """The work; what was too large for a message is an object, and the message names it."""
+    name = (msg.headers or {}).get("Trellis-Object")
+    if name is None:
+        return json.loads(msg.data)
+    bucket = await js.object_store(STREAM_PREFIX + "AGENT_OUTPUTS")
+    return json.loads((await bucket.get(name)).data)
+
+
+async def main(pool):
+    nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
+    js = nc.jetstream()
+    ending, stops, running = asyncio.Event(), {}, 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+
+    async def heard_stop(msg):
+        said = json.loads(msg.data)
+        event = stops.get((said["trace_id"], said["child_id"]))
+        if event:
+            event.set()
+
+    async def described(msg):
+        """`trellis workers list` asks everybody, `workers drain` names one."""
+        call = json.loads(msg.data)
+        drain = call != "describe"
+        if drain and call["drain"]["worker_id"] != WORKER_ID:
+            return
+        state = {"worker_id": WORKER_ID, "pool": pool, "slots": 1, "running": running, "version": "example",
+                 "draining": drain or ending.is_set(), "started_at": STARTED_AT}
+        if msg.reply:
+            await msg.respond(json.dumps(state).encode())
+        if drain:
+            ending.set()
+
+    await nc.subscribe(PREFIX + "agent.stop.*", cb=heard_stop)
+    await nc.subscribe(PREFIX + "agent.worker", cb=described)
+    # One durable consumer a pool, shared by its workers. Made by the first of them, the same by each.
+    stream, durable = STREAM_PREFIX + "AGENT_EXECUTE", f"execute_{pool}"
+    subject = f"{PREFIX}agent.spawn.execute.{pool}"
+    await js.add_consumer(stream, ConsumerConfig(
+        durable_name=durable, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT, ack_wait=10,
+        max_ack_pending=100_000, max_deliver=-1, max_waiting=16_384))
+    queue = await js.pull_subscribe(subject, durable=durable, stream=stream)
+    print(f"{WORKER_ID} takes work of the pool {pool}", flush=True)
+    while not ending.is_set():
+        fetching = asyncio.ensure_future(queue.fetch(1, timeout=20))
+        told = asyncio.ensure_future(ending.wait())
+        await asyncio.wait([fetching, told], return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if not fetching.done():
+            fetching.cancel()
+            break
+        try:
+            deliveries = fetching.result()
+        except TimeoutError:
+            continue
+        for msg in deliveries:
+            running = 1
+            try:
+                await run(nc, js, msg, stops, ending)
+            except (ValueError, KeyError, TypeError) as error:
+                # Not a message of ours: never again, and the operator is told.
+                letter = {"subject": msg.subject, "payload": msg.data[:65536].decode(errors="replace"),
+                          "refusal": {"code": "malformed", "rule": "P", "message": f"can't be read: {error!r}"}}
+                await js.publish(PREFIX + "agent.dead.execute", json.dumps(letter).encode())
+                await msg.term()
+            running = 0
+    await nc.drain()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "python"))
