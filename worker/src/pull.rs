@@ -1,11 +1,11 @@
 //! The loop of a worker: takes as many deliveries as it has free slots, hears stops and calls, and
 //! ends in order. Every attempt is a task of its own, awaited before the worker ends.
 
-use std::{collections::HashMap, future::Future, sync::Arc};
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use shared::{
     ChildId, TraceId,
-    bus::{Bus, Consumer, Consumption, Delivery, Subscription},
+    bus::{self, Bus, Consumer, Consumption, Delivery, Subscription},
     clock::{Clock, Mark},
     decode,
     subject::{Filter, Subject},
@@ -14,6 +14,7 @@ use shared::{
 use tokio::{
     sync::{mpsc, oneshot},
     task::{Id, JoinSet},
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -23,9 +24,13 @@ use crate::{
     attempt::{Surroundings, malformed},
     calls,
     config::Config,
+    coordinator::Backoff,
     ready::{self, Pulse},
     report,
 };
+
+/// How long a worker waits for the queue it is to work on.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it
 /// has.
@@ -35,7 +40,12 @@ pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + 
     let ended = CancellationToken::new();
     let _at_the_end = ended.clone().drop_guard();
     let health = ready::serve(config.health, bus.clone(), asks, ended);
-    let worker = Worker::start(config, bus).await?;
+    let mut shutdown = std::pin::pin!(shutdown);
+    let worker = tokio::select! {
+        biased;
+        () = &mut shutdown => return Ok(()),
+        worker = Worker::start(config, bus) => worker?,
+    };
     let work = worker.work(shutdown, &mut asked);
     let (mut health, mut work) = (std::pin::pin!(health), std::pin::pin!(work));
     tokio::select! {
@@ -84,7 +94,7 @@ impl Worker {
         let stops = bus.subscribe(&Filter::Stops).await.map_err(failed("listen for stops"))?;
         let calls = bus.subscribe(&Filter::One(Subject::Worker)).await.map_err(failed("listen for calls"))?;
         let consumer = Consumer::Execute(config.pool.clone());
-        let consumption = bus.consume(&consumer).await.map_err(failed("take work"))?;
+        let consumption = queue(&bus, &consumer).await.map_err(failed("take work"))?;
         let description = calls::Description::new(&config);
         tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "takes work");
         Ok(Worker {
@@ -229,6 +239,22 @@ impl Worker {
         let wanting = self.wanting_since.map(|since| self.config.clock.since(since));
         // With every slot taken nothing is asked for, and silence means nothing.
         Pulse { silent_for: wanting.map(|wanting| wanting.min(self.consumption.silent_for())) }
+    }
+}
+
+/// Its queue. The first coordinator makes the streams of a deployment, and a worker may be there
+/// before it: they are waited for.
+async fn queue(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Error> {
+    let mut pause = Backoff::default();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match bus.consume(consumer).await {
+            Err(error) if Instant::now() < deadline => {
+                tracing::warn!(%error, "can't take work yet");
+                pause.wait().await;
+            }
+            done => return done,
+        }
     }
 }
 
