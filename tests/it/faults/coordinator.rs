@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use shared::wire::EndStatus;
-use trellis_tests::processes::{LEASE, Processes};
+use trellis_tests::processes::{LEASE, Processes, Shape};
 
 use super::{calling, drive, repeats, running, sleep};
 
@@ -14,7 +14,9 @@ const FORGOTTEN: Duration = Duration::from_millis(5_000);
 /// A coordinator that aborts at `point` while it handles a submission, a result, a cost and a timer,
 /// each the first thing it does after it has started.
 async fn crash_at(point: &str) {
-    let mut cluster = Processes::start(1, 1).await;
+    // A lease outlasts the redelivery of a result (5 s), as by default: no second attempt is needed.
+    let settings = json!({"lease_ms": 8_000});
+    let mut cluster = Processes::start_as(|| Shape { settings, ..Shape::new(1, 1) }).await;
     let flags = ["--crash-at", point];
     for _ in 0..repeats(1) {
         cluster.stop("c1").await;
