@@ -17,7 +17,7 @@ async fn f29_many_pending_a_wide_fan_out_and_the_deepest_tree() {
     let items: Vec<usize> = (0..size("TRELLIS_FAN_OUT", 1_000)).collect();
     let wide = json!({
         "inputs": {"items": items},
-        "steps": [{"id": "all", "agent_id": "echo", "task_description": "one", "for_each": {"in": "items"}, "output_to": "out"}],
+        "steps": [{"id": "all", "agent_id": "echo", "task_description": "one", "for_each": "items", "output_to": "out"}],
     });
     let wide = cluster.begin(wide).await;
     for number in 0..pending {

@@ -15,6 +15,7 @@ use coordinator::{
 };
 use shared::{
     ChildId, TraceId,
+    bus::Stored,
     subject::{Filter, Subject},
     wire::DeadLetter,
 };
@@ -29,7 +30,7 @@ const AT_ONCE: usize = 200;
 
 /// Panics with everything that is wrong.
 pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
-    let stored = at_rest(store, runs).await;
+    let stored = at_rest(client, store, runs).await;
     let dead = dead_letters(client).await;
     let mut wrong = Vec::new();
     for trace in stored {
@@ -42,7 +43,7 @@ pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
 }
 
 /// The traces as the store has them, once all have ended and have nothing left to send or to wait for.
-async fn at_rest(store: &Store, runs: &[TraceId]) -> Vec<Trace> {
+async fn at_rest(client: &Client, store: &Store, runs: &[TraceId]) -> Vec<Trace> {
     let deadline = Instant::now() + REST;
     let mut traces = Vec::with_capacity(runs.len());
     for runs in runs.chunks(AT_ONCE) {
@@ -52,7 +53,12 @@ async fn at_rest(store: &Store, runs: &[TraceId]) -> Vec<Trace> {
                 traces.extend(resting);
                 break;
             }
-            assert!(Instant::now() < deadline, "t8: not at rest: {}", moving.join("\n"));
+            if Instant::now() > deadline {
+                let letters = client.bus.read(&Filter::Dead).await.unwrap_or_default();
+                let text = |stored: &Stored| String::from_utf8_lossy(&stored.payload).into_owned();
+                let dead: Vec<String> = letters.iter().take(10).map(text).collect();
+                panic!("t8: not at rest: {}\ndead letters: {}", moving.join("\n"), dead.join("\n"));
+            }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
