@@ -28,6 +28,7 @@ struct Seen {
     runs: bool,
     tokens: HashSet<LeaseToken>,
     calls: HashSet<String>,
+    settled: HashSet<String>,
     steps_ended: HashSet<u32>,
     ended: bool,
 }
@@ -66,6 +67,10 @@ impl Log {
                 })?;
                 ensure(seen.calls.insert(call_id.to_string()), || "one call held twice".into())?;
             }
+            Event::Settled { child_id, call_id, .. } => {
+                let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
+                ensure(seen.settled.insert(call_id.to_string()), || "one cost booked twice".into())?;
+            }
             Event::AttemptLost { child_id, attempt } => {
                 let seen = self.live(child_id)?;
                 ensure(seen.runs && *attempt == seen.attempt, || "t5: another attempt is lost".into())?;
@@ -91,7 +96,6 @@ impl Log {
             | Event::Redispatched { .. }
             | Event::Answered { .. }
             | Event::Deleted { .. }
-            | Event::Settled { .. }
             | Event::Released { .. }
             | Event::Forfeited { .. }
             | Event::Charged { .. }
