@@ -59,6 +59,10 @@ pub(crate) struct CoordinatorArgs {
     /// Limits and times for every run, JSON or YAML; what it leaves out is as by default.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
+    /// Abort on purpose, to rehearse failures: when a message has been `received`, `decided`,
+    /// `committed`, `sent` or `acknowledged`, the N-th time.
+    #[arg(long, value_name = "POINT[:N]")]
+    crash_at: Option<coordinator::Crash>,
 }
 
 /// Run a worker: it takes contexts from the queue of its pool and runs their agents.
@@ -99,6 +103,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     };
     config.retention = args.retention;
     config.health = args.health;
+    config.crash = args.crash_at.unwrap_or_default();
     if let Some(path) = &args.settings {
         let read = read_value(path)
             .and_then(|value| decode::value::<Settings>(&value).map_err(crate::file::Unusable::Wrong));

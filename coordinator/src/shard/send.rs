@@ -143,7 +143,8 @@ impl Shard {
         self.ground.config.crash.pass(Point::Acknowledged);
     }
 
-    /// Clears what was sent. Lost, it is sent once more: harmless.
+    /// Clears what was sent. Lost with this coordinator, it is sent once more: harmless. While the store
+    /// is away it is kept: the timer that would find it looks at what we remember, and that is clear.
     pub(super) async fn clear_outboxes(&mut self) {
         if self.sent.is_empty() {
             return;
@@ -159,7 +160,10 @@ impl Shard {
             sent.push(Sent { trace_id, outboxes, version, timer });
         }
         if let Err(error) = self.ground.store.sent(&sent).await {
-            tracing::warn!(%error, "outboxes could not be cleared: they will be sent again");
+            tracing::warn!(%error, "outboxes could not be cleared yet");
+            for Sent { trace_id, outboxes, .. } in sent {
+                self.sent.entry(trace_id).or_default().extend(outboxes);
+            }
         }
     }
 }

@@ -61,6 +61,11 @@ impl NatsServer {
         self.0.kill();
     }
 
+    /// SIGTERM, and waits until it has gone.
+    pub fn stop(&mut self) {
+        self.0.stop();
+    }
+
     /// With the same port and what is on disk.
     pub fn restart(&mut self) {
         self.0.restart();

@@ -82,6 +82,14 @@ impl Process {
         }
     }
 
+    /// As an operator stops it: it may finish and flush.
+    pub(super) fn stop(&mut self) {
+        self.signal(Signal::SIGTERM);
+        if let Some(mut child) = self.child.take() {
+            child.wait().expect("the child is ours");
+        }
+    }
+
     /// With the same port and directory.
     pub(super) fn restart(&mut self) {
         self.kill();

@@ -1,0 +1,148 @@
+//! Coordinators that die between any two of their steps, or stop and go on.
+
+use std::time::Duration;
+
+use serde_json::json;
+use shared::wire::EndStatus;
+use trellis_tests::processes::{LEASE, Processes, Shape};
+
+use super::{calling, drive, repeats, running, sleep};
+
+/// How long others believe that a coordinator lives, and more.
+const FORGOTTEN: Duration = Duration::from_millis(5_000);
+
+/// A coordinator that aborts at `point` while it handles a submission, a result, a cost and a timer,
+/// each the first thing it does after it has started.
+async fn crash_at(point: &str) {
+    // A lease outlasts the redelivery of a result (5 s), as by default: no second attempt is needed.
+    let settings = json!({"lease_ms": 8_000});
+    let mut cluster = Processes::start_as(|| Shape { settings, ..Shape::new(1, 1) }).await;
+    let flags = ["--crash-at", point];
+    for _ in 0..repeats(1) {
+        cluster.stop("c1").await;
+        cluster.run_with("c1", &flags);
+        let submitted = cluster.begin(json!({"goal": "hello"})).await;
+        cluster.gone("c1").await;
+        cluster.run("c1");
+        assert_eq!(cluster.outcome(submitted).await.context.status, EndStatus::Completed);
+
+        // The agent ends before its first tick would be due: the result waits for the coordinator.
+        let reported = cluster.begin(sleep(1000)).await;
+        running(&cluster, reported, 1).await;
+        cluster.kill("c1");
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        cluster.run_with("c1", &flags);
+        cluster.gone("c1").await;
+        cluster.run("c1");
+        let outcome = cluster.outcome(reported).await;
+        assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 1));
+
+        let inputs = json!({"usd": 0.02, "hold_usd": 0.05, "ms": 1000});
+        let paid = cluster.begin(json!({"goal": "pay", "agent_id": "spend", "inputs": inputs})).await;
+        calling(&cluster, paid, 1).await;
+        cluster.kill("c1");
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        cluster.run_with("c1", &flags);
+        cluster.gone("c1").await;
+        cluster.run("c1");
+        let outcome = cluster.outcome(paid).await;
+        assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 1));
+        assert_eq!(outcome.context.budget.own.cost_usd, shared::Usd::from_cents(2), "{outcome:#?}");
+
+        // Its worker is gone: what the coordinator does first is to see the lease run out.
+        let lost = cluster.begin(sleep(600)).await;
+        running(&cluster, lost, 1).await;
+        cluster.kill("w1");
+        cluster.kill("c1");
+        cluster.run_with("c1", &flags);
+        cluster.gone("c1").await;
+        cluster.run("c1");
+        cluster.run("w1");
+        let outcome = cluster.outcome(lost).await;
+        assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
+
+        cluster.check(&[submitted, reported, paid, lost]).await;
+    }
+}
+
+/// proves: nothing is acknowledged before it is decided and committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn f06_a_coordinator_that_dies_with_messages_received() {
+    crash_at("received").await;
+}
+
+/// proves: nothing is acknowledged before it is committed; deciding leaves no trace.
+#[tokio::test(flavor = "multi_thread")]
+async fn f06_a_coordinator_that_dies_before_the_commit() {
+    crash_at("decided").await;
+}
+
+/// proves: the outbox, and its timer, send what was committed and never sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn f06_a_coordinator_that_dies_after_the_commit() {
+    crash_at("committed").await;
+}
+
+/// proves: a message that comes again finds the trace as it left it, and changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn f06_a_coordinator_that_dies_before_the_ack() {
+    crash_at("sent").await;
+}
+
+/// proves: an outbox that was sent and not cleared is sent again as the same messages.
+#[tokio::test(flavor = "multi_thread")]
+async fn f06_a_coordinator_that_dies_after_the_ack() {
+    crash_at("acknowledged").await;
+}
+
+/// proves: the compare-and-set, and ids made from the message itself. One coordinator is stopped with
+/// messages in its hands; they are redelivered to the other, and then it goes on with them.
+#[tokio::test(flavor = "multi_thread")]
+async fn f08_two_coordinators_handle_one_message() {
+    let mut cluster = Processes::start(2, 2).await;
+    for _ in 0..repeats(1) {
+        let mut runs = Vec::new();
+        for number in 0..60 {
+            if number == 30 {
+                cluster.pause("c1");
+            }
+            runs.push(cluster.begin(super::mixed(number)).await);
+        }
+        // Longer than the ack wait of the intake.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        cluster.resume("c1");
+        cluster.check(&runs).await;
+    }
+}
+
+/// proves: the compare-and-set. A coordinator that was forgotten by the others and goes on commits
+/// nothing over what they did.
+#[tokio::test(flavor = "multi_thread")]
+async fn f09_a_coordinator_stopped_mid_transition() {
+    let mut cluster = Processes::start(2, 2).await;
+    let mut runs = Vec::new();
+    for round in 0..repeats(2) {
+        let stopped = ["c1", "c2"][round % 2];
+        let driven = drive(&cluster, 20).await;
+        cluster.pause(stopped);
+        runs.extend(driven);
+        runs.extend(drive(&cluster, 20).await);
+        tokio::time::sleep(FORGOTTEN.max(LEASE)).await;
+        cluster.resume(stopped);
+    }
+    cluster.check(&runs).await;
+}
+
+/// proves: no coordinator has state that matters: all are dead for longer than a lease, then new ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn f07_all_coordinators_dead_for_a_while() {
+    let mut cluster = Processes::start(2, 2).await;
+    let mut runs = drive(&cluster, 30).await;
+    cluster.kill("c1");
+    cluster.kill("c2");
+    runs.extend(drive(&cluster, 30).await);
+    tokio::time::sleep(LEASE * 2).await;
+    cluster.run("c1");
+    cluster.run("c2");
+    cluster.check(&runs).await;
+}

@@ -1,0 +1,223 @@
+//! Messages that come often, in any order, or across each other.
+
+use std::time::Duration;
+
+use coordinator::trace::Status;
+use serde_json::{Value, json};
+use shared::{
+    Amount, Json, TraceId, Usd,
+    bus::{Consumer, Headers},
+    id::PoolName,
+    subject::Subject,
+    wire::{
+        self, Answer, Ask, AskMessage, Claim, EndStatus, Execute, Hold, Lease, Payload, Progress, Report,
+        Verdict,
+    },
+};
+use trellis_tests::processes::{Processes, Shape, fresh_trace};
+
+use super::{home, publish, repeats, root, running, sleep};
+
+/// Random enough, and the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % bound
+    }
+
+    fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, self.below(last + 1));
+        }
+    }
+}
+
+async fn ask(cluster: &Processes, trace_id: TraceId, ask: Ask) -> Answer {
+    let payload: bytes::Bytes = serde_json::to_vec(&AskMessage { trace_id, ask }).unwrap().into();
+    for _ in 0..100 {
+        let wait = Duration::from_secs(5);
+        let bus = &cluster.client.bus;
+        let answer =
+            bus.request(&Subject::Ask(home(trace_id)), &Headers::new(), payload.clone(), wait).await;
+        match answer {
+            Ok(answer) => return serde_json::from_slice(&answer).unwrap(),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+    panic!("no answer about {trace_id}");
+}
+
+/// proves: every handler is harmless twice: a spawn by its content, a claim by its token, a cost by its
+/// call, a result by its attempt, a cancel by the state. The test is the worker, and says everything
+/// three times in any order.
+#[tokio::test(flavor = "multi_thread")]
+async fn f27_everything_three_times_in_random_order() {
+    let cluster = Processes::start(2, 0).await;
+    let mut dice = Dice(27);
+    let count = 30 * repeats(1);
+    let spawn = |number: usize| json!({"goal": format!("goal {number}"), "max_cost_usd": 1});
+    let traces: Vec<TraceId> = (0..count).map(|_| fresh_trace()).collect();
+    let mut spawns: Vec<usize> = (0..count * 3).map(|copy| copy % count).collect();
+    dice.shuffle(&mut spawns);
+    for number in spawns {
+        let mut message = spawn(number);
+        message["trace_id"] = traces[number].to_string().into();
+        publish(&cluster, Subject::Spawn, &message).await;
+    }
+
+    let pool: PoolName = "default".parse().unwrap();
+    let mut queue = cluster.client.bus.consume(&Consumer::Execute(pool)).await.unwrap();
+    queue.want(count);
+    let mut said: Vec<(Subject, Value)> = Vec::new();
+    for _ in 0..count {
+        let delivery = tokio::time::timeout(Duration::from_secs(60), queue.next()).await.unwrap();
+        let work: Execute = serde_json::from_slice(&delivery.payload).unwrap();
+        let (trace_id, token) = (work.trace_id, fresh_trace().to_string().parse().unwrap());
+        let claim = Claim { child_id: root(), worker_id: "by-hand".parse().unwrap(), token };
+        let mut leases: Vec<Lease> = Vec::new();
+        for _ in 0..3 {
+            match ask(&cluster, trace_id, Ask::Claim(claim.clone())).await {
+                Answer::Claimed(claimed) => leases.push(claimed.lease),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(leases.iter().all(|lease| *lease == leases[0]), "one token, one claim");
+        let lease = leases.remove(0);
+        let cents = |cents| Amount::new(Usd::from_cents(cents), shared::Tokens::new(10));
+        let hold = Hold { lease: lease.clone(), call_id: "1-1".parse().unwrap(), amount: cents(5) };
+        for _ in 0..3 {
+            let held = ask(&cluster, trace_id, Ask::Hold(hold.clone())).await;
+            assert!(matches!(held, Answer::Done), "{held:?}");
+        }
+        delivery.ack().await;
+        let cost = wire::Cost {
+            trace_id,
+            lease: lease.clone(),
+            call_id: hold.call_id,
+            amount: cents(2),
+            model: None,
+            prices: None,
+        };
+        let verdict = Verdict::Completed(Payload::Inline(Json::from("done")));
+        let report = Report { lease, progress: Progress::default(), verdict };
+        let result = wire::Result { trace_id, report };
+        for _ in 0..3 {
+            said.push((Subject::Cost(home(trace_id), trace_id, root()), json!(cost)));
+            said.push((Subject::Result(home(trace_id), trace_id, root()), json!(result)));
+        }
+    }
+    for (number, trace_id) in traces.iter().enumerate() {
+        for _ in 0..3 {
+            let mut again = spawn(number);
+            again["trace_id"] = trace_id.to_string().into();
+            said.push((Subject::Spawn, again));
+            if number % 3 == 0 {
+                said.push((Subject::Cancel, json!({"trace_id": trace_id})));
+            }
+        }
+    }
+    dice.shuffle(&mut said);
+    for (subject, message) in &said {
+        publish(&cluster, subject.clone(), message).await;
+    }
+    cluster.check(&traces).await;
+    for (number, trace_id) in traces.iter().enumerate() {
+        let outcome = cluster.outcome(*trace_id).await;
+        let trace = cluster.client.trace(*trace_id).await;
+        let root = trace.root().unwrap();
+        assert_eq!(root.budget.spent.cost_usd, Usd::from_cents(2), "booked once");
+        assert_eq!(root.attempt(), 1);
+        let expected = outcome.context.status == EndStatus::Completed
+            || number % 3 == 0 && outcome.context.status == EndStatus::Cancelled;
+        assert!(expected, "{outcome:#?}");
+    }
+}
+
+/// proves: the first committed end stands, in every status; a cancel that comes first is remembered
+/// (G8); a running agent is stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn f33_a_cancel_in_every_status() {
+    let mut cluster = Processes::start_as(|| Shape { slots: 8, ..Shape::new(2, 1) }).await;
+    let client = cluster.client.clone();
+    let is = |run: TraceId, what: &'static str, wanted: fn(&Status) -> bool| {
+        let cluster = &cluster;
+        async move {
+            cluster.until(run, what, |trace| trace.root().is_some_and(|root| wanted(&root.status))).await;
+            (what, run)
+        }
+    };
+    use coordinator::trace::Phase;
+    let asking = cluster.begin(json!({"goal": "which?", "agent_id": "ask"})).await;
+    let pays = json!({"goal": "p", "agent_id": "spend", "max_cost_usd": 0.02, "on_exhausted": "pause", "inputs": {"calls": 3}});
+    let paused = cluster.begin(pays).await;
+    let waiting = json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 2, "leaf": "ask"}});
+    let waiting = cluster.begin(waiting).await;
+    let steps = json!({"mode": "parallel", "steps": [
+        {"id": "a", "agent_id": "ask", "task_description": "a?"},
+        {"id": "b", "agent_id": "echo", "task_description": "b"},
+    ]});
+    let steps = cluster.begin(steps).await;
+    let paying = json!({"goal": "p", "agent_id": "spend", "inputs": {"ms": 600_000, "usd": 0.01}});
+    let paying = cluster.begin(paying).await;
+    let runs = cluster.begin(sleep(600_000)).await;
+    super::calling(&cluster, paying, 1).await;
+    let mut found = vec![
+        is(asking, "input_required", |status| matches!(status, Status::InputRequired { .. })).await,
+        is(paused, "paused", |status| matches!(status, Status::Paused { .. })).await,
+        is(waiting, "waiting", |status| matches!(status, Status::Working(Phase::Waiting { .. }))).await,
+        is(steps, "steps", |status| matches!(status, Status::Working(Phase::Steps))).await,
+        is(runs, "running", |status| matches!(status, Status::Working(Phase::Running { .. }))).await,
+        ("in a call", paying),
+    ];
+    let ended = cluster.begin(json!({"goal": "hello"})).await;
+    cluster.outcome(ended).await;
+    // A retry far away, and nobody to run anything.
+    let retrying = json!({"goal": "f", "agent_id": "fail", "inputs": {"times": 1}});
+    let retrying = cluster.begin(retrying).await;
+    running(&cluster, retrying, 1).await;
+    cluster.kill("w1");
+    let submitted = cluster.begin(json!({"goal": "nobody"})).await;
+    cluster.until(submitted, "there", |trace| trace.root().is_some()).await;
+    found.extend([("retrying", retrying), ("submitted", submitted)]);
+    let early = fresh_trace();
+    cluster.cancel(early).await;
+    for (_, run) in &found {
+        cluster.cancel(*run).await;
+    }
+    cluster.cancel(ended).await;
+    cluster.begin_as(early, json!({"goal": "too late"})).await;
+    found.push(("not there yet", early));
+    for (what, run) in &found {
+        let outcome = client.outcome(*run, &root()).await;
+        let raced = *what == "retrying" && outcome.context.status == EndStatus::Completed;
+        assert!(outcome.context.status == EndStatus::Cancelled || raced, "{what}: {outcome:#?}");
+    }
+    assert_eq!(cluster.outcome(ended).await.context.status, EndStatus::Completed);
+    cluster.run("w1");
+    let mut all: Vec<TraceId> = found.iter().map(|(_, run)| *run).collect();
+    all.push(ended);
+    cluster.check(&all).await;
+}
+
+/// proves: the first committed end stands, whichever of cancel and result is first.
+#[tokio::test(flavor = "multi_thread")]
+async fn f33_a_cancel_racing_the_result() {
+    let cluster = Processes::start(2, 2).await;
+    let mut runs = Vec::new();
+    let mut cancelled = 0;
+    for number in 0..40 * repeats(1) {
+        let paying = json!({"goal": "p", "agent_id": "spend", "inputs": {"ms": 50, "usd": 0.01}});
+        let run = cluster.begin(paying).await;
+        tokio::time::sleep(Duration::from_millis(number as u64 % 40 * 5)).await;
+        cluster.cancel(run).await;
+        runs.push(run);
+    }
+    cluster.check(&runs).await;
+    for run in &runs {
+        let outcome = cluster.outcome(*run).await;
+        cancelled += usize::from(outcome.context.status == EndStatus::Cancelled);
+    }
+    assert!(cancelled > 0, "no race");
+}

@@ -1,0 +1,105 @@
+//! Real faults: processes are killed, stopped and started again, servers too, and the checker is run
+//! after each. A test is named after its fault in RELIABILITY, and says with `proves:` which mechanism
+//! it fails without. `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI has each once.
+
+mod coordinator;
+mod input;
+mod load;
+mod nats;
+mod redis;
+mod worker;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use shared::{
+    ChildId, TraceId, WorkerId,
+    bus::{Headers, Outgoing},
+    subject::{Partition, Subject},
+    wire::Lease,
+};
+use trellis_tests::processes::Processes;
+
+const PARTITIONS: u16 = 16;
+
+/// As often as asked, or `default` times.
+fn repeats(default: usize) -> usize {
+    let asked = std::env::var("TRELLIS_FAULT_REPEATS").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(1) * default
+}
+
+/// A number from the environment, for what CI has no time for.
+fn size(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn root() -> ChildId {
+    "root".parse().unwrap()
+}
+
+fn sleep(ms: u64) -> Value {
+    json!({"goal": "z", "agent_id": "sleep", "inputs": {"ms": ms}})
+}
+
+/// Some of everything: what a cluster does all day.
+fn mixed(number: usize) -> Value {
+    match number % 6 {
+        0 => json!({"goal": format!("goal {number}")}),
+        1 => json!({"goal": "pay", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": 3, "ms": 100, "hold_usd": 0.02}}),
+        2 => json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 2, "leaf": "spend", "usd": 0.01}}),
+        3 => json!({"goal": "on", "agent_id": "chain", "inputs": {"length": 3}}),
+        4 => json!({
+            "on_partial_success": "continue",
+            "steps": [
+                {"id": "a", "agent_id": "echo", "task_description": "a", "output_to": "a"},
+                {"id": "b", "agent_id": "spend", "task_description": "b", "output_to": "b"},
+                {"id": "c", "agent_id": "share", "task_description": "c", "input_from": ["a", "b"]},
+            ],
+        }),
+        _ => sleep(300),
+    }
+}
+
+/// Begins `count` runs, some milliseconds apart, whatever the servers do meanwhile.
+async fn drive(cluster: &Processes, count: usize) -> Vec<TraceId> {
+    let mut runs = Vec::new();
+    for number in 0..count {
+        runs.push(cluster.begin(mixed(number)).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    runs
+}
+
+/// Waits until an attempt of the root runs; who runs it, and its lease.
+async fn running(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (WorkerId, Lease) {
+    cluster
+        .until(trace_id, "claimed", |trace| trace.root().is_some_and(|root| root.attempt() >= attempt))
+        .await;
+    let trace = cluster.client.trace(trace_id).await;
+    let claimed = &trace.root().unwrap().attempts[attempt as usize - 1];
+    let lease = Lease { child_id: root(), attempt, token: claimed.token.clone() };
+    (claimed.worker_id.clone(), lease)
+}
+
+/// Waits until the root holds money for a call.
+async fn calling(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (WorkerId, Lease) {
+    let found = running(cluster, trace_id, attempt).await;
+    cluster
+        .until(trace_id, "in a call", |trace| {
+            let calls = &trace.root().unwrap().calls;
+            calls.values().any(|call| call.attempt == attempt)
+        })
+        .await;
+    found
+}
+
+fn home(trace_id: TraceId) -> Partition {
+    Partition::of(trace_id, PARTITIONS)
+}
+
+/// Stores a message with no id: a copy is not known as one.
+async fn publish(cluster: &Processes, subject: Subject, message: &impl serde::Serialize) {
+    let payload = serde_json::to_vec(message).unwrap().into();
+    let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };
+    cluster.client.bus.publish(message).await.unwrap();
+}

@@ -1,0 +1,124 @@
+//! A Redis that dies, forgets, or is full.
+
+use std::time::Duration;
+
+use coordinator::trace::Status;
+use serde_json::json;
+use shared::{Usd, subject::Subject, wire::EndStatus};
+use trellis_tests::processes::{Processes, Shape};
+
+use super::{drive, repeats, running, sleep};
+
+async fn tell(cluster: &Processes, words: &[&str]) {
+    let client = redis::Client::open(cluster.redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut command = redis::cmd(words[0]);
+    words[1..].iter().for_each(|word| {
+        command.arg(*word);
+    });
+    let _: redis::Value = command.query_async(&mut connection).await.unwrap();
+}
+
+/// proves: fail closed (B13): what could not be committed is neither answered nor acknowledged. With
+/// appendfsync always, what was committed is there again.
+#[tokio::test(flavor = "multi_thread")]
+async fn f16_redis_killed_under_load() {
+    let mut cluster = Processes::start(2, 2).await;
+    let mut runs = Vec::new();
+    for round in 0..repeats(2) {
+        let driven = drive(&cluster, 15 + round).await;
+        cluster.redis.kill();
+        runs.extend(driven);
+        runs.extend(drive(&cluster, 10).await);
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+        cluster.redis.restart();
+        runs.extend(drive(&cluster, 10).await);
+    }
+    cluster.check(&runs).await;
+}
+
+/// proves: the rebuild from the event log, of what is parked, queued and running, and what has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn f18_redis_wiped() {
+    let mut cluster = Processes::start_as(|| Shape { slots: 2, ..Shape::new(2, 1) }).await;
+    for _ in 0..repeats(1) {
+        let ended = cluster.begin(json!({"goal": "hello"})).await;
+        cluster.outcome(ended).await;
+        let asking = cluster.begin(json!({"goal": "which?", "agent_id": "ask"})).await;
+        let pays = json!({
+            "goal": "p", "agent_id": "spend", "max_cost_usd": 0.02, "on_exhausted": "pause",
+            "inputs": {"usd": 0.01, "calls": 3},
+        });
+        let paused = cluster.begin(pays).await;
+        let parked = |trace: &coordinator::trace::Trace| {
+            let status = trace.root().map(|root| root.status.clone());
+            matches!(status, Some(Status::InputRequired { .. } | Status::Paused { .. }))
+        };
+        cluster.until(asking, "parked", parked).await;
+        cluster.until(paused, "parked", parked).await;
+        let busy = [cluster.begin(sleep(4000)).await, cluster.begin(sleep(4000)).await];
+        for run in busy {
+            running(&cluster, run, 1).await;
+        }
+        let queued = cluster.begin(json!({"goal": "later"})).await;
+        cluster.until(queued, "there", |trace| trace.root().is_some()).await;
+
+        cluster.redis.wipe();
+        for run in busy {
+            let outcome = cluster.outcome(run).await;
+            assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+        }
+        assert_eq!(cluster.outcome(queued).await.context.status, EndStatus::Completed);
+        let answered = json!({"child_id": "root", "question": 1, "answer": "that"});
+        cluster.tell(Subject::Input, &json!({"trace_id": asking, "answered": answered})).await;
+        assert_eq!(cluster.outcome(asking).await.context.status, EndStatus::Completed);
+        let raise = json!({"child_id": "root", "max_cost_usd": 0.03});
+        cluster.tell(Subject::Control, &json!({"trace_id": paused, "raise": raise})).await;
+        let outcome = cluster.outcome(paused).await;
+        assert_eq!(outcome.context.budget.spent.cost_usd, Usd::from_cents(3), "{outcome:#?}");
+        cluster.check(&[ended, asking, paused, busy[0], busy[1], queued]).await;
+    }
+}
+
+/// proves: the rebuild again, when no coordinator has seen the store as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn f18_redis_wiped_while_nobody_looked() {
+    let mut cluster = Processes::start(2, 2).await;
+    let asking = cluster.begin(json!({"goal": "which?", "agent_id": "ask"})).await;
+    cluster
+        .until(asking, "parked", |trace| {
+            trace.root().is_some_and(|root| matches!(root.status, Status::InputRequired { .. }))
+        })
+        .await;
+    let mut runs = drive(&cluster, 20).await;
+    cluster.kill("c1");
+    cluster.kill("c2");
+    cluster.redis.wipe();
+    cluster.run("c1");
+    cluster.run("c2");
+    let answered = json!({"child_id": "root", "question": 1, "answer": "that"});
+    cluster.tell(Subject::Input, &json!({"trace_id": asking, "answered": answered})).await;
+    assert_eq!(cluster.outcome(asking).await.context.status, EndStatus::Completed);
+    runs.push(asking);
+    cluster.check(&runs).await;
+}
+
+/// proves: a script that is gone is brought again, and a write refused for lack of memory is one that
+/// did not happen.
+#[tokio::test(flavor = "multi_thread")]
+async fn f20_redis_without_its_scripts_and_without_memory() {
+    let cluster = Processes::start(2, 2).await;
+    let mut runs = Vec::new();
+    for _ in 0..repeats(1) {
+        for _ in 0..5 {
+            tell(&cluster, &["SCRIPT", "FLUSH"]).await;
+            runs.extend(drive(&cluster, 6).await);
+        }
+        tell(&cluster, &["CONFIG", "SET", "maxmemory", "1"]).await;
+        runs.extend(drive(&cluster, 20).await);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        tell(&cluster, &["CONFIG", "SET", "maxmemory", "0"]).await;
+        runs.extend(drive(&cluster, 6).await);
+    }
+    cluster.check(&runs).await;
+}

@@ -1,0 +1,171 @@
+//! What the order of events must be: read from the log alone, event by event.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use coordinator::trace::{Admitted, Body, Event, Logged};
+use shared::{ChildId, graph::Plan, id::LeaseToken};
+
+use super::ensure;
+
+#[derive(Debug, Default)]
+struct Log {
+    plans: Vec<Arc<Plan>>,
+    contexts: HashMap<ChildId, Seen>,
+}
+
+/// What the log has said of a context so far.
+#[derive(Debug, Default)]
+struct Seen {
+    parent: Option<ChildId>,
+    graph: Option<(u32, u32)>,
+    max_children: u32,
+    live_children: u32,
+    /// The number of the last claim, and whether that attempt runs.
+    attempt: u32,
+    runs: bool,
+    tokens: HashSet<LeaseToken>,
+    calls: HashSet<String>,
+    settled: HashSet<String>,
+    steps_ended: HashSet<u32>,
+    ended: bool,
+}
+
+pub(super) fn check(log: &[Logged]) -> Result<(), String> {
+    let mut seen = Log::default();
+    for logged in log {
+        for event in &logged.events {
+            seen.next(event).map_err(|what| format!("{what}, in {event:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+impl Log {
+    fn next(&mut self, event: &Event) -> Result<(), String> {
+        match event {
+            Event::PlanAdded { plan } => self.plans.push(plan.clone()),
+            Event::Admitted(admitted) => self.admitted(admitted)?,
+            Event::Claimed { child_id, attempt, token, .. } => {
+                let seen = self.live(child_id)?;
+                ensure(*attempt == seen.attempt + 1, || format!("t3: attempt after {}", seen.attempt))?;
+                ensure(!seen.runs, || "t3: claimed while an attempt runs".into())?;
+                ensure(seen.tokens.insert(token.clone()), || "t3: one token, two claims".into())?;
+                (seen.attempt, seen.runs) = (*attempt, true);
+            }
+            Event::Ticked { child_id, .. } | Event::Progressed { child_id, .. } => {
+                let seen = self.live(child_id)?;
+                ensure(seen.runs, || "t5: of an attempt that does not run".into())?;
+            }
+            Event::Held { child_id, call_id, attempt, .. } => {
+                ensure(!self.cut_off(child_id), || "t6: a hold after the end of an ancestor".into())?;
+                let seen = self.live(child_id)?;
+                ensure(seen.runs && *attempt == seen.attempt, || {
+                    format!("t5: attempt {} runs: {}", seen.attempt, seen.runs)
+                })?;
+                ensure(seen.calls.insert(call_id.to_string()), || "one call held twice".into())?;
+            }
+            Event::Settled { child_id, call_id, .. } => {
+                let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
+                ensure(seen.settled.insert(call_id.to_string()), || "one cost booked twice".into())?;
+            }
+            Event::AttemptLost { child_id, attempt } => {
+                let seen = self.live(child_id)?;
+                ensure(seen.runs && *attempt == seen.attempt, || "t5: another attempt is lost".into())?;
+                seen.runs = false;
+            }
+            Event::Waiting { child_id, .. } | Event::InputRequired { child_id, .. } => {
+                let seen = self.live(child_id)?;
+                ensure(seen.runs, || "t5: of an attempt that does not run".into())?;
+                seen.runs = false;
+            }
+            Event::Requeued { child_id, .. } | Event::Paused { child_id, .. } => {
+                self.live(child_id)?.runs = false;
+            }
+            Event::StepEnded { child_id, step, .. } => {
+                let seen = self.live(child_id)?;
+                ensure(seen.steps_ended.insert(*step), || "t2: a step ended twice".into())?;
+            }
+            Event::Ended(ended) => self.ended(&ended.child_id)?,
+            Event::Opened { .. }
+            | Event::AgentAdded { .. }
+            | Event::Tombstoned { .. }
+            | Event::WindowClamped { .. }
+            | Event::Redispatched { .. }
+            | Event::Answered { .. }
+            | Event::Deleted { .. }
+            | Event::Released { .. }
+            | Event::Forfeited { .. }
+            | Event::Charged { .. }
+            | Event::Exhausted { .. }
+            | Event::Replenished { .. }
+            | Event::Raised { .. }
+            | Event::ValueSet { .. }
+            | Event::ValueDeleted { .. }
+            | Event::StoreCleared
+            | Event::ConditionAsked { .. }
+            | Event::ItemsTaken { .. }
+            | Event::ItemRefused { .. }
+            | Event::StepContinues { .. }
+            | Event::StepsSkipped { .. }
+            | Event::GatheringEnded { .. }
+            | Event::SynthesisBegun { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn admitted(&mut self, admitted: &Admitted) -> Result<(), String> {
+        let id = admitted.order.child_id.clone();
+        let limits = &admitted.limits;
+        ensure(admitted.depth <= limits.max_depth, || format!("t7: max_depth is {}", limits.max_depth))?;
+        let count = self.contexts.len() as u64 + 1;
+        ensure(count <= u64::from(limits.max_contexts), || format!("t7: {count} contexts"))?;
+        if let Some(parent) = &admitted.parent_id {
+            let plans = self.plans.clone();
+            let seen = self.live(parent)?;
+            seen.live_children += 1;
+            ensure(seen.live_children <= seen.max_children, || format!("t7: {} children", seen.live_children))?;
+            if let (Some(of), Some((plan, group))) = (admitted.step, seen.graph) {
+                let step = &plans[plan as usize].group(group).steps[of.step as usize];
+                let early = step.waits_for.iter().find(|before| !seen.steps_ended.contains(before));
+                ensure(early.is_none(), || format!("t4: step {early:?} has not ended"))?;
+            }
+        }
+        let graph = match admitted.body {
+            Body::Agent => None,
+            Body::Graph { plan, group } => Some((plan, group)),
+        };
+        let parent = admitted.parent_id.clone();
+        let seen = Seen { parent, graph, max_children: limits.max_children, ..Seen::default() };
+        ensure(self.contexts.insert(id, seen).is_none(), || "admitted twice".into())
+    }
+
+    fn ended(&mut self, id: &ChildId) -> Result<(), String> {
+        let seen = self.live(id)?;
+        (seen.ended, seen.runs) = (true, false);
+        if let Some(parent) = seen.parent.clone() {
+            self.contexts.get_mut(&parent).ok_or("no parent")?.live_children -= 1;
+        }
+        Ok(())
+    }
+
+    /// t1: terminal is terminal. What happens after the end is about money alone.
+    fn live(&mut self, id: &ChildId) -> Result<&mut Seen, String> {
+        let seen = self.contexts.get_mut(id).ok_or_else(|| format!("{id} was never admitted"))?;
+        ensure(!seen.ended, || format!("t1: {id} had ended"))?;
+        Ok(seen)
+    }
+
+    fn cut_off(&self, id: &ChildId) -> bool {
+        let mut at = self.contexts.get(id);
+        while let Some(seen) = at {
+            if seen.ended {
+                return true;
+            }
+            at = seen.parent.as_ref().and_then(|parent| self.contexts.get(parent));
+        }
+        false
+    }
+}

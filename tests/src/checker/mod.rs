@@ -1,0 +1,170 @@
+//! The one checker of a cluster: run after every test that touches one. It waits until the runs it is
+//! asked about are at rest, then reads their event logs, their outcomes, the dead letters and what the
+//! store has, and holds them against each other. It trusts none of them.
+
+mod log;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+
+use coordinator::{
+    store::{Record, Store},
+    trace::{Logged, Trace},
+};
+use shared::{
+    ChildId, TraceId,
+    bus::Stored,
+    subject::{Filter, Subject},
+    wire::DeadLetter,
+};
+
+use crate::{cluster::Client, invariants};
+
+/// t8: faults healed, everything is terminal within two leases, a backoff and 30 s. Runs may have some
+/// work of their own left to do.
+const REST: Duration = Duration::from_secs(60);
+/// Traces looked at in one go.
+const AT_ONCE: usize = 200;
+
+/// Panics with everything that is wrong.
+pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
+    let stored = at_rest(client, store, runs).await;
+    let dead = dead_letters(client).await;
+    let mut wrong = Vec::new();
+    for trace in stored {
+        let id = trace.id();
+        if let Err(what) = check_one(client, trace, dead.get(&id)).await {
+            wrong.push(format!("{id}: {what}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} runs are wrong:\n{}", wrong.len(), runs.len(), wrong.join("\n"));
+}
+
+/// The traces as the store has them, once all have ended and have nothing left to send or to wait for.
+async fn at_rest(client: &Client, store: &Store, runs: &[TraceId]) -> Vec<Trace> {
+    let deadline = Instant::now() + REST;
+    let mut traces = Vec::with_capacity(runs.len());
+    for runs in runs.chunks(AT_ONCE) {
+        loop {
+            let (resting, moving) = look(store, runs).await;
+            if moving.is_empty() {
+                traces.extend(resting);
+                break;
+            }
+            if Instant::now() > deadline {
+                let letters = client.bus.read(&Filter::Dead).await.unwrap_or_default();
+                let text = |stored: &Stored| String::from_utf8_lossy(&stored.payload).into_owned();
+                let dead: Vec<String> = letters.iter().take(10).map(text).collect();
+                panic!("t8: not at rest: {}\ndead letters: {}", moving.join("\n"), dead.join("\n"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    traces
+}
+
+async fn look(store: &Store, runs: &[TraceId]) -> (Vec<Trace>, Vec<String>) {
+    let (mut resting, mut moving) = (Vec::new(), Vec::new());
+    let loaded = match store.load(runs).await {
+        Ok(loaded) => loaded,
+        Err(error) => return (resting, vec![format!("the store can't be read: {error:?}")]),
+    };
+    for (id, loaded) in runs.iter().zip(loaded) {
+        match loaded.record.map(|record| rests(*id, &record)) {
+            Some(Ok(trace)) => resting.push(trace),
+            Some(Err(why)) => moving.push(format!("{id} {why}")),
+            None => moving.push(format!("{id} is not in the store")),
+        }
+    }
+    (resting, moving)
+}
+
+fn rests(id: TraceId, record: &Record) -> Result<Trace, String> {
+    let trace = Trace::from_stored(id, record.version, &record.fields, &record.values);
+    let trace = trace.map_err(|error| format!("can't be read: {error}"))?;
+    let live: Vec<String> = trace
+        .contexts()
+        .iter()
+        .filter(|node| node.is_live())
+        .map(|node| format!("{} is {:?} in attempt {}", node.id, node.status, node.attempt()))
+        .collect();
+    match (trace.root(), live.first(), trace.next_timer(), record.outbox.is_empty()) {
+        (None, ..) => Err("was never opened".into()),
+        (_, Some(_), ..) => Err(format!("lives: {}", live.join(", "))),
+        (_, _, Some(timer), _) => Err(format!("has a timer at {timer:?}")),
+        (_, _, _, false) => Err(format!("has {} outboxes", record.outbox.len())),
+        (Some(_), None, None, true) => Ok(trace),
+    }
+}
+
+async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -> Result<(), String> {
+    let log = read_log(client, stored.id()).await?;
+    let mut replayed = Trace::new(stored.id());
+    for (number, logged) in log.iter().enumerate() {
+        ensure(replayed.replay(logged), || format!("t9: the log has a gap before {}", logged.version))?;
+        // What was decided together has one time; each state between was one that others could see.
+        // Large traces are looked at when at rest.
+        let together = log.get(number + 1).is_some_and(|next| next.at == logged.at);
+        if !together && replayed.contexts().len() <= 32 {
+            invariants::check(&replayed).map_err(|what| format!("at version {}: {what}", replayed.version()))?;
+        }
+    }
+    replayed.take_changes();
+    ensure(replayed == stored, || {
+        format!("t9: the log gives version {}, stored is {}", replayed.version(), stored.version())
+    })?;
+    invariants::check_at_rest(&replayed)?;
+    log::check(&log)?;
+    outcomes(client, &replayed).await?;
+    let twice = dead.and_then(|dead| dead.iter().find(|one| dead.iter().filter(|other| other == one).count() > 1));
+    ensure(twice.is_none(), || format!("t2: two dead letters say {twice:?}"))
+}
+
+/// In the order of the trace. A message may be there twice, if it says the same.
+async fn read_log(client: &Client, id: TraceId) -> Result<Vec<Logged>, String> {
+    let mut log: BTreeMap<u64, Logged> = BTreeMap::new();
+    for stored in client.bus.read(&Filter::EventsOf(id)).await.map_err(|error| error.to_string())? {
+        let logged: Logged = serde_json::from_slice(&stored.payload).map_err(|error| error.to_string())?;
+        if let Some(first) = log.get(&logged.version) {
+            ensure(*first == logged, || format!("t9: version {} says two things", logged.version))?;
+        }
+        log.insert(logged.version, logged);
+    }
+    Ok(log.into_values().collect())
+}
+
+/// t2: one outcome of each context. A copy of a message is still that message.
+async fn outcomes(client: &Client, trace: &Trace) -> Result<(), String> {
+    let mut told: HashMap<ChildId, bytes::Bytes> = HashMap::new();
+    for stored in client.bus.read(&Filter::OutcomesOf(trace.id())).await.map_err(|error| error.to_string())? {
+        let Subject::Outcome(_, child_id) = stored.subject else { continue };
+        if let Some(first) = told.get(&child_id) {
+            ensure(*first == stored.payload, || {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                format!("t2: two outcomes of {child_id}:\n{}\n{}", text(first), text(&stored.payload))
+            })?;
+        }
+        told.insert(child_id, stored.payload);
+    }
+    let untold = trace.contexts().iter().find(|node| !told.contains_key(&node.id));
+    ensure(untold.is_none(), || format!("t2: no outcome of {:?}", untold.map(|node| &node.id)))?;
+    ensure(told.len() == trace.contexts().len(), || "t2: outcomes of contexts that never were".into())
+}
+
+/// What each trace has, without what differs between two copies of one letter.
+async fn dead_letters(client: &Client) -> HashMap<TraceId, Vec<String>> {
+    let mut found: HashMap<TraceId, Vec<String>> = HashMap::new();
+    for stored in client.bus.read(&Filter::Dead).await.expect("the letters can be read") {
+        let letter: DeadLetter = serde_json::from_slice(&stored.payload).expect("a dead letter");
+        if let Some(trace_id) = letter.trace_id {
+            found.entry(trace_id).or_default().push(format!("{letter:?}"));
+        }
+    }
+    found
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}

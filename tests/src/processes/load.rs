@@ -1,0 +1,82 @@
+//! What a client does while servers fall over: it says what it wants again until that is stored.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use shared::{
+    ChildId, TraceId,
+    bus::{Headers, Outgoing},
+    subject::Subject,
+    wire::Outcome,
+};
+
+use super::{PATIENCE, Processes};
+
+pub fn fresh_trace() -> TraceId {
+    static MADE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let high = (u128::from(std::process::id()) << 96) | (time.as_nanos() & 0xffff_ffff_ffff_ffff) << 24;
+    TraceId::from_u128(high | u128::from(number)).expect("it is not zero")
+}
+
+impl Processes {
+    /// Publishes until it is stored, as the same message each time.
+    pub async fn tell(&self, subject: Subject, message: &Value) {
+        let id = Some(fresh_trace().to_string());
+        let payload = serde_json::to_vec(message).expect("JSON");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let message = Outgoing {
+                subject: subject.clone(),
+                id: id.clone(),
+                headers: Headers::new(),
+                payload: payload.clone().into(),
+                expect_last: None,
+            };
+            match self.client.bus.publish(message).await {
+                Ok(_) => return,
+                Err(error) => assert!(Instant::now() < deadline, "{subject}: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// A run under an id of our own: told as often as it takes, it is one run.
+    pub async fn begin(&self, message: Value) -> TraceId {
+        let trace_id = fresh_trace();
+        self.begin_as(trace_id, message).await;
+        trace_id
+    }
+
+    pub async fn begin_as(&self, trace_id: TraceId, mut message: Value) {
+        message["trace_id"] = trace_id.to_string().into();
+        let subject = if message.get("steps").is_some() { Subject::Graph } else { Subject::Spawn };
+        self.tell(subject, &message).await;
+    }
+
+    pub async fn cancel(&self, trace_id: TraceId) {
+        self.tell(Subject::Cancel, &serde_json::json!({"trace_id": trace_id})).await;
+    }
+
+    pub async fn outcome(&self, trace_id: TraceId) -> Outcome {
+        self.client.outcome(trace_id, &root()).await
+    }
+
+    /// Waits until something is true of a trace, as its event log has it.
+    pub async fn until(&self, trace_id: TraceId, what: &str, is: impl Fn(&coordinator::trace::Trace) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let trace = self.client.trace(trace_id).await;
+            if is(&trace) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "never {what}: {trace:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+pub(super) fn root() -> ChildId {
+    ChildId::new("root").expect("a valid literal")
+}

@@ -1,0 +1,257 @@
+//! A cluster of real processes of the `trellis` binary, with a NATS and a Redis of its own: what a
+//! deployment is, small and short of breath. Its processes are started, stopped, killed and paused
+//! by name, and go when it is dropped. `cargo build -p trellis` makes the binary.
+
+mod load;
+mod node;
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use coordinator::store::{Redis, Store};
+use serde_json::{Value, json};
+use shared::bus::{Bus, Connect, Headers, Nats};
+use shared::{
+    TraceId,
+    subject::Subject,
+    wire::{Query, QueryAnswer, WorkerCall},
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub use load::fresh_trace;
+use node::Node;
+
+use crate::{
+    checker,
+    cluster::Client,
+    servers::{NatsServer, RedisServer},
+};
+
+/// Clusters at once: each is half a dozen processes, and a starved one looks like a broken one.
+const AT_ONCE: usize = 2;
+const PARTITIONS: u16 = 16;
+/// How long a process may take to be there, or to go.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a claim lasts without a tick here; the default is 10 s.
+pub const LEASE: Duration = Duration::from_millis(4_000);
+
+/// How a cluster is made; what most tests need is the default.
+#[derive(Debug)]
+pub struct Shape {
+    pub coordinators: usize,
+    pub workers: usize,
+    pub slots: usize,
+    /// Settings of the deployment, over those of every test.
+    pub settings: Value,
+    pub nats: NatsServer,
+    pub redis: RedisServer,
+}
+
+impl Shape {
+    pub fn new(coordinators: usize, workers: usize) -> Self {
+        let (nats, redis) = (NatsServer::start(), RedisServer::start());
+        Shape { coordinators, workers, slots: 16, settings: json!({}), nats, redis }
+    }
+}
+
+#[derive(Debug)]
+pub struct Processes {
+    pub client: Client,
+    pub store: Store,
+    pub nats: NatsServer,
+    pub redis: RedisServer,
+    nodes: BTreeMap<String, Node>,
+    dir: PathBuf,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Processes {
+    /// Coordinators `c1`, `c2`, … and workers `w1`, `w2`, …, all of them there.
+    pub async fn start(coordinators: usize, workers: usize) -> Self {
+        let room = room().await;
+        Self::in_room(Shape::new(coordinators, workers), room).await
+    }
+
+    /// As `shape` says: it is asked only when there is room.
+    pub async fn start_as(shape: impl FnOnce() -> Shape) -> Self {
+        let room = room().await;
+        Self::in_room(shape(), room).await
+    }
+
+    async fn in_room(shape: Shape, room: OwnedSemaphorePermit) -> Self {
+        let Shape { coordinators, workers, slots, settings, nats, redis } = shape;
+        let dir = std::env::temp_dir().join(format!("trellis-cluster-{}", fresh_trace()));
+        std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
+        let file = dir.join("settings.json");
+        std::fs::write(&file, over(test_settings(), settings).to_string()).expect("the directory is ours");
+        let connect =
+            Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+        let bus = Bus::Nats(Nats::connect(&connect).await.expect("the server was started"));
+        let store = Redis::connect(&redis.url(), Default::default(), PARTITIONS).await;
+        let store = Store::Redis(store.expect("the server was started"));
+        let servers = vec![("NATS_URL".to_owned(), nats.url()), ("REDIS_URL".to_owned(), redis.url())];
+        let mut nodes = BTreeMap::new();
+        for number in 1..=coordinators {
+            let name = format!("c{number}");
+            let arguments = ["coordinator", "--id", &name, "--settings", &file.to_string_lossy()];
+            nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &servers));
+        }
+        for number in 1..=workers {
+            let name = format!("w{number}");
+            let slots = slots.to_string();
+            let arguments = ["worker", "--id", &name, "--slots", &slots, "--allow-crash", "--drain", "3s"];
+            nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &servers));
+        }
+        let mut cluster =
+            Processes { client: Client { bus }, store, nats, redis, nodes, dir, _room: room };
+        for name in cluster.names("") {
+            cluster.run(&name);
+        }
+        cluster.all_there().await;
+        cluster
+    }
+
+    /// Whose names begin so: `c` are the coordinators, `w` the workers.
+    pub fn names(&self, prefix: &str) -> Vec<String> {
+        self.nodes.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
+    /// Starts it as it was first started.
+    pub fn run(&mut self, name: &str) {
+        self.run_with(name, &[]);
+    }
+
+    /// Starts it with more flags: `["--crash-at", "committed:2"]`.
+    pub fn run_with(&mut self, name: &str, flags: &[&str]) {
+        self.node(name).run(flags);
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, name: &str) {
+        self.node(name).kill();
+    }
+
+    /// SIGTERM, and waits until it has gone.
+    pub async fn stop(&mut self, name: &str) {
+        self.node(name).terminate();
+        self.gone(name).await;
+    }
+
+    /// SIGSTOP: its connections stay open, and it does nothing.
+    pub fn pause(&mut self, name: &str) {
+        self.node(name).pause();
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self, name: &str) {
+        self.node(name).resume();
+    }
+
+    pub fn is_running(&mut self, name: &str) -> bool {
+        self.node(name).is_running()
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn gone(&mut self, name: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.node(name).is_running() {
+            assert!(Instant::now() < deadline, "{name} did not end");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until every process that runs can be heard.
+    pub async fn all_there(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut running = self.names("");
+        running.retain(|name| self.is_running(name));
+        loop {
+            let heard = self.heard().await;
+            if running.iter().all(|name| heard.contains(name)) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "of {running:?} only {heard:?} are there");
+            let dead = running.iter().find(|name| !self.nodes[*name].was_started() || !alive(&mut self.nodes, name));
+            assert!(dead.is_none(), "{dead:?} ended while it started");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Who answers now.
+    async fn heard(&self) -> Vec<String> {
+        let bus = &self.client.bus;
+        let wait = Duration::from_millis(300);
+        let query = serde_json::to_vec(&Query::Coordinators).expect("plain fields").into();
+        let mut heard = Vec::new();
+        if let Ok(answer) = bus.request(&Subject::Query, &Headers::new(), query, wait).await
+            && let Ok(QueryAnswer::Coordinators { coordinators }) = serde_json::from_slice(&answer)
+        {
+            heard.extend(coordinators.iter().map(ToString::to_string));
+        }
+        let call = serde_json::to_vec(&WorkerCall::Describe).expect("plain fields").into();
+        for answer in bus.gather(&Subject::Worker, call, wait).await.unwrap_or_default() {
+            let state: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            heard.extend(state["worker_id"].as_str().map(str::to_owned));
+        }
+        heard
+    }
+
+    /// Waits until these runs are at rest, and checks all that must be true of them.
+    pub async fn check(&self, runs: &[TraceId]) {
+        checker::check(&self.client, &self.store, runs).await;
+    }
+
+    fn node(&mut self, name: &str) -> &mut Node {
+        self.nodes.get_mut(name).unwrap_or_else(|| panic!("no process {name}"))
+    }
+}
+
+fn alive(nodes: &mut BTreeMap<String, Node>, name: &str) -> bool {
+    nodes.get_mut(name).is_some_and(Node::is_running)
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.kill();
+        }
+        if std::thread::panicking() {
+            for node in self.nodes.values() {
+                node.show_log();
+            }
+        }
+        // What is left in the system's temporary directory is not worth a panic in a drop.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+async fn room() -> OwnedSemaphorePermit {
+    static ROOM: OnceLock<Arc<Semaphore>> = OnceLock::new();
+    let room = ROOM.get_or_init(|| Arc::new(Semaphore::new(AT_ONCE)));
+    room.clone().acquire_owned().await.expect("it is never closed")
+}
+
+/// As by default, but for what would only make tests wait.
+fn test_settings() -> Value {
+    let lease_ms = u64::try_from(LEASE.as_millis()).expect("seconds");
+    json!({"lease_ms": lease_ms, "hold_grace_ms": 5_000, "retry_base_ms": 200, "retry_max_ms": 2_000})
+}
+
+/// `base`, with what `more` says in its place.
+fn over(base: Value, more: Value) -> Value {
+    match (base, more) {
+        (Value::Object(mut base), Value::Object(more)) => {
+            for (key, value) in more {
+                let was = base.remove(&key).unwrap_or_default();
+                base.insert(key, over(was, value));
+            }
+            Value::Object(base)
+        }
+        (_, more) => more,
+    }
+}

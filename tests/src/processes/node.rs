@@ -1,0 +1,120 @@
+//! One process of the cluster.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use nix::{
+    sys::{
+        signal::{self, Signal},
+        wait::{self, WaitPidFlag, WaitStatus},
+    },
+    unistd::Pid,
+};
+
+/// As much of a log as is shown when a test has failed.
+const SHOWN_LINES: usize = 40;
+
+#[derive(Debug)]
+pub(super) struct Node {
+    name: String,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    log: PathBuf,
+    child: Option<Child>,
+    started: bool,
+}
+
+impl Node {
+    pub(super) fn new(
+        dir: &Path,
+        name: &str,
+        arguments: &[&str],
+        environment: &[(String, String)],
+    ) -> Self {
+        let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+        let log = dir.join(format!("{name}.log"));
+        let environment = environment.to_vec();
+        Node { name: name.to_owned(), arguments, environment, log, child: None, started: false }
+    }
+
+    pub(super) fn run(&mut self, flags: &[&str]) {
+        assert!(!self.is_running(), "{} runs already", self.name);
+        let log = File::options().create(true).append(true).open(&self.log).expect("the directory is ours");
+        let child = Command::new(binary())
+            .args(&self.arguments)
+            .args(flags)
+            .env_clear()
+            .envs(self.environment.iter().cloned())
+            .env("RUST_LOG", std::env::var("TRELLIS_TEST_LOG").unwrap_or_else(|_| "info".into()))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file can be shared"))
+            .stderr(log)
+            .spawn();
+        self.child = Some(child.unwrap_or_else(|error| panic!("{} did not start: {error}", self.name)));
+        self.started = true;
+    }
+
+    pub(super) fn was_started(&self) -> bool {
+        self.started
+    }
+
+    pub(super) fn is_running(&mut self) -> bool {
+        let Some(child) = &mut self.child else { return false };
+        if child.try_wait().expect("the child is ours").is_some() {
+            self.child = None;
+        }
+        self.child.is_some()
+    }
+
+    pub(super) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("the child is ours");
+            child.wait().expect("the child is ours");
+        }
+    }
+
+    pub(super) fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    pub(super) fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+        // The signal is sent before it has arrived at every thread.
+        let stopped = wait::waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED));
+        assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{}: {stopped:?}", self.name);
+    }
+
+    pub(super) fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        signal::kill(self.pid(), signal).expect("the child is ours");
+    }
+
+    fn pid(&self) -> Pid {
+        let child = self.child.as_ref().unwrap_or_else(|| panic!("{} does not run", self.name));
+        Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"))
+    }
+
+    #[expect(clippy::print_stderr, reason = "the test that failed is told why")]
+    pub(super) fn show_log(&self) {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+        eprintln!("---- the end of the log of {} ({} lines)\n{}", self.name, lines.len(), shown.join("\n"));
+    }
+}
+
+/// Beside the directory the test's own executable is in.
+fn binary() -> PathBuf {
+    let own = std::env::current_exe().expect("a process knows its executable");
+    let profile = own.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+    let path = profile.join("trellis");
+    assert!(path.exists(), "no {}\n\nhint: run `cargo build -p trellis` first", path.display());
+    path
+}
