@@ -10,7 +10,6 @@ use shared::{
     subject::Partition,
     wire::{Answer, Ask, AskMessage, ChildSpawn},
 };
-use uuid::Uuid;
 
 use crate::{
     directory::Directory,
@@ -96,7 +95,11 @@ impl Asks {
 
     async fn spawn(&self, trace_id: TraceId, asked: ChildSpawn) -> Result<(Spawn, ChildId), Problems> {
         let ChildSpawn { lease, spawn, graph, shared_messages } = asked;
-        let fresh = ChildId::new(&format!("c-{}", Uuid::now_v7().simple())).expect("hex digits");
+        let named = spawn.as_ref().and_then(|spawn| spawn.child_id.clone());
+        let Some(fresh) = named.or_else(|| graph.as_ref().and_then(|graph| graph.child_id.clone())) else {
+            let hint = "a name of your choice, the same if you ask again: so that asking twice is one child";
+            return Err(Problems::one("ask.spawn", "`child_id` is missing", Some(hint.into())));
+        };
         let (order, plan) = match (spawn, graph) {
             (Some(spawn), None) => (Order::from_spawn(&spawn, &shared_messages, &fresh)?, None),
             (None, Some(graph)) => {

@@ -24,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) unsent: Vec<Parcel>,
     /// How many sends are under way; as long as there are, it stays.
     pub(crate) in_flight: u32,
+    /// What could not be sent is not tried again before.
+    pub(crate) resend_not_before: Timestamp,
     used: u64,
     counted: usize,
 }
@@ -40,7 +42,17 @@ impl Cache {
     pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Parcel>) {
         let id = trace.id();
         self.remove(id);
-        self.entries.insert(id, Entry { trace, unsent, in_flight: 0, used: 0, counted: 0 });
+        self.entries.insert(
+            id,
+            Entry {
+                trace,
+                unsent,
+                in_flight: 0,
+                resend_not_before: Timestamp::default(),
+                used: 0,
+                counted: 0,
+            },
+        );
         self.touch(id);
     }
 
@@ -92,7 +104,12 @@ impl Cache {
 impl Entry {
     /// When the trace next needs a look: for itself, or for what it has not sent.
     pub(crate) fn next_timer(&self, resend_ms: u64) -> Option<Timestamp> {
-        let unsent = self.unsent.iter().map(|parcel| parcel.at.plus_millis(resend_ms)).min();
-        [self.trace.next_timer(), unsent].into_iter().flatten().min()
+        [self.trace.next_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
+    }
+
+    /// When what is not known to be sent is to be sent again.
+    pub(crate) fn resend_at(&self, resend_ms: u64) -> Option<Timestamp> {
+        let oldest = self.unsent.iter().map(|parcel| parcel.at.plus_millis(resend_ms)).min()?;
+        Some(oldest.max(self.resend_not_before))
     }
 }

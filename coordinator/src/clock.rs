@@ -1,10 +1,13 @@
 //! The time decisions are made at: the store's clock, carried on between two looks at it. It never
-//! goes back, whatever the store's does.
+//! goes back, whatever the store's does; if that was set back, ours goes at half speed until they meet,
+//! so that leases and timers still run out.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shared::Timestamp;
 use tokio::time::Instant;
+
+use crate::ground::millis;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Clock(Arc<Mutex<Reading>>);
@@ -14,13 +17,15 @@ struct Reading {
     /// What the store said, and when.
     said: Timestamp,
     at: Instant,
-    /// The latest time anyone was told.
+    /// The latest time anyone was told, and when.
     told: Timestamp,
+    told_at: Instant,
 }
 
 impl Clock {
     pub(crate) fn new(said: Timestamp) -> Self {
-        Clock(Arc::new(Mutex::new(Reading { said, at: Instant::now(), told: said })))
+        let at = Instant::now();
+        Clock(Arc::new(Mutex::new(Reading { said, at, told: said, told_at: at })))
     }
 
     pub(crate) fn set(&self, said: Timestamp) {
@@ -31,9 +36,13 @@ impl Clock {
 
     pub(crate) fn now(&self) -> Timestamp {
         let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let elapsed = u64::try_from(reading.at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let now = reading.said.plus_millis(elapsed).max(reading.told);
-        reading.told = now;
-        now
+        let real = reading.said.plus_millis(millis(reading.at.elapsed()));
+        let slow = reading.told.plus_millis(millis(reading.told_at.elapsed()) / 2);
+        // A slow step of less than a millisecond is not lost: `told_at` moves only with `told`.
+        if real.max(slow) > reading.told {
+            reading.told = real.max(slow);
+            reading.told_at = Instant::now();
+        }
+        reading.told
     }
 }

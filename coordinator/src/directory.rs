@@ -2,6 +2,7 @@
 //! under their own names. What is applied wins.
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, RwLock},
 };
@@ -33,7 +34,24 @@ impl Directory {
     pub(crate) async fn refresh(&self) -> Result<(), store::Error> {
         let revision = self.store.agents_revision().await?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).revision;
-        if revision == known { Ok(()) } else { self.read().await }
+        match revision.cmp(&known) {
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => self.read().await,
+            Ordering::Less => {
+                tracing::error!(
+                    known,
+                    found = revision,
+                    "the store has lost agent profiles: they are applied again"
+                );
+                let builtin = builtin();
+                let applied: Vec<AgentProfile> = self
+                    .all()
+                    .into_iter()
+                    .filter(|agent| builtin.get(&agent.agent_id) != Some(agent))
+                    .collect();
+                self.apply(&applied).await
+            }
+        }
     }
 
     async fn read(&self) -> Result<(), store::Error> {

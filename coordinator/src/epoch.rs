@@ -1,13 +1,11 @@
 //! Whether the store can still be believed. Every commit raises its partition's counter; a counter
-//! that is lower than one seen before says that the store lost what it had acknowledged. From then on
-//! nothing loaded is believed before it was held against the event log.
+//! that is lower than one seen before says that the store lost what it had acknowledged. Only who has
+//! owned a partition all along has seen its counter grow; so a trace is believed as it is stored if it
+//! began since we own its partition, and held against the event log otherwise.
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use shared::{Timestamp, subject::Partition};
@@ -18,63 +16,93 @@ pub(crate) struct Epoch(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Traces that began before this are checked when they are loaded.
-    since: AtomicU64,
-    floors: Mutex<HashMap<Partition, u64>>,
+    watched: Mutex<HashMap<Partition, Watched>>,
     number: watch::Sender<u64>,
 }
 
+/// What we know of a partition we own.
+#[derive(Debug)]
+struct Watched {
+    since: Timestamp,
+    counter: u64,
+    /// Every trace the log knows was looked for in the store: what is not there never was.
+    swept: bool,
+}
+
 impl Epoch {
-    /// A coordinator that starts knows nothing of what was before.
-    pub(crate) fn new(now: Timestamp) -> Self {
+    pub(crate) fn new() -> Self {
         let (number, _) = watch::channel(0);
-        let since = AtomicU64::new(now.millis());
-        Epoch(Arc::new(State { since, floors: Mutex::default(), number }))
+        Epoch(Arc::new(State { watched: Mutex::default(), number }))
+    }
+
+    /// We own a partition from now on.
+    pub(crate) fn own(&self, partition: Partition, now: Timestamp) {
+        self.watched().insert(partition, Watched { since: now, counter: 0, swept: false });
+    }
+
+    pub(crate) fn disown(&self, partition: Partition) {
+        self.watched().remove(&partition);
     }
 
     /// What the counter of a partition was at least, when last seen. Ask *before* the store is asked.
     pub(crate) fn floor(&self, partition: Partition) -> u64 {
-        self.floors().get(&partition).copied().unwrap_or(0)
+        self.watched().get(&partition).map_or(0, |watched| watched.counter)
     }
 
-    /// Takes note of a counter. True if it is lower than `floor`, which was seen before it was asked
-    /// for: then writes were lost, and a new epoch begins.
-    pub(crate) fn observe(&self, partition: Partition, floor: u64, counter: u64, now: Timestamp) -> bool {
-        if counter < floor {
-            self.begin(now);
-            return true;
+    /// Takes note of a counter. If it is lower than `floor`, which was seen before it was asked for,
+    /// writes were lost, and a new epoch begins: everything is doubted again.
+    pub(crate) fn observe(&self, partition: Partition, floor: u64, counter: u64, now: Timestamp) {
+        let mut watched = self.watched();
+        if counter >= floor {
+            if let Some(watched) = watched.get_mut(&partition) {
+                watched.counter = watched.counter.max(counter);
+            }
+            return;
         }
-        let mut floors = self.floors();
-        let seen = floors.entry(partition).or_insert(0);
-        *seen = (*seen).max(counter);
-        false
-    }
-
-    fn begin(&self, now: Timestamp) {
-        let mut floors = self.floors();
-        if floors.is_empty() {
+        if watched.get(&partition).is_none_or(|watched| watched.counter < floor) {
+            // Somebody else noticed at the same time.
             return;
         }
         tracing::error!("the store has lost acknowledged writes: traces are rebuilt from the event log");
-        floors.clear();
-        self.0.since.store(now.millis(), Ordering::SeqCst);
+        for watched in watched.values_mut() {
+            *watched = Watched { since: now, counter: 0, swept: false };
+        }
         self.0.number.send_modify(|number| *number += 1);
     }
 
-    pub(crate) fn since(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.since.load(Ordering::SeqCst))
+    /// Whether a trace that began then is as it is stored.
+    pub(crate) fn believes(&self, partition: Partition, began: Timestamp) -> bool {
+        self.watched().get(&partition).is_some_and(|watched| began >= watched.since)
     }
 
-    /// Counts the epochs: whoever caches throws all away when it changes.
+    /// Whether a trace that is not in the store never was.
+    pub(crate) fn believes_absence(&self, partition: Partition) -> bool {
+        self.watched().get(&partition).is_some_and(|watched| watched.swept)
+    }
+
+    pub(crate) fn unswept(&self) -> Vec<Partition> {
+        let watched = self.watched();
+        watched.iter().filter(|(_, watched)| !watched.swept).map(|(partition, _)| *partition).collect()
+    }
+
+    /// These were swept, if nothing was lost since epoch `number`.
+    pub(crate) fn swept(&self, partitions: &[Partition], number: u64) {
+        let mut watched = self.watched();
+        if *self.0.number.borrow() == number {
+            for partition in partitions {
+                if let Some(watched) = watched.get_mut(partition) {
+                    watched.swept = true;
+                }
+            }
+        }
+    }
+
+    /// Counts the losses: whoever caches throws all away when it changes.
     pub(crate) fn number(&self) -> u64 {
         *self.0.number.borrow()
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
-        self.0.number.subscribe()
-    }
-
-    fn floors(&self) -> std::sync::MutexGuard<'_, HashMap<Partition, u64>> {
-        self.0.floors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> MutexGuard<'_, HashMap<Partition, Watched>> {
+        self.0.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

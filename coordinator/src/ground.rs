@@ -1,10 +1,12 @@
 //! What all loops of a coordinator have in common: its handles, its clock, and where traces live.
 
 use shared::{
-    TraceId,
+    Timestamp, TraceId,
     bus::Bus,
     subject::{Home, Partition},
 };
+
+use tokio_util::sync::CancellationToken;
 
 use crate::{Config, clock::Clock, epoch::Epoch, store::Store};
 
@@ -15,6 +17,21 @@ pub(crate) struct Ground {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) epoch: Epoch,
+    pub(crate) started_at: Timestamp,
+    /// A loop has panicked: the whole coordinator ends, rather than go on half deaf.
+    pub(crate) panicked: CancellationToken,
+}
+
+/// Held by a loop; if that panics, the coordinator hears of it.
+#[derive(Debug)]
+pub(crate) struct Fuse(CancellationToken);
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
 }
 
 impl Ground {
@@ -24,6 +41,10 @@ impl Ground {
 
     pub(crate) fn home(&self, trace: TraceId) -> Home {
         Home { namespace: self.bus.namespace().clone(), partition: self.partition(trace) }
+    }
+
+    pub(crate) fn fuse(&self) -> Fuse {
+        Fuse(self.panicked.clone())
     }
 
     pub(crate) fn resend_ms(&self) -> u64 {

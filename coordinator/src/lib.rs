@@ -26,6 +26,7 @@ mod shard;
 mod spans;
 pub mod store;
 mod submission;
+mod sweep;
 mod timer;
 pub mod trace;
 

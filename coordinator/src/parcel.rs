@@ -1,6 +1,8 @@
 //! The outbox: what a commit still has to send. Events are kept as they are; everything else is named,
 //! and its message made from the state when it is sent, so that sending again sends what is true then.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -47,7 +49,7 @@ impl Parcel {
 
     /// What a trace that was rebuilt from its log may never have sent: its queue, and the outcomes
     /// that are not in the log.
-    pub(crate) fn of_rebuilt(trace: &Trace, told: &[ChildId], at: Timestamp) -> Self {
+    pub(crate) fn of_rebuilt(trace: &Trace, told: &HashSet<ChildId>, at: Timestamp) -> Self {
         let effect = |node: &crate::trace::ContextNode| match &node.status {
             Status::Submitted { .. } | Status::Working(Phase::Queued { sent_at: Some(_), .. }) => {
                 Some(Effect::Execute { child_id: node.id.clone(), attempt: node.attempt() + 1 })

@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 use shared::{
     WorkerId,
     bus::Consumer,
-    subject::{Filter, Partition, Subject},
+    subject::{Partition, Subject},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -18,7 +18,6 @@ use crate::{
     dispatch::Dispatch,
     ground::{Ground, millis},
     health::Pulse,
-    job::{Job, Origin, Work},
     report::Reports,
 };
 
@@ -54,15 +53,10 @@ impl Membership {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut interval = tokio::time::interval(self.ground.config.heartbeat);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut epoch = self.ground.epoch.watch();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = interval.tick() => self.beat().await,
-                Ok(()) = epoch.changed() => {
-                    epoch.mark_unchanged();
-                    self.sweep().await;
-                }
             }
         }
         self.serving.drain().for_each(|(_, token)| token.cancel());
@@ -97,10 +91,12 @@ impl Membership {
 
     /// Begins to serve what is new, and ceases to serve what is not ours any more.
     async fn serve(&mut self, mine: &[Partition]) {
+        let epoch = &self.ground.epoch;
         self.serving.retain(|partition, token| {
             let keep = mine.contains(partition);
             if !keep {
                 tracing::info!(%partition, "another coordinator owns it now");
+                epoch.disown(*partition);
                 token.cancel();
             }
             keep
@@ -110,10 +106,7 @@ impl Membership {
                 continue;
             }
             match self.begin(*partition).await {
-                Ok(token) => {
-                    self.serving.insert(*partition, token);
-                    self.look_for_lost(*partition).await;
-                }
+                Ok(token) => drop(self.serving.insert(*partition, token)),
                 Err(error) => tracing::warn!(%partition, %error, "it can't be served yet"),
             }
         }
@@ -127,6 +120,7 @@ impl Membership {
 
     async fn begin(&self, partition: Partition) -> Result<CancellationToken, shared::bus::Error> {
         let bus = &self.ground.bus;
+        self.ground.epoch.own(partition, self.ground.clock.now());
         let questions = bus.serve(&Subject::Ask(partition)).await?;
         let reports = bus.consume(&Consumer::Report(partition)).await?;
         let token = CancellationToken::new();
@@ -138,51 +132,18 @@ impl Membership {
             partition,
         };
         let stopped = token.clone();
-        self.tasks.spawn(async move { stopped.run_until_cancelled(asks.serve(questions)).await });
+        let fuse = self.ground.fuse();
+        self.tasks.spawn(async move {
+            stopped.run_until_cancelled(asks.serve(questions)).await;
+            drop(fuse);
+        });
         let consumer = Reports { ground, dispatch };
         let (stopped, pulse) = (token.clone(), self.pulse.clone());
-        self.tasks.spawn(async move { stopped.run_until_cancelled(consumer.consume(reports, pulse)).await });
+        let fuse = self.ground.fuse();
+        self.tasks.spawn(async move {
+            stopped.run_until_cancelled(consumer.consume(reports, pulse)).await;
+            drop(fuse);
+        });
         Ok(token)
-    }
-
-    /// A partition without a single commit, though its traces have a history: the store was wiped
-    /// while nobody looked.
-    async fn look_for_lost(&self, partition: Partition) {
-        match self.ground.store.counter(partition).await {
-            Ok(0) => self.sweep_some(|found| found == partition).await,
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%partition, %error, "its counter can't be read"),
-        }
-    }
-
-    /// The store has lost writes: every trace of ours that the log knows is looked at.
-    async fn sweep(&self) {
-        let owned = self.owned.borrow().clone();
-        self.sweep_some(|partition| owned.contains(&partition)).await;
-    }
-
-    async fn sweep_some(&self, wanted: impl Fn(Partition) -> bool) {
-        let subjects = match self.ground.bus.subjects(&Filter::Events).await {
-            Ok(subjects) => subjects,
-            Err(error) => {
-                tracing::error!(%error, "the event log can't be swept");
-                return;
-            }
-        };
-        let mut traces: Vec<_> = subjects
-            .into_iter()
-            .filter_map(
-                |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None },
-            )
-            .filter(|trace_id| wanted(self.ground.partition(*trace_id)))
-            .collect();
-        traces.sort_unstable();
-        traces.dedup();
-        if !traces.is_empty() {
-            tracing::warn!(traces = traces.len(), "looking at every trace in the event log");
-        }
-        for trace_id in traces {
-            self.dispatch.give(Job::new(trace_id, Work::Wake, Origin::Timer)).await;
-        }
     }
 }

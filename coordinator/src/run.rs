@@ -26,7 +26,7 @@ use crate::{
     partition::Membership,
     shard::Shard,
     store::{self, Store},
-    timer,
+    sweep, timer,
 };
 
 /// How long a stopping coordinator may take to finish what it has.
@@ -44,6 +44,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("a loop of the coordinator panicked; the log says where")]
+    Panicked,
 }
 
 pub async fn run(
@@ -56,7 +58,15 @@ pub async fn run(
     store.settle_partitions(config.topology.partitions).await?;
     let now = store.now().await?;
     let directory = Directory::open(store.clone()).await?;
-    let ground = Arc::new(Ground { config, bus, store, clock: Clock::new(now), epoch: Epoch::new(now) });
+    let ground = Arc::new(Ground {
+        config,
+        bus,
+        store,
+        clock: Clock::new(now),
+        epoch: Epoch::new(),
+        started_at: now,
+        panicked: CancellationToken::new(),
+    });
     let listener = match ground.config.health {
         None => None,
         Some(address) => {
@@ -70,7 +80,11 @@ pub async fn run(
     for _ in 0..ground.config.shards.max(1) {
         let (sender, jobs) = mpsc::channel(WAITING);
         senders.push(sender);
-        shards.spawn(Shard::new(ground.clone(), jobs).run());
+        let (shard, fuse) = (Shard::new(ground.clone(), jobs), ground.fuse());
+        shards.spawn(async move {
+            shard.run().await;
+            drop(fuse);
+        });
     }
     shards.close();
     let dispatch = Dispatch::new(senders);
@@ -83,13 +97,17 @@ pub async fn run(
     let queue = ground.bus.consume(&Consumer::Intake).await?;
     let requests = ground.bus.offer(&service()).await?;
     let reader = |future: futures_util::future::BoxFuture<'static, ()>| {
-        let stop = stop.clone();
-        readers.spawn(async move { stop.run_until_cancelled(future).await });
+        let (stop, fuse) = (stop.clone(), ground.fuse());
+        readers.spawn(async move {
+            stop.run_until_cancelled(future).await;
+            drop(fuse);
+        });
     };
     reader(intake.clone().consume(queue, pulse.clone()).boxed());
     reader(intake.serve(requests).boxed());
     let (owned, watched) = watch::channel(Arc::default());
     reader(timer::run(ground.clone(), dispatch.clone(), watched).boxed());
+    reader(sweep::run(ground.clone(), dispatch.clone()).boxed());
     if let Some(listener) = listener {
         let (ground, pulse, stopped) = (ground.clone(), pulse.clone(), stop.clone());
         let ready = move || {
@@ -111,11 +129,18 @@ pub async fn run(
         serving: HashMap::new(),
     };
     let leaving = stop.clone();
-    readers.spawn(membership.run(leaving));
+    let fuse = ground.fuse();
+    readers.spawn(async move {
+        membership.run(leaving).await;
+        drop(fuse);
+    });
     readers.close();
     tracing::info!(id = %ground.config.id, partitions = ground.config.topology.partitions, "coordinator is up");
 
-    shutdown.await;
+    let panicked = tokio::select! {
+        () = shutdown => false,
+        () = ground.panicked.cancelled() => true,
+    };
     tracing::info!(id = %ground.config.id, "coordinator is stopping");
     stop.cancel();
     let drained = async {
@@ -125,7 +150,7 @@ pub async fn run(
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
         tracing::warn!("not everything could be finished; it comes again elsewhere");
     }
-    Ok(())
+    if panicked { Err(Error::Panicked) } else { Ok(()) }
 }
 
 fn service() -> Service {

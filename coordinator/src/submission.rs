@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
-    AgentId, ChildId, Problems, TraceId,
+    AgentId, ChildId, Problems, Timestamp, TraceId,
     bus::{Delivery, Headers, Message},
     decode,
     graph::{Plan, TaskGraph},
@@ -55,9 +55,11 @@ impl Arrival<'_> {
         }
     }
 
-    fn comes_first(&self) -> bool {
+    /// Whether nobody can have handled it before. A server that lost its own books counts from one again;
+    /// so only what came while we were there is believed.
+    fn comes_first(&self, since: Timestamp) -> bool {
         match self {
-            Arrival::Published(delivery) => delivery.delivered == 1,
+            Arrival::Published(delivery) => delivery.delivered == 1 && delivery.at >= since,
             Arrival::Requested(_) => true,
         }
     }
@@ -93,7 +95,7 @@ pub(crate) async fn job<'a>(
             return Err(Box::new(Unusable { arrival, refusal, reply_to }));
         }
     };
-    let ids = Ids::choose(asked.trace_id(), &arrival);
+    let ids = Ids::choose(asked.trace_id(), &arrival, ground.started_at);
     let (order, plan) = match asked.order(&ids.root) {
         Ok(ordered) => ordered,
         Err(problems) => {
@@ -212,7 +214,7 @@ struct Ids {
 
 impl Ids {
     /// X2: the caller's trace, from the request or its trace context, else a new one.
-    fn choose(given: Option<TraceId>, arrival: &Arrival<'_>) -> Self {
+    fn choose(given: Option<TraceId>, arrival: &Arrival<'_>, since: Timestamp) -> Self {
         let made = arrival.fresh();
         let fresh = TraceId::from_u128(made.as_u128()).expect("a UUID has version bits");
         let root = || ChildId::new("root").expect("a valid literal");
@@ -224,14 +226,14 @@ impl Ids {
             }
             // Many requests may come from one trace of the caller's; each has its own root.
             (None, Some((trace, span))) => {
-                let own = format!("root-{:012x}", made.as_u128() >> 80);
+                let own = format!("root-{:012x}", made.as_u128() & 0xffff_ffff_ffff);
                 let root = ChildId::new(&own).expect("hex digits");
                 Ids { trace, root, fresh: false, elsewhere: Some(fresh), parent_span: Some(span) }
             }
             (None, None) => Ids {
                 trace: fresh,
                 root: root(),
-                fresh: arrival.comes_first(),
+                fresh: arrival.comes_first(since),
                 elsewhere: None,
                 parent_span: None,
             },

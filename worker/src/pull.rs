@@ -6,7 +6,6 @@ use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 use shared::{
     ChildId, TraceId,
     bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
-    clock::{Clock, Mark},
     decode,
     subject::{Filter, Subject},
     wire::{Execute, Stop},

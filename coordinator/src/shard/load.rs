@@ -1,8 +1,9 @@
 //! Brings the traces of a turn into memory: from the store, or from the event log where the store
 //! can't be believed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use futures_util::StreamExt;
 use shared::{Timestamp, TraceId};
 
 use super::Shard;
@@ -10,9 +11,25 @@ use crate::{
     job::{Job, Origin, Work},
     parcel::Parcel,
     rebuild::{self, Rebuilt},
-    store::{self, Committed, Loaded, Write},
+    store::{self, Committed, Loaded, Sent, Write},
     trace::Trace,
 };
+
+/// Traces loaded in one pipeline: large ones must arrive in time, too.
+const AT_ONCE: usize = 128;
+/// Logs read at once.
+const LOGS_AT_ONCE: usize = 32;
+/// When a trace that can't be had is looked at again.
+const POSTPONED_MS: u64 = 30_000;
+
+/// A trace as it was loaded.
+struct Found {
+    trace: Trace,
+    /// What the store has; not the trace's own if that could not be read.
+    version: u64,
+    unsent: Vec<Parcel>,
+    corrupt: bool,
+}
 
 impl Shard {
     /// Returns the jobs that can be decided, and the traces that were loaded just now.
@@ -37,13 +54,16 @@ impl Shard {
             return (jobs, missing);
         }
         let ids: Vec<TraceId> = missing.iter().copied().collect();
-        let failed = match self.fetch(&ids, &known_new, now).await {
-            Ok(failed) => failed,
-            Err(error) => {
-                tracing::warn!(%error, "traces can't be loaded: nothing is decided");
-                missing.clone()
+        let mut failed = HashSet::new();
+        for some in ids.chunks(AT_ONCE) {
+            match self.fetch(some, &known_new, now).await {
+                Ok(not_had) => failed.extend(not_had),
+                Err(error) => {
+                    tracing::warn!(%error, "traces can't be loaded: nothing is decided");
+                    failed.extend(some);
+                }
             }
-        };
+        }
         let mut ready = Vec::with_capacity(jobs.len());
         for job in jobs {
             if failed.contains(&job.trace_id) {
@@ -65,68 +85,86 @@ impl Shard {
         let ground = self.ground.clone();
         let floors: Vec<u64> = ids.iter().map(|id| ground.epoch.floor(ground.partition(*id))).collect();
         let loaded = ground.store.load(ids).await?;
-        let mut lost = false;
         for ((id, floor), loaded) in ids.iter().zip(floors).zip(&loaded) {
-            lost |= ground.epoch.observe(ground.partition(*id), floor, loaded.counter, now);
+            ground.epoch.observe(ground.partition(*id), floor, loaded.counter, now);
         }
-        let mut failed = HashSet::new();
+        let mut failed = HashMap::new();
+        let mut doubtful = Vec::new();
         for (id, loaded) in ids.iter().zip(loaded) {
-            let believed = !lost && known_new.contains(id) && loaded.record.is_none();
-            if let Err(reason) = self.take(*id, loaded, believed, now).await {
-                tracing::warn!(trace_id = %id, reason, "a trace can't be had: nothing is decided on it");
-                failed.insert(*id);
+            let version = loaded.record.as_ref().map_or(0, |record| record.version);
+            match read(*id, loaded) {
+                Ok(found) if self.believes(&found, known_new) => self.cache.put(found.trace, found.unsent),
+                Ok(found) => doubtful.push(found),
+                Err(reason) => drop(failed.insert(*id, (reason, version))),
             }
         }
-        Ok(failed)
+        let thoroughly = ground.epoch.number() > 0;
+        let checks = doubtful.into_iter().map(|found| async {
+            let checked = rebuild::check(&ground.bus, &found.trace, thoroughly).await;
+            (found, checked)
+        });
+        let checked: Vec<_> =
+            futures_util::stream::iter(checks).buffer_unordered(LOGS_AT_ONCE).collect().await;
+        for (found, checked) in checked {
+            let (id, version) = (found.trace.id(), found.version);
+            let kept = match checked {
+                Ok(Some(rebuilt)) if rebuilt.trace.version() >= version => {
+                    self.keep_rebuilt(rebuilt, found, now).await
+                }
+                Ok(_) if found.corrupt => Err("it is corrupt, and its log is no better".into()),
+                Ok(_) => {
+                    self.cache.put(found.trace, found.unsent);
+                    Ok(())
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(reason) = kept {
+                failed.insert(id, (reason, version));
+            }
+        }
+        self.postpone(&failed, now).await;
+        Ok(failed.into_keys().collect())
     }
 
-    /// Puts what was loaded into the cache; what can't be believed, only as its log has it.
-    async fn take(
-        &mut self,
-        id: TraceId,
-        loaded: Loaded,
-        believed: bool,
-        now: Timestamp,
-    ) -> Result<(), String> {
-        let Loaded { record, .. } = loaded;
-        let version = record.as_ref().map_or(0, |record| record.version);
-        let stored = match &record {
-            None => Ok(Trace::new(id)),
-            Some(record) => Trace::from_stored(id, record.version, &record.fields, &record.values),
-        };
-        let corrupt = stored.is_err();
-        let trace = stored.unwrap_or_else(|error| {
-            tracing::error!(trace_id = %id, %error, "what is stored of a trace can't be read");
-            Trace::new(id)
-        });
-        let since = self.ground.epoch.since();
-        let young = trace.root().is_some_and(|root| root.started_at >= since);
-        let rebuilt = if believed || (young && !corrupt) {
-            None
-        } else {
-            rebuild::check(&self.ground.bus, &trace).await.map_err(|error| error.to_string())?
-        };
-        match rebuilt {
-            Some(rebuilt) => self.keep_rebuilt(rebuilt, version, now).await,
-            None if corrupt => Err("it is corrupt, and its log is no better".into()),
-            None => {
-                let unsent = record.iter().flat_map(|record| record.outbox.values());
-                let unsent = unsent.filter_map(|text| serde_json::from_str::<Parcel>(text).ok()).collect();
-                self.cache.put(trace, unsent);
-                Ok(())
+    /// Whether what was loaded can be decided on without a look at the log.
+    fn believes(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
+        let epoch = &self.ground.epoch;
+        let partition = self.ground.partition(found.trace.id());
+        match found.trace.root() {
+            _ if found.corrupt => false,
+            Some(root) => epoch.believes(partition, root.started_at),
+            None if found.version == 0 => {
+                known_new.contains(&found.trace.id()) || epoch.believes_absence(partition)
             }
+            None => false,
+        }
+    }
+
+    /// Fail closed, loudly, and not five times a second.
+    async fn postpone(&mut self, failed: &HashMap<TraceId, (String, u64)>, now: Timestamp) {
+        if failed.is_empty() {
+            return;
+        }
+        let later = |(id, (reason, version)): (&TraceId, &(String, u64))| {
+            tracing::error!(trace_id = %id, reason, "a trace can't be had: nothing is decided on it");
+            let timer = (*version > 0).then(|| now.plus_millis(POSTPONED_MS));
+            Sent { trace_id: *id, outboxes: Vec::new(), version: Some(*version), timer }
+        };
+        let sent: Vec<Sent> = failed.iter().map(later).collect();
+        if let Err(error) = self.ground.store.sent(&sent).await {
+            tracing::warn!(%error, "and can't be postponed");
         }
     }
 
     /// Stores a trace that was rebuilt, with all it may never have sent as its outbox, due at once.
-    async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, expected: u64, now: Timestamp) -> Result<(), String> {
+    async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
         let Rebuilt { mut trace, told } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.ground.resend_ms()));
         let parcel = Parcel::of_rebuilt(&trace, &told, due);
         let changes = trace.take_changes();
         let write = Write {
             trace_id: trace.id(),
-            expected,
+            expected: found.version,
             version: trace.version(),
             fields: changes.fields,
             values: changes.values,
@@ -139,10 +177,29 @@ impl Shard {
         let committed = self.ground.store.commit(&[write]).await.map_err(|error| error.to_string())?;
         match committed.first() {
             Some(Committed::Done { .. }) => {
-                self.cache.put(trace, vec![parcel]);
+                let unsent = found.unsent.into_iter().chain([parcel]).collect();
+                self.cache.put(trace, unsent);
                 Ok(())
             }
             Some(Committed::Conflict { .. }) | None => Err("somebody else rebuilt it first".into()),
+        }
+    }
+}
+
+/// What was stored, as a trace. What can't be read as one may still be had from its log.
+fn read(id: TraceId, loaded: Loaded) -> Result<Found, String> {
+    let Some(record) = loaded.record else {
+        return Ok(Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false });
+    };
+    let parcel = |text: &String| serde_json::from_str::<Parcel>(text);
+    let unsent = record.outbox.values().map(parcel).collect::<Result<_, _>>();
+    let unsent = unsent.map_err(|error| format!("its outbox can't be read: {error}"))?;
+    let version = record.version;
+    match Trace::from_stored(id, version, &record.fields, &record.values) {
+        Ok(trace) => Ok(Found { trace, version, unsent, corrupt: false }),
+        Err(error) => {
+            tracing::error!(trace_id = %id, %error, "what is stored of a trace can't be read");
+            Ok(Found { trace: Trace::new(id), version, unsent, corrupt: true })
         }
     }
 }

@@ -107,6 +107,7 @@ impl Shard {
         if self.ground.epoch.number() != self.epoch {
             self.epoch = self.ground.epoch.number();
             self.cache.clear();
+            self.sent.clear();
         }
         let now = self.ground.clock.now();
         let (jobs, fresh) = self.load(jobs, now).await;

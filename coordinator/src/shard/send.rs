@@ -6,7 +6,7 @@ use std::ops::Range;
 use futures_util::FutureExt;
 use shared::{
     Timestamp, TraceId,
-    bus::{Outgoing, PublishError, Published},
+    bus::{Bus, Outgoing, PublishError, Published},
     subject::{Filter, Subject},
     wire::Stop,
 };
@@ -40,12 +40,13 @@ impl Shard {
     pub(super) async fn send(&mut self, settled: Vec<Settled>, now: Timestamp) {
         let mut messages: Vec<Outgoing> = Vec::new();
         let mut parts = Vec::new();
+        let mut removed = Vec::new();
         for Settled { trace_id, parcel, done } in settled {
             let start = messages.len();
             let mut parcels: Vec<Parcel> = self.overdue(trace_id, &done, now);
             parcels.extend(parcel);
             for parcel in &parcels {
-                self.act(trace_id, parcel).await;
+                self.act(trace_id, parcel, &mut removed).await;
             }
             let home = self.ground.home(trace_id);
             let entry = self.cache.peek(trace_id).expect("a trace in a turn is in the cache");
@@ -55,7 +56,10 @@ impl Shard {
             entry.in_flight += u32::from(!parcels.is_empty());
             let woken = done.iter().any(|done| matches!(done.job().work, Work::Wake));
             if parcels.is_empty() && woken {
-                // Nothing was due after all: the timer is set to what is.
+                // Nothing was due after all, or it is on its way: the timer is set to what is.
+                if entry.in_flight > 0 {
+                    entry.resend_not_before = now.plus_millis(self.ground.resend_ms());
+                }
                 self.sent.entry(trace_id).or_default();
             }
             let mut told = Vec::with_capacity(done.len());
@@ -77,7 +81,12 @@ impl Shard {
             return;
         }
         let sent = self.ground.bus.send(messages).await;
-        self.sending.push(async move { Batch { parts, results: sent.stored().await } }.boxed());
+        let bus = self.ground.bus.clone();
+        let batch = async move {
+            remove(&bus, removed).await;
+            Batch { parts, results: sent.stored().await }
+        };
+        self.sending.push(batch.boxed());
     }
 
     /// Parcels that were committed a while ago, by whomever, and are not known to be sent. Sending
@@ -88,11 +97,14 @@ impl Shard {
         let Some(entry) = self.cache.peek(id).filter(|entry| woken && entry.in_flight == 0) else {
             return Vec::new();
         };
+        if entry.resend_at(resend_ms).is_none_or(|at| at > now) {
+            return Vec::new();
+        }
         entry.unsent.iter().filter(|parcel| parcel.at.plus_millis(resend_ms) <= now).cloned().collect()
     }
 
     /// The effects that are no messages to be stored.
-    async fn act(&mut self, id: TraceId, parcel: &Parcel) {
+    async fn act(&mut self, id: TraceId, parcel: &Parcel, removed: &mut Vec<Filter>) {
         let trace: &Trace = &self.cache.peek(id).expect("a trace in a turn is in the cache").trace;
         for effect in parcel.effects() {
             match effect {
@@ -104,10 +116,7 @@ impl Shard {
                     self.ground.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
                 }
                 Effect::Remove { child_id } => {
-                    let history = Filter::One(Subject::History(id, child_id.clone()));
-                    if let Err(error) = self.ground.bus.purge(&history).await {
-                        tracing::warn!(trace_id = %id, %child_id, %error, "a journal could not be removed");
-                    }
+                    removed.push(Filter::One(Subject::History(id, child_id.clone())));
                 }
                 Effect::Outcome { child_id } => spans::context(trace, child_id),
                 Effect::Execute { .. } | Effect::Question { .. } => {}
@@ -124,13 +133,18 @@ impl Shard {
             let entry = self.cache.peek(part.trace_id);
             if let Some(entry) = entry {
                 entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.versions.is_empty()));
-                if failed.is_none() {
-                    entry.unsent.retain(|parcel| !part.versions.contains(&parcel.version));
+                match failed {
+                    None => entry.unsent.retain(|parcel| !part.versions.contains(&parcel.version)),
+                    Some(_) => {
+                        entry.resend_not_before =
+                            self.ground.clock.now().plus_millis(self.ground.resend_ms());
+                    }
                 }
             }
             if let Some(error) = failed {
                 // The outbox keeps it and its timer sends it again; unacknowledged messages come again.
                 tracing::warn!(trace_id = %part.trace_id, %error, "committed, but not all of it could be sent");
+                self.sent.entry(part.trace_id).or_default();
                 continue;
             }
             if !part.versions.is_empty() {
@@ -164,6 +178,15 @@ impl Shard {
             for Sent { trace_id, outboxes, .. } in sent {
                 self.sent.entry(trace_id).or_default().extend(outboxes);
             }
+        }
+    }
+}
+
+/// Removes journals. One that stays is found by age.
+async fn remove(bus: &Bus, journals: Vec<Filter>) {
+    for journal in journals {
+        if let Err(error) = bus.purge(&journal).await {
+            tracing::warn!(%journal, %error, "a journal could not be removed");
         }
     }
 }

@@ -164,6 +164,9 @@ impl Trace {
 
     /// Everything is to be written again, as after a rebuild.
     pub fn mark_all_changed(&mut self) {
+        // What was deleted since is still to be deleted.
+        let mut values = std::mem::take(&mut self.unsaved.values);
+        values.extend(self.store.keys().cloned());
         let all = || (0..u32::try_from(self.contexts.len()).unwrap_or(u32::MAX)).map(ContextIndex).collect();
         self.unsaved = Unsaved {
             head: true,
@@ -172,7 +175,7 @@ impl Trace {
             outputs: true,
             contexts: all(),
             orders: all(),
-            values: self.store.keys().cloned().collect(),
+            values,
         };
     }
 }

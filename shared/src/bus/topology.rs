@@ -59,6 +59,16 @@ impl Stream {
         }
     }
 
+    /// Whether a full stream lets its oldest go rather than refuse the newest. What is work or money
+    /// is refused, at once and loudly; what is told to people must not stop what is being done. (A
+    /// trace whose first events are gone is still had from the store, and the log's later ones.)
+    pub fn drops_the_oldest(self) -> bool {
+        match self {
+            Stream::Event | Stream::Dead => true,
+            Stream::Intake | Stream::Execute | Stream::Report | Stream::History => false,
+        }
+    }
+
     /// The stream that holds what a filter names.
     pub fn of(filter: &Filter) -> Option<Stream> {
         match filter {

@@ -50,7 +50,7 @@ async fn descend(trellis: &Trellis) -> Deep {
     let (mut work, mut lease) = claim(trellis, &delivery).await;
     delivery.ack().await;
     for level in 1..DEPTH {
-        let child = json!({"goal": format!("level {level}"), "agent_id": "bench", "timeout_ms": 0});
+        let child = json!({"goal": format!("level {level}"), "agent_id": "bench", "timeout_ms": 0, "child_id": format!("level-{level}")});
         let spawned = ask(trellis, &work, json!({"spawn": {"lease": lease, "spawn": child}})).await;
         assert!(matches!(spawned, Answer::Spawned { .. }), "{spawned:?}");
         let delivery = queue.next().await;

@@ -32,6 +32,7 @@ pub(super) struct Entry {
 /// How much a stream holds, and for how long.
 pub(super) struct Bounds {
     max_bytes: Option<usize>,
+    drops_the_oldest: bool,
     max_age_ms: Option<u64>,
     duplicate_window_ms: u64,
 }
@@ -42,6 +43,7 @@ impl Bounds {
         let max = if stream.is_queue() { topology.max_queue_bytes } else { topology.max_log_bytes };
         Bounds {
             max_bytes: usize::try_from(max).ok().filter(|max| *max > 0),
+            drops_the_oldest: stream.drops_the_oldest(),
             max_age_ms: (!stream.is_queue()).then(|| millis(topology.keep_logs)).filter(|age| *age > 0),
             duplicate_window_ms: millis(topology.duplicate_window),
         }
@@ -75,7 +77,15 @@ impl Log {
         let sequence = self.last + 1;
         let Outgoing { subject: parsed, id, headers, payload, .. } = message;
         let entry = Entry { subject, stored: Stored { subject: parsed, headers, payload, sequence, at } };
-        if bounds.max_bytes.is_some_and(|max| self.bytes + entry.size() > max) {
+        let full = |log: &Log| bounds.max_bytes.is_some_and(|max| log.bytes + entry.size() > max);
+        while bounds.drops_the_oldest
+            && full(self)
+            && let Some((oldest, _)) = self.messages.first_key_value()
+        {
+            let oldest = *oldest;
+            self.remove(oldest);
+        }
+        if full(self) {
             return Err(PublishError::Full("maximum bytes exceeded".into()));
         }
         self.last = sequence;

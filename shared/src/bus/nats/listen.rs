@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use async_nats::{
-    StatusCode, Subscriber,
+    HeaderMap, StatusCode, Subscriber,
     client::RequestErrorKind,
     service::{self, ServiceExt},
 };
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 
 use super::{Error, Headers, Message, Nats, RequestError, Service, failed, from_map, to_map};
-use crate::subject::{Filter, Namespace, Subject};
+use crate::subject::{Filter, Subject};
 
 /// Whoever serves a subject is in this group: one of it gets each request.
 const GROUP: &str = "trellis";
@@ -31,7 +31,13 @@ impl Nats {
     }
 
     pub(in super::super) async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
-        let sent = self.0.client.publish(to.to_owned(), payload).await;
+        let mut headers = HeaderMap::new();
+        let payload = self.fit(&mut headers, payload, None).await?;
+        let client = &self.0.client;
+        let sent = match headers.is_empty() {
+            true => client.publish(to.to_owned(), payload).await,
+            false => client.publish_with_headers(to.to_owned(), headers, payload).await,
+        };
         sent.map_err(|error| failed("answering a request", &error))
     }
 
@@ -42,12 +48,14 @@ impl Nats {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
-        let headers = to_map(headers).map_err(RequestError::Other)?;
+        let mut headers = to_map(headers).map_err(RequestError::Other)?;
+        let other = |error: Error| RequestError::Other(error.to_string());
+        let payload = self.fit(&mut headers, payload, None).await.map_err(other)?;
         let request = async_nats::Request::new().headers(headers).payload(payload).timeout(Some(timeout));
         // The client's own timeout begins once the request is in its queue, which may be full.
         let asked = self.0.client.send_request(self.namespace().subject(subject), request);
         match tokio::time::timeout(timeout, asked).await {
-            Ok(Ok(answer)) => Ok(answer.payload),
+            Ok(Ok(answer)) => self.payload(answer.headers.as_ref(), &answer.payload).await.map_err(other),
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => RequestError::NoResponders,
                 RequestErrorKind::TimedOut => RequestError::TimedOut,
@@ -102,7 +110,7 @@ impl Nats {
     async fn listening(&self, subscriber: Subscriber) -> Result<Subscription, Error> {
         let flushed = self.0.client.flush().await;
         flushed.map_err(|error| failed("listening", &error))?;
-        Ok(Subscription { namespace: self.namespace().clone(), subscriber })
+        Ok(Subscription { nats: self.clone(), subscriber })
     }
 
     pub(in super::super) async fn offer(&self, offered: &Service) -> Result<ServiceRequests, Error> {
@@ -110,11 +118,8 @@ impl Nats {
         let doing = format!("offering the service `{name}`");
         let builder = self.0.client.service_builder().description(offered.description).queue_group(GROUP);
         let service = builder.start(&name, offered.version).await.map_err(|error| failed(&doing, &error))?;
-        let mut requests = ServiceRequests {
-            namespace: self.namespace().clone(),
-            service: Some(service),
-            endpoints: SelectAll::new(),
-        };
+        let mut requests =
+            ServiceRequests { nats: self.clone(), service: Some(service), endpoints: SelectAll::new() };
         for subject in &offered.subjects {
             let at = self.namespace().subject(subject);
             let last = at.rsplit('.').next().unwrap_or(&at).to_owned();
@@ -129,7 +134,7 @@ impl Nats {
 
 #[derive(Debug)]
 pub struct Subscription {
-    namespace: Namespace,
+    nats: Nats,
     subscriber: Subscriber,
 }
 
@@ -137,7 +142,7 @@ impl Subscription {
     pub(in super::super) async fn next(&mut self) -> Option<Message> {
         loop {
             let message = self.subscriber.next().await?;
-            if let Some(message) = parse(&self.namespace, message) {
+            if let Some(message) = parse(&self.nats, message).await {
                 return Some(message);
             }
         }
@@ -146,7 +151,7 @@ impl Subscription {
 
 /// The requests to every subject of a service. Dropped, the service is no longer listed.
 pub struct ServiceRequests {
-    namespace: Namespace,
+    nats: Nats,
     service: Option<service::Service>,
     endpoints: SelectAll<service::endpoint::Endpoint>,
 }
@@ -155,7 +160,7 @@ impl ServiceRequests {
     pub(in super::super) async fn next(&mut self) -> Option<Message> {
         loop {
             let request = self.endpoints.next().await?;
-            if let Some(message) = parse(&self.namespace, request.message) {
+            if let Some(message) = parse(&self.nats, request.message).await {
                 return Some(message);
             }
         }
@@ -177,15 +182,22 @@ impl fmt::Debug for ServiceRequests {
     }
 }
 
-fn parse(namespace: &Namespace, message: async_nats::Message) -> Option<Message> {
-    let subject = match namespace.parse(message.subject.as_str()) {
+async fn parse(nats: &Nats, message: async_nats::Message) -> Option<Message> {
+    let subject = match nats.namespace().parse(message.subject.as_str()) {
         Ok(subject) => subject,
         Err(error) => {
             tracing::warn!(%error, "a message is left aside");
             return None;
         }
     };
+    let payload = match nats.payload(message.headers.as_ref(), &message.payload).await {
+        Ok(payload) => payload,
+        Err(error) => {
+            tracing::warn!(%subject, %error, "a message is left aside");
+            return None;
+        }
+    };
     let headers = from_map(message.headers.as_ref());
     let reply_to = message.reply.map(|reply| reply.to_string());
-    Some(Message { subject, headers, payload: message.payload, reply_to })
+    Some(Message { subject, headers, payload, reply_to })
 }

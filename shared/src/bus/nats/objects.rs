@@ -15,6 +15,12 @@ use super::{Error, Nats, OBJECT_HEADER, failed};
 const PUT_WITHIN: Duration = Duration::from_secs(60);
 const GET_WITHIN: Duration = Duration::from_secs(30);
 const CHUNK_BYTES: usize = 128 * 1024;
+/// The largest object that is read into memory.
+const MAX_OBJECT_BYTES: u64 = 256 << 20;
+/// Where payloads go that no message can hold. Nothing else is ever taken for a payload.
+const OVERFLOW: &str = "overflow/";
+/// What headers may take beside a payload before the server counts a message as too large.
+const HEADER_ROOM: usize = 8 * 1024;
 
 impl Nats {
     pub(in super::super) async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
@@ -42,8 +48,10 @@ impl Nats {
             };
             // What the object says of its size is only what somebody wrote there.
             let mut bytes = Vec::with_capacity(object.info().size.min(1 << 20));
-            let read = object.read_to_end(&mut bytes).await;
-            read.map_err(|error| failed(doing(), &error))?;
+            let read = (&mut object).take(MAX_OBJECT_BYTES + 1).read_to_end(&mut bytes).await;
+            if read.map_err(|error| failed(doing(), &error))? as u64 > MAX_OBJECT_BYTES {
+                return Err(failed(doing(), &format!("it is larger than {MAX_OBJECT_BYTES} bytes")));
+            }
             Ok(Some(bytes.into()))
         };
         let got = tokio::time::timeout(GET_WITHIN, get).await;
@@ -59,11 +67,22 @@ impl Nats {
         }
     }
 
-    /// Stores a payload that no message can hold; its name.
-    pub(super) async fn put_aside(&self, payload: Bytes) -> Result<String, Error> {
-        let name = format!("overflow/{}", uuid::Uuid::now_v7().simple());
+    /// What is left of a payload once it fits a message: if it is too large, it is stored as an object
+    /// and its name is in the headers. The same message sent again has the same object.
+    pub(super) async fn fit(
+        &self,
+        headers: &mut HeaderMap,
+        payload: Bytes,
+        id: Option<&str>,
+    ) -> Result<Bytes, Error> {
+        if payload.len().saturating_add(HEADER_ROOM) <= self.0.client.max_payload() {
+            return Ok(payload);
+        }
+        let named = |id: &str| uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, id.as_bytes());
+        let name = format!("{OVERFLOW}{}", id.map_or_else(uuid::Uuid::now_v7, named).simple());
         self.put_object(&name, payload).await?;
-        Ok(name)
+        headers.insert(OBJECT_HEADER, name);
+        Ok(Bytes::new())
     }
 
     /// The payload of a message, from where it is.
@@ -71,7 +90,8 @@ impl Nats {
         let Some(name) = headers.and_then(|headers| headers.get(OBJECT_HEADER)) else {
             return Ok(payload.clone());
         };
-        let found = self.get_object(name.as_str()).await?;
+        let ours = name.as_str().starts_with(OVERFLOW);
+        let found = if ours { self.get_object(name.as_str()).await? } else { None };
         // It can't come back. Empty, the message is refused by whoever has to parse it, and says so.
         Ok(found.unwrap_or_else(|| {
             tracing::error!(object = name.as_str(), "the payload of a message is gone");

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{Nats, OBJECT_HEADER, Outgoing, PublishError, Published, Stream, backoff, server_error, to_map};
+use super::{Nats, Outgoing, PublishError, Published, Stream, backoff, server_error, to_map};
 use crate::subject::Filter;
 
 /// How long a message is sent again before its sender is told that nobody knows.
@@ -24,8 +24,6 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 const NO_STREAM_FOR: Duration = Duration::from_secs(3);
 /// Messages of one sender on their way at once.
 const WINDOW: usize = 4096;
-/// What headers may take beside the payload before the server counts a message as too large.
-const HEADER_ROOM: usize = 8 * 1024;
 /// JetStream has no leader, or is not up yet.
 const UNAVAILABLE: u64 = 10_008;
 /// The stream could not take it: with `discard: new`, because it is full.
@@ -87,14 +85,9 @@ impl Nats {
         if let Some(last) = message.expect_last {
             headers.insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, last.to_string());
         }
-        if payload.len().saturating_add(HEADER_ROOM) > self.0.client.max_payload()
-            && matches!(state, State::Unknown)
-        {
-            match self.put_aside(payload.clone()).await {
-                Ok(name) => {
-                    headers.insert(OBJECT_HEADER, name);
-                    payload = Bytes::new();
-                }
+        if matches!(state, State::Unknown) {
+            match self.fit(&mut headers, payload.clone(), message.id.as_deref()).await {
+                Ok(fitting) => payload = fitting,
                 Err(error) => state = State::Done(Err(PublishError::Other(error.to_string()))),
             }
         }

@@ -35,7 +35,7 @@ impl Nats {
             name: self.stream(stream),
             subjects: topology.filters(stream).iter().map(|filter| self.namespace().filter(filter)).collect(),
             retention: if queue { RetentionPolicy::WorkQueue } else { RetentionPolicy::Limits },
-            discard: DiscardPolicy::New,
+            discard: if stream.drops_the_oldest() { DiscardPolicy::Old } else { DiscardPolicy::New },
             storage: StorageType::File,
             max_bytes: if queue { topology.max_queue_bytes } else { topology.max_log_bytes },
             max_messages: -1,

@@ -1,0 +1,65 @@
+//! Looks for traces that the event log knows and the store does not. Whoever begins to own a partition
+//! does this once, and again when the store is seen to have lost writes: a trace that only waits (for a
+//! human, for its timer) would otherwise be missed by nobody.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use shared::{
+    TraceId, bus,
+    subject::{Filter, Partition, Subject},
+};
+
+use crate::{
+    dispatch::Dispatch,
+    ground::Ground,
+    job::{Job, Origin, Work},
+    store,
+};
+
+/// How often is looked whether there is something to sweep.
+const EVERY: Duration = Duration::from_millis(500);
+/// Traces looked up at once.
+const AT_ONCE: usize = 500;
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("the event log can't be listed")]
+    Bus(#[from] bus::Error),
+    #[error("the store can't be asked")]
+    Store(#[from] store::Error),
+}
+
+pub(crate) async fn run(ground: Arc<Ground>, dispatch: Dispatch) {
+    let mut interval = tokio::time::interval(EVERY);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let (number, partitions) = (ground.epoch.number(), ground.epoch.unswept());
+        if partitions.is_empty() {
+            continue;
+        }
+        match sweep(&ground, &dispatch, &partitions, number > 0).await {
+            Ok(()) => ground.epoch.swept(&partitions, number),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the sweep is tried again")
+            }
+        }
+    }
+}
+
+/// Has every trace looked at that is not in the store; all of them, if the store has lost writes, for
+/// then what is there may be old.
+async fn sweep(ground: &Ground, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<(), Error> {
+    let subjects = ground.bus.subjects(&Filter::Events).await?;
+    let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
+    let traces: BTreeSet<TraceId> = subjects.into_iter().filter_map(trace).collect();
+    let traces: Vec<TraceId> = traces.into_iter().filter(|id| of.contains(&ground.partition(*id))).collect();
+    for some in traces.chunks(AT_ONCE) {
+        let versions = ground.store.versions(some).await?;
+        let doubtful = some.iter().zip(versions).filter(|(_, version)| all || *version == 0);
+        for (trace_id, _) in doubtful {
+            dispatch.give(Job::new(*trace_id, Work::Wake, Origin::Timer)).await;
+        }
+    }
+    Ok(())
+}
