@@ -3,7 +3,7 @@
 //! nothing loaded is believed before it was held against the event log.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,6 +21,8 @@ struct State {
     /// Traces that began before this are checked when they are loaded.
     since: AtomicU64,
     floors: Mutex<HashMap<Partition, u64>>,
+    /// Partitions whose first commit was ours: new, or emptied while nobody looked.
+    born: Mutex<BTreeSet<Partition>>,
     number: watch::Sender<u64>,
 }
 
@@ -29,7 +31,7 @@ impl Epoch {
     pub(crate) fn new(now: Timestamp) -> Self {
         let (number, _) = watch::channel(0);
         let since = AtomicU64::new(now.millis());
-        Epoch(Arc::new(State { since, floors: Mutex::default(), number }))
+        Epoch(Arc::new(State { since, floors: Mutex::default(), born: Mutex::default(), number }))
     }
 
     /// What the counter of a partition was at least, when last seen. Ask *before* the store is asked.
@@ -48,6 +50,27 @@ impl Epoch {
         let seen = floors.entry(partition).or_insert(0);
         *seen = (*seen).max(counter);
         false
+    }
+
+    /// A commit of ours was the first of its partition. Whoever serves it may not have looked yet, and
+    /// would find it used; so it is for us to look whether the log knows more of it.
+    pub(crate) fn committed(&self, partition: Partition, counter: u64) {
+        if counter == 1 {
+            self.born().insert(partition);
+        }
+    }
+
+    pub(crate) fn take_born(&self) -> BTreeSet<Partition> {
+        std::mem::take(&mut *self.born())
+    }
+
+    /// They could not be looked at yet.
+    pub(crate) fn give_back(&self, born: BTreeSet<Partition>) {
+        self.born().extend(born);
+    }
+
+    fn born(&self) -> std::sync::MutexGuard<'_, BTreeSet<Partition>> {
+        self.0.born.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, now: Timestamp) {

@@ -47,6 +47,8 @@ pub(crate) struct Membership {
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
     pub(crate) tasks: TaskTracker,
     pub(crate) serving: HashMap<Partition, CancellationToken>,
+    /// The store has lost writes, and the event log could not be read: it is tried again.
+    pub(crate) unswept: bool,
 }
 
 impl Membership {
@@ -93,6 +95,33 @@ impl Membership {
         let mine: Vec<Partition> =
             all.filter(|partition| owner(*partition, &alive) == Some(&ground.config.id)).collect();
         self.serve(&mine).await;
+        self.watch_store().await;
+        if self.unswept {
+            self.sweep().await;
+        }
+        let born = self.ground.epoch.take_born();
+        if !born.is_empty() && !self.sweep_some(|partition| born.contains(&partition)).await {
+            self.ground.epoch.give_back(born);
+        }
+    }
+
+    /// Whether the store still has what it acknowledged, also while nothing comes that would show it:
+    /// leases, deadlines and retries wait in the store alone.
+    async fn watch_store(&self) {
+        let (ground, owned) = (&self.ground, self.owned.borrow().clone());
+        let floors: Vec<u64> = owned.iter().map(|partition| ground.epoch.floor(*partition)).collect();
+        match ground.store.counters(&owned).await {
+            Ok(counters) => {
+                let now = ground.clock.now();
+                for ((partition, floor), counter) in owned.iter().zip(floors).zip(counters) {
+                    if ground.epoch.observe(*partition, floor, counter, now) {
+                        // One that went back is enough: the new epoch is one for all of them.
+                        break;
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the counters of partitions can't be read"),
+        }
     }
 
     /// Begins to serve what is new, and ceases to serve what is not ours any more.
@@ -147,26 +176,29 @@ impl Membership {
 
     /// A partition without a single commit, though its traces have a history: the store was wiped
     /// while nobody looked.
-    async fn look_for_lost(&self, partition: Partition) {
-        match self.ground.store.counter(partition).await {
-            Ok(0) => self.sweep_some(|found| found == partition).await,
+    async fn look_for_lost(&mut self, partition: Partition) {
+        match self.ground.store.counters(&[partition]).await {
+            Ok(counters) if counters == [0] => {
+                self.unswept |= !self.sweep_some(|found| found == partition).await
+            }
             Ok(_) => {}
             Err(error) => tracing::warn!(%partition, %error, "its counter can't be read"),
         }
     }
 
     /// The store has lost writes: every trace of ours that the log knows is looked at.
-    async fn sweep(&self) {
+    async fn sweep(&mut self) {
         let owned = self.owned.borrow().clone();
-        self.sweep_some(|partition| owned.contains(&partition)).await;
+        self.unswept = !self.sweep_some(|partition| owned.contains(&partition)).await;
     }
 
-    async fn sweep_some(&self, wanted: impl Fn(Partition) -> bool) {
+    /// Whether the log could be read.
+    async fn sweep_some(&self, wanted: impl Fn(Partition) -> bool) -> bool {
         let subjects = match self.ground.bus.subjects(&Filter::Events).await {
             Ok(subjects) => subjects,
             Err(error) => {
-                tracing::error!(%error, "the event log can't be swept");
-                return;
+                tracing::error!(%error, "the event log can't be swept yet");
+                return false;
             }
         };
         let mut traces: Vec<_> = subjects
@@ -185,5 +217,6 @@ impl Membership {
         for trace_id in traces {
             self.dispatch.give(Job::new(trace_id, Work::Wake, Origin::Timer)).await;
         }
+        true
     }
 }

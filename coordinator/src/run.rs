@@ -109,6 +109,7 @@ pub async fn run(
         owned,
         tasks: readers.clone(),
         serving: HashMap::new(),
+        unswept: false,
     };
     let leaving = stop.clone();
     readers.spawn(membership.run(leaving));

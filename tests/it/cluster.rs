@@ -152,7 +152,8 @@ async fn people_and_budgets_have_their_say() {
     runs.push(sharing);
 
     // B4, B5: three of five calls fit.
-    let capped = json!({"goal": "p", "agent_id": "spend", "max_cost_usd": 0.03, "inputs": {"usd": 0.01, "calls": 5}});
+    let capped =
+        json!({"goal": "p", "agent_id": "spend", "max_cost_usd": 0.03, "inputs": {"usd": 0.01, "calls": 5}});
     let capped = cluster.begin(capped).await;
     let outcome = cluster.outcome(capped).await;
     assert_ne!(outcome.context.status, EndStatus::Completed);

@@ -48,7 +48,10 @@ impl Shard {
                         let id = write.trace_id;
                         let partition = self.ground.partition(id);
                         let (counter, conflict) = match committed {
-                            Committed::Done { counter } => (counter, false),
+                            Committed::Done { counter } => {
+                                self.ground.epoch.committed(partition, counter);
+                                (counter, false)
+                            }
                             Committed::Conflict { counter, .. } => (counter, true),
                         };
                         self.ground.epoch.observe(partition, floor, counter, now);

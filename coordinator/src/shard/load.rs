@@ -138,7 +138,8 @@ impl Shard {
         };
         let committed = self.ground.store.commit(&[write]).await.map_err(|error| error.to_string())?;
         match committed.first() {
-            Some(Committed::Done { .. }) => {
+            Some(Committed::Done { counter }) => {
+                self.ground.epoch.committed(self.ground.partition(trace.id()), *counter);
                 self.cache.put(trace, vec![parcel]);
                 Ok(())
             }

@@ -39,8 +39,7 @@ async fn ask(cluster: &Processes, trace_id: TraceId, ask: Ask) -> Answer {
     for _ in 0..100 {
         let wait = Duration::from_secs(5);
         let bus = &cluster.client.bus;
-        let answer =
-            bus.request(&Subject::Ask(home(trace_id)), &Headers::new(), payload.clone(), wait).await;
+        let answer = bus.request(&Subject::Ask(home(trace_id)), &Headers::new(), payload.clone(), wait).await;
         match answer {
             Ok(answer) => return serde_json::from_slice(&answer).unwrap(),
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -152,7 +151,8 @@ async fn f33_a_cancel_in_every_status() {
     let asking = cluster.begin(json!({"goal": "which?", "agent_id": "ask"})).await;
     let pays = json!({"goal": "p", "agent_id": "spend", "max_cost_usd": 0.02, "on_exhausted": "pause", "inputs": {"calls": 3}});
     let paused = cluster.begin(pays).await;
-    let waiting = json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 2, "leaf": "ask"}});
+    let waiting =
+        json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 2, "leaf": "ask"}});
     let waiting = cluster.begin(waiting).await;
     let steps = json!({"mode": "parallel", "steps": [
         {"id": "a", "agent_id": "ask", "task_description": "a?"},

@@ -45,8 +45,12 @@ fn sleep(ms: u64) -> Value {
 fn mixed(number: usize) -> Value {
     match number % 6 {
         0 => json!({"goal": format!("goal {number}")}),
-        1 => json!({"goal": "pay", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": 3, "ms": 100, "hold_usd": 0.02}}),
-        2 => json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 2, "leaf": "spend", "usd": 0.01}}),
+        1 => {
+            json!({"goal": "pay", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": 3, "ms": 100, "hold_usd": 0.02}})
+        }
+        2 => {
+            json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 2, "leaf": "spend", "usd": 0.01}})
+        }
         3 => json!({"goal": "on", "agent_id": "chain", "inputs": {"length": 3}}),
         4 => json!({
             "on_partial_success": "continue",

@@ -126,7 +126,9 @@ impl Log {
             let plans = self.plans.clone();
             let seen = self.live(parent)?;
             seen.live_children += 1;
-            ensure(seen.live_children <= seen.max_children, || format!("t7: {} children", seen.live_children))?;
+            ensure(seen.live_children <= seen.max_children, || {
+                format!("t7: {} children", seen.live_children)
+            })?;
             if let (Some(of), Some((plan, group))) = (admitted.step, seen.graph) {
                 let step = &plans[plan as usize].group(group).steps[of.step as usize];
                 let early = step.waits_for.iter().find(|before| !seen.steps_ended.contains(before));

@@ -108,7 +108,8 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
         // Large traces are looked at when at rest.
         let together = log.get(number + 1).is_some_and(|next| next.at == logged.at);
         if !together && replayed.contexts().len() <= 32 {
-            invariants::check(&replayed).map_err(|what| format!("at version {}: {what}", replayed.version()))?;
+            invariants::check(&replayed)
+                .map_err(|what| format!("at version {}: {what}", replayed.version()))?;
         }
     }
     replayed.take_changes();
@@ -118,7 +119,8 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
     invariants::check_at_rest(&replayed)?;
     log::check(&log)?;
     outcomes(client, &replayed).await?;
-    let twice = dead.and_then(|dead| dead.iter().find(|one| dead.iter().filter(|other| other == one).count() > 1));
+    let twice =
+        dead.and_then(|dead| dead.iter().find(|one| dead.iter().filter(|other| other == one).count() > 1));
     ensure(twice.is_none(), || format!("t2: two dead letters say {twice:?}"))
 }
 

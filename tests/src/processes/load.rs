@@ -64,7 +64,12 @@ impl Processes {
     }
 
     /// Waits until something is true of a trace, as its event log has it.
-    pub async fn until(&self, trace_id: TraceId, what: &str, is: impl Fn(&coordinator::trace::Trace) -> bool) {
+    pub async fn until(
+        &self,
+        trace_id: TraceId,
+        what: &str,
+        is: impl Fn(&coordinator::trace::Trace) -> bool,
+    ) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let trace = self.client.trace(trace_id).await;

@@ -107,8 +107,7 @@ impl Processes {
             let arguments = ["worker", "--id", &name, "--slots", &slots, "--allow-crash", "--drain", "3s"];
             nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &servers));
         }
-        let mut cluster =
-            Processes { client: Client { bus }, store, nats, redis, nodes, dir, _room: room };
+        let mut cluster = Processes { client: Client { bus }, store, nats, redis, nodes, dir, _room: room };
         for name in cluster.names("") {
             cluster.run(&name);
         }
@@ -176,7 +175,8 @@ impl Processes {
                 return;
             }
             assert!(Instant::now() < deadline, "of {running:?} only {heard:?} are there");
-            let dead = running.iter().find(|name| !self.nodes[*name].was_started() || !alive(&mut self.nodes, name));
+            let dead =
+                running.iter().find(|name| !self.nodes[*name].was_started() || !alive(&mut self.nodes, name));
             assert!(dead.is_none(), "{dead:?} ended while it started");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

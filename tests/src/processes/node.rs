@@ -28,12 +28,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(
-        dir: &Path,
-        name: &str,
-        arguments: &[&str],
-        environment: &[(String, String)],
-    ) -> Self {
+    pub(super) fn new(dir: &Path, name: &str, arguments: &[&str], environment: &[(String, String)]) -> Self {
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
         let log = dir.join(format!("{name}.log"));
         let environment = environment.to_vec();
