@@ -87,6 +87,22 @@ impl Membership {
         let mine: Vec<Partition> =
             all.filter(|partition| owner(*partition, &alive) == Some(&ground.config.id)).collect();
         self.serve(&mine).await;
+        self.watch_store(&mine).await;
+    }
+
+    /// Whether the store still has what it acknowledged, also while nothing comes that would show it:
+    /// leases, deadlines and retries wait in the store alone.
+    async fn watch_store(&self, mine: &[Partition]) {
+        let ground = &self.ground;
+        let floors: Vec<u64> = mine.iter().map(|partition| ground.epoch.floor(*partition)).collect();
+        match ground.store.counters(mine).await {
+            Ok(counters) => {
+                for ((partition, floor), counter) in mine.iter().zip(floors).zip(counters) {
+                    ground.epoch.observe(*partition, floor, counter, ground.clock.now());
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the counters of partitions can't be read"),
+        }
     }
 
     /// Begins to serve what is new, and ceases to serve what is not ours any more.

@@ -197,8 +197,10 @@ impl Memory {
         traces.iter().map(|trace| kept.traces.get(trace).map_or(0, |trace| trace.record.version)).collect()
     }
 
-    pub(super) fn counter(&self, partition: Partition) -> u64 {
-        self.kept().homes.get(&partition).map_or(0, |home| home.counter)
+    pub(super) fn counters(&self, partitions: &[Partition]) -> Vec<u64> {
+        let kept = self.kept();
+        let counter = |partition| kept.homes.get(partition).map_or(0, |home| home.counter);
+        partitions.iter().map(counter).collect()
     }
 
     pub(super) fn fields(&self, traces: &[TraceId], field: &str) -> Vec<Option<String>> {

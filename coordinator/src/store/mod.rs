@@ -133,11 +133,11 @@ impl Store {
         }
     }
 
-    /// How many commits a partition has seen.
-    pub async fn counter(&self, partition: Partition) -> Result<u64, Error> {
+    /// How many commits partitions have seen, in the order asked.
+    pub async fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
         match self {
-            Store::Redis(redis) => redis.counter(partition).await,
-            Store::Memory(memory) => Ok(memory.counter(partition)),
+            Store::Redis(redis) => redis.counters(partitions).await,
+            Store::Memory(memory) => Ok(memory.counters(partitions)),
         }
     }
 

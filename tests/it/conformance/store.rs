@@ -288,12 +288,12 @@ async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
 async fn a_commit_clears_the_outboxes_it_names_and_versions_are_told(store: Store) {
     let id = trace(1);
     commit(&store, Write { outbox: Some("one".into()), ..write(id, 1) }).await;
-    let counter = store.counter(Partition::of(id, PARTITIONS)).await.unwrap();
+    let counter = store.counters(&[Partition::of(id, PARTITIONS)]).await.unwrap()[0];
     commit(&store, Write { outbox: Some("two".into()), cleared: vec![1], ..write(id, 2) }).await;
     let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
     assert_eq!(record.outbox.into_iter().collect::<Vec<_>>(), [(2, "two".to_owned())]);
     assert_eq!(store.versions(&[trace(7), id]).await.unwrap(), [0, 2]);
-    assert_eq!(store.counter(Partition::of(id, PARTITIONS)).await.unwrap(), counter + 1);
+    assert_eq!(store.counters(&[Partition::of(id, PARTITIONS)]).await.unwrap()[0], counter + 1);
 }
 
 async fn sent_of_a_trace_that_is_gone_removes_its_timer(store: Store) {

@@ -1,9 +1,10 @@
 //! Coordinators that die between any two of their steps, or stop and go on.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use shared::wire::EndStatus;
+use shared::{TraceId, subject::Subject, wire::EndStatus};
+use trellis_tests::cluster::SOON;
 use trellis_tests::processes::{LEASE, Processes, Shape};
 
 use super::{calling, drive, repeats, running, sleep};
@@ -95,24 +96,35 @@ async fn f06_a_coordinator_that_dies_after_the_ack() {
     crash_at("acknowledged").await;
 }
 
-/// proves: the compare-and-set, and ids made from the message itself. One coordinator is stopped with
-/// messages in its hands; they are redelivered to the other, and then it goes on with them.
+/// proves: a submission that names no trace gets an id made from the message itself. One coordinator is
+/// stopped; what the server goes on sending it is redelivered to the other, and then it wakes up to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn f08_two_coordinators_handle_one_message() {
     let mut cluster = Processes::start(2, 2).await;
-    for _ in 0..repeats(1) {
-        let mut runs = Vec::new();
-        for number in 0..60 {
-            if number == 30 {
-                cluster.pause("c1");
-            }
-            runs.push(cluster.begin(super::mixed(number)).await);
+    let count = 60 * repeats(1);
+    for number in 0..count {
+        if number == 20 {
+            cluster.pause("c1");
         }
-        // Longer than the ack wait of the intake.
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        cluster.resume("c1");
-        cluster.check(&runs).await;
+        cluster.tell(Subject::Spawn, &json!({"goal": format!("goal {number}")})).await;
     }
+    // Longer than the ack wait of the intake.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    cluster.resume("c1");
+    let deadline = Instant::now() + SOON;
+    let runs = loop {
+        let runs = cluster.store.runs(10 * count).await.unwrap();
+        let runs: Vec<TraceId> = runs.into_iter().map(|(run, _)| run).collect();
+        if runs.len() >= count {
+            break runs;
+        }
+        assert!(Instant::now() < deadline, "{} of {count} runs", runs.len());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    cluster.check(&runs).await;
+    // Until all it had in its hands is done with.
+    cluster.stop("c1").await;
+    assert_eq!(cluster.store.runs(10 * count).await.unwrap().len(), count, "one message, one run");
 }
 
 /// proves: the compare-and-set. A coordinator that was forgotten by the others and goes on commits

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coordinator::trace::Status;
+use coordinator::trace::{Phase, Status};
 use serde_json::json;
 use shared::{Usd, subject::Subject, wire::EndStatus};
 use trellis_tests::processes::{Processes, Shape};
@@ -101,6 +101,25 @@ async fn f18_redis_wiped_while_nobody_looked() {
     assert_eq!(cluster.outcome(asking).await.context.status, EndStatus::Completed);
     runs.push(asking);
     cluster.check(&runs).await;
+}
+
+/// proves: a coordinator looks whether the store still has what it acknowledged, also when nothing
+/// comes that would make it look: a retry that waits for its time is known to the store alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn f18_redis_wiped_while_all_is_quiet() {
+    let settings = json!({"retry_base_ms": 6_000, "retry_max_ms": 6_000});
+    let mut cluster = Processes::start_as(|| Shape { settings, ..Shape::new(2, 1) }).await;
+    let run = cluster.begin(json!({"goal": "again", "agent_id": "fail", "inputs": {"times": 1}})).await;
+    cluster
+        .until(run, "to be retried", |trace| {
+            let status = trace.root().map(|root| root.status.clone());
+            matches!(status, Some(Status::Working(Phase::Queued { sent_at: None, .. })))
+        })
+        .await;
+    cluster.redis.wipe();
+    let outcome = cluster.outcome(run).await;
+    assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
+    cluster.check(&[run]).await;
 }
 
 /// proves: a script that is gone is brought again, and a write refused for lack of memory is one that

@@ -222,12 +222,13 @@ impl Redis {
         found.into_iter().map(number).collect()
     }
 
-    pub(in super::super) async fn counter(&self, partition: Partition) -> Result<u64, Error> {
-        let doing = "read a partition's counter in Redis";
-        let commands = vec![Cmd::get(self.keys.counter(partition))];
-        let answers = self.fetch(doing, vec![Request { home: partition, commands }]).await?;
-        let answer = answers.into_iter().flatten().next().ok_or_else(|| corrupt(doing, "no answer"))?;
-        Ok(decode::<Option<u64>>(doing, answer)?.unwrap_or(0))
+    pub(in super::super) async fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
+        let doing = "read the counters of partitions in Redis";
+        let request =
+            |home: &Partition| Request { home: *home, commands: vec![Cmd::get(self.keys.counter(*home))] };
+        let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
+        let number = |answer| Ok(decode::<Option<u64>>(doing, answer)?.unwrap_or(0));
+        answers.into_iter().flatten().map(number).collect()
     }
 
     pub(in super::super) async fn fields(
