@@ -3,7 +3,11 @@
 //! decodes before it does anything, and what can't be taken is stored elsewhere and let go; without
 //! that a message would come again for ever, and the dead letters here would grow.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -55,8 +59,11 @@ impl Siege {
     }
 
     async fn send(&self, subject: Subject, payload: impl Into<Bytes>) {
-        let (headers, payload) = (Headers::new(), payload.into());
-        let message = Outgoing { subject, id: None, headers, payload, expect_last: None };
+        // With an id, so that a slow server may be asked again.
+        static SENT: AtomicU32 = AtomicU32::new(0);
+        let id = Some(format!("hostile-{}", SENT.fetch_add(1, Ordering::Relaxed)));
+        let message =
+            Outgoing { subject, id, headers: Headers::new(), payload: payload.into(), expect_last: None };
         self.bus().publish(message).await.expect("the bus takes it");
     }
 
@@ -156,17 +163,16 @@ fn bad_submissions() -> Vec<Value> {
     let ids = ["", ".", "..", "a.b", "*", ">", "a b", "a/b", "a\u{0}b", "-a", "é", &"a".repeat(65)];
     with("child_id", ids.iter().map(|id| json!(id)).collect());
     with("trace_id", ["", "0", &"0".repeat(32), &"A".repeat(32), "*", ">"].map(Value::from).into());
-    let money = json!([-1, "-1", "NaN", "inf", "1e999", "", 1_000_001, 0, {}, [], true, 1e-12, "0x10"]);
+    let money = json!([-1, "-1", "NaN", "inf", "1e999", "", 1_000_001, {}, [], true, 1e-12, "0x10"]);
     with("max_cost_usd", money.as_array().unwrap().clone());
-    with("max_tokens", vec![json!(-1), json!(1.5), json!(0), json!(u64::MAX), json!("many")]);
+    with("max_tokens", vec![json!(-1), json!(1.5), json!(u64::MAX), json!("many")]);
     let subjects = ["agent.spawn", "agent.control", "x.agent.spawn", "$JS.API.STREAM.DELETE.AGENT_EVENT", "$SYS.x"];
     with("reply_to", subjects.map(Value::from).into());
     let shapes = [">", "a.*", "a.>", "", "a..b", ".", "a b", "a\r\nPUB agent.spawn 0", "é", &"a".repeat(300)];
     with("reply_to", shapes.map(Value::from).into());
     with("inputs", vec![json!({"a b": 1}), json!({"": 1}), json!([])]);
     with("output_schema", vec![json!({"type": 7}), json!("x")]);
-    with("agent_id", vec![json!("nobody")]);
-    with("timeout_ms", vec![json!(u64::MAX), json!(-1)]);
+    with("timeout_ms", vec![json!(-1)]);
     with("share", vec![json!(["dialog"])]);
     all
 }
@@ -210,6 +216,14 @@ async fn besiege(cluster: Cluster) -> Siege {
 
     for spawn in bad_submissions() {
         siege.refused(&Subject::Submit, &spawn.to_string(), spawn.to_string()).await;
+        siege.publish(Subject::Spawn, spawn.to_string()).await;
+    }
+    // Refused only when it is decided: whoever asked was told, and nothing is kept.
+    let senseless = [("agent_id", json!("nobody")), ("max_cost_usd", json!(0)), ("timeout_ms", json!(u64::MAX))];
+    for (field, value) in senseless {
+        let mut spawn = json!({"goal": "x"});
+        spawn[field] = value;
+        assert_eq!(siege.ask(&Subject::Submit, spawn.to_string()).await["code"], "malformed", "{spawn}");
         siege.publish(Subject::Spawn, spawn.to_string()).await;
     }
     siege.stands("hostile submissions").await;
