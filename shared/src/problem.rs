@@ -54,8 +54,7 @@ impl Problems {
     }
 
     pub fn add(&mut self, path: impl Into<String>, message: impl Into<String>, hint: Option<String>) {
-        let problem =
-            Problem { path: cut(path.into()), message: cut(message.into()), hint: hint.map(cut) };
+        let problem = Problem { path: cut(path.into()), message: cut(message.into()), hint: hint.map(cut) };
         if self.problems.contains(&problem) {
             return;
         }

@@ -43,7 +43,8 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
     let names: BTreeSet<&str> = services.keys().map(String::as_str).collect();
     assert_eq!(names, BTreeSet::from(["coordinator", "jaeger", "nats", "redis", "worker"]));
     for (name, service) in services {
-        let image = field(&compose, service, "image").as_str().unwrap_or_else(|| panic!("{name} has no image"));
+        let image =
+            field(&compose, service, "image").as_str().unwrap_or_else(|| panic!("{name} has no image"));
         let tag = image.rsplit_once(':').map(|(_, tag)| tag).unwrap_or_default();
         assert!(tag.starts_with(|c: char| c.is_ascii_digit()), "{name}: `{image}` names no version");
         assert_eq!(field(&compose, service, "restart"), "unless-stopped", "{name}");
@@ -51,7 +52,11 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
         for (needed, how) in service["depends_on"].as_object().into_iter().flatten() {
             assert!(names.contains(needed.as_str()), "{name} needs {needed}");
             let healthy = how["condition"] == "service_healthy";
-            assert_eq!(healthy, services[needed].get("healthcheck").is_some(), "{name} needs {needed}: {how}");
+            assert_eq!(
+                healthy,
+                services[needed].get("healthcheck").is_some(),
+                "{name} needs {needed}: {how}"
+            );
         }
         for volume in texts(&service["volumes"]) {
             let source = volume.split(':').next().unwrap();
@@ -111,7 +116,10 @@ fn the_dockerfile_copies_what_there_is_and_runs_as_nobody() {
     let dockerfile = file("Dockerfile");
     let instructions = || dockerfile.lines().map(str::trim);
     let mut copied = BTreeSet::new();
-    for line in instructions().filter_map(|line| line.strip_prefix("COPY ")).filter(|line| !line.starts_with("--from")) {
+    for line in instructions()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter(|line| !line.starts_with("--from"))
+    {
         let words: Vec<&str> = line.split_whitespace().collect();
         for source in &words[..words.len() - 1] {
             assert!(root().join(source).exists(), "COPY {source}: it is not there");
@@ -136,21 +144,27 @@ fn the_dockerfile_copies_what_there_is_and_runs_as_nobody() {
     assert!(dockerfile.contains(&format!("FROM rust:{}-", toolchain.trim_matches('"'))), "another toolchain");
     let user = instructions().filter_map(|line| line.strip_prefix("USER ")).next_back().unwrap();
     assert!(user.parse::<u32>().is_ok_and(|uid| uid > 0), "{user}");
-    let version = manifest.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"');
+    let version =
+        manifest.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"');
     assert_eq!(compose()["x-trellis"]["image"], format!("trellis:{version}"));
 }
 
 fn server(name: &str, variable: &str) -> PathBuf {
     let named = std::env::var_os(variable).map(PathBuf::from);
     let path = named.unwrap_or_else(|| root().join(".tools/bin").join(name));
-    assert!(path.exists(), "{name} is not at {}\n\nhint: run scripts/servers once, or set {variable}", path.display());
+    assert!(
+        path.exists(),
+        "{name} is not at {}\n\nhint: run scripts/servers once, or set {variable}",
+        path.display()
+    );
     path
 }
 
 #[test]
 fn nats_takes_its_configuration_and_keeps_what_it_acknowledges() {
     let path = server("nats-server", "TRELLIS_NATS_SERVER");
-    let checked = Command::new(path).arg("-t").arg("-c").arg(root().join("deploy/nats.conf")).output().unwrap();
+    let checked =
+        Command::new(path).arg("-t").arg("-c").arg(root().join("deploy/nats.conf")).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let text = file("deploy/nats.conf");
     assert!(text.contains("\n  sync_interval: always\n") && text.contains("\nmax_payload: 8MB\n"), "{text}");

@@ -24,13 +24,11 @@ async fn try_everything(cluster: &Cluster) {
     let outcome = client.run(json!({"goal": "hello"})).await;
     assert_eq!(outcome.context.status, EndStatus::Completed);
     assert_eq!(value(&outcome), "hello");
-    let outcome = client
-        .run(json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 3}}))
-        .await;
+    let outcome =
+        client.run(json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 2, "width": 3}})).await;
     assert_eq!(value(&outcome)["leaves"], 9, "{outcome:#?}");
-    let outcome = client
-        .run(json!({"goal": "pay", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": 3}}))
-        .await;
+    let outcome =
+        client.run(json!({"goal": "pay", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": 3}})).await;
     assert_eq!(outcome.context.budget.spent.cost_usd, Usd::from_cents(3), "{outcome:#?}");
     let trace = client.trace(outcome.trace_id).await;
     invariants::check_at_rest(&trace).unwrap();
@@ -46,7 +44,8 @@ async fn a_bare_goal_is_answered_with_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_servers() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
-    let connect = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+    let connect =
+        Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
     let bus = Bus::Nats(Nats::connect(&connect).await.unwrap());
     let store = coordinator::store::Redis::connect(&redis.url(), Default::default(), 16).await.unwrap();
     let store = coordinator::store::Store::Redis(store);
@@ -58,8 +57,10 @@ async fn on_servers() {
     );
     try_everything(&cluster).await;
     let start = std::time::Instant::now();
-    for _ in 0..100 { cluster.client.run(json!({"goal": "hello"})).await; }
-    println!("{:?} per job", start.elapsed()/100);
+    for _ in 0..100 {
+        cluster.client.run(json!({"goal": "hello"})).await;
+    }
+    println!("{:?} per job", start.elapsed() / 100);
     let stop = std::time::Instant::now();
     cluster.stop().await;
     println!("{:?} to stop", stop.elapsed());

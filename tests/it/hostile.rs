@@ -166,7 +166,8 @@ fn bad_submissions() -> Vec<Value> {
     let money = json!([-1, "-1", "NaN", "inf", "1e999", "", 1_000_001, {}, [], true, 1e-12, "0x10"]);
     with("max_cost_usd", money.as_array().unwrap().clone());
     with("max_tokens", vec![json!(-1), json!(1.5), json!(u64::MAX), json!("many")]);
-    let subjects = ["agent.spawn", "agent.control", "x.agent.spawn", "$JS.API.STREAM.DELETE.AGENT_EVENT", "$SYS.x"];
+    let subjects =
+        ["agent.spawn", "agent.control", "x.agent.spawn", "$JS.API.STREAM.DELETE.AGENT_EVENT", "$SYS.x"];
     with("reply_to", subjects.map(Value::from).into());
     let shapes = [">", "a.*", "a.>", "", "a..b", ".", "a b", "a\r\nPUB agent.spawn 0", "é", &"a".repeat(300)];
     with("reply_to", shapes.map(Value::from).into());
@@ -219,7 +220,8 @@ async fn besiege(cluster: Cluster) -> Siege {
         siege.publish(Subject::Spawn, spawn.to_string()).await;
     }
     // Refused only when it is decided: whoever asked was told, and nothing is kept.
-    let senseless = [("agent_id", json!("nobody")), ("max_cost_usd", json!(0)), ("timeout_ms", json!(u64::MAX))];
+    let senseless =
+        [("agent_id", json!("nobody")), ("max_cost_usd", json!(0)), ("timeout_ms", json!(u64::MAX))];
     for (field, value) in senseless {
         let mut spawn = json!({"goal": "x"});
         spawn[field] = value;
@@ -233,9 +235,14 @@ async fn besiege(cluster: Cluster) -> Siege {
 
 /// Messages that are well formed and untrue.
 async fn disagree(siege: &mut Siege) {
-    let accepted = siege.cluster.client.accepted(json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 3000}})).await;
+    let accepted = siege
+        .cluster
+        .client
+        .accepted(json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 3000}}))
+        .await;
     let (id, root) = (accepted.trace_id, accepted.child_id.clone());
-    let running = |trace: &coordinator::trace::Trace| trace.context(&root).is_some_and(|node| node.attempt() == 1);
+    let running =
+        |trace: &coordinator::trace::Trace| trace.context(&root).is_some_and(|node| node.attempt() == 1);
     for _ in 0..200 {
         if running(&siege.cluster.client.trace(id).await) {
             break;
@@ -244,10 +251,12 @@ async fn disagree(siege: &mut Siege) {
     }
     let lease = json!({"child_id": "root", "attempt": 1, "token": "not-the-token"});
     let result = |trace: TraceId, lease: &Value| {
-        json!({"trace_id": trace, "report": {"lease": lease, "verdict": {"completed": {"inline": "mine"}}}}).to_string()
+        json!({"trace_id": trace, "report": {"lease": lease, "verdict": {"completed": {"inline": "mine"}}}})
+            .to_string()
     };
     let cost = |trace: TraceId, lease: &Value, usd: Value| {
-        json!({"trace_id": trace, "lease": lease, "call_id": "1-1", "amount": {"cost_usd": usd, "tokens": 1}}).to_string()
+        json!({"trace_id": trace, "lease": lease, "call_id": "1-1", "amount": {"cost_usd": usd, "tokens": 1}})
+            .to_string()
     };
     let (at_result, at_cost) =
         (Subject::Result(home(id), id, root.clone()), Subject::Cost(home(id), id, root.clone()));
@@ -320,7 +329,12 @@ async fn f23_f25_bad_input_at_every_door_of_real_servers() {
 async fn raw(siege: &mut Siege, nats: &NatsServer) {
     let client = async_nats::connect(nats.url()).await.unwrap();
     // A reply subject that is ours or the server's: told to nobody, and never acted on.
-    let hostile = ["agent.spawn", "agent.control", "$JS.API.STREAM.PURGE.AGENT_DEAD", "$JS.API.STREAM.DELETE.AGENT_EVENT"];
+    let hostile = [
+        "agent.spawn",
+        "agent.control",
+        "$JS.API.STREAM.PURGE.AGENT_DEAD",
+        "$JS.API.STREAM.DELETE.AGENT_EVENT",
+    ];
     let ask = Subject::Ask(home(trace())).to_string();
     for reply in hostile {
         for (kind, subject) in [("submit", "agent.submit"), ("query", "agent.query"), ("ask", ask.as_str())] {
@@ -334,7 +348,8 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
     siege.stands("replies to subjects that are not the asker's").await;
 
     // Subjects that are almost ours: in a stream, they become letters; in none, the server says so.
-    for subject in ["agent.result.p00.nothing.at-all", &format!("agent.cost.p00.{TRACE}.{}", "x".repeat(100))] {
+    for subject in ["agent.result.p00.nothing.at-all", &format!("agent.cost.p00.{TRACE}.{}", "x".repeat(100))]
+    {
         siege.expect("unknown");
         client.publish(subject.to_owned(), "{}".into()).await.unwrap();
     }

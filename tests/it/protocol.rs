@@ -74,7 +74,10 @@ fn every_example_of_the_protocol_is_read_by_its_type() {
     for (name, _) in coordinator::schemas() {
         let shown = parts.contains(&name) || examples.iter().any(|(shown, _)| shown == name);
         assert!(shown, "no example of `{name}`");
-        assert!(page.contains(&format!("schemas/{name}.json")) || parts.contains(&name), "no link to `{name}`");
+        assert!(
+            page.contains(&format!("schemas/{name}.json")) || parts.contains(&name),
+            "no link to `{name}`"
+        );
     }
     for link in page.split("(schemas/").skip(1).filter_map(|rest| rest.split(')').next()) {
         file(&format!("docs/schemas/{link}"));
@@ -142,7 +145,10 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     }
     // A new kind of subject is a new line above.
     let source = file("shared/src/subject.rs");
-    assert_eq!(source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(), 18 + 15);
+    assert_eq!(
+        source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
+        18 + 15
+    );
 }
 
 #[test]

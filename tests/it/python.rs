@@ -46,7 +46,8 @@ async fn query(cluster: &Cluster, query: Value) -> Value {
 
 /// Every worker that answers, as it says of itself.
 async fn workers(cluster: &Cluster) -> Vec<Value> {
-    let asked = cluster.client.bus.gather(&Subject::Worker, "\"describe\"".into(), Duration::from_millis(300));
+    let asked =
+        cluster.client.bus.gather(&Subject::Worker, "\"describe\"".into(), Duration::from_millis(300));
     asked.await.unwrap().iter().map(|answer| serde_json::from_slice(answer).unwrap()).collect()
 }
 
@@ -62,15 +63,24 @@ async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
 
     let (code, said) = submit(&nats, "Say hello").await;
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("accepted: trace ") && said.contains("completed: {\"inline\": \"Say hello\"}"), "{said}");
+    assert!(
+        said.contains("accepted: trace ") && said.contains("completed: {\"inline\": \"Say hello\"}"),
+        "{said}"
+    );
 
     let (code, said) = submit(&nats, r#"{"goal": "", "agent_idd": "x", "max_cost_usd": -1}"#).await;
     assert_eq!(code, Some(3), "{said}");
-    for part in ["refused: malformed (rule P)", "goal: the text is empty", "max_cost_usd: -1 is negative", "did you mean `agent_id`?"] {
+    for part in [
+        "refused: malformed (rule P)",
+        "goal: the text is empty",
+        "max_cost_usd: -1 is negative",
+        "did you mean `agent_id`?",
+    ] {
         assert!(said.contains(part), "no {part:?} in\n{said}");
     }
 
-    let (code, said) = submit(&nats, r#"{"goal": "x", "agent_id": "fail", "inputs": {"retryable": false}}"#).await;
+    let (code, said) =
+        submit(&nats, r#"{"goal": "x", "agent_id": "fail", "inputs": {"retryable": false}}"#).await;
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("failed: ") && said.contains("told to fail"), "{said}");
     cluster.stop().await;
@@ -81,7 +91,8 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let cluster = Cluster::on(&nats, &redis).await;
     cluster.client.run(json!({"goal": "warm"})).await;
-    let profile = json!({"agent_id": "counter", "kind": "command", "command": ["worker.py"], "pool": "python"});
+    let profile =
+        json!({"agent_id": "counter", "kind": "command", "command": ["worker.py"], "pool": "python"});
     let applied = query(&cluster, json!({"apply_agents": {"agents": [profile]}})).await;
     assert_eq!(applied, json!({"applied": {"agents": ["counter"]}}));
     let mut python = worker(&nats);
@@ -98,7 +109,8 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     assert_eq!(outcome["budget"]["spent"], json!({"cost_usd": 0.001, "tokens": 4}), "{outcome:#}");
 
     // A budget too small for its call is its failure, told by the coordinator's own numbers.
-    let poor = cluster.client.run(json!({"goal": "too dear", "agent_id": "counter", "max_cost_usd": 0.0005})).await;
+    let poor =
+        cluster.client.run(json!({"goal": "too dear", "agent_id": "counter", "max_cost_usd": 0.0005})).await;
     let error = poor.context.error.expect("a failure").message;
     assert!(error.contains("denied") && error.contains("0.0005"), "{error}");
 
@@ -110,7 +122,8 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     let states = workers(&cluster).await;
     let ours = states.iter().find(|state| state["pool"] == "python").expect("it answers");
     let drain = json!({"drain": {"worker_id": ours["worker_id"]}}).to_string();
-    let told = cluster.client.bus.gather(&Subject::Worker, drain.into(), Duration::from_millis(300)).await.unwrap();
+    let told =
+        cluster.client.bus.gather(&Subject::Worker, drain.into(), Duration::from_millis(300)).await.unwrap();
     assert_eq!(told.len(), 1, "only the one that was meant answers");
     let left = tokio::time::timeout(SOON, python.wait()).await.expect("it leaves").unwrap();
     assert!(left.success(), "{left}");

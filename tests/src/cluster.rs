@@ -137,8 +137,7 @@ impl Cluster {
 
     /// One coordinator and one worker in this process, on real servers.
     pub async fn on(nats: &NatsServer, redis: &RedisServer) -> Self {
-        let to =
-            Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+        let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
         let bus = Bus::Nats(Nats::connect(&to).await.expect("NATS is there"));
         let coordinator = coordinator::Config::new(name("coordinator"));
         let partitions = coordinator.topology.partitions;

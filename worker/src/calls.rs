@@ -64,7 +64,8 @@ impl Description {
     /// No dead letter: every worker hears a call, and each would keep one.
     async fn refuse(&self, bus: &Bus, message: &Message, problems: &Problems) {
         let Some(to) = &message.reply_to else { return };
-        let refusal = Refusal { problems: problems.iter().cloned().collect(), ..malformed(problems.to_string()) };
+        let refusal =
+            Refusal { problems: problems.iter().cloned().collect(), ..malformed(problems.to_string()) };
         let payload = serde_json::to_vec(&refusal).expect("a message has string keys").into();
         if let Err(error) = bus.reply(to, payload).await {
             tracing::warn!(%error, "could not answer a call");
