@@ -191,12 +191,10 @@ impl Topology {
 
     /// Whether a stream takes what is published there.
     pub(super) fn holds(&self, subject: &Subject) -> bool {
-        match subject {
-            Subject::Result(partition, ..) | Subject::Cost(partition, ..) => {
-                partition.number() < self.partitions
-            }
-            _ => Stream::of(&Filter::One(subject.clone())).is_some(),
+        if let Subject::Result(partition, ..) | Subject::Cost(partition, ..) = subject {
+            return partition.number() < self.partitions;
         }
+        Stream::of(&Filter::One(subject.clone())).is_some()
     }
 }
 
