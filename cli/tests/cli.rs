@@ -57,7 +57,9 @@ fn with_stdin(args: &[&str], lines: &str) -> String {
 
 fn examples() -> impl Iterator<Item = String> {
     let files = std::fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
-    let names = files.map(|path| format!("examples/{}", path.file_name().unwrap().to_str().unwrap()));
+    let names = files
+        .filter(|path| path.is_file())
+        .map(|path| format!("examples/{}", path.file_name().unwrap().to_str().unwrap()));
     names.filter(|name| name != "examples/agents.yaml")
 }
 

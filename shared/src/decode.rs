@@ -25,6 +25,11 @@ use crate::{
     schema, wire,
 };
 
+/// Mistakes looked at in one message: far more than are listed.
+const MOST_FINDINGS: usize = 2000;
+/// Unknown fields of one object for which what was meant is looked for.
+const HINTED: usize = 100;
+
 /// Reads a JSON message.
 pub fn json<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<T, Problems> {
     check_size(bytes.len())?;
@@ -82,6 +87,9 @@ fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems
     let mut found = Vec::new();
     for error in form.validator.iter_errors(value) {
         form.collect(&error, &mut found);
+        if found.len() >= MOST_FINDINGS {
+            break;
+        }
     }
     // A newtype's own check says more than the pattern or type that the schema has beside it.
     let checked: Vec<String> = found.iter().filter(|f| f.from_check).map(|f| f.path.clone()).collect();
@@ -119,9 +127,11 @@ impl Form {
         #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
-                for field in unexpected {
+                // A message can have a million of them, and looking for what was meant takes a while.
+                for (index, field) in unexpected.iter().take(MOST_FINDINGS).enumerate() {
                     let at = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
-                    add(at, format!("unknown field `{field}`"), self.known_field(error, field), false);
+                    let hint = if index < HINTED { self.known_field(error, field) } else { None };
+                    add(at, format!("unknown field `{field}`"), hint, false);
                 }
             }
             ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {

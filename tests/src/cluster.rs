@@ -4,17 +4,19 @@
 use std::time::Duration;
 
 use coordinator::{
-    store::Store,
+    store::{Redis, Store},
     trace::{Logged, Trace},
 };
 use serde_json::Value;
 use shared::{
     ChildId, TraceId, WorkerId,
-    bus::{Bus, From, Headers, Outgoing, RequestError},
+    bus::{Bus, Connect, From, Headers, Nats, Outgoing, RequestError},
     subject::{Filter, Subject},
     wire::{Acceptance, Outcome, SubmitAnswer},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::servers::{NatsServer, RedisServer};
 
 /// How long anything may take in a test before it counts as stuck.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -130,6 +132,17 @@ impl Cluster {
         let coordinator = coordinator::Config::new(name("coordinator"));
         let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
         let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
+        Self::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
+    }
+
+    /// One coordinator and one worker in this process, on real servers.
+    pub async fn on(nats: &NatsServer, redis: &RedisServer) -> Self {
+        let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+        let bus = Bus::Nats(Nats::connect(&to).await.expect("NATS is there"));
+        let coordinator = coordinator::Config::new(name("coordinator"));
+        let partitions = coordinator.topology.partitions;
+        let store = Redis::connect(&redis.url(), Default::default(), partitions).await;
+        let store = Store::Redis(store.expect("Redis is there"));
         Self::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
     }
 

@@ -1,6 +1,7 @@
 //! The door for task graphs: a definition is read and compiled, or everything that is wrong with it
 //! comes back at once, the mistakes of its shape and of its sense together.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Plan, TaskGraph};
@@ -24,8 +25,7 @@ fn with_sense(mut value: Value, mut problems: Problems) -> Problems {
     for path in &wrong {
         remove(&mut value, path);
     }
-    let rest =
-        decode::value::<TaskGraph>(&value).ok().and_then(|definition| Plan::compile(&definition).err());
+    let rest = TaskGraph::deserialize(&value).ok().and_then(|definition| Plan::compile(&definition).err());
     // What was taken away can't be missed: that would be the same mistake told twice.
     let known =
         |path: &str| wrong.iter().any(|wrong| path == wrong || wrong.starts_with(path) && !path.is_empty());

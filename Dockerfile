@@ -1,0 +1,36 @@
+# syntax=docker/dockerfile:1
+# The `trellis` binary and nothing else. Dependencies are a layer of their own: a change of our sources does not build
+# them again.
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /src
+RUN apt-get update && apt-get install -y --no-install-recommends pkg-config && rm -rf /var/lib/apt/lists/*
+
+# The manifests, with empty sources: what this builds are the dependencies.
+COPY Cargo.toml Cargo.lock ./
+COPY shared/Cargo.toml shared/Cargo.toml
+COPY coordinator/Cargo.toml coordinator/Cargo.toml
+COPY worker/Cargo.toml worker/Cargo.toml
+COPY cli/Cargo.toml cli/Cargo.toml
+COPY tests/Cargo.toml tests/Cargo.toml
+RUN mkdir -p shared/src coordinator/src worker/src cli/src tests/src tests/it tests/benches \
+    && touch shared/src/lib.rs coordinator/src/lib.rs worker/src/lib.rs tests/src/lib.rs tests/it/main.rs \
+    && echo 'fn main() {}' | tee cli/src/main.rs tests/benches/core.rs > /dev/null \
+    && cargo build --release --locked --package trellis
+
+COPY shared shared
+COPY coordinator coordinator
+COPY worker worker
+COPY cli cli
+# Cargo goes by times of change: ours are newer than the empty ones.
+RUN find shared coordinator worker cli -name '*.rs' -exec touch {} + \
+    && cargo build --release --locked --package trellis
+
+FROM debian:bookworm-slim
+# wget is for the health checks.
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates wget && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin trellis
+COPY --from=build /src/target/release/trellis /usr/local/bin/trellis
+USER 10001
+# Signals go to it directly: the first drains, the second leaves at once.
+ENTRYPOINT ["/usr/local/bin/trellis"]
+CMD ["--help"]

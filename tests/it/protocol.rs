@@ -1,0 +1,168 @@
+//! `docs/protocol.md` is what the types are: every example in it is read by the type it is an example
+//! of, and no subject, filter, stream or refusal is missing from it.
+
+use std::path::Path;
+
+use coordinator::trace::Logged;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use shared::{
+    ChildId, TraceId,
+    bus::{Consumer, Stream},
+    decode,
+    graph::TaskGraph,
+    subject::{Filter, Partition, Subject},
+    wire,
+};
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
+}
+
+/// The examples: what each says it is, and its text.
+fn examples(page: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let Some(name) = line.strip_prefix("```json") else { continue };
+        let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        found.push((name.trim().to_owned(), text.join("\n")));
+    }
+    found
+}
+
+fn reads<T: DeserializeOwned + JsonSchema + 'static>(text: &str) -> Result<(), String> {
+    decode::json::<T>(text.as_bytes()).map(drop).map_err(|problems| problems.to_string())
+}
+
+fn check(name: &str, text: &str) -> Result<(), String> {
+    match name {
+        "spawn" => reads::<wire::Spawn>(text),
+        "graph" => reads::<TaskGraph>(text),
+        "submit-answer" => reads::<wire::SubmitAnswer>(text),
+        "execute" => reads::<wire::Execute>(text),
+        "ask" => reads::<wire::AskMessage>(text),
+        "answer" => reads::<wire::Answer>(text),
+        "result" => reads::<wire::Result>(text),
+        "cost" => reads::<wire::Cost>(text),
+        "cancel" => reads::<wire::Cancel>(text),
+        "input" => reads::<wire::Input>(text),
+        "control" => reads::<wire::Control>(text),
+        "question" => reads::<wire::Question>(text),
+        "outcome" => reads::<wire::Outcome>(text),
+        "dead-letter" => reads::<wire::DeadLetter>(text),
+        "stop" => reads::<wire::Stop>(text),
+        "query" => reads::<wire::Query>(text),
+        "query-answer" => reads::<wire::QueryAnswer>(text),
+        "worker-call" => reads::<wire::WorkerCall>(text),
+        "worker-state" => reads::<wire::WorkerState>(text),
+        "event-message" => reads::<Logged>(text),
+        other => Err(format!("an example of `{other}`, which is no message")),
+    }
+}
+
+#[test]
+fn every_example_of_the_protocol_is_read_by_its_type() {
+    let page = file("docs/protocol.md");
+    let examples = examples(&page);
+    assert!(examples.len() > 25, "only {} examples were found", examples.len());
+    for (name, text) in &examples {
+        check(name, text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
+    }
+    // Every message has one, but for those that are parts of others.
+    let parts = ["refusal", "snapshot", "agent", "settings", "event"];
+    for (name, _) in coordinator::schemas() {
+        let shown = parts.contains(&name) || examples.iter().any(|(shown, _)| shown == name);
+        assert!(shown, "no example of `{name}`");
+        assert!(
+            page.contains(&format!("schemas/{name}.json")) || parts.contains(&name),
+            "no link to `{name}`"
+        );
+    }
+    for link in page.split("(schemas/").skip(1).filter_map(|rest| rest.split(')').next()) {
+        file(&format!("docs/schemas/{link}"));
+    }
+}
+
+#[test]
+fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
+    let page = file("docs/protocol.md");
+    let trace: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
+    let child: ChildId = "child".parse().unwrap();
+    let home = Partition::new(0).unwrap();
+    let written = |text: String| {
+        let text = text.replace(&trace.to_string(), "<trace>").replace("child", "<child>");
+        format!("`{}`", text.replace("p00", "<p>").replace("pool", "<pool>").replace("kind", "<kind>"))
+    };
+    let pool = "pool".parse().unwrap();
+    let subjects = [
+        Subject::Spawn,
+        Subject::Graph,
+        Subject::Cancel,
+        Subject::Input,
+        Subject::Control,
+        Subject::Submit,
+        Subject::Query,
+        Subject::Worker,
+        Subject::Execute("pool".parse().unwrap()),
+        Subject::Ask(home),
+        Subject::Stop(trace),
+        Subject::Result(home, trace, child.clone()),
+        Subject::Cost(home, trace, child.clone()),
+        Subject::Event(trace, child.clone()),
+        Subject::Outcome(trace, child.clone()),
+        Subject::Question(trace, child.clone()),
+        Subject::History(trace, child),
+        Subject::Dead("kind".parse().unwrap()),
+    ];
+    let filters = [
+        Filter::Executes,
+        Filter::Results,
+        Filter::Costs,
+        Filter::ResultsOf(home),
+        Filter::CostsOf(home),
+        Filter::Events,
+        Filter::EventsOf(trace),
+        Filter::Outcomes,
+        Filter::OutcomesOf(trace),
+        Filter::Questions,
+        Filter::QuestionsOf(trace),
+        Filter::Histories,
+        Filter::HistoriesOf(trace),
+        Filter::Dead,
+        Filter::Stops,
+    ];
+    let mut named: Vec<String> = subjects.iter().map(|subject| written(subject.to_string())).collect();
+    named.extend(filters.iter().map(|filter| written(filter.to_string())));
+    for consumer in [Consumer::Intake, Consumer::Execute(pool), Consumer::Report(home)] {
+        named.push(written(consumer.name()));
+    }
+    for name in named {
+        assert!(page.contains(&name), "{name} is not in docs/protocol.md");
+    }
+    for stream in Stream::ALL {
+        assert!(page.contains(&format!("| {} |", stream.name())), "{}", stream.name());
+    }
+    // A new kind of subject is a new line above.
+    let source = file("shared/src/subject.rs");
+    assert_eq!(
+        source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
+        18 + 15
+    );
+}
+
+#[test]
+fn every_refusal_is_in_the_protocol_with_its_rule() {
+    let page = file("docs/protocol.md");
+    let source = file("coordinator/src/trace/refusal.rs");
+    let codes: Vec<(&str, &str)> = source
+        .lines()
+        .filter_map(|line| line.trim().split_once("=> (\"")?.1.strip_suffix("\"),")?.split_once("\", \""))
+        .collect();
+    assert!(codes.len() > 30, "{codes:?}");
+    let rows = || page.lines().filter(|line| line.starts_with("| `"));
+    for (code, rule) in codes.into_iter().chain([("unavailable", "B13"), ("worker_lost", "B15")]) {
+        let row = |row: &str| row.contains(&format!("`{code}`")) && row.contains(&format!("| {rule} |"));
+        assert!(rows().any(row), "`{code}` of rule {rule} is not in docs/protocol.md");
+    }
+}
