@@ -19,12 +19,21 @@ PREFIX = os.environ.get("TRELLIS_NAMESPACE", "")
 PREFIX = PREFIX + "." if PREFIX else ""
 
 
+async def read(nc, msg):
+    """What a message says; what was too large for one is an object, and the message names it."""
+    name = (msg.headers or {}).get("Trellis-Object")
+    if name is None:
+        return json.loads(msg.data)
+    bucket = await nc.jetstream().object_store(PREFIX.replace(".", "_") + "AGENT_OUTPUTS")
+    return json.loads((await bucket.get(name)).data)
+
+
 async def main(submission: dict) -> int:
     nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))
     try:
         # Answered after the commit: what is accepted here survives every crash.
         reply = await nc.request(PREFIX + "agent.submit", json.dumps(submission).encode(), timeout=30)
-        answer = json.loads(reply.data)
+        answer = await read(nc, reply)
         if answer["status"] == "refused":
             print(f"refused: {answer['code']} (rule {answer['rule']}): {answer['message'].splitlines()[0]}")
             # Not the first mistake but all of them, each with where it stands and what to do.
@@ -38,7 +47,7 @@ async def main(submission: dict) -> int:
         # Outcomes are stored: an ordered consumer finds one that is there already, or the next to come.
         subject = f"{PREFIX}agent.outcome.{trace}.{child}"
         outcomes = await nc.jetstream().subscribe(subject, ordered_consumer=True)
-        outcome = json.loads((await outcomes.next_msg(timeout=60)).data)
+        outcome = await read(nc, await outcomes.next_msg(timeout=60))
         print(f"{outcome['status']}: {json.dumps(outcome.get('result') or outcome.get('error'))}")
         print(f"spent: ${outcome['budget']['spent']['cost_usd']}, attempts: {outcome['attempts']}")
         return 0 if outcome["status"] == "completed" else 1

@@ -46,7 +46,7 @@ class Attempt:
 
     async def ask(self, question, patience=30.0):
         """Asks until there is an answer: the second answer to a question is the first one again."""
-        return await ask(self.nc, self.work, question, patience)
+        return await ask(self.nc, self.js, self.work, question, patience)
 
     async def keep(self, msg):
         """Ticks until told to stop. Only `go_on` keeps the delivery alive."""
@@ -95,13 +95,13 @@ class Attempt:
                 await asyncio.sleep(0.5)
 
 
-async def ask(nc, work, question, patience):
+async def ask(nc, js, work, question, patience):
     message = json.dumps({"trace_id": work["trace_id"], "ask": question}).encode()
     until = time.monotonic() + patience
     while True:
         try:
             reply = await nc.request(work["report_to"]["ask"], message, timeout=2.0)
-            answer = json.loads(reply.data)
+            answer = await payload(js, reply)
             # An answer is a word, or an object with one field.
             kind, body = (answer, None) if isinstance(answer, str) else next(iter(answer.items()))
             if kind == "stop":
@@ -126,7 +126,7 @@ async def count_words(attempt):
     if refused is None:
         return {"completed": {"inline": {"words": words}}}
     kind, answer = refused
-    if kind == "halt" and answer["pause"]:
+    if kind in ("halt", "denied") and answer.get("pause"):
         return "out_of_budget"
     message = f"the call could not be paid: {kind} {json.dumps(answer)}"
     return {"failed": {"kind": "budget", "message": message, "retryable": False}}
@@ -138,7 +138,7 @@ async def run(nc, js, msg, stops, ending):
     # A delivery is only a hint. The token is ours and fresh: asking twice with it is one claim.
     claim = {"claim": {"child_id": work["child_id"], "worker_id": WORKER_ID, "token": uuid.uuid4().hex}}
     try:
-        kind, claimed = await ask(nc, work, claim, patience=30.0)
+        kind, claimed = await ask(nc, js, work, claim, patience=30.0)
     except Stopped:
         return await msg.ack()
     except TimeoutError:
@@ -185,7 +185,7 @@ async def run(nc, js, msg, stops, ending):
 
 
 async def payload(js, msg):
-    """The work; what was too large for a message is an object, and the message names it."""
+    """What a message says; what was too large for one is an object, and the message names it."""
     name = (msg.headers or {}).get("Trellis-Object")
     if name is None:
         return json.loads(msg.data)

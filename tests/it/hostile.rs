@@ -360,6 +360,13 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
     // A payload said to be elsewhere, where there is none.
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("Trellis-Object", "overflow/never-was");
+    for (kind, subject) in [("submit", "agent.submit"), ("query", "agent.query"), ("ask", ask.as_str())] {
+        siege.expect(kind);
+        let asked =
+            client.request_with_headers(subject.to_owned(), headers.clone(), "{}".into()).await.unwrap();
+        let answer: Value = serde_json::from_slice(&asked.payload).unwrap();
+        assert_eq!(answer.get("refused").unwrap_or(&answer)["code"], "malformed", "{subject}: {answer}");
+    }
     siege.expect("spawn");
     client.publish_with_headers("agent.spawn", headers, "{\"goal\": \"x\"}".into()).await.unwrap();
     client.flush().await.unwrap();
