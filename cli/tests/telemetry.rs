@@ -125,9 +125,11 @@ fn spans(body: &[u8]) -> Vec<Span> {
 fn run(endpoint: Option<u16>) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(["run", "-", "--log-json", "-o", "json"]);
-    for name in ["NATS_URL", "REDIS_URL", "TRELLIS_NAMESPACE", "RUST_LOG", "OTEL_SERVICE_NAME"] {
+    for name in ["NATS_URL", "REDIS_URL", "TRELLIS_NAMESPACE", "OTEL_SERVICE_NAME"] {
         command.env_remove(name);
     }
+    // Of itself a command that people look at logs little.
+    command.env("RUST_LOG", "info");
     if let Some(port) = endpoint {
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"));
     }
