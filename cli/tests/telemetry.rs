@@ -129,7 +129,7 @@ fn run(endpoint: Option<u16>) -> (Option<i32>, String) {
         command.env_remove(name);
     }
     // Of itself a command that people look at logs little.
-    command.env("RUST_LOG", "info");
+    command.env("RUST_LOG", "info,trellis_worker=debug");
     if let Some(port) = endpoint {
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"));
     }
