@@ -102,6 +102,7 @@ impl Done {
     }
 
     /// The job as it is to be decided elsewhere, or itself if it is done.
+    #[expect(clippy::result_large_err, reason = "both are moved once, and mostly it is the second")]
     pub(crate) fn redirected(self) -> Result<Job, Self> {
         let Some(trace_id) = self.elsewhere else { return Err(self) };
         let Job { work, origin, tries, trace_id: taken } = self.job;
@@ -172,7 +173,7 @@ fn answer(
     decided: Result<(), Refusal>,
     home: &Home,
 ) -> Answer {
-    let decided_ref = decided.as_ref().map(|()| ());
+    let decided_ref = decided.as_ref().copied();
     match question {
         Question::Claim(claim) => trace.answer_claim(claim, decided_ref, home),
         Question::Tick(tick) => trace.answer_tick(tick, decided_ref),

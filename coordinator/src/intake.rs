@@ -47,15 +47,14 @@ impl Intake {
     /// Answers requests for ever.
     pub(crate) async fn serve(self, mut requests: Subscription) {
         while let Some(message) = requests.next().await {
-            match message.subject {
-                Subject::Submit => {
-                    let arrival = Arrival::Requested(&message);
-                    match submission::job(&self.ground, &self.directory, arrival, Subject::Submit).await {
-                        Ok(job) => self.dispatch.give(job).await,
-                        Err(unusable) => refuse(&self.ground.bus, unusable, &Subject::Submit).await,
-                    }
-                }
-                _ => query::answer(&self.ground, &self.directory, &message).await,
+            if message.subject != Subject::Submit {
+                query::answer(&self.ground, &self.directory, &message).await;
+                continue;
+            }
+            let arrival = Arrival::Requested(&message);
+            match submission::job(&self.ground, &self.directory, arrival, Subject::Submit).await {
+                Ok(job) => self.dispatch.give(job).await,
+                Err(unusable) => refuse(&self.ground.bus, unusable, &Subject::Submit).await,
             }
         }
     }

@@ -203,10 +203,9 @@ impl Membership {
         };
         let mut traces: Vec<_> = subjects
             .into_iter()
-            .filter_map(|subject| match subject {
-                Subject::Event(trace_id, _) => Some(trace_id),
-                _ => None,
-            })
+            .filter_map(
+                |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None },
+            )
             .filter(|trace_id| wanted(self.ground.partition(*trace_id)))
             .collect();
         traces.sort_unstable();

@@ -38,9 +38,8 @@ pub(crate) async fn check(bus: &Bus, stored: &Trace) -> Result<Option<Rebuilt>, 
     trace.mark_all_changed();
     tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), "rebuilt from the event log");
     let told = bus.subjects(&Filter::OutcomesOf(id)).await?;
-    let told = told.into_iter().filter_map(|subject| match subject {
-        Subject::Outcome(_, child_id) => Some(child_id),
-        _ => None,
+    let told = told.into_iter().filter_map(|subject| {
+        if let Subject::Outcome(_, child_id) = subject { Some(child_id) } else { None }
     });
     Ok(Some(Rebuilt { trace, told: told.collect() }))
 }

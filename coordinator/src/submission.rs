@@ -76,6 +76,7 @@ pub(crate) struct Unusable<'a> {
     pub(crate) reply_to: Option<String>,
 }
 
+#[expect(clippy::result_large_err, reason = "a refusal is rare, and carries back what it is about")]
 pub(crate) async fn job<'a>(
     ground: &Ground,
     directory: &Directory,
@@ -145,13 +146,12 @@ pub(crate) async fn job<'a>(
 }
 
 fn read(payload: &[u8], subject: &Subject) -> Result<Asked, Problems> {
-    let is_graph = match subject {
-        Subject::Graph => true,
-        Subject::Spawn => false,
-        // A request may be either: a graph has steps.
-        _ => serde_json::from_slice::<serde_json::Value>(payload)
-            .is_ok_and(|value| value.get("steps").is_some()),
+    // A request may be either: a graph has steps.
+    let has_steps = || {
+        let value = serde_json::from_slice::<serde_json::Value>(payload);
+        value.is_ok_and(|value| value.get("steps").is_some())
     };
+    let is_graph = *subject == Subject::Graph || (*subject != Subject::Spawn && has_steps());
     if is_graph {
         let (graph, _) = shared::graph::read(payload, decode::Format::Json)?;
         Ok(Asked::Graph(Box::new(graph)))

@@ -56,12 +56,5 @@ async fn on_servers() {
         vec![worker::Config::new(name("w1")), worker::Config::new(name("w2"))],
     );
     try_everything(&cluster).await;
-    let start = std::time::Instant::now();
-    for _ in 0..100 {
-        cluster.client.run(json!({"goal": "hello"})).await;
-    }
-    println!("{:?} per job", start.elapsed() / 100);
-    let stop = std::time::Instant::now();
     cluster.stop().await;
-    println!("{:?} to stop", stop.elapsed());
 }

@@ -112,11 +112,11 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
     match ask {
         Ask::Claim(claim) => {
             let decided = world.handle(Command::Claim(claim.clone())).map(drop);
-            world.trace.answer_claim(&claim, decided.as_ref().map(|()| ()), &home())
+            world.trace.answer_claim(&claim, decided.as_ref().copied(), &home())
         }
         Ask::Tick(tick) => {
             let decided = world.handle(Command::Tick(tick.clone())).map(drop);
-            world.trace.answer_tick(&tick, decided.as_ref().map(|()| ()))
+            world.trace.answer_tick(&tick, decided.as_ref().copied())
         }
         Ask::Hold(hold) => done(world.handle(Command::Hold(hold))),
         Ask::Release { lease, call_id } => done(world.handle(Command::Release { lease, call_id })),

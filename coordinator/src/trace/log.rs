@@ -30,13 +30,12 @@ impl Logged {
 /// Events that have just been applied to `trace`, as messages. Those about the trace as a whole go
 /// under its root, or under the context that was named if it has no root yet.
 pub fn logged(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logged> {
-    let mut version = trace.version() + 1 - events.len() as u64;
+    let first = trace.version() + 1 - events.len() as u64;
     let root = trace.root().map(|root| root.id.clone());
-    let somebody =
-        || events.iter().find_map(Event::child_id).cloned().unwrap_or_else(|| ChildId::whole_trace());
+    let somebody = || events.iter().find_map(Event::child_id).cloned().unwrap_or_else(ChildId::whole_trace);
     let root = root.unwrap_or_else(somebody);
     let mut messages: Vec<Logged> = Vec::new();
-    for event in events {
+    for (version, event) in (first..).zip(events) {
         let child_id = event.child_id().unwrap_or(&root).clone();
         match messages.last_mut() {
             Some(last) if last.child_id == child_id => last.events.push(event),
@@ -44,7 +43,6 @@ pub fn logged(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logged> {
                 messages.push(Logged { trace_id: trace.id(), child_id, version, at, events: vec![event] });
             }
         }
-        version += 1;
     }
     messages
 }

@@ -103,7 +103,7 @@ impl Trace {
         fields.extend(unsaved.orders.iter().map(|at| (order_field(at.0), json(&*self.node(*at).order))));
         fields.extend(unsaved.contexts.iter().map(|at| (context_field(at.0), json(self.node(*at)))));
         let values = unsaved.values.into_iter().map(|key| {
-            let entry = self.store.get(&key).map(|entry| json(entry));
+            let entry = self.store.get(&key).map(json);
             (key.as_str().to_owned(), entry)
         });
         Changes { fields, values: values.collect() }
