@@ -1,11 +1,14 @@
 //! Coordinators that die between any two of their steps, or stop and go on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use shared::{TraceId, subject::Subject, wire::EndStatus};
-use trellis_tests::cluster::SOON;
-use trellis_tests::processes::{LEASE, Processes, Shape};
+use tokio::time::Instant;
+use trellis_tests::{
+    cluster::SOON,
+    processes::{LEASE, Processes, Shape},
+};
 
 use super::{calling, drive, repeats, running, sleep};
 
@@ -157,4 +160,25 @@ async fn f07_all_coordinators_dead_for_a_while() {
     cluster.run("c1");
     cluster.run("c2");
     cluster.check(&runs).await;
+}
+
+/// proves: whoever is told to stop finishes or hands back what it has, and the others go on: nothing of
+/// a rolling restart costs an attempt its retry (B15).
+#[tokio::test(flavor = "multi_thread")]
+async fn f10_a_rolling_restart_under_load() {
+    let mut cluster = Processes::start(2, 2).await;
+    let mut runs = Vec::new();
+    for name in cluster.names("") {
+        runs.extend(drive(&cluster, 10).await);
+        runs.push(cluster.begin(sleep(5_000)).await);
+        cluster.stop(&name).await;
+        runs.extend(drive(&cluster, 10).await);
+        cluster.run(&name);
+    }
+    cluster.check(&runs).await;
+    for run in runs {
+        let trace = cluster.client.trace(run).await;
+        let retried = trace.contexts().iter().find(|node| node.retried > 0);
+        assert!(retried.is_none(), "{retried:#?}");
+    }
 }

@@ -24,13 +24,13 @@ const PARTITIONS: u16 = 16;
 
 /// As often as asked, or `default` times.
 fn repeats(default: usize) -> usize {
-    let asked = std::env::var("TRELLIS_FAULT_REPEATS").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(1) * default
+    size("TRELLIS_FAULT_REPEATS", 1) * default
 }
 
 /// A number from the environment, for what CI has no time for.
 fn size(variable: &str, default: usize) -> usize {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    let asked = std::env::var_os(variable).map(|text| text.to_string_lossy().parse());
+    asked.map_or(default, |number| number.unwrap_or_else(|error| panic!("{variable}: {error}")))
 }
 
 fn root() -> ChildId {

@@ -108,7 +108,7 @@ async fn f18_redis_wiped_while_nobody_looked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_redis_wiped_while_all_is_quiet() {
     let settings = json!({"retry_base_ms": 6_000, "retry_max_ms": 6_000});
-    let mut cluster = Processes::start_as(|| Shape { settings, ..Shape::new(2, 1) }).await;
+    let mut cluster = Processes::start_as(|| Shape { settings, ..Shape::new(1, 1) }).await;
     let run = cluster.begin(json!({"goal": "again", "agent_id": "fail", "inputs": {"times": 1}})).await;
     cluster
         .until(run, "to be retried", |trace| {

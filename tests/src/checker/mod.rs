@@ -6,7 +6,7 @@ mod log;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use coordinator::{
@@ -19,6 +19,7 @@ use shared::{
     subject::{Filter, Subject},
     wire::DeadLetter,
 };
+use tokio::time::Instant;
 
 use crate::{cluster::Client, invariants};
 

@@ -1,6 +1,6 @@
 //! What a client does while servers fall over: it says what it wants again until that is stored.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use shared::{
@@ -9,15 +9,13 @@ use shared::{
     subject::Subject,
     wire::Outcome,
 };
+use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::{PATIENCE, Processes};
 
 pub fn fresh_trace() -> TraceId {
-    static MADE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let high = (u128::from(std::process::id()) << 96) | (time.as_nanos() & 0xffff_ffff_ffff_ffff) << 24;
-    TraceId::from_u128(high | u128::from(number)).expect("it is not zero")
+    TraceId::from_u128(Uuid::new_v4().as_u128()).expect("a UUID has version bits")
 }
 
 impl Processes {

@@ -9,18 +9,21 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, OnceLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use coordinator::store::{Redis, Store};
 use serde_json::{Value, json};
-use shared::bus::{Bus, Connect, Headers, Nats};
 use shared::{
     TraceId,
+    bus::{Bus, Connect, Headers, Nats},
     subject::Subject,
     wire::{Query, QueryAnswer, WorkerCall},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 pub use load::fresh_trace;
 use node::Node;
@@ -175,8 +178,7 @@ impl Processes {
                 return;
             }
             assert!(Instant::now() < deadline, "of {running:?} only {heard:?} are there");
-            let dead =
-                running.iter().find(|name| !self.nodes[*name].was_started() || !alive(&mut self.nodes, name));
+            let dead = running.iter().find(|name| !self.is_running(name));
             assert!(dead.is_none(), "{dead:?} ended while it started");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -209,10 +211,6 @@ impl Processes {
     fn node(&mut self, name: &str) -> &mut Node {
         self.nodes.get_mut(name).unwrap_or_else(|| panic!("no process {name}"))
     }
-}
-
-fn alive(nodes: &mut BTreeMap<String, Node>, name: &str) -> bool {
-    nodes.get_mut(name).is_some_and(Node::is_running)
 }
 
 impl Drop for Processes {

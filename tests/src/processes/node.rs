@@ -24,7 +24,6 @@ pub(super) struct Node {
     environment: Vec<(String, String)>,
     log: PathBuf,
     child: Option<Child>,
-    started: bool,
 }
 
 impl Node {
@@ -32,7 +31,7 @@ impl Node {
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
         let log = dir.join(format!("{name}.log"));
         let environment = environment.to_vec();
-        Node { name: name.to_owned(), arguments, environment, log, child: None, started: false }
+        Node { name: name.to_owned(), arguments, environment, log, child: None }
     }
 
     pub(super) fn run(&mut self, flags: &[&str]) {
@@ -43,18 +42,13 @@ impl Node {
             .args(flags)
             .env_clear()
             .envs(self.environment.iter().cloned())
-            .env("RUST_LOG", std::env::var("TRELLIS_TEST_LOG").unwrap_or_else(|_| "info".into()))
+            .env("RUST_LOG", std::env::var_os("TRELLIS_TEST_LOG").unwrap_or_else(|| "info".into()))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file can be shared"))
             .stderr(log)
             .spawn();
         self.child = Some(child.unwrap_or_else(|error| panic!("{} did not start: {error}", self.name)));
-        self.started = true;
-    }
-
-    pub(super) fn was_started(&self) -> bool {
-        self.started
     }
 
     pub(super) fn is_running(&mut self) -> bool {
