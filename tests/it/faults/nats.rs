@@ -6,7 +6,7 @@ use trellis_tests::processes::{Processes, Shape};
 
 use super::{drive, repeats, size};
 
-/// proves: clients reconnect, and what was published and not acknowledged is published again.
+/// proves: clients reconnect; what was committed and could not be sent is sent by its outbox.
 #[tokio::test(flavor = "multi_thread")]
 async fn f11_nats_restarted_under_load() {
     let mut cluster = Processes::start(2, 2).await;

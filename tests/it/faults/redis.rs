@@ -107,7 +107,7 @@ async fn f18_redis_wiped_while_nobody_looked() {
 /// comes that would make it look: a retry that waits for its time is known to the store alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_redis_wiped_while_all_is_quiet() {
-    let settings = json!({"retry_base_ms": 6_000, "retry_max_ms": 6_000});
+    let settings = json!({"retry_base_ms": 8_000, "retry_max_ms": 8_000});
     let mut cluster = Processes::start_as(|| Shape { settings, ..Shape::new(1, 1) }).await;
     let run = cluster.begin(json!({"goal": "again", "agent_id": "fail", "inputs": {"times": 1}})).await;
     cluster
@@ -116,6 +116,8 @@ async fn f18_redis_wiped_while_all_is_quiet() {
             matches!(status, Some(Status::Working(Phase::Queued { sent_at: None, .. })))
         })
         .await;
+    // Two heartbeats, so that a look that the first commit caused is over.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
     cluster.redis.wipe();
     let outcome = cluster.outcome(run).await;
     assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
