@@ -44,7 +44,7 @@ impl Done {
     ) -> Self {
         let mut done = Done { job, reply: None, early: false, dead_letter: None, elsewhere: None, ack: true };
         match &done.job.origin {
-            Origin::Timer => {}
+            Origin::Timer | Origin::Sweep { .. } => {}
             Origin::Ask { question, .. } => {
                 done.early = matches!(question, Question::Claim(_) | Question::Tick(_) | Question::Read);
                 done.reply = Some(json(&answer(question, &done.job.work, trace, decided, home)));
@@ -86,7 +86,7 @@ impl Done {
             problems: Vec::new(),
         };
         let reply = match &job.origin {
-            Origin::Timer | Origin::Queue { .. } => None,
+            Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
             // A published submission comes again; a requested one is told.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
@@ -117,7 +117,9 @@ impl Done {
                     ..*submission
                 }))
             }
-            other @ (Origin::Timer | Origin::Ask { .. } | Origin::Queue { .. }) => other,
+            other @ (Origin::Timer | Origin::Sweep { .. } | Origin::Ask { .. } | Origin::Queue { .. }) => {
+                other
+            }
         };
         Ok(Job { trace_id, work, origin, tries })
     }
@@ -133,7 +135,7 @@ impl Done {
     pub(crate) async fn tell(mut self, bus: &Bus) {
         self.reply(bus).await;
         let delivery = match &self.job.origin {
-            Origin::Timer | Origin::Ask { .. } => None,
+            Origin::Timer | Origin::Sweep { .. } | Origin::Ask { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
             Origin::Queue { delivery, .. } => Some(&**delivery),
         };
@@ -146,7 +148,7 @@ impl Done {
 
     async fn reply(&mut self, bus: &Bus) {
         let to = match &self.job.origin {
-            Origin::Timer | Origin::Queue { .. } => None,
+            Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
             Origin::Ask { reply_to, .. } => Some(reply_to),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };

@@ -7,6 +7,8 @@ use shared::{
     wire::{Claim, Lease, Tick},
 };
 
+use tokio::sync::mpsc;
+
 use crate::trace::Command;
 
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) enum Work {
 pub(crate) enum Origin {
     /// Our own timers; nobody waits.
     Timer,
+    /// A sweep, which waits until all its jobs are gone. It has reason to doubt the store.
+    Sweep { _waiting: mpsc::Sender<()> },
     /// A worker's question.
     Ask { reply_to: String, question: Question },
     /// A request for a run.

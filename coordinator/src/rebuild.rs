@@ -41,6 +41,10 @@ pub(crate) async fn check(bus: &Bus, stored: &Trace, thoroughly: bool) -> Result
     let mut messages = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
     // Of two with one version the first stands.
     messages.sort_by_key(|logged| logged.version);
+    if stored.version() == 0 && messages.first().is_some_and(|first| first.version > 1) {
+        // Its beginning is older than the log is kept: it is over and gone, or beyond help.
+        return Ok(None);
+    }
     let mut trace = stored.clone();
     for logged in &messages {
         if !trace.replay(logged) {

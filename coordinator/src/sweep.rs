@@ -8,6 +8,7 @@ use shared::{
     TraceId, bus,
     subject::{Filter, Partition, Subject},
 };
+use tokio::sync::mpsc;
 
 use crate::{
     dispatch::Dispatch,
@@ -20,6 +21,8 @@ use crate::{
 const EVERY: Duration = Duration::from_millis(500);
 /// Traces looked up at once.
 const AT_ONCE: usize = 500;
+/// How often traces are looked for that can't be had. Some never can: their beginning has aged out.
+const MOST_TRIES: u32 = 5;
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -32,14 +35,23 @@ enum Error {
 pub(crate) async fn run(ground: Arc<Ground>, dispatch: Dispatch) {
     let mut interval = tokio::time::interval(EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tries = 0;
     loop {
         interval.tick().await;
         let (number, partitions) = (ground.epoch.number(), ground.epoch.unswept());
         if partitions.is_empty() {
+            tries = 0;
             continue;
         }
         match sweep(&ground, &dispatch, &partitions, number > 0).await {
-            Ok(()) => ground.epoch.swept(&partitions, number),
+            Ok(0) => ground.epoch.swept(&partitions, number),
+            Ok(missing) => {
+                tries += 1;
+                tracing::warn!(missing, tries, "traces of the event log could not be had");
+                if tries >= MOST_TRIES {
+                    ground.epoch.swept(&partitions, number);
+                }
+            }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the sweep is tried again")
             }
@@ -48,18 +60,31 @@ pub(crate) async fn run(ground: Arc<Ground>, dispatch: Dispatch) {
 }
 
 /// Has every trace looked at that is not in the store; all of them, if the store has lost writes, for
-/// then what is there may be old.
-async fn sweep(ground: &Ground, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<(), Error> {
+/// then what is there may be old. How many are still not there afterwards, though their log is whole.
+async fn sweep(ground: &Ground, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<usize, Error> {
     let subjects = ground.bus.subjects(&Filter::Events).await?;
     let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
     let traces: BTreeSet<TraceId> = subjects.into_iter().filter_map(trace).collect();
     let traces: Vec<TraceId> = traces.into_iter().filter(|id| of.contains(&ground.partition(*id))).collect();
+    let mut lost = Vec::new();
+    let (waiting, mut done) = mpsc::channel(1);
     for some in traces.chunks(AT_ONCE) {
         let versions = ground.store.versions(some).await?;
-        let doubtful = some.iter().zip(versions).filter(|(_, version)| all || *version == 0);
-        for (trace_id, _) in doubtful {
-            dispatch.give(Job::new(*trace_id, Work::Wake, Origin::Timer)).await;
+        for (trace_id, version) in some.iter().zip(versions) {
+            if all || version == 0 {
+                let origin = Origin::Sweep { _waiting: waiting.clone() };
+                dispatch.give(Job::new(*trace_id, Work::Wake, origin)).await;
+            }
+            if version == 0 {
+                lost.push(*trace_id);
+            }
         }
     }
-    Ok(())
+    drop(waiting);
+    done.recv().await;
+    let mut missing = 0;
+    for some in lost.chunks(AT_ONCE) {
+        missing += ground.store.versions(some).await?.into_iter().filter(|version| *version == 0).count();
+    }
+    Ok(missing)
 }

@@ -35,8 +35,11 @@ impl Shard {
     /// Returns the jobs that can be decided, and the traces that were loaded just now.
     pub(super) async fn load(&mut self, jobs: Vec<Job>, now: Timestamp) -> (Vec<Job>, HashSet<TraceId>) {
         let mut missing = HashSet::new();
-        let mut known_new = HashSet::new();
+        let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
         for job in &jobs {
+            if matches!(job.origin, Origin::Sweep { .. }) {
+                doubted.insert(job.trace_id);
+            }
             // Only the store knows whether what we believe unsent still is.
             let unsure = matches!(job.work, Work::Wake)
                 && self.cache.peek(job.trace_id).is_some_and(|e| e.in_flight == 0 && !e.unsent.is_empty());
@@ -56,7 +59,8 @@ impl Shard {
         let ids: Vec<TraceId> = missing.iter().copied().collect();
         let mut failed = HashSet::new();
         for some in ids.chunks(AT_ONCE) {
-            match self.fetch(some, &known_new, now).await {
+            let known_new = known_new.difference(&doubted).copied().collect();
+            match self.fetch(some, &known_new, &doubted, now).await {
                 Ok(not_had) => failed.extend(not_had),
                 Err(error) => {
                     tracing::warn!(%error, "traces can't be loaded: nothing is decided");
@@ -80,6 +84,7 @@ impl Shard {
         &mut self,
         ids: &[TraceId],
         known_new: &HashSet<TraceId>,
+        doubted: &HashSet<TraceId>,
         now: Timestamp,
     ) -> Result<HashSet<TraceId>, store::Error> {
         let ground = self.ground.clone();
@@ -93,7 +98,9 @@ impl Shard {
         for (id, loaded) in ids.iter().zip(loaded) {
             let version = loaded.record.as_ref().map_or(0, |record| record.version);
             match read(*id, loaded) {
-                Ok(found) if self.believes(&found, known_new) => self.cache.put(found.trace, found.unsent),
+                Ok(found) if !doubted.contains(id) && self.believes(&found, known_new) => {
+                    self.cache.put(found.trace, found.unsent)
+                }
                 Ok(found) => doubtful.push(found),
                 Err(reason) => drop(failed.insert(*id, (reason, version))),
             }
