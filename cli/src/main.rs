@@ -34,6 +34,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use shared::{telemetry, wire::EndStatus};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs trees of LLM agents, and never spends more than it was given.
 #[derive(Debug, Parser)]
 #[command(name = "trellis", version, after_help = AFTER_HELP, propagate_version = true, max_term_width = 100)]

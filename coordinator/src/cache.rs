@@ -1,7 +1,10 @@
 //! Traces kept in memory, the least recently used falling out first. What is here may be old: the
 //! version in the store decides. Nothing here matters; losing it costs a load.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use shared::{Timestamp, TraceId};
 
@@ -21,7 +24,7 @@ pub(crate) struct Cache {
 pub(crate) struct Entry {
     pub(crate) trace: Trace,
     /// Parcels that are not known to be sent: our own on their way, and those it was loaded with.
-    pub(crate) unsent: Vec<Parcel>,
+    pub(crate) unsent: Vec<Arc<Parcel>>,
     /// How many sends are under way; as long as there are, it stays.
     pub(crate) in_flight: u32,
     /// What could not be sent is not tried again before.
@@ -39,7 +42,7 @@ impl Cache {
         self.entries.contains_key(&id)
     }
 
-    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Parcel>) {
+    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Arc<Parcel>>) {
         let id = trace.id();
         self.remove(id);
         self.entries.insert(

@@ -1,7 +1,7 @@
 //! Writes what a turn has decided: every changed trace with its outbox and its timer, by
 //! compare-and-set, in one pipeline.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use serde::Serialize;
 use shared::{Timestamp, TraceId};
@@ -17,7 +17,7 @@ use crate::{
 /// A trace whose turn is committed, or which needed no commit.
 pub(super) struct Settled {
     pub(super) trace_id: TraceId,
-    pub(super) parcel: Option<Parcel>,
+    pub(super) parcel: Option<Arc<Parcel>>,
     pub(super) done: Vec<Done>,
 }
 
@@ -30,7 +30,7 @@ impl Shard {
     ) -> Vec<Settled> {
         let mut writes = Vec::new();
         let mut floors = Vec::new();
-        let mut parcels: HashMap<TraceId, Parcel> = HashMap::new();
+        let mut parcels: HashMap<TraceId, Arc<Parcel>> = HashMap::new();
         for id in order {
             let open = opened.get_mut(id).expect("what is in order is open");
             if open.events.is_empty() {
@@ -76,18 +76,18 @@ impl Shard {
         order.iter().filter_map(settle).collect()
     }
 
-    fn write(&mut self, id: TraceId, open: &mut Open, now: Timestamp) -> (Write, Parcel) {
+    fn write(&mut self, id: TraceId, open: &mut Open, now: Timestamp) -> (Write, Arc<Parcel>) {
         let resend_ms = self.ground.resend_ms();
         let cleared = self.sent.remove(&id).unwrap_or_default();
         let entry = self.cache.peek(id).expect("a trace in a turn is in the cache");
-        let parcel = Parcel::new(&entry.trace, std::mem::take(&mut open.events), now);
+        let parcel = Arc::new(Parcel::new(&entry.trace, std::mem::take(&mut open.events), now));
         entry.unsent.push(parcel.clone());
         let changes = entry.trace.take_changes();
         let timer = entry.next_timer(resend_ms);
         let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);
         let version = entry.trace.version();
         let expire_ms = expire_ms(&entry.trace, self.ground.retention_ms());
-        let outbox = Some(text(&parcel));
+        let outbox = Some(text(&*parcel));
         let write = Write {
             trace_id: id,
             expected: open.expected,

@@ -1,7 +1,10 @@
 //! Brings the traces of a turn into memory: from the store, or from the event log where the store
 //! can't be believed.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use futures_util::StreamExt;
 use shared::{Timestamp, TraceId};
@@ -27,7 +30,7 @@ struct Found {
     trace: Trace,
     /// What the store has; not the trace's own if that could not be read.
     version: u64,
-    unsent: Vec<Parcel>,
+    unsent: Vec<Arc<Parcel>>,
     corrupt: bool,
 }
 
@@ -46,11 +49,19 @@ impl Shard {
             if unsure {
                 self.cache.remove(job.trace_id);
             }
+            if let Origin::Submission(submission) = &job.origin {
+                if submission.fresh {
+                    known_new.insert(job.trace_id);
+                }
+                // Nearly always it is new. If not, the commit finds out, and then it is loaded.
+                let absent = submission.fresh
+                    || self.ground.epoch.believes_absence(self.ground.partition(job.trace_id));
+                if absent && job.tries == 0 && !self.cache.has(job.trace_id) {
+                    self.cache.put(Trace::new(job.trace_id), Vec::new());
+                }
+            }
             if !self.cache.has(job.trace_id) {
                 missing.insert(job.trace_id);
-            }
-            if matches!(&job.origin, Origin::Submission(submission) if submission.fresh) {
-                known_new.insert(job.trace_id);
             }
         }
         if missing.is_empty() {
@@ -167,7 +178,7 @@ impl Shard {
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
         let Rebuilt { mut trace, told } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.ground.resend_ms()));
-        let parcel = Parcel::of_rebuilt(&trace, &told, due);
+        let parcel = Arc::new(Parcel::of_rebuilt(&trace, &told, due));
         let changes = trace.take_changes();
         let write = Write {
             trace_id: trace.id(),
@@ -175,7 +186,7 @@ impl Shard {
             version: trace.version(),
             fields: changes.fields,
             values: changes.values,
-            outbox: Some(super::commit::text(&parcel)),
+            outbox: Some(super::commit::text(&*parcel)),
             cleared: Vec::new(),
             timer: Some(now),
             expire_ms: self.expire_ms(&trace),
@@ -198,7 +209,7 @@ fn read(id: TraceId, loaded: Loaded) -> Result<Found, String> {
     let Some(record) = loaded.record else {
         return Ok(Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false });
     };
-    let parcel = |text: &String| serde_json::from_str::<Parcel>(text);
+    let parcel = |text: &String| serde_json::from_str::<Parcel>(text).map(Arc::new);
     let unsent = record.outbox.values().map(parcel).collect::<Result<_, _>>();
     let unsent = unsent.map_err(|error| format!("its outbox can't be read: {error}"))?;
     let version = record.version;

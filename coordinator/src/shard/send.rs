@@ -1,7 +1,7 @@
 //! Sends what was committed, and when it is stored tells whoever waits. The next turn is decided
 //! meanwhile.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use futures_util::FutureExt;
 use shared::{
@@ -43,7 +43,7 @@ impl Shard {
         let mut removed = Vec::new();
         for Settled { trace_id, parcel, done } in settled {
             let start = messages.len();
-            let mut parcels: Vec<Parcel> = self.overdue(trace_id, &done, now);
+            let mut parcels: Vec<Arc<Parcel>> = self.overdue(trace_id, &done, now);
             parcels.extend(parcel);
             for parcel in &parcels {
                 self.act(trace_id, parcel, &mut removed).await;
@@ -91,7 +91,7 @@ impl Shard {
 
     /// Parcels that were committed a while ago, by whomever, and are not known to be sent. Sending
     /// them again is harmless: their ids are the same.
-    fn overdue(&mut self, id: TraceId, done: &[Done], now: Timestamp) -> Vec<Parcel> {
+    fn overdue(&mut self, id: TraceId, done: &[Done], now: Timestamp) -> Vec<Arc<Parcel>> {
         let woken = done.iter().any(|done| matches!(done.job().work, Work::Wake));
         let resend_ms = self.ground.resend_ms();
         let Some(entry) = self.cache.peek(id).filter(|entry| woken && entry.in_flight == 0) else {

@@ -40,9 +40,13 @@ local cleared_end = deleted_end + tonumber(ARGV[13])
 check(#ARGV == cleared_end, 'the counts do not add up')
 
 local found = redis.call('HGET', KEYS[1], 'v') or '0'
-redis.call('HLEN', KEYS[2])
+if values_end < #ARGV or fields_end < values_end then
+  redis.call('HLEN', KEYS[2])
+end
 redis.call('ZCARD', KEYS[3])
-redis.call('ZCARD', KEYS[4])
+if ARGV[6] ~= '' then
+  redis.call('ZCARD', KEYS[4])
+end
 local counter = redis.call('GET', KEYS[5]) or '0'
 check(whole(counter), 'the counter is not a number')
 
@@ -75,8 +79,9 @@ if ARGV[6] ~= '' then
   redis.call('ZREMRANGEBYRANK', KEYS[4], 0, '-' .. ARGV[9])
 end
 if ARGV[5] == '' then
-  redis.call('PERSIST', KEYS[1])
-  redis.call('PERSIST', KEYS[2])
+  if redis.call('PERSIST', KEYS[1]) == 1 then
+    redis.call('PERSIST', KEYS[2])
+  end
 else
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
   redis.call('PEXPIRE', KEYS[2], ARGV[5])
