@@ -36,7 +36,7 @@ const MOST_SENDING: usize = 8;
 /// How often a job is decided again after somebody else's commit.
 const MOST_TRIES: u32 = 50;
 /// How long outboxes that were sent wait to be cleared together.
-const CLEAR_EVERY: Duration = Duration::from_millis(250);
+const CLEAR_EVERY: Duration = Duration::from_millis(1_000);
 
 pub(crate) struct Shard {
     ground: Arc<Ground>,
