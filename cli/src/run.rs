@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use shared::{
+    Json,
     bus::Bus,
     wire::{Outcome, Query, QueryAnswer, SubmitAnswer, Text},
 };
@@ -116,7 +117,8 @@ pub(crate) fn tell(watch: &Watch, output: Output) -> anyhow::Result<Ending> {
 pub(crate) fn in_short(outcome: &Outcome) -> String {
     let context = &outcome.context;
     let status = tree::plain(serde_json::to_value(context.status));
-    let said = context.result.as_ref().map(tree::payload);
+    let said = context.result.as_ref().map(Json::to_text);
+    let said = said.or_else(|| context.result_object.as_ref().map(|at| format!("→ {}", at.object)));
     let said = said.or_else(|| context.error.as_ref().map(|error| error.message.clone()));
     let said = said.or_else(|| context.reason.clone()).unwrap_or_default();
     let money = context.budget.spent.cost_usd;

@@ -122,7 +122,7 @@ fn answer(node: &ContextNode) -> Option<String> {
 pub(crate) fn payload(result: &Payload) -> String {
     match result {
         Payload::Inline(value) => value.to_text(),
-        Payload::Reference { object, .. } => format!("→ {object}"),
+        Payload::Reference(reference) => format!("→ {}", reference.object),
     }
 }
 

@@ -225,10 +225,7 @@ fn every_example_runs_here_with_no_servers() {
 fn a_goal_is_run_by_the_default_agent() {
     let said = trellis(&["run", "--goal", "hello", "--max-cost-usd", "0.05", "-o", "json"]);
     let outcome = json(&said);
-    assert_eq!(
-        (outcome["status"].as_str(), &outcome["result"]["inline"]),
-        (Some("completed"), &"hello".into())
-    );
+    assert_eq!((outcome["status"].as_str(), &outcome["result"]), (Some("completed"), &"hello".into()));
     assert_eq!(outcome["budget"]["limit"]["cost_usd"], 0.05);
 }
 
@@ -303,7 +300,7 @@ fn a_question_is_answered_from_the_command_line() {
     let file = asking_agents();
     let args = ["run", "--goal", "Which one?", "--agents", file.to_str().unwrap(), "-o", "json"];
     let said = trellis(&[&args[..], &["--answer", "the first"]].concat());
-    assert_eq!(json(&said)["result"]["inline"], "the first", "{said}");
+    assert_eq!(json(&said)["result"], "the first", "{said}");
     assert!(said.contains("question from ") && said.ends_with("--- exit 0"), "{said}");
     let said = trellis(&args);
     assert!(said.contains("nobody can answer") && said.ends_with("--- exit 4"), "{said}");
@@ -317,8 +314,7 @@ fn dev_takes_a_submission_a_line() {
     let told: Vec<Value> = stdout(&said).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(told.len(), 4, "{said}");
     assert_eq!(told.iter().filter(|line| line["status"] == "accepted").count(), 2, "{said}");
-    let mut results: Vec<&str> =
-        told.iter().filter_map(|line| line["outcome"]["result"]["inline"].as_str()).collect();
+    let mut results: Vec<&str> = told.iter().filter_map(|line| line["outcome"]["result"].as_str()).collect();
     results.sort_unstable();
     assert_eq!(results, ["hello", "there"], "{said}");
     assert!(said.contains("no servers") && said.ends_with("--- exit 0"), "{said}");

@@ -41,7 +41,7 @@ impl Config {
             retention: Duration::from_secs(7 * 24 * 3600),
             health: None,
             shards: 2,
-            cached_contexts: 100_000,
+            cached_contexts: 40_000,
             heartbeat: Duration::from_millis(1_000),
             heartbeat_ttl: Duration::from_millis(3_500),
             timer_interval: Duration::from_millis(200),

@@ -199,7 +199,7 @@ fn g10_a_delegate_makes_the_childs_result_its_own() {
     world.run("a", "from the child");
     let outcome = serde_json::to_value(world.trace.outcome(&id("root")).unwrap()).unwrap();
     assert_eq!(
-        (outcome["status"].clone(), outcome["result"]["inline"].clone()),
+        (outcome["status"].clone(), outcome["result"].clone()),
         (json!("completed"), json!("from the child"))
     );
     world.rest();

@@ -11,7 +11,7 @@ use shared::{
     bus::Headers,
     decode::{self, Format},
     subject::{Filter, Subject},
-    wire::{EndStatus, GraphVerdict, Outcome, Payload, Question, SubmitAnswer},
+    wire::{EndStatus, GraphVerdict, Outcome, Question, SubmitAnswer},
 };
 use trellis_tests::{
     cluster::SOON,
@@ -20,8 +20,8 @@ use trellis_tests::{
 
 fn value(outcome: &Outcome) -> Value {
     match outcome.context.result.as_ref() {
-        Some(Payload::Inline(value)) => value.value().clone(),
-        other => panic!("{other:?} of {outcome:#?}"),
+        Some(value) => value.value().clone(),
+        None => panic!("no result: {outcome:#?}"),
     }
 }
 

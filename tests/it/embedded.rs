@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use shared::{
     Usd,
     bus::{Bus, Connect, Nats},
-    wire::{EndStatus, Outcome, Payload},
+    wire::{EndStatus, Outcome},
 };
 use trellis_tests::{
     cluster::{Cluster, name},
@@ -14,8 +14,8 @@ use trellis_tests::{
 
 fn value(outcome: &Outcome) -> Value {
     match outcome.context.result.as_ref() {
-        Some(Payload::Inline(value)) => value.value().clone(),
-        other => panic!("{other:?} of {outcome:#?}"),
+        Some(value) => value.value().clone(),
+        None => panic!("no result: {outcome:#?}"),
     }
 }
 
@@ -32,6 +32,22 @@ async fn try_everything(cluster: &Cluster) {
     assert_eq!(outcome.context.budget.spent.cost_usd, Usd::from_cents(3), "{outcome:#?}");
     let trace = client.trace(outcome.trace_id).await;
     invariants::check_at_rest(&trace).unwrap();
+    more_than_a_message_holds(cluster).await;
+}
+
+/// A submission, its work, the answer to the claim and the outcome are each larger than NATS takes in one
+/// message: they go aside, and nobody notices.
+async fn more_than_a_message_holds(cluster: &Cluster) {
+    let (a, b) = ("a".repeat(600_000), "b".repeat(600_000));
+    let step =
+        json!({"id": "reads", "agent_id": "echo", "task_description": "read", "input_from": ["a", "b"]});
+    let graph = json!({"inputs": {"a": a, "b": b}, "steps": [step]});
+    let outcome = cluster.client.run(graph).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed);
+    assert_eq!(outcome.context.attempts, 0, "a graph runs no agent");
+    assert_eq!(outcome.outputs.values().map(|value| value.size_bytes()).sum::<u64>(), 2 * 600_002);
+    let trace = cluster.client.trace(outcome.trace_id).await;
+    assert_eq!(trace.contexts()[1].attempt(), 1, "the first attempt had all it needed");
 }
 
 #[tokio::test]

@@ -618,7 +618,7 @@ fn g6_aggregate_drops_duplicates_keeps_who_found_what_and_the_graphs_agent_synth
     assert!(work.inputs.is_empty() && work.children.is_empty(), "its own context only");
     world.run("graph", "ants dig and fly");
     let outcome = serde_json::to_value(world.trace.outcome(&id("graph")).unwrap()).unwrap();
-    assert_eq!(outcome["result"]["inline"], "ants dig and fly");
+    assert_eq!(outcome["result"], "ants dig and fly");
     assert_eq!(outcome["graph"]["verdict"], "partial");
     world.rest();
 }

@@ -237,7 +237,7 @@ fn g1_results_are_there_for_whoever_reads_them() {
     let mut world = World::with_graph(json!({"race": true, "steps": [group("a"), group("b")]}));
     world.run("a", "A");
     let outcome = serde_json::to_value(world.trace.outcome(&id("graph")).unwrap()).unwrap();
-    assert_eq!(outcome["result"]["inline"], json!({"a": "A"}));
+    assert_eq!(outcome["result"], json!({"a": "A"}));
 }
 
 #[test]

@@ -117,7 +117,7 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     // What is not work goes to the dead letters, and the next is taken.
     cluster.client.publish(Subject::Execute("python".parse().unwrap()), &json!({"not": "work"})).await;
     let again = cluster.client.run(json!({"goal": "one two", "agent_id": "counter"})).await;
-    assert_eq!(serde_json::to_value(&again.context.result).unwrap(), json!({"inline": {"words": 2}}));
+    assert_eq!(serde_json::to_value(&again.context.result).unwrap(), json!({"words": 2}));
 
     let states = workers(&cluster).await;
     let ours = states.iter().find(|state| state["pool"] == "python").expect("it answers");

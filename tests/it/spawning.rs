@@ -282,8 +282,11 @@ fn l_a_result_larger_than_the_limit_goes_by_reference() {
 
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
-    let by_reference =
-        wire::Payload::Reference { object: "o".into(), size_bytes: 9_000_000, sha256: "0".repeat(64) };
+    let by_reference = wire::Payload::Reference(wire::ObjectReference {
+        object: "o".into(),
+        size_bytes: 9_000_000,
+        sha256: "0".repeat(64),
+    });
     world.report(&root, wire::Verdict::Completed(by_reference)).unwrap();
     assert_eq!(world.status("root"), "completed");
 }

@@ -8,8 +8,8 @@ use shared::{
     bus::{Bus, Headers, Memory, Topology},
     subject::{Filter, Namespace, Subject},
     wire::{
-        Answer, Ask, FailureKind, HoldDenied, OpenHold, Payload, Refusal, Stop, Verdict, WorkerCall,
-        WorkerState,
+        Answer, Ask, FailureKind, HoldDenied, ObjectReference, OpenHold, Payload, Refusal, Stop, Verdict,
+        WorkerCall, WorkerState,
     },
 };
 use trellis_tests::{
@@ -286,7 +286,11 @@ async fn b3_a_hold_denied_for_costs_on_their_way_is_asked_again_once_they_are_bo
             _ => None,
         })
         .collect();
-    assert_eq!(asked, ["hold 1-1", "hold 1-2", "settle 1-1", "hold 1-2"]);
+    assert_eq!(
+        asked,
+        ["hold 1-1", "hold 1-2", "settle 1-1", "hold 1-2", "settle 1-2"],
+        "the last before the result"
+    );
     let costs: Vec<_> = bench.costs().await.into_iter().map(|cost| (cost.call_id, cost.amount)).collect();
     let cost = Amount::new(Usd::from_cents(20), Tokens::new(100));
     assert_eq!(costs, ["1-1", "1-2"].map(|call| (call.parse().unwrap(), cost)));
@@ -359,7 +363,9 @@ async fn l_a_large_result_goes_by_reference() {
     let bench = Bench::run(work, agreeable()).await;
     bench.until_done().await;
     let verdicts = bench.verdicts().await;
-    let [Verdict::Completed(Payload::Reference { object, size_bytes, sha256 })] = verdicts.as_slice() else {
+    let [Verdict::Completed(Payload::Reference(ObjectReference { object, size_bytes, sha256 }))] =
+        verdicts.as_slice()
+    else {
         panic!("{verdicts:?}")
     };
     let stored = bench.bus.get_object(object).await.unwrap().unwrap();

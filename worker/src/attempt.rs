@@ -121,6 +121,7 @@ impl Surroundings {
         if let Some(verdict) = verdict {
             let report = Report { lease: lease.clone(), progress: counters.progress(), verdict };
             let reporting = async {
+                meter.close().await;
                 keeper.live().await;
                 let subject = Subject::Result(partition, trace_id, lease.child_id.clone());
                 let headers = telemetry::headers(trace_id, span);

@@ -26,6 +26,9 @@ use crate::{
 /// How long a cancelled attempt may take to send what its calls cost.
 const FLUSH: Duration = Duration::from_secs(5);
 
+/// How long a result waits for the costs before it to be booked.
+const CLOSE: Duration = Duration::from_secs(2);
+
 /// The answer to a hold. A `stop` is none: it ends the attempt around it.
 #[derive(Debug)]
 pub(crate) enum Hold {
@@ -124,13 +127,14 @@ impl<'a> Meter<'a> {
     async fn confirm(&self) -> usize {
         let costs = std::mem::take(&mut self.books().unconfirmed);
         let count = costs.len();
-        for (call_id, amount) in costs {
+        let bookings = costs.into_iter().map(|(call_id, amount)| async move {
             let settle = Ask::Settle { lease: self.keeper.lease.clone(), call_id: call_id.clone(), amount };
             let answer = self.coordinator.until_answered(settle, None).await;
             if let Answer::Refused(refusal) = answer {
                 tracing::warn!(%call_id, message = refusal.message, "a cost was not booked");
             }
-        }
+        });
+        futures_util::future::join_all(bookings).await;
         count
     }
 
@@ -161,14 +165,11 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The call was not made: its hold returns whole.
-    #[expect(dead_code, reason = "for agents that find a call needless after its hold; no built-in one does")]
-    pub(crate) async fn release(&self, call_id: &CallId) {
-        let release = Ask::Release { lease: self.keeper.lease.clone(), call_id: call_id.clone() };
-        let answer = self.coordinator.until_answered(release, None).await;
-        self.books().held_at.remove(call_id);
-        if let Answer::Refused(refusal) = answer {
-            tracing::warn!(%call_id, message = refusal.message, "a hold was not released");
+    /// Has everything booked before the result is told, so that the outcome shows it all. A coordinator
+    /// that is away books it later, from the queue.
+    pub(crate) async fn close(&self) {
+        if tokio::time::timeout(CLOSE, self.confirm()).await.is_err() {
+            tracing::debug!("costs are still on their way to the books");
         }
     }
 

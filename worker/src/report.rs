@@ -9,7 +9,7 @@ use shared::{
     bus::{Bus, Delivery, Headers, Outgoing},
     subject::Subject,
     telemetry,
-    wire::{self, DeadLetter, Failure, Payload, Refusal, Verdict},
+    wire::{self, DeadLetter, Failure, ObjectReference, Payload, Refusal, Verdict},
 };
 
 use crate::coordinator::Backoff;
@@ -41,8 +41,11 @@ async fn fit(bus: &Bus, id: &str, verdict: Verdict, max_inline_bytes: u64) -> Ve
         Verdict::Completed(Payload::Inline(value)) if value.size_bytes() > max_inline_bytes => {
             let bytes: Bytes = value.value().to_string().into();
             let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-            let reference =
-                Payload::Reference { object: id.to_owned(), size_bytes: bytes.len() as u64, sha256 };
+            let reference = Payload::Reference(ObjectReference {
+                object: id.to_owned(),
+                size_bytes: bytes.len() as u64,
+                sha256,
+            });
             let mut pause = Backoff::default();
             while let Err(error) = bus.put_object(id, bytes.clone()).await {
                 tracing::warn!(%error, "a large result could not be stored yet");

@@ -195,7 +195,7 @@ fn completed(
     let limits = &node.limits;
     let inline_bytes = match &payload {
         Payload::Inline(value) => value.size_bytes(),
-        Payload::Reference { .. } => 0,
+        Payload::Reference(_) => 0,
     };
     let passed = [
         ("max_steps", u64::from(progress.steps), u64::from(limits.max_steps)),
@@ -220,7 +220,7 @@ fn unfit(node: &ContextNode, payload: &Payload) -> Option<String> {
     let schema = node.order.output_schema.as_ref()?;
     match payload {
         Payload::Inline(value) => schema.check(value).err(),
-        Payload::Reference { .. } => Some("a result by reference can't be checked; keep it inline".into()),
+        Payload::Reference(_) => Some("a result by reference can't be checked; keep it inline".into()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use shared::{
     ChildId,
-    wire::{ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Question},
+    wire::{ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Payload, Question},
 };
 
 use super::{ContextIndex, ContextNode, End, Phase, Status, Trace};
@@ -73,13 +73,19 @@ impl Trace {
     }
 
     fn context_outcome(&self, node: &ContextNode, end: &End) -> ContextOutcome {
+        let (result, result_object) = match end.result.clone() {
+            None => (None, None),
+            Some(Payload::Inline(value)) => (Some(value), None),
+            Some(Payload::Reference(object)) => (None, Some(object)),
+        };
         ContextOutcome {
             child_id: node.id.clone(),
             parent_id: node.parent.map(|parent| self.node(parent).id.clone()),
             thread_id: node.thread_id.clone(),
             agent_id: node.order.agent_id.clone(),
             status: end.status,
-            result: end.result.clone(),
+            result,
+            result_object,
             error: end.error.clone(),
             reason: end.reason.clone(),
             budget: node.budget.snapshot(),

@@ -19,7 +19,7 @@ pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus,
     GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,
 };
-pub use report::{Cost, Failure, FailureKind, Payload, Progress, Report, Result, Verdict};
+pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use service::{Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState};
 pub use submission::{ChildSpawn, Funding, Hitl, OnExhausted, ShareCategory, SharedMessage, Spawn, Text};
 

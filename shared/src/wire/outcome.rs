@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Failure, Funding, Payload, Text};
+use super::{Failure, Funding, ObjectReference, Text};
 use crate::{
     id::{AgentId, CallId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
@@ -142,8 +142,12 @@ pub struct ContextOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     pub status: EndStatus,
+    /// What it answered, as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Payload>,
+    pub result: Option<Json>,
+    /// Where its answer is, if that is too large to be here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_object: Option<ObjectReference>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
     /// Why it was stopped, if it was.

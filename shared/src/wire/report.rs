@@ -14,12 +14,15 @@ use crate::{
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
     Inline(Json),
-    /// An object in the object store.
-    Reference {
-        object: String,
-        size_bytes: u64,
-        sha256: String,
-    },
+    Reference(ObjectReference),
+}
+
+/// An object in the object store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ObjectReference {
+    pub object: String,
+    pub size_bytes: u64,
+    pub sha256: String,
 }
 
 impl Payload {
@@ -27,7 +30,7 @@ impl Payload {
     pub fn to_value(&self) -> Json {
         match self {
             Payload::Inline(value) => value.clone(),
-            Payload::Reference { .. } => Json::from(serde_json::to_value(self).expect("plain fields")),
+            Payload::Reference(_) => Json::from(serde_json::to_value(self).expect("plain fields")),
         }
     }
 }
