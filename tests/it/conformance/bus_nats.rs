@@ -150,9 +150,9 @@ async fn what_is_set_up_differently_is_named() {
     let said = mismatch(&bus).await;
     assert!(said.contains("AGENT_DEAD: `subjects`") && said.contains("agent.other"), "{said}");
     context.delete_stream(&name).await.unwrap();
-    context.create_stream(other("agent.dead.*", stream::DiscardPolicy::Old)).await.unwrap();
+    context.create_stream(other("agent.dead.*", stream::DiscardPolicy::New)).await.unwrap();
     let said = mismatch(&bus).await;
-    assert!(said.contains("`discard` should be New and is Old"), "{said}");
+    assert!(said.contains("`discard` should be Old and is New"), "{said}");
     context.delete_stream(&name).await.unwrap();
     bus.set_up(&topology()).await.unwrap();
     let intake = bus.namespace().stream("AGENT_INTAKE");
