@@ -116,3 +116,25 @@ impl Entry {
         Some(oldest.max(self.resend_not_before))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_used_go_first_and_what_is_being_sent_stays() {
+        let id = |n: u128| TraceId::from_u128(n).unwrap();
+        let mut cache = Cache::new(3);
+        for n in 1..=3 {
+            cache.put(Trace::new(id(n)), Vec::new());
+        }
+        cache.get(id(1)).unwrap();
+        cache.get(id(2)).unwrap().in_flight = 1;
+        for n in 4..=5 {
+            cache.put(Trace::new(id(n)), Vec::new());
+        }
+        cache.trim();
+        let kept: Vec<u128> = (1..=5).filter(|n| cache.has(id(*n))).collect();
+        assert_eq!(kept, [2, 4, 5], "3 was used least, then 1; 2 has messages under way");
+    }
+}

@@ -46,3 +46,24 @@ impl Clock {
         reading.told
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn f28_it_never_goes_back_and_never_stands_still() {
+        let at = Timestamp::from_millis;
+        let clock = Clock::new(at(1_000_000));
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(clock.now(), at(1_000_500));
+        clock.set(at(9_000_000));
+        assert_eq!(clock.now(), at(9_000_000), "set ahead, it follows");
+        clock.set(at(1_000_600));
+        assert_eq!(clock.now(), at(9_000_000), "set back, it does not");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(clock.now(), at(9_005_000), "but goes on, at half speed");
+    }
+}

@@ -62,3 +62,16 @@ impl FromStr for Crash {
         Ok(Crash(Some((point, Arc::new(AtomicU32::new(times))))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_to_crash_is_read_or_explained() {
+        assert!("committed".parse::<Crash>().is_ok() && "sent:3".parse::<Crash>().is_ok());
+        let said = "nowhere".parse::<Crash>().unwrap_err();
+        assert!(said.contains("`nowhere`") && said.contains("acknowledged"), "{said}");
+        assert!("sent:0".parse::<Crash>().is_err() && "sent:x".parse::<Crash>().is_err());
+    }
+}

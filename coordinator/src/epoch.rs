@@ -106,3 +106,39 @@ impl Epoch {
         self.0.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f18_a_counter_that_went_back_makes_everything_doubtful() {
+        let at = Timestamp::from_millis;
+        let mut partitions = Partition::all(2);
+        let (p, q) = (partitions.next().unwrap(), partitions.next().unwrap());
+        let epoch = Epoch::new();
+        assert!(!epoch.believes(p, at(50)), "what we don't own, we have not watched");
+        epoch.own(p, at(10));
+        epoch.own(q, at(10));
+        assert!(epoch.believes(p, at(10)) && !epoch.believes(p, at(9)));
+        epoch.swept(&[p, q], epoch.number());
+        assert!(epoch.believes_absence(p));
+
+        let floor = epoch.floor(p);
+        epoch.observe(p, floor, 7, at(20));
+        // Asked before the counter was 7, answered after: nothing is wrong.
+        epoch.observe(p, 3, 5, at(20));
+        assert_eq!((epoch.floor(p), epoch.number()), (7, 0));
+
+        epoch.observe(p, 7, 6, at(30));
+        assert_eq!((epoch.number(), epoch.floor(p)), (1, 0));
+        assert!(!epoch.believes(p, at(29)) && !epoch.believes(q, at(29)) && epoch.believes(q, at(30)));
+        assert!(!epoch.believes_absence(q));
+        // Another loop saw the same loss: it is one.
+        epoch.observe(p, 7, 6, at(31));
+        assert_eq!(epoch.number(), 1);
+        // A sweep that began before the loss proves nothing.
+        epoch.swept(&[p, q], 0);
+        assert!(!epoch.believes_absence(p));
+    }
+}

@@ -163,3 +163,30 @@ impl Membership {
         Ok(token)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coordinators(count: usize) -> Vec<WorkerId> {
+        (0..count).map(|n| WorkerId::new(&format!("host-{n}-4711")).unwrap()).collect()
+    }
+
+    #[test]
+    fn partitions_spread_and_only_those_of_who_left_move() {
+        let four = coordinators(4);
+        let owners = |of: &[WorkerId]| -> Vec<WorkerId> {
+            Partition::all(256).map(|partition| owner(partition, of).unwrap().clone()).collect()
+        };
+        let before = owners(&four);
+        for id in &four {
+            let owned = before.iter().filter(|owner| *owner == id).count();
+            assert!((32..=110).contains(&owned), "{id} owns {owned} of 256");
+        }
+        let after = owners(&four[..3]);
+        for (was, is) in before.iter().zip(&after) {
+            assert!(was == is || *was == four[3], "{was} lost one to {is} though it stayed");
+        }
+        assert_eq!(owner(Partition::all(1).next().unwrap(), &[]), None);
+    }
+}
