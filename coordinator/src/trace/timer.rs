@@ -36,13 +36,17 @@ impl Trace {
     fn due_at(&self, index: ContextIndex) -> Option<Timestamp> {
         let node = self.node(index);
         let settings = self.settings();
+        // A long queue is no sign of loss: each time it waits as long again as it has waited already.
+        let again = |queued_at: Timestamp, sent_at: Timestamp| {
+            sent_at.plus_millis(settings.redispatch_ms.max(sent_at.millis_since(queued_at)))
+        };
         let waits = match &node.status {
             Status::Ended(end) => {
                 return (node.open_calls > 0).then(|| end.at.plus_millis(settings.hold_grace_ms));
             }
-            Status::Submitted { sent_at } => Some(sent_at.plus_millis(settings.redispatch_ms)),
-            Status::Working(Phase::Queued { sent_at: Some(sent_at), .. }) => {
-                Some(sent_at.plus_millis(settings.redispatch_ms))
+            Status::Submitted { sent_at } => Some(again(node.started_at, *sent_at)),
+            Status::Working(Phase::Queued { sent_at: Some(sent_at), not_before }) => {
+                Some(again(*not_before, *sent_at))
             }
             Status::Working(Phase::Queued { not_before, sent_at: None }) => Some(*not_before),
             Status::Working(Phase::Running { until }) => Some(*until),

@@ -12,15 +12,26 @@ use super::store::{PARTITIONS, at, commit, redis, trace, version, write};
 /// A reconnect and an answer, with room for a busy machine.
 pub(super) const BOUND: Duration = Duration::from_secs(9);
 
-/// A word with the server past the store.
+/// A word with the server past the store. One that changes its role hangs up on whoever is there.
 pub(super) async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
     let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut command = redis::cmd(words[0]);
     words[1..].iter().for_each(|word| {
         command.arg(*word);
     });
-    command.query_async(&mut connection).await.unwrap()
+    let mut last = None;
+    for _ in 0..20 {
+        let answered = match client.get_multiplexed_async_connection().await {
+            Ok(mut connection) => command.query_async(&mut connection).await,
+            Err(error) => Err(error),
+        };
+        match answered {
+            Ok(value) => return value,
+            Err(error) => last = Some(error),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{words:?}: {last:?}");
 }
 
 /// Calls until one succeeds: what its callers do.
