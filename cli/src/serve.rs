@@ -4,14 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use shared::{
-    WorkerId,
-    bus::{Bus, Topology},
-    decode,
-    id::PoolName,
-    limits::Settings,
-    subject::{Filter, Partition},
-};
+use shared::{WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -22,9 +15,6 @@ use crate::{
     out, parse,
     signals::Signals,
 };
-
-/// Between two looks whether a deployment is set up.
-const SET_UP_PAUSE: Duration = Duration::from_millis(500);
 
 /// Run a coordinator: it owns budgets, contexts and graphs. Any number may run; any may be killed.
 ///
@@ -136,29 +126,9 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         ..worker::Config::new(args.id.unwrap_or_else(|| fresh_id("worker")))
     };
     until_told(|stop| async move {
-        if !is_set_up(&bus, &stop).await {
-            return Ok(());
-        }
         worker::run(config, bus, stop.cancelled_owned()).await.map_err(|error| with_causes(&error))
     })
     .await
-}
-
-/// The streams are made by the first coordinator; a worker may well be up before it. False if it was
-/// told to stop first.
-async fn is_set_up(bus: &Bus, stop: &CancellationToken) -> bool {
-    let mut said = false;
-    while let Err(error) = bus.last(&Filter::Executes).await {
-        if !said {
-            tracing::info!(%error, "waiting for a coordinator to set the deployment up");
-            said = true;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(SET_UP_PAUSE) => {}
-            () = stop.cancelled() => return false,
-        }
-    }
-    true
 }
 
 /// Runs until the first signal, drains, and leaves at the second.

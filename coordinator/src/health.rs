@@ -1,5 +1,5 @@
-//! Whether a coordinator is ready: it can reach its store and its bus, and its queues are being
-//! served. A process that only heartbeats may be deaf; so readiness is judged by the pulls.
+//! Whether a coordinator is ready: it can reach its store and its bus, and its intake is being served.
+//! A process that only heartbeats may be deaf; so readiness is judged by the pulls.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ const DEAF_AFTER: Duration = Duration::from_secs(40);
 /// How often a waiting reader notes that it is being served.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 
-/// When the queues were last seen to be served.
+/// When the intake was last seen to be served.
 #[derive(Debug, Clone)]
 pub(crate) struct Pulse {
     started: Instant,

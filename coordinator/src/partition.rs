@@ -17,7 +17,6 @@ use crate::{
     directory::Directory,
     dispatch::Dispatch,
     ground::{Ground, millis},
-    health::Pulse,
     report::Reports,
 };
 
@@ -42,7 +41,6 @@ pub(crate) struct Membership {
     pub(crate) ground: Arc<Ground>,
     pub(crate) directory: Directory,
     pub(crate) dispatch: Dispatch,
-    pub(crate) pulse: Pulse,
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
     pub(crate) tasks: TaskTracker,
     pub(crate) serving: HashMap<Partition, CancellationToken>,
@@ -154,10 +152,10 @@ impl Membership {
             drop(fuse);
         });
         let consumer = Reports { ground, dispatch };
-        let (stopped, pulse) = (token.clone(), self.pulse.clone());
+        let stopped = token.clone();
         let fuse = self.ground.fuse();
         self.tasks.spawn(async move {
-            stopped.run_until_cancelled(consumer.consume(reports, pulse)).await;
+            stopped.run_until_cancelled(consumer.consume(reports)).await;
             drop(fuse);
         });
         Ok(token)

@@ -15,7 +15,6 @@ use shared::{
 use crate::{
     dispatch::Dispatch,
     ground::Ground,
-    health::Pulse,
     intake,
     job::{Job, Origin},
     trace::Command,
@@ -31,10 +30,10 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    pub(crate) async fn consume(self, mut queue: Consumption, pulse: Pulse) {
+    pub(crate) async fn consume(self, mut queue: Consumption) {
         queue.want(AHEAD);
         loop {
-            let delivery = pulse.watch(&mut queue).await;
+            let delivery = queue.next().await;
             queue.want(1);
             self.take(delivery).await;
         }

@@ -123,7 +123,6 @@ pub async fn run(
         ground: ground.clone(),
         directory,
         dispatch,
-        pulse,
         owned,
         tasks: readers.clone(),
         serving: HashMap::new(),

@@ -1,7 +1,7 @@
 //! The loop of a worker: takes as many deliveries as it has free slots, hears stops and calls, and
 //! ends in order. Every attempt is a task of its own, awaited before the worker ends.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, sync::Arc};
 
 use shared::{
     ChildId, TraceId,
@@ -13,7 +13,6 @@ use shared::{
 use tokio::{
     sync::{mpsc, oneshot},
     task::{Id, JoinSet},
-    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -27,9 +26,6 @@ use crate::{
     ready::{self, Pulse},
     report,
 };
-
-/// How long a worker waits for the first coordinator of a deployment.
-const COORDINATORS_WITHIN: Duration = Duration::from_secs(120);
 
 /// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it
 /// has.
@@ -223,12 +219,13 @@ impl Worker {
     }
 }
 
-/// The streams are the coordinators' to make: a worker that came before the first of them waits.
+/// The streams are the coordinators' to make: a worker that came before the first of them waits, until
+/// it is told to stop.
 async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Error> {
-    let (mut pause, since) = (Backoff::default(), Instant::now());
+    let mut pause = Backoff::default();
     loop {
         match bus.consume(consumer).await {
-            Err(error @ bus::Error::Failed { .. }) if since.elapsed() < COORDINATORS_WITHIN => {
+            Err(error @ bus::Error::Failed { .. }) => {
                 tracing::warn!(%error, "can't take work yet; has a coordinator been started?");
                 pause.wait().await;
             }

@@ -1,31 +1,19 @@
-//! The store of the embedded mode and of the simulation: everything is gone with the process. Behaves
+//! The store of the embedded mode: everything is gone with the process. Behaves
 //! as the Redis one does, down to expiry and the order of ties.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
-use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
+use shared::{Timestamp, TraceId, WorkerId, clock::Clock, subject::Partition};
 
 use super::{Committed, Loaded, RUNS_KEPT, Record, Sent, Write};
 
 #[derive(Debug, Clone)]
 pub struct Memory {
     partitions: u16,
-    clock: Clock,
     kept: Arc<Mutex<Kept>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Clock {
-    System,
-    /// tokio's, which a simulation can pause and wind forward.
-    Tokio {
-        start: Timestamp,
-        since: tokio::time::Instant,
-    },
 }
 
 #[derive(Debug, Default)]
@@ -81,13 +69,7 @@ impl Scores {
 
 impl Memory {
     pub fn new(partitions: u16) -> Memory {
-        Memory { partitions, clock: Clock::System, kept: Arc::default() }
-    }
-
-    /// Time starts at `start` and passes as tokio's does, so that a paused runtime decides it.
-    pub fn starting_at(start: Timestamp, partitions: u16) -> Memory {
-        let clock = Clock::Tokio { start, since: tokio::time::Instant::now() };
-        Memory { partitions, clock, kept: Arc::default() }
+        Memory { partitions, kept: Arc::default() }
     }
 
     /// What is kept, without what has expired. A panic elsewhere can't have left it half changed:
@@ -144,16 +126,7 @@ impl Memory {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        match self.clock {
-            Clock::System => {
-                #[expect(clippy::disallowed_methods, reason = "the store is the clock of record")]
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-            }
-            Clock::Tokio { start, since } => {
-                start.plus_millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX))
-            }
-        }
+        Clock::Machine.now()
     }
 
     pub(super) fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Vec<WorkerId> {

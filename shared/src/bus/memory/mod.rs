@@ -55,10 +55,7 @@ struct State {
 impl Memory {
     /// A bus whose messages are stamped with the time of day.
     pub fn new(namespace: Namespace) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "read once; what follows is counted from it")]
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        Self::starting_at(namespace, Timestamp::from_millis(millis))
+        Self::starting_at(namespace, crate::clock::Clock::Machine.now())
     }
 
     /// A bus that was started at a moment of the caller's choice: a simulation's.
