@@ -69,6 +69,9 @@ impl Asks {
             Ask::Release { lease, call_id } => {
                 (command(Command::Release { lease, call_id }), Question::Plain)
             }
+            Ask::Forfeit { lease, call_id } => {
+                (command(Command::Forfeit { lease, call_id }), Question::Plain)
+            }
             Ask::Settle { lease, call_id, amount } => {
                 (command(Command::Settle { lease, call_id, amount }), Question::Plain)
             }

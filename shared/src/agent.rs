@@ -1,7 +1,7 @@
 //! An agent profile: what kind of agent runs under a name, with which model, tools and limits. The
 //! operator applies profiles; a trace keeps a resolved copy of each one it uses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +78,100 @@ pub struct AgentProfile {
     pub limits: LimitOverrides,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
+    /// What the model `scripted` says, turn by turn: for demonstrations and tests, with no key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub script: Vec<Turn>,
+    /// The whole environment of a program, besides `HOME`, `TMPDIR` and a plain `PATH`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Names to be taken from the worker's own environment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env_from: Vec<String>,
+    /// Whether a program may use the network.
+    #[serde(default)]
+    pub network: bool,
+    /// The layers of the sandbox without which a program is not run at all.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub requires: BTreeSet<Layer>,
+    /// What a program may use of the machine.
+    #[serde(default, skip_serializing_if = "Resources::is_default")]
+    pub resources: Resources,
+    /// Directories and files a program may read besides the system's own, such as where it is installed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
+}
+
+/// A layer of the sandbox around a program.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// Files, TCP and signals.
+    Landlock,
+    /// System calls: no other kinds of sockets, no tracing, no mounts.
+    Seccomp,
+    /// Processor time, memory, files, processes.
+    Rlimits,
+    /// Its processes see and reach only each other, and end together.
+    PidNamespace,
+    /// No network at all.
+    NetworkNamespace,
+}
+
+/// What a program may use of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resources {
+    pub memory_bytes: u64,
+    pub cpu_seconds: u64,
+    /// The largest single file.
+    pub file_bytes: u64,
+    pub open_files: u64,
+    pub processes: u64,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Resources {
+            memory_bytes: 1 << 30,
+            cpu_seconds: 300,
+            file_bytes: 64 << 20,
+            open_files: 256,
+            processes: 64,
+        }
+    }
+}
+
+impl Resources {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One turn of a scripted model: what it says and which tools it calls, when it is called for the n-th
+/// time. `{goal}`, `{last}` (what the last tool said) and `{inputs.KEY}` are filled in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Turn {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub say: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub call: Vec<ScriptedCall>,
+    /// What it says it used; counted from the text if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<crate::wire::Usage>,
+    /// How long it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptedCall {
+    pub tool: String,
+    #[serde(default = "crate::json::Json::null")]
+    pub arguments: crate::json::Json,
 }
 
 impl AgentProfile {
@@ -105,6 +199,13 @@ impl AgentProfile {
             timeout_ms: None,
             limits: LimitOverrides::default(),
             pool: None,
+            script: Vec::new(),
+            env: BTreeMap::new(),
+            env_from: Vec::new(),
+            network: false,
+            requires: BTreeSet::new(),
+            resources: Resources::default(),
+            reads: Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::{fmt, io, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-#[derive(Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct Json(#[schemars(with = "Value")] Arc<Value>);
 

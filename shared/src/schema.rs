@@ -23,6 +23,8 @@ pub fn all() -> Vec<(&'static str, Value)> {
         ("answer", of::<wire::Answer>()),
         ("result", of::<wire::Result>()),
         ("cost", of::<wire::Cost>()),
+        ("history", of::<wire::HistoryEntry>()),
+        ("stream", of::<wire::StreamPiece>()),
         ("cancel", of::<wire::Cancel>()),
         ("input", of::<wire::Input>()),
         ("control", of::<wire::Control>()),

@@ -72,6 +72,8 @@ pub enum Subject {
     /// For the root's caller: someone in the tree needs a human.
     Question(TraceId, ChildId),
     History(TraceId, ChildId),
+    /// What an agent says while it works; not stored.
+    Stream(TraceId, ChildId),
     /// What could not be taken, by the kind of subject it came on.
     Dead(ChildId),
 }
@@ -96,6 +98,7 @@ impl fmt::Display for Subject {
             Subject::Outcome(trace, child) => write!(f, "agent.outcome.{trace}.{child}"),
             Subject::Question(trace, child) => write!(f, "agent.question.{trace}.{child}"),
             Subject::History(trace, child) => write!(f, "agent.history.{trace}.{child}"),
+            Subject::Stream(trace, child) => write!(f, "agent.stream.{trace}.{child}"),
             Subject::Dead(kind) => write!(f, "agent.dead.{kind}"),
         }
     }
@@ -141,6 +144,7 @@ fn parse(text: &str) -> Option<Subject> {
         ["agent", "outcome", trace, child] => Subject::Outcome(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "question", trace, child] => Subject::Question(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "history", trace, child] => Subject::History(trace.parse().ok()?, child.parse().ok()?),
+        ["agent", "stream", trace, child] => Subject::Stream(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "dead", kind] => Subject::Dead(kind.parse().ok()?),
         _ => return None,
     })
@@ -167,6 +171,7 @@ impl Subject {
             Subject::Outcome(..) => "outcome",
             Subject::Question(..) => "question",
             Subject::History(..) => "history",
+            Subject::Stream(..) => "stream",
             Subject::Dead(_) => "dead",
         }
     }
@@ -193,6 +198,8 @@ pub enum Filter {
     Dead,
     /// Every stop broadcast.
     Stops,
+    /// What the agents of a trace say while they work.
+    StreamsOf(TraceId),
 }
 
 impl fmt::Display for Filter {
@@ -214,6 +221,7 @@ impl fmt::Display for Filter {
             Filter::HistoriesOf(trace) => write!(f, "agent.history.{trace}.*"),
             Filter::Dead => f.write_str("agent.dead.*"),
             Filter::Stops => f.write_str("agent.stop.*"),
+            Filter::StreamsOf(trace) => write!(f, "agent.stream.{trace}.*"),
         }
     }
 }
@@ -303,6 +311,7 @@ impl Home {
             result: subject(Subject::Result(self.partition, trace, child.clone())),
             cost: subject(Subject::Cost(self.partition, trace, child.clone())),
             history: subject(Subject::History(trace, child.clone())),
+            stream: subject(Subject::Stream(trace, child.clone())),
             stop: subject(Subject::Stop(trace)),
         }
     }
@@ -335,6 +344,7 @@ mod tests {
             Subject::Outcome(trace, child.clone()),
             Subject::Question(trace, child.clone()),
             Subject::History(trace, child.clone()),
+            Subject::Stream(trace, child.clone()),
             Subject::Dead(child),
         ];
         for subject in all {

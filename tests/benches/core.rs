@@ -103,7 +103,12 @@ fn hold_and_settle_at_depth(bencher: Bencher<'_, '_>, depth: u32) {
             for call_id in calls {
                 take(
                     &mut trace,
-                    Command::Hold(Hold { lease: lease.clone(), call_id: call_id.clone(), amount: held }),
+                    Command::Hold(Hold {
+                        lease: lease.clone(),
+                        call_id: call_id.clone(),
+                        amount: held,
+                        closing: false,
+                    }),
                 );
                 take(&mut trace, Command::Settle { lease: lease.clone(), call_id, amount: spent });
             }
@@ -150,7 +155,10 @@ fn memory() {
         let name = format!("agent-{n}");
         spawn(&mut trace, &root, &name);
         let lease = claim(&mut trace, &name);
-        take(&mut trace, Command::Hold(Hold { lease, call_id: "call-1".parse().expect("valid"), amount }));
+        take(
+            &mut trace,
+            Command::Hold(Hold { lease, call_id: "call-1".parse().expect("valid"), amount, closing: false }),
+        );
     }
     let agents = resident_bytes() - before;
     black_box(&trace);

@@ -91,10 +91,19 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ("wait", report(Verdict::Waiting { children: vec![id("c")], hand_over: false })),
         ("hand back", report(Verdict::HandedBack)),
         ("resume", Command::Resume(Resume { lease: lease(), settled: Vec::new() })),
-        ("hold", Command::Hold(Hold { lease: lease(), call_id: call("new"), amount: cents(1) })),
+        (
+            "hold",
+            Command::Hold(Hold { lease: lease(), call_id: call("new"), amount: cents(1), closing: false }),
+        ),
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
-        ("settle", Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) }),
-        ("charge", Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1) })),
+        (
+            "settle",
+            Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1), closing: false },
+        ),
+        (
+            "charge",
+            Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1), closing: false }),
+        ),
         (
             "raise",
             Command::Raise(Raise {

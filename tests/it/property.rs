@@ -360,7 +360,12 @@ impl Player {
             50..63 => {
                 self.fresh += 1;
                 let call_id = format!("h{}", self.fresh).parse().unwrap();
-                self.handle(Command::Hold(Hold { lease, call_id, amount: Self::amount(b, c) }));
+                self.handle(Command::Hold(Hold {
+                    lease,
+                    call_id,
+                    amount: Self::amount(b, c),
+                    closing: false,
+                }));
             }
             63..76 => {
                 let call_id = self.call(&lease, b);

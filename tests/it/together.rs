@@ -124,6 +124,7 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
             world.trace.answer_tick(&tick, decided.as_ref().copied())
         }
         Ask::Hold(hold) => done(world.handle(Command::Hold(hold))),
+        Ask::Forfeit { lease, call_id } => done(world.handle(Command::Forfeit { lease, call_id })),
         Ask::Release { lease, call_id } => done(world.handle(Command::Release { lease, call_id })),
         Ask::Settle { lease, call_id, amount } => {
             done(world.handle(Command::Settle { lease, call_id, amount }))

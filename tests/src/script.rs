@@ -215,6 +215,7 @@ fn agree(
         Ask::ContextList { .. } => Answer::Keys { keys: Vec::new() },
         Ask::Hold(_)
         | Ask::Release { .. }
+        | Ask::Forfeit { .. }
         | Ask::Settle { .. }
         | Ask::Resume(_)
         | Ask::ContextSet { .. }

@@ -162,7 +162,7 @@ impl World {
 
     pub fn hold(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
         let call_id = call.parse().expect("a valid call id");
-        self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount }))
+        self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: false }))
     }
 
     pub fn settle(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {

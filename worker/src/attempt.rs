@@ -10,7 +10,7 @@ use shared::{
     bus::{Bus, Delivery},
     subject::{Partition, Subject},
     telemetry::{self, span_id},
-    wire::{self, Ask, Claimed, Execute, Failure, FailureKind, Refusal, Report, Resume, Verdict},
+    wire::{self, Claimed, Execute, Failure, FailureKind, Refusal, Report, Verdict},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +19,7 @@ use crate::{
     claim::{AGAIN, Claim, claim},
     config::Config,
     coordinator::Coordinator,
+    equipment::Equipment,
     lease::{Keeper, Lost},
     meter::Meter,
     report,
@@ -28,6 +29,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
     pub(crate) config: Arc<Config>,
+    pub(crate) equipment: Arc<Equipment>,
     pub(crate) bus: Bus,
     /// The coordinator broadcast that this context is to stop.
     pub(crate) stop: CancellationToken,
@@ -93,14 +95,21 @@ impl Surroundings {
         let cost_subject = Subject::Cost(partition, trace_id, lease.child_id.clone());
         let meter = Meter::new(&self.bus, coordinator, keeper, clock, cost_subject, trace_id, span);
         let counters = Counters::default();
-        let may_crash = self.config.may_crash;
-        let run = Run { work: &work, meter: &meter, coordinator, keeper, counters: &counters, may_crash };
+        let run = Run {
+            work: &work,
+            meter: &meter,
+            coordinator,
+            keeper,
+            counters: &counters,
+            config: &self.config,
+            equipment: &self.equipment,
+            bus: &self.bus,
+            span,
+            open_holds: &open_holds,
+        };
         let mut keeping = std::pin::pin!(keeper.keep(coordinator, &counters, delivery));
 
         let acting = async {
-            if !open_holds.is_empty() {
-                resume(coordinator, keeper).await;
-            }
             AssertUnwindSafe(agent::run(&run)).catch_unwind().await.unwrap_or_else(|panic| panicked(&*panic))
         };
         let mut end = tokio::select! {
@@ -157,17 +166,6 @@ impl From<Lost> for End {
     }
 }
 
-/// No journal tells how the calls of earlier attempts ended: they are booked as estimated (B10).
-async fn resume(coordinator: &Coordinator, keeper: &Keeper) {
-    let resume = Resume { lease: keeper.lease.clone(), settled: Vec::new() };
-    let answer = coordinator.until_answered(Ask::Resume(resume), Some(keeper)).await;
-    if let wire::Answer::Stop { reason } = answer {
-        keeper.stop(&reason).await;
-    } else if let wire::Answer::Refused(refusal) = answer {
-        tracing::warn!(message = refusal.message, "the calls of earlier attempts stay open");
-    }
-}
-
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Verdict {
     let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -211,6 +209,7 @@ fn emit_attempt(work: &Execute, attempt: u32, span: u64, start: Timestamp, end: 
         End::Said(Verdict::Waiting { .. }) => ("waiting", None),
         End::Said(Verdict::InputRequired { .. }) => ("input_required", None),
         End::Said(Verdict::OutOfBudget) => ("out_of_budget", None),
+        End::Said(Verdict::LastReport(_)) => ("last_report", None),
         End::Said(Verdict::HandedBack) | End::HandedBack => ("handed_back", None),
         End::Stopped { .. } => ("stopped", None),
         End::RanOut => ("lease_ran_out", Some("the lease ran out")),

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use crate::settings::Settings;
 use shared::{WorkerId, clock::Clock, id::PoolName};
 
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct Config {
     /// Where `/healthz` and `/readyz` answer.
     pub health: Option<SocketAddr>,
     pub clock: Clock,
+    /// Models, tools and workspaces.
+    pub settings: Settings,
 }
 
 impl Config {
@@ -38,6 +41,7 @@ impl Default for Config {
             may_crash: false,
             health: None,
             clock: Clock::Machine,
+            settings: Settings::default(),
         }
     }
 }

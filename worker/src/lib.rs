@@ -8,15 +8,23 @@ mod calls;
 mod claim;
 mod config;
 mod coordinator;
+mod equipment;
+mod journal;
 mod lease;
 mod meter;
+mod model;
+mod object;
 mod pull;
 mod ready;
 mod report;
+mod settings;
+mod tool;
+mod workspace;
 
 pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
 pub use pull::run;
+pub use settings::Settings;
 
 /// Why a worker could not work.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +42,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("the worker's settings make no sense: {0}")]
+    Settings(shared::Problems),
     /// Nothing more will be heard from it.
     #[error("the bus was closed")]
     Closed,

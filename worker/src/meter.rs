@@ -13,6 +13,7 @@ use shared::{
     Amount, CallId, ChildId, Dimension, Timestamp,
     bus::{Bus, Headers, Outgoing},
     clock::Clock,
+    id::ModelName,
     subject::Subject,
     telemetry,
     wire::{self, Answer, Ask, Cost, HoldDenied, Refusal},
@@ -57,12 +58,27 @@ pub(crate) struct Meter<'a> {
     books: Mutex<Books>,
 }
 
+/// What a call cost, of which model, by which prices.
+#[derive(Debug, Clone)]
+pub(crate) struct Priced {
+    pub(crate) amount: Amount,
+    pub(crate) model: Option<ModelName>,
+    pub(crate) prices: Option<String>,
+}
+
+impl From<Amount> for Priced {
+    /// A cost that nobody priced: it was told as it is.
+    fn from(amount: Amount) -> Self {
+        Priced { amount, model: None, prices: None }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Books {
     calls: u32,
     held_at: BTreeMap<CallId, Timestamp>,
     /// Settled, but not stored yet.
-    unsent: BTreeMap<CallId, Amount>,
+    unsent: BTreeMap<CallId, Priced>,
     /// Stored, but perhaps not booked yet: until then their holds stand in the way of others.
     unconfirmed: BTreeMap<CallId, Amount>,
 }
@@ -89,11 +105,11 @@ impl<'a> Meter<'a> {
 
     /// Sets the worst case aside. Denied only because costs on their way are not booked yet, it has
     /// them booked and asks once more.
-    pub(crate) async fn hold(&self, call_id: &CallId, amount: Amount) -> Hold {
-        let held = match self.ask_hold(call_id, amount).await {
+    pub(crate) async fn hold(&self, call_id: &CallId, amount: Amount, closing: bool) -> Hold {
+        let held = match self.ask_hold(call_id, amount, closing).await {
             Hold::Denied(denied) => match self.confirm().await {
                 0 => Hold::Denied(denied),
-                _ => self.ask_hold(call_id, amount).await,
+                _ => self.ask_hold(call_id, amount, closing).await,
             },
             held @ (Hold::Held | Hold::Halt { .. } | Hold::Refused(_)) => held,
         };
@@ -105,8 +121,8 @@ impl<'a> Meter<'a> {
         held
     }
 
-    async fn ask_hold(&self, call_id: &CallId, amount: Amount) -> Hold {
-        let hold = wire::Hold { lease: self.keeper.lease.clone(), call_id: call_id.clone(), amount };
+    async fn ask_hold(&self, call_id: &CallId, amount: Amount, closing: bool) -> Hold {
+        let hold = wire::Hold { lease: self.keeper.lease.clone(), call_id: call_id.clone(), amount, closing };
         let answer = self.coordinator.until_answered(Ask::Hold(hold), Some(self.keeper)).await;
         match answer {
             Answer::Done => Hold::Held,
@@ -138,10 +154,31 @@ impl<'a> Meter<'a> {
         count
     }
 
+    /// The call was not made, or was refused: its hold returns whole.
+    pub(crate) async fn release(&self, call_id: &CallId) {
+        let lease = self.keeper.lease.clone();
+        self.end_hold(Ask::Release { lease, call_id: call_id.clone() }, call_id).await;
+    }
+
+    /// The call was made, and nobody knows what it cost: it is booked at its hold (B10). Should this
+    /// attempt die before, its successor does the same.
+    pub(crate) async fn forfeit(&self, call_id: &CallId) {
+        let lease = self.keeper.lease.clone();
+        self.end_hold(Ask::Forfeit { lease, call_id: call_id.clone() }, call_id).await;
+    }
+
+    async fn end_hold(&self, ask: Ask, call_id: &CallId) {
+        if let Answer::Refused(refusal) = self.coordinator.until_answered(ask, None).await {
+            tracing::warn!(%call_id, message = refusal.message, "a hold did not end as told");
+        }
+        self.books().held_at.remove(call_id);
+    }
+
     /// What the call cost. It is on record before this returns, or when the attempt ends.
-    pub(crate) async fn settle(&self, call_id: &CallId, amount: Amount) {
-        self.books().unsent.insert(call_id.clone(), amount);
-        self.send(call_id, amount).await;
+    pub(crate) async fn settle(&self, call_id: &CallId, priced: Priced) {
+        let amount = priced.amount;
+        self.books().unsent.insert(call_id.clone(), priced.clone());
+        self.send(call_id, priced).await;
         let held_at = self.books().held_at.remove(call_id);
         if let Some(held_at) = held_at.filter(|_| telemetry::is_on()) {
             telemetry::Span {
@@ -176,10 +213,11 @@ impl<'a> Meter<'a> {
     /// Sends what a cancelled agent had settled but not sent. What can't be sent in time is booked as
     /// estimated by the coordinator: the hold stands until then (B10).
     pub(crate) async fn flush(&self) {
-        let unsent: Vec<_> = self.books().unsent.iter().map(|(id, amount)| (id.clone(), *amount)).collect();
+        let unsent: Vec<_> =
+            self.books().unsent.iter().map(|(id, priced)| (id.clone(), priced.clone())).collect();
         let sending = async {
-            for (call_id, amount) in &unsent {
-                self.send(call_id, *amount).await;
+            for (call_id, priced) in unsent {
+                self.send(&call_id, priced).await;
             }
         };
         if tokio::time::timeout(FLUSH, sending).await.is_err() {
@@ -188,17 +226,11 @@ impl<'a> Meter<'a> {
     }
 
     /// Sent twice, it is stored once by its id, and booked once by its call whatever is stored.
-    async fn send(&self, call_id: &CallId, amount: Amount) {
+    async fn send(&self, call_id: &CallId, priced: Priced) {
+        let Priced { amount, model, prices } = priced;
         let lease = self.keeper.lease.clone();
         let id = format!("{}.{}.{call_id}.cost", self.trace_id, lease.child_id);
-        let cost = Cost {
-            trace_id: self.trace_id,
-            lease,
-            call_id: call_id.clone(),
-            amount,
-            model: None,
-            prices: None,
-        };
+        let cost = Cost { trace_id: self.trace_id, lease, call_id: call_id.clone(), amount, model, prices };
         let message = Outgoing {
             subject: self.subject.clone(),
             id: Some(id),

@@ -23,6 +23,7 @@ use crate::{
     calls,
     config::Config,
     coordinator::Backoff,
+    equipment::Equipment,
     ready::{self, Pulse},
     report,
 };
@@ -53,6 +54,7 @@ pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + 
 
 struct Worker {
     config: Arc<Config>,
+    equipment: Arc<Equipment>,
     bus: Bus,
     stops: Subscription,
     calls: Subscription,
@@ -78,6 +80,7 @@ enum Turn {
 
 impl Worker {
     async fn start(config: Config, bus: Bus) -> Result<Self, Error> {
+        let equipment = Equipment::new(&config).await.map_err(Error::Settings)?;
         let failed = |doing| {
             let worker = config.id.clone();
             move |source| Error::Bus { worker, doing, source }
@@ -91,6 +94,7 @@ impl Worker {
         tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "takes work");
         Ok(Worker {
             config: Arc::new(config),
+            equipment: Arc::new(equipment),
             bus,
             stops,
             calls,
@@ -145,7 +149,7 @@ impl Worker {
 
     /// Takes nothing more; lets what runs finish for a while, then has it handed back.
     async fn end(self) {
-        let Worker { config, bus, mut stops, mut calls, consumption, mut attempts, .. } = self;
+        let Worker { config, equipment, bus, mut stops, mut calls, consumption, mut attempts, .. } = self;
         let (running, hand_back, description) = (self.running, self.hand_back, self.description);
         drop(consumption);
         tracing::info!(running = attempts.len(), "takes no more work");
@@ -164,6 +168,7 @@ impl Worker {
                 }
             }
         }
+        equipment.toolbox.stop().await;
     }
 
     fn begin(&mut self, delivery: Delivery) {
@@ -177,6 +182,7 @@ impl Worker {
                 );
                 let surroundings = Surroundings {
                     config: self.config.clone(),
+                    equipment: self.equipment.clone(),
                     bus: self.bus.clone(),
                     stop: stop.clone(),
                     hand_back: self.hand_back.clone(),

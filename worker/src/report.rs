@@ -2,17 +2,15 @@
 //! sense. Both are stored before the delivery is acknowledged: a crash in between brings the delivery
 //! again, and the claim then finds the context ended, or the dead letter is stored once by its id.
 
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use shared::{
     ChildId, TraceId,
     bus::{Bus, Delivery, Headers, Outgoing},
     subject::Subject,
     telemetry,
-    wire::{self, DeadLetter, Failure, ObjectReference, Payload, Refusal, Verdict},
+    wire::{self, DeadLetter, Failure, Payload, Refusal, Verdict},
 };
 
-use crate::coordinator::Backoff;
+use crate::{coordinator::Backoff, object};
 
 /// The longest failure message: it is read by people, and kept in the trace.
 const MESSAGE_BYTES: usize = 4096;
@@ -38,30 +36,27 @@ pub(crate) async fn result(
 /// A large result goes by reference, a long message is cut.
 async fn fit(bus: &Bus, id: &str, verdict: Verdict, max_inline_bytes: u64) -> Verdict {
     match verdict {
-        Verdict::Completed(Payload::Inline(value)) if value.size_bytes() > max_inline_bytes => {
-            let bytes: Bytes = value.value().to_string().into();
-            let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-            let reference = Payload::Reference(ObjectReference {
-                object: id.to_owned(),
-                size_bytes: bytes.len() as u64,
-                sha256,
-            });
-            let mut pause = Backoff::default();
-            while let Err(error) = bus.put_object(id, bytes.clone()).await {
-                tracing::warn!(%error, "a large result could not be stored yet");
-                pause.wait().await;
-            }
-            Verdict::Completed(reference)
+        Verdict::Completed(payload) => Verdict::Completed(by_size(bus, id, payload, max_inline_bytes).await),
+        Verdict::LastReport(payload) => {
+            Verdict::LastReport(by_size(bus, id, payload, max_inline_bytes).await)
         }
         Verdict::Failed(failure) => {
             Verdict::Failed(Failure { message: cut(failure.message, MESSAGE_BYTES), ..failure })
         }
-        verdict @ (Verdict::Completed(_)
-        | Verdict::Halted { .. }
+        verdict @ (Verdict::Halted { .. }
         | Verdict::Waiting { .. }
         | Verdict::InputRequired { .. }
         | Verdict::OutOfBudget
         | Verdict::HandedBack) => verdict,
+    }
+}
+
+async fn by_size(bus: &Bus, id: &str, payload: Payload, max_inline_bytes: u64) -> Payload {
+    match payload {
+        Payload::Inline(value) if value.size_bytes() > max_inline_bytes => {
+            Payload::Reference(object::put(bus, id, value.value().to_string().into()).await)
+        }
+        payload @ (Payload::Inline(_) | Payload::Reference(_)) => payload,
     }
 }
 

@@ -178,6 +178,7 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
         Verdict::Waiting { children, hand_over } => waiting(trace, at, &children, hand_over, now)?,
         Verdict::InputRequired { question } => vec![input_required(trace, at, question)],
         Verdict::OutOfBudget => vec![out_of_budget(trace, at)],
+        Verdict::LastReport(payload) => vec![last_report(trace, at, payload)],
         Verdict::HandedBack => vec![queue_again(trace, at, Requeue::HandedBack, now)],
     });
     Ok(events)
@@ -322,6 +323,17 @@ fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
             let number = u32::try_from(node.answers.len()).unwrap_or(u32::MAX).saturating_add(1);
             Event::InputRequired { child_id: node.id.clone(), number, question, path: trace.path(at) }
         }
+    }
+}
+
+/// B7: what it could still say. It was cut short, whatever it says: never taken for a whole result.
+fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
+    let max = trace.node(at).limits.max_result_bytes;
+    match &payload {
+        Payload::Inline(value) if value.size_bytes() > max => {
+            limit_exceeded(trace, at, "max_result_bytes", value.size_bytes(), max)
+        }
+        Payload::Inline(_) | Payload::Reference(_) => end::last_report(trace, at, payload),
     }
 }
 

@@ -27,6 +27,11 @@ pub enum Command {
         lease: Lease,
         call_id: CallId,
     },
+    /// The call was made, and nobody knows what it cost.
+    Forfeit {
+        lease: Lease,
+        call_id: CallId,
+    },
     Settle {
         lease: Lease,
         call_id: CallId,

@@ -29,6 +29,12 @@ pub(super) fn with_error(
     ended(trace, at, status, None, Some(error), reason)
 }
 
+/// Its budget ended, and this is what it had to say (B7).
+pub(super) fn last_report(trace: &Trace, at: ContextIndex, report: Payload) -> Event {
+    let reason = "its budget does not reach for what is left to do: this is its last report".into();
+    ended(trace, at, EndStatus::Aborted, Some(report), None, Some(reason))
+}
+
 /// Stopped from outside itself: cancelled, timed out or aborted.
 pub(super) fn stopped(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
     ended(trace, at, status, None, None, Some(reason))

@@ -28,7 +28,8 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
         let pause = context.on_exhausted == OnExhausted::Pause;
         return Err(Refusal::Halted { context: context.id.clone(), dimension, pause });
     }
-    trace.check_hold(at, hold.amount, false)?;
+    // What is kept for its last report, its own calls leave alone like its descendants' (B7).
+    trace.check_hold(at, hold.amount, !hold.closing)?;
     Ok(vec![Event::Held {
         child_id: node.id.clone(),
         call_id: hold.call_id.clone(),
@@ -45,6 +46,19 @@ pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<
             Ok(vec![Event::Released { child_id: node.id.clone(), call_id: call_id.clone() }])
         }
         Some(Call { state: CallState::Released, .. }) => Ok(Vec::new()),
+        Some(_) | None => Err(Refusal::NoHold(call_id.clone())),
+    }
+}
+
+/// B10: the call was made, and its attempt can't tell what it cost.
+pub(super) fn forfeit(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
+    let node = trace.node(trace.issued(lease)?);
+    match node.calls.get(call_id) {
+        Some(Call { state: CallState::Held, attempt, .. }) if *attempt == lease.attempt => {
+            Ok(vec![Event::Forfeited { child_id: node.id.clone(), call_id: call_id.clone() }])
+        }
+        // Booked already, for certain or not.
+        Some(Call { state: CallState::Forfeited | CallState::Settled(_), .. }) => Ok(Vec::new()),
         Some(_) | None => Err(Refusal::NoHold(call_id.clone())),
     }
 }

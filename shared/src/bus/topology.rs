@@ -84,7 +84,7 @@ impl Stream {
             | Filter::QuestionsOf(_) => Some(Stream::Event),
             Filter::Histories | Filter::HistoriesOf(_) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
-            Filter::Stops => None,
+            Filter::Stops | Filter::StreamsOf(_) => None,
             Filter::One(subject) => match subject {
                 Subject::Spawn | Subject::Graph | Subject::Cancel | Subject::Input | Subject::Control => {
                     Some(Stream::Intake)
@@ -94,9 +94,12 @@ impl Stream {
                 Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) => Some(Stream::Event),
                 Subject::History(..) => Some(Stream::History),
                 Subject::Dead(_) => Some(Stream::Dead),
-                Subject::Submit | Subject::Query | Subject::Worker | Subject::Ask(_) | Subject::Stop(_) => {
-                    None
-                }
+                Subject::Submit
+                | Subject::Query
+                | Subject::Worker
+                | Subject::Ask(_)
+                | Subject::Stop(_)
+                | Subject::Stream(..) => None,
             },
         }
     }

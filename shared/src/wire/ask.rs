@@ -34,6 +34,11 @@ pub enum Ask {
         call_id: CallId,
         amount: Amount,
     },
+    /// The call was made and nobody knows what it cost: booked at its hold, marked estimated (B10).
+    Forfeit {
+        lease: Lease,
+        call_id: CallId,
+    },
     Resume(Resume),
     Spawn(Box<ChildSpawn>),
     ContextGet {
@@ -79,6 +84,9 @@ pub struct Hold {
     pub lease: Lease,
     pub call_id: CallId,
     pub amount: Amount,
+    /// The agent's last report: may use its closing reserve (B7).
+    #[serde(default)]
+    pub closing: bool,
 }
 
 /// A successor tells how the calls of earlier attempts ended, as its journal shows. Open holds it

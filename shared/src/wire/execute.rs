@@ -66,6 +66,8 @@ pub struct ReportTo {
     pub cost: String,
     /// The journal.
     pub history: String,
+    /// What it says while it works, for whoever listens; not stored.
+    pub stream: String,
     /// Broadcast: stop what you run of this trace.
     pub stop: String,
 }

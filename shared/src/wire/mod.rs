@@ -4,6 +4,7 @@
 mod ask;
 mod control;
 mod execute;
+mod history;
 mod outcome;
 mod report;
 mod service;
@@ -15,6 +16,10 @@ pub use ask::{
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers};
 pub use execute::{ChildResult, Execute, GivenAnswer, ReportTo};
+pub use history::{
+    AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
+    ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, Usage,
+};
 pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus,
     GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,

@@ -86,6 +86,9 @@ pub enum Verdict {
     },
     /// A hold was denied or halted and the context may pause: waits for its budget to be raised.
     OutOfBudget,
+    /// The budget does not reach for what is left to do, and this is its last report (B7): it ends as
+    /// aborted, with this as its result.
+    LastReport(Payload),
     /// Gives the context back unharmed, as a draining worker does. Not a retry.
     HandedBack,
 }

@@ -13,7 +13,10 @@ pub(crate) use run::{Counters, Read, Run, Spawned};
 
 pub(crate) async fn run(run: &Run<'_>) -> Verdict {
     match run.work.agent.kind {
-        AgentKind::Builtin => builtin::run(run).await,
+        AgentKind::Builtin => {
+            run.resume(Vec::new()).await;
+            builtin::run(run).await
+        }
         AgentKind::Llm => cannot("llm"),
         AgentKind::Command => cannot("command"),
     }

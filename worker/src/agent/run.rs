@@ -6,11 +6,17 @@ use std::sync::{Mutex, PoisonError};
 
 use shared::{
     ChildId, ContextKey, Json,
-    wire::{Answer, Ask, ChildSpawn, ContextValue, Execute, Progress, Refusal, Spawn},
+    bus::Bus,
+    wire::{
+        Answer, Ask, ChildSpawn, ContextValue, Execute, OpenHold, Progress, Refusal, Resume, SettledCall,
+        Spawn,
+    },
 };
 
 use crate::{
+    config::Config,
     coordinator::Coordinator,
+    equipment::Equipment,
     lease::Keeper,
     meter::{Meter, unexpected},
 };
@@ -22,7 +28,13 @@ pub(crate) struct Run<'a> {
     pub(crate) coordinator: &'a Coordinator,
     pub(crate) keeper: &'a Keeper,
     pub(crate) counters: &'a Counters,
-    pub(crate) may_crash: bool,
+    pub(crate) config: &'a Config,
+    pub(crate) equipment: &'a Equipment,
+    pub(crate) bus: &'a Bus,
+    /// Of this attempt: what its own spans are under.
+    pub(crate) span: u64,
+    /// Calls of earlier attempts whose end is not booked yet.
+    pub(crate) open_holds: &'a [OpenHold],
 }
 
 /// What an attempt has done so far; ticks and the report carry it.
@@ -35,7 +47,11 @@ impl Counters {
     }
 
     pub(crate) fn step(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).steps += 1;
+        self.change(|progress| progress.steps += 1);
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Progress)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -57,6 +73,18 @@ pub(crate) enum Read {
 impl Run<'_> {
     pub(crate) fn attempt(&self) -> u32 {
         self.keeper.lease.attempt
+    }
+
+    /// Tells how the calls of earlier attempts ended, as far as is known; the rest is booked as
+    /// estimated (B10). Comes before any call of this attempt.
+    pub(crate) async fn resume(&self, settled: Vec<SettledCall>) {
+        if self.open_holds.is_empty() {
+            return;
+        }
+        let lease = self.keeper.lease.clone();
+        if let Answer::Refused(refusal) = self.ask(Ask::Resume(Resume { lease, settled })).await {
+            tracing::warn!(message = refusal.message, "the calls of earlier attempts stay open");
+        }
     }
 
     /// Asks for a child. Asked twice with the same id and content, it is the same child.

@@ -9,7 +9,7 @@ pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, 
     if run.attempt() > times {
         return Ok(goal(run));
     }
-    if !run.may_crash {
+    if !run.config.may_crash {
         return Ok(failed("crash needs a worker process of its own".into()));
     }
     tracing::error!("told to crash");

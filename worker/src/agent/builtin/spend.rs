@@ -24,7 +24,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     let (cost, hold) = (Amount::new(usd, tokens), Amount::new(hold_usd, tokens));
     for _ in paid(run.work.budget.own, cost).min(calls)..calls {
         let call_id = run.meter.next_call();
-        match run.meter.hold(&call_id, hold).await {
+        match run.meter.hold(&call_id, hold, false).await {
             Hold::Held => {}
             // Nothing cheaper would do: it waits for more if it may, or stops (B5, B8).
             Hold::Denied(denied) if denied.pause => return Ok(Verdict::OutOfBudget),
@@ -43,7 +43,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         if ms > 0 {
             tokio::time::sleep(Duration::from_millis(ms.into())).await;
         }
-        run.meter.settle(&call_id, cost).await;
+        run.meter.settle(&call_id, cost.into()).await;
         run.counters.step();
     }
     let spent = usd.nanos().checked_mul(calls.into()).map(Usd::from_nanos);
@@ -65,7 +65,7 @@ fn failed(kind: FailureKind, message: String) -> Verdict {
     Verdict::Failed(Failure { kind, message, retryable: false })
 }
 
-fn denial(denied: &HoldDenied) -> String {
+pub(in crate::agent) fn denial(denied: &HoldDenied) -> String {
     let HoldDenied { context, asked, limit, spent, held, left_usd, left_tokens, .. } = denied;
     match denied.dimension {
         Dimension::Cost => format!(

@@ -1,0 +1,209 @@
+//! The journal of a context, on `agent.history.<trace>.<child>`: every finished step, in order. Each
+//! entry is a checkpoint (W5). An entry is appended only behind the one its writer saw last, so that a
+//! worker that has lost its context can't add to it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ObjectReference, Verdict};
+use crate::{
+    id::{CallId, ChildId, ModelName, ToolName, TraceId, WorkerId},
+    json::Json,
+    money::Amount,
+    time::Timestamp,
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryEntry {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+    /// Counted from 1 within the context: its place in the journal.
+    pub number: u32,
+    /// The attempt that wrote it.
+    pub attempt: u32,
+    pub at: Timestamp,
+    pub step: HistoryStep,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HistoryStep {
+    /// A later attempt took over: nothing an earlier one writes is accepted from here on.
+    Began { worker_id: WorkerId },
+    /// A model answered.
+    Model(Box<ModelStep>),
+    /// A tool was called and answered, or failed.
+    Tool(Box<ToolStep>),
+    /// Everything after this entry's number and before here no longer counts (W5).
+    Restored { to: u32 },
+    /// The entries up to `from.step` of another context, which follow, were copied here (W5).
+    Branched { from: Checkpoint },
+    /// How it ended.
+    Result(Box<ResultStep>),
+}
+
+/// A place in a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+    /// The number of the last entry that counts.
+    pub step: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelStep {
+    pub call_id: CallId,
+    /// The model that answered: the agent's own, or its fallback.
+    pub model: ModelName,
+    pub cost: CallCost,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// How often the context has tried a call again so far.
+    #[serde(default)]
+    pub retries: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// It wrote its last report, from the closing reserve (B7).
+    #[serde(default)]
+    pub closing: bool,
+    /// A name for what was asked, where the agent is a program of its own: so that the same question
+    /// in a later attempt gets this answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+}
+
+/// What one call cost, and by which prices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallCost {
+    pub amount: Amount,
+    /// The provider did not say what was used: charged at the hold.
+    #[serde(default)]
+    pub estimated: bool,
+    /// The price table and its version.
+    pub prices: String,
+}
+
+/// What a provider says was used. Cached and written-to-cache tokens are part of the input, reasoning
+/// tokens part of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub cached_tokens: u64,
+    pub cache_write_tokens: u64,
+    pub output_tokens: u64,
+    pub reasoning_tokens: u64,
+}
+
+/// A tool call a model asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolCall {
+    /// The model's own name for this call.
+    pub id: String,
+    /// As the model spelled it: perhaps no tool at all.
+    pub tool: String,
+    pub arguments: Json,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolStep {
+    /// The `id` of the call it answers.
+    pub id: String,
+    /// The tool; `agent:spawn` for whatever starts a child (I2).
+    pub tool: ToolName,
+    pub output: ToolOutput,
+    #[serde(default)]
+    pub is_error: bool,
+    /// For people: what was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What a tool said; large outputs are put aside, and the window has a preview (W4).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOutput {
+    Inline(String),
+    Offloaded {
+        /// In the workspace.
+        path: String,
+        preview: String,
+        object: ObjectReference,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResultStep {
+    pub verdict: Verdict,
+    /// The files it left in `outputs/`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputFile>,
+    /// What a program was run under, and what was not to be had here (I4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxReport>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputFile {
+    /// Beneath `outputs/`.
+    pub path: String,
+    pub object: ObjectReference,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxReport {
+    pub applied: Vec<AppliedLayer>,
+    pub missing: Vec<MissingLayer>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AppliedLayer {
+    pub layer: crate::agent::Layer,
+    /// How much of it: an ABI, the limits.
+    pub detail: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MissingLayer {
+    pub layer: crate::agent::Layer,
+    pub reason: String,
+}
+
+/// What an agent says while it works, to whoever listens now, on `agent.stream.<trace>.<child>`. Not
+/// stored: what is finished is in the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamPiece {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+    pub attempt: u32,
+    /// The entry of the journal this will be part of.
+    pub number: u32,
+    pub said: Said,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// A piece of a model's answer.
+    Text(String),
+    /// The call is tried again: what was said of it so far does not count.
+    Again { why: String },
+    /// A tool is being called.
+    Tool { tool: String },
+    /// A program's own words.
+    Progress { message: String },
+}
