@@ -98,11 +98,11 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
         (
             "settle",
-            Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1), closing: false },
+            Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) },
         ),
         (
             "charge",
-            Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1), closing: false }),
+            Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1) }),
         ),
         (
             "raise",
