@@ -14,6 +14,7 @@ mod lease;
 mod meter;
 mod model;
 mod object;
+mod premises;
 mod pull;
 mod ready;
 mod report;
