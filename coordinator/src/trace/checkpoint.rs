@@ -11,8 +11,7 @@ use super::{ContextIndex, Event, Phase, Refusal, Requeue, Status, Trace, attempt
 pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     let at = trace.known(&restore.child_id)?;
     let node = trace.node(at);
-    let refused =
-        |reason: &'static str| Err(Refusal::NotRestorable { child_id: node.id.clone(), reason });
+    let refused = |reason: &'static str| Err(Refusal::NotRestorable { child_id: node.id.clone(), reason });
     let place = (restore.number as usize).checked_sub(1);
     match place.map(|place| node.restores.get(place)) {
         Some(Some(to)) if *to == restore.to => return Ok(Vec::new()),

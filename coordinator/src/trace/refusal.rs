@@ -76,7 +76,9 @@ pub enum Refusal {
     GuardUnsure { target: String },
     #[error("`{child_id}` can't be restored: {reason}")]
     NotRestorable { child_id: ChildId, reason: &'static str },
-    #[error("`{child_id}` can't branch from another context: only what is submitted can, for a child knows nothing but its goal")]
+    #[error(
+        "`{child_id}` can't branch from another context: only what is submitted can, for a child knows nothing but its goal"
+    )]
     ChildBranches { child_id: ChildId },
     #[error("the trace keeps {0} cancels for contexts that don't exist, and takes no more")]
     TooManyTombstones(usize),
