@@ -58,20 +58,3 @@ impl Workspace {
         std::fs::write(self.path.join(name), serde_json::to_vec_pretty(entry).expect("plain fields"))
     }
 }
-
-/// Stand-ins until the real workspace is merged.
-impl Workspace {
-    pub(crate) fn read(&self, path: &str, _max: u64) -> Result<Vec<u8>, Error> {
-        std::fs::read(self.path.join(path)).map_err(|source| Error::File { path: path.into(), source })
-    }
-    pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
-        std::fs::write(self.path.join(path), bytes)
-            .map_err(|source| Error::File { path: path.into(), source })
-    }
-    pub(crate) fn list(&self, _path: &str) -> Result<Vec<Listed>, Error> {
-        Ok(Vec::new())
-    }
-    pub(crate) fn extent(&self) -> Extent {
-        Extent::default()
-    }
-}
