@@ -42,6 +42,10 @@ pub struct Provider {
     /// The environment variable that holds the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
+    /// Whose prices in the table its models have, such as `openai` for a proxy before it. A provider with
+    /// a `base_url` has no prices but those in `prices` if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priced_as: Option<String>,
 }
 
 /// What a model costs, in dollars for a million tokens, as decimal numbers: `0.15` or `"0.15"`.
