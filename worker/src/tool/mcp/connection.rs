@@ -109,11 +109,6 @@ impl Connection {
         Connection { link, process, waiting: Some(Box::pin(service.waiting())), close, changed }
     }
 
-    pub(super) async fn tools(&self) -> Result<Vec<Tool>, ServiceError> {
-        let listing = tokio::time::timeout(PATIENCE, self.link.peer.list_all_tools()).await;
-        listing.unwrap_or(Err(ServiceError::Timeout { timeout: PATIENCE }))
-    }
-
     /// Comes back when the server is gone.
     pub(super) async fn ended(&mut self) -> String {
         let why = match &mut self.waiting {
@@ -145,6 +140,11 @@ impl Connection {
 }
 
 impl Link {
+    pub(super) async fn tools(&self) -> Result<Vec<Tool>, ServiceError> {
+        let listing = tokio::time::timeout(PATIENCE, self.peer.list_all_tools()).await;
+        listing.unwrap_or(Err(ServiceError::Timeout { timeout: PATIENCE }))
+    }
+
     /// Whether the server still says that it is there.
     pub(super) async fn answers(&self) -> bool {
         let ping = self.peer.send_request(ClientRequest::PingRequest(PingRequest::default()));

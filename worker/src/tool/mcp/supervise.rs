@@ -64,7 +64,7 @@ impl Supervisor {
     async fn keep(&self, mut connection: Connection) -> String {
         let (link, changed) = (connection.link.clone(), connection.changed());
         let why = loop {
-            match connection.tools().await {
+            match link.tools().await {
                 Ok(tools) => self.tools.set(&self.name, tools),
                 Err(error) => break format!("it does not list its tools: {}", told(&error)),
             }

@@ -136,7 +136,8 @@ async fn mcp_a_server_killed_in_a_call_is_told_and_there_again_for_the_next() {
     let killing = async {
         servers.ready(|_| true).await;
         let [process] = processes(&word)[..] else { panic!("one process of {word}") };
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL)
+            .unwrap();
     };
     let (broken, ()) = tokio::join!(calling, killing);
     let broken = broken.unwrap_err();
@@ -190,10 +191,8 @@ async fn mcp_no_process_outlives_the_servers_and_none_sees_the_workers_environme
 
 #[tokio::test]
 async fn mcp_a_call_that_takes_too_long_is_told_and_others_go_on_meanwhile() {
-    let settings = McpServer {
-        timeout_ms: Some(2_000),
-        ..program(&[&package("server-everything"), "stdio"])
-    };
+    let settings =
+        McpServer { timeout_ms: Some(2_000), ..program(&[&package("server-everything"), "stdio"]) };
     let servers = start("everything", settings);
     servers.ready(|_| true).await;
     let long = json!({"duration": 60, "steps": 2});
