@@ -19,6 +19,7 @@ mod model;
 mod object;
 mod offload;
 mod paid;
+mod premises;
 mod prompt;
 mod pull;
 mod ready;

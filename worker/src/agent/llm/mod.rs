@@ -119,7 +119,9 @@ impl Agent<'_> {
                 limits.max_steps
             )));
         }
-        let tools = self.run.equipment.toolbox.specs(self.run);
+        let toolbox = &self.run.equipment.toolbox;
+        toolbox.ready(self.run).await;
+        let tools = toolbox.specs(self.run);
         let window = self.window();
         match self.ask(&window, &tools, false).await {
             Err(verdict) => Some(verdict),
