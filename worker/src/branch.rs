@@ -96,7 +96,7 @@ async fn copy(run: &Run<'_>, entry: HistoryEntry) -> HistoryStep {
         }
         HistoryStep::Tool(mut step) => {
             if let ToolOutput::Offloaded { path, object: reference, .. } = &mut step.output
-                && let Some(bytes) = object::get(run.bus, reference).await
+                && let Ok(bytes) = object::get(run.bus, reference).await
             {
                 let beneath = path.strip_prefix("outputs/").unwrap_or(path);
                 *reference = object::put_output(run, beneath, bytes.into()).await;

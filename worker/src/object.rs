@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use shared::{ChildId, TraceId, bus::Bus, wire::ObjectReference};
+pub(crate) use shared::wire::ObjectReference;
+use shared::{ChildId, TraceId, bus::Bus};
 
 use crate::{agent::Run, coordinator::Backoff};
 
@@ -24,7 +25,7 @@ pub(crate) async fn put_output(run: &Run<'_>, path: &str, bytes: Vec<u8>) -> Obj
     let prefix = prefix(run.work.trace_id, &run.work.child_id, Some(run.attempt()));
     let name = match path.len() {
         0..=MAX_PATH_BYTES => format!("{prefix}outputs/{path}"),
-        _ => format!("{prefix}outputs/{}", hex(path.as_bytes())),
+        _ => format!("{prefix}outputs/{}", sha256(path.as_bytes())),
     };
     put(run.bus, &name, bytes.into()).await
 }
@@ -37,23 +38,30 @@ pub(crate) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> ObjectReference 
         tracing::warn!(%error, name, "an object could not be stored yet");
         pause.wait().await;
     }
-    ObjectReference { object: name.to_owned(), size_bytes: bytes.len() as u64, sha256: hex(&bytes) }
+    ObjectReference { object: name.to_owned(), size_bytes: bytes.len() as u64, sha256: sha256(&bytes) }
 }
 
-/// Reads an object back; none if it is gone, or is no longer what it was.
-pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Option<Bytes> {
+/// Fetches an object, however long that takes: the lease of the attempt bounds it. What is gone, or is
+/// not what was stored, will not come back by asking again: why, for people.
+pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Result<Bytes, String> {
+    let name = &reference.object;
     let mut pause = Backoff::default();
-    loop {
-        match bus.get_object(&reference.object).await {
-            Ok(found) => return found.filter(|bytes| hex(bytes) == reference.sha256),
+    let found = loop {
+        match bus.get_object(name).await {
+            Ok(found) => break found,
             Err(error) => {
-                tracing::warn!(%error, object = reference.object, "an object can't be read yet");
+                tracing::warn!(%error, name, "an object can't be fetched yet");
                 pause.wait().await;
             }
         }
+    };
+    let bytes = found.ok_or_else(|| format!("there is no object `{name}`"))?;
+    if sha256(&bytes) != reference.sha256 {
+        return Err(format!("the object `{name}` is not what was stored"));
     }
+    Ok(bytes)
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -82,9 +82,12 @@ async fn put_back(
     path: &str,
     reference: &shared::wire::ObjectReference,
 ) {
-    let Some(bytes) = object::get(run.bus, reference).await else {
-        tracing::warn!(path, object = reference.object, "an output that was put aside is gone");
-        return;
+    let bytes = match object::get(run.bus, reference).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::warn!(path, error, "an output that was put aside is gone");
+            return;
+        }
     };
     let name = path.strip_prefix("outputs/tools/").unwrap_or(path);
     if let Err(error) = workspace.put_aside(name, &bytes) {
