@@ -217,7 +217,8 @@ fn whole(entry: &HistoryEntry) -> String {
                 add(&format!("calls {}", call.tool), &format!("{:#}", call.arguments.value()));
             }
         }
-        HistoryStep::Tool(ToolStep { tool, output, is_error, note, .. }) => {
+        HistoryStep::Tool(step) => {
+            let ToolStep { tool, output, is_error, note, .. } = &**step;
             add(if *is_error { "tool, which failed" } else { "tool" }, tool.as_str());
             note.iter().for_each(|note| add("note", note));
             add("output", shown(output));

@@ -20,6 +20,7 @@ mod context_store;
 mod deploy;
 mod embedded;
 mod faults;
+mod files;
 mod graph;
 mod graph_flow;
 mod graphs_live;
