@@ -1,11 +1,13 @@
 //! Real servers for tests, each with its own directory and port on the loopback, killed and swept away
 //! when dropped. A test that needs one fails without it: `scripts/servers` brings them.
 
+mod model;
 mod nats;
 mod process;
 mod proxy;
 mod redis;
 
+pub use model::{Billed, Gate, INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 pub use nats::NatsServer;
 pub use proxy::Proxy;
 pub use redis::RedisServer;
