@@ -55,7 +55,7 @@ pub struct Reply {
 
 /// One line of the bill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Billed {
+pub struct Line {
     /// The task of the context that asked: what stands behind `Your task: `.
     pub task: String,
     /// How many answers of the model were in the prompt.
@@ -95,7 +95,7 @@ type Answer = dyn Fn(&Prompt) -> Reply + Send + Sync;
 
 struct Shared {
     answer: Box<Answer>,
-    bill: Mutex<(File, Vec<Billed>)>,
+    bill: Mutex<(File, Vec<Line>)>,
     prompts: Mutex<Vec<Value>>,
 }
 
@@ -120,9 +120,7 @@ impl ModelServer {
         let shared = Arc::new(Shared { answer: Box::new(answer), bill, prompts: Mutex::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/v1/", listener.local_addr().expect("it is bound"));
-        let app = Router::new()
-            .route("/v1/chat/completions", post(complete))
-            .with_state(shared.clone());
+        let app = Router::new().route("/v1/chat/completions", post(complete)).with_state(shared.clone());
         let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("it serves") });
         ModelServer { url, shared, path, task }
     }
@@ -143,7 +141,7 @@ impl ModelServer {
     }
 
     /// What has been served so far.
-    pub fn bill(&self) -> Vec<Billed> {
+    pub fn bill(&self) -> Vec<Line> {
         self.shared.bill.lock().expect("no test panics with it").1.clone()
     }
 
@@ -227,14 +225,15 @@ async fn complete(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 
 impl Shared {
     fn charge(&self, prompt: &Prompt, reply: &Reply) {
-        let line = Billed {
+        let line = Line {
             task: prompt.task(),
             turn: prompt.turn(),
             nanos: reply.input_tokens * INPUT_NANOS + reply.output_tokens * OUTPUT_NANOS,
             tokens: reply.input_tokens + reply.output_tokens,
         };
         let mut bill = self.bill.lock().expect("no test panics with it");
-        writeln!(bill.0, "{}", serde_json::to_string(&line).expect("plain fields")).expect("the bill is written");
+        writeln!(bill.0, "{}", serde_json::to_string(&line).expect("plain fields"))
+            .expect("the bill is written");
         bill.0.sync_data().expect("the bill is on disk");
         bill.1.push(line);
     }
