@@ -9,6 +9,7 @@ mod calls;
 mod claim;
 mod config;
 mod coordinator;
+mod crash;
 mod equipment;
 mod finish;
 mod journal;
@@ -31,6 +32,7 @@ mod workspace;
 
 pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
+pub use crash::Crash;
 pub use pull::run;
 pub use settings::Settings;
 

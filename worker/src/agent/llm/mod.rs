@@ -14,7 +14,9 @@ use shared::{
 
 use super::Run;
 use crate::{
-    branch, finish,
+    branch,
+    crash::Point,
+    finish,
     journal::Journal,
     model::{Cue, Message},
     offload,
@@ -257,6 +259,7 @@ impl Agent<'_> {
         voice.say(Said::Tool { tool: invocation.tool.to_owned() }).await;
         let began = self.run.config.clock.now();
         let outcome = self.run.equipment.toolbox.call(invocation).await;
+        self.run.config.crash.pass(Point::Called);
         self.emit_tool(invocation.tool, began, &outcome);
         outcome
     }
