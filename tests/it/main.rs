@@ -33,4 +33,5 @@ mod servers;
 mod spawning;
 mod telemetry;
 mod together;
+mod tools;
 mod worker;
