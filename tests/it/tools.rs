@@ -163,6 +163,51 @@ async fn i2_two_spawns_of_one_turn_run_together_and_each_is_answered() {
 }
 
 #[tokio::test]
+async fn w3_a_spawn_copies_what_it_names_and_nothing_else() {
+    let spawn =
+        |goal: &str, share: Value| ("spawn", json!({"goal": goal, "agent_id": "echo", "share": share}));
+    let tried = [
+        spawn("one", json!([])),
+        spawn("two", json!(["system"])),
+        spawn("three", json!(["system", "context"])),
+        spawn("four", json!(["dialog"])),
+    ];
+    let mut parent = agent("parent", &tried);
+    parent["system_prompt"] = json!("the parent's role");
+    let cluster = cluster(json!({}), json!([parent])).await;
+    let submission = json!({"goal": "try it", "agent_id": "parent", "inputs": {"colour": "green"}});
+    let accepted = cluster.client.accepted(submission).await;
+    cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+    let trace = cluster.client.trace(accepted.trace_id).await;
+    let shared = |n: usize| {
+        let messages = trace.contexts()[n].order.shared_messages.iter();
+        messages.map(|message| message.content.clone()).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(trace.contexts().len(), 4);
+    assert_eq!(shared(1), "");
+    assert!(shared(2).contains("the parent's role") && !shared(2).contains("green"), "{}", shared(2));
+    assert!(shared(3).contains("the parent's role") && shared(3).contains("green"), "{}", shared(3));
+    let steps = journal(&cluster.client, accepted.trace_id, &accepted.child_id).await;
+    assert!(error(&steps[3]).contains("share[0]: "), "DIALOG can't be listed: {steps:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn i2_a_result_too_large_for_a_message_is_fetched() {
+    let goal = "a long answer ".repeat(20);
+    let mut echo = json!({"agent_id": "long", "kind": "builtin", "builtin": "echo"});
+    echo["limits"] = json!({"max_result_bytes": 100});
+    let parent = agent("parent", &[("spawn", json!({"goal": goal, "agent_id": "long"}))]);
+    let cluster = cluster(json!({}), json!([echo, parent])).await;
+    let (accepted, steps) = calls(&cluster.client, "parent").await;
+    assert_eq!(said(&steps[0]), goal);
+    let child = cluster.client.trace(accepted.trace_id).await.contexts()[1].id.clone();
+    let outcome = cluster.client.outcome(accepted.trace_id, &child).await;
+    assert!(outcome.context.result_object.is_some(), "it went by reference: {outcome:#?}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn g10_delegate_hands_over_and_a_pipeline_answers_with_its_outputs() {
     let step = |id: &str| json!({"id": id, "agent_id": "echo", "task_description": id, "output_to": id});
     let graph = json!({"mode": "parallel", "task_description": "both", "steps": [step("a"), step("b")]});
