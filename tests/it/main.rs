@@ -34,4 +34,5 @@ mod servers;
 mod spawning;
 mod telemetry;
 mod together;
+mod tools;
 mod worker;
