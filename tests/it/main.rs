@@ -35,4 +35,5 @@ mod servers;
 mod spawning;
 mod telemetry;
 mod together;
+mod tools;
 mod worker;
