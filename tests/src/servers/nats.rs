@@ -8,8 +8,12 @@ use std::{
 
 use super::process::{Place, Process, Program, Settings};
 
-static NATS: Program =
-    Program { name: "nats-server", place: Place::Variable("TRELLIS_NATS_SERVER"), arguments, greeting: (b"", &[b"INFO "]) };
+static NATS: Program = Program {
+    name: "nats-server",
+    place: Place::Variable("TRELLIS_NATS_SERVER"),
+    arguments,
+    greeting: (b"", &[b"INFO "]),
+};
 
 const STORE: &str = "jetstream";
 

@@ -174,8 +174,7 @@ fn locate(program: &Program) -> PathBuf {
 /// Where the environment says, else beneath where `scripts/servers` puts things.
 pub(super) fn installed(variable: &str, beneath: &Path) -> PathBuf {
     let named = std::env::var_os(variable).map(PathBuf::from);
-    let path =
-        named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(beneath));
+    let path = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(beneath));
     assert!(
         path.exists(),
         "there is no {}\n\nhint: run scripts/servers once, or set {variable}",

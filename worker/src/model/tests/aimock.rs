@@ -99,7 +99,8 @@ async fn i5_two_tool_calls_at_once_go_there_and_back_under_our_names() {
         let mut question = Question { tools, ..Question::user("use them") };
         let (answer, _) = question.ask(&models, model).await;
         let calls = answer.unwrap().calls;
-        let seen: Vec<_> = calls.iter().map(|call| (call.tool.as_str(), call.arguments.value().clone())).collect();
+        let seen: Vec<_> =
+            calls.iter().map(|call| (call.tool.as_str(), call.arguments.value().clone())).collect();
         assert_eq!(seen, [("fs.read", json!({"path": "a"})), ("fs:read", json!({"x": [1]}))], "{model}");
         assert_ne!(calls[0].id, calls[1].id, "{model}");
 
@@ -115,7 +116,8 @@ async fn i5_two_tool_calls_at_once_go_there_and_back_under_our_names() {
         assert_eq!(answer.unwrap().text.as_deref(), Some("done"), "{model}");
 
         let sent = server.journal().pop().unwrap().body.unwrap();
-        let names: Vec<_> = sent["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
+        let names: Vec<_> =
+            sent["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
         assert_eq!(names, ["fs_read", "fs_read_2"], "{model}");
         let messages = sent["messages"].as_array().unwrap();
         let asked = messages.iter().find(|message| message["tool_calls"].is_array()).unwrap();
@@ -207,7 +209,8 @@ async fn an_output_schema_is_enforced_or_said_in_words() {
         "additionalProperties": false});
     for model in ALL {
         for with_tools in [false, true] {
-            let tools = if with_tools { vec![tool("fs.read", json!({"type": "object"}))] } else { Vec::new() };
+            let tools =
+                if with_tools { vec![tool("fs.read", json!({"type": "object"}))] } else { Vec::new() };
             let schema = Some(Json::from(schema.clone()));
             let (answer, _) = Question { schema, tools, ..Question::user("count") }.ask(&models, model).await;
             answer.unwrap();
@@ -231,12 +234,17 @@ async fn ids_are_a_calls_own_in_the_whole_conversation() {
     let server = AiMock::start(&json!([{"match": {}, "response": {"toolCalls": [call, call]}}]));
     let models = all(&server);
     for model in ALL {
-        let before = ToolCall { id: "call_a".into(), tool: "fs.read".into(), arguments: Json::from(json!("odd")) };
-        let mut question = Question { tools: vec![tool("fs.read", json!({"type": "object"}))], ..Question::user("go") };
+        let before =
+            ToolCall { id: "call_a".into(), tool: "fs.read".into(), arguments: Json::from(json!("odd")) };
+        let mut question =
+            Question { tools: vec![tool("fs.read", json!({"type": "object"}))], ..Question::user("go") };
         question.messages.push(Message::Assistant { text: None, calls: vec![before] });
         let answered = Message::Tool { id: "call_a".into(), tool: "fs.read".into(), content: "no".into() };
         question.messages.push(answered);
         let calls = question.ask(&models, model).await.0.unwrap().calls;
-        assert!(calls[0].id != calls[1].id && calls.iter().all(|call| call.id != "call_a"), "{model}: {calls:?}");
+        assert!(
+            calls[0].id != calls[1].id && calls.iter().all(|call| call.id != "call_a"),
+            "{model}: {calls:?}"
+        );
     }
 }

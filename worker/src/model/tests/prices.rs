@@ -73,7 +73,9 @@ fn an_unknown_price_is_refused_with_a_hint() {
         ("openai", provider(Protocol::Openai, "http://127.0.0.1:1/v1")),
     ]);
     // A server of one's own has the table's names and not its prices; an embedding is no chat.
-    for model in ["local/gpt-4o-mini", "openai/gpt-4o-mini", "ollama/llama3", "gpt-999", "claude-of-tomorrow", "x"] {
+    for model in
+        ["local/gpt-4o-mini", "openai/gpt-4o-mini", "ollama/llama3", "gpt-999", "claude-of-tomorrow", "x"]
+    {
         let refused = models.price(&name(model)).unwrap_err().to_string();
         assert!(refused.contains(model) && refused.contains("hint: "), "{refused}");
     }
