@@ -10,7 +10,7 @@ use shared::{
     limits::Settings,
     wire::{
         Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise,
-        Referrers, Report, Resume, SettledCall, Text, Tick, Verdict,
+        Referrers, Report, Restore, Resume, SettledCall, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{invariants, world::id};
@@ -309,6 +309,12 @@ impl Player {
                     answer: Text::new("yes").unwrap(),
                 }));
             }
+            34 if c % 4 == 0 => {
+                let child_id = self.any_child(a);
+                let done = self.trace.context(&child_id).map_or(0, |node| node.restores.len());
+                let number = u32::try_from(done).unwrap() + u32::from(b % 3);
+                self.handle(Command::Restore(Restore { child_id, number, to: u32::from(b % 5) }));
+            }
             34 => {
                 let exists = b % 3 > 0;
                 let child_id = if exists { self.not_the_root(a) } else { id(&format!("c{}", a % 400)) };
@@ -364,7 +370,7 @@ impl Player {
                     lease,
                     call_id,
                     amount: Self::amount(b, c),
-                    closing: false,
+                    closing: a.is_multiple_of(4),
                 }));
             }
             63..76 => {
@@ -386,7 +392,10 @@ impl Player {
             }
             76..79 => {
                 let call_id = self.call(&lease, b);
-                self.handle(Command::Release { lease, call_id });
+                self.handle(match c.is_multiple_of(3) {
+                    true => Command::Forfeit { lease, call_id },
+                    false => Command::Release { lease, call_id },
+                });
             }
             79..82 => {
                 let call_id = self.call(&lease, b);
@@ -438,6 +447,7 @@ impl Player {
                 retryable: c.is_multiple_of(2),
             }),
             5 => Verdict::InputRequired { question: Text::new("q?").unwrap() },
+            6 if c.is_multiple_of(3) => Verdict::LastReport(Payload::Inline(Json::from("as far as it came"))),
             6 => Verdict::OutOfBudget,
             7 => Verdict::HandedBack,
             8 if c.is_multiple_of(9) => Verdict::Halted { check: "c".into(), reason: "r".into() },

@@ -9,6 +9,7 @@ mod calls;
 mod claim;
 mod config;
 mod coordinator;
+mod crash;
 mod equipment;
 mod finish;
 mod journal;
@@ -18,6 +19,7 @@ mod model;
 mod object;
 mod offload;
 mod paid;
+mod premises;
 mod prompt;
 mod pull;
 mod ready;
@@ -30,6 +32,7 @@ mod workspace;
 
 pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
+pub use crash::Crash;
 pub use pull::run;
 pub use settings::Settings;
 

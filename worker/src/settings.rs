@@ -103,6 +103,11 @@ impl Settings {
             if server.command.is_empty() == server.url.is_none() {
                 problems.add(format!("mcp.{name}"), "a server is either a `command` or a `url`", None);
             }
+            // It stands before the colon of its tools, and `agent:spawn` is ours (I2).
+            if name == "agent" || shared::id::AgentId::new(name).is_err() {
+                let hint = "letters, digits, `_` and `-`, and not `agent`";
+                problems.add(format!("mcp.{name}"), "a server can't have this name", Some(hint.into()));
+            }
         }
         problems.or(())
     }

@@ -3,6 +3,7 @@
 
 mod aimock;
 mod llama;
+mod model;
 mod nats;
 mod process;
 mod proxy;
@@ -10,6 +11,7 @@ mod redis;
 
 pub use aimock::{AiMock, Billed};
 pub use llama::Llama;
+pub use model::{Gate, INPUT_NANOS, Line, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 pub use nats::NatsServer;
 pub use proxy::Proxy;
 pub use redis::RedisServer;
