@@ -13,6 +13,7 @@ mod bad_input;
 mod boundaries;
 mod budget;
 mod cancel;
+mod checkpoints;
 mod cluster;
 mod conformance;
 mod context_store;
