@@ -1,7 +1,10 @@
 //! Against servers nobody here wrote: `server-everything` and `server-filesystem` of the protocol's own
 //! people. `scripts/servers` brings them, and says where they are.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::json;
 
@@ -10,10 +13,13 @@ use super::*;
 const SOON: Duration = Duration::from_secs(60);
 
 /// The program of a package, to be run by node.
-#[expect(clippy::disallowed_methods, reason = "the environment says where the servers are")]
 fn package(name: &str) -> String {
-    let modules = std::env::var("TRELLIS_NODE_MODULES").expect("eval \"$(scripts/servers)\" first");
-    format!("{modules}/@modelcontextprotocol/{name}/dist/index.js")
+    let modules = std::env::var_os("TRELLIS_NODE_MODULES").map(PathBuf::from);
+    let beneath = "../.tools/node/node_modules";
+    let modules = modules.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(beneath));
+    let program = modules.join("@modelcontextprotocol").join(name).join("dist/index.js");
+    assert!(program.exists(), "there is no {}\n\nhint: run scripts/servers once", program.display());
+    program.to_str().unwrap().to_owned()
 }
 
 fn program(arguments: &[&str]) -> McpServer {
