@@ -5,13 +5,21 @@ use std::path::PathBuf;
 
 use shared::Problems;
 
-use crate::{config::Config, model::Models, tool::Toolbox};
+use crate::{
+    config::Config,
+    model::Models,
+    sandbox::{Sandbox, Secrets},
+    tool::Toolbox,
+};
 
 #[derive(Debug)]
 pub(crate) struct Equipment {
     pub(crate) models: Models,
     pub(crate) toolbox: Toolbox,
     pub(crate) workspaces: PathBuf,
+    /// What programs are run in; none if there is no helper.
+    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) secrets: Secrets,
 }
 
 impl Equipment {
@@ -23,6 +31,8 @@ impl Equipment {
             models: Models::new(settings)?,
             toolbox: Toolbox::start(settings).await?,
             workspaces: settings.workspaces.clone().unwrap_or_else(own),
+            sandbox: config.sandbox.clone().map(|helper| Sandbox { helper, without: settings.sandbox.without.clone() }),
+            secrets: Secrets::new(settings),
         })
     }
 }

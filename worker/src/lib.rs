@@ -17,6 +17,7 @@ mod object;
 mod pull;
 mod ready;
 mod report;
+mod sandbox;
 mod settings;
 mod tool;
 mod workspace;
@@ -24,6 +25,7 @@ mod workspace;
 pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
 pub use pull::run;
+pub use sandbox::{VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
 pub use settings::Settings;
 
 /// Why a worker could not work.
