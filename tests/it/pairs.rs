@@ -96,14 +96,8 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
             Command::Hold(Hold { lease: lease(), call_id: call("new"), amount: cents(1), closing: false }),
         ),
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
-        (
-            "settle",
-            Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) },
-        ),
-        (
-            "charge",
-            Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1) }),
-        ),
+        ("settle", Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) }),
+        ("charge", Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1) })),
         (
             "raise",
             Command::Raise(Raise {

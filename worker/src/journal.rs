@@ -83,6 +83,11 @@ impl<'a> Journal<'a> {
         standing(&self.written().entries)
     }
 
+    /// The one written last.
+    pub(crate) fn last(&self) -> Option<HistoryEntry> {
+        self.written().entries.last().cloned()
+    }
+
     /// The number of the next entry.
     pub(crate) fn next_number(&self) -> u32 {
         self.written().entries.last().map_or(1, |entry| entry.number + 1)

@@ -4,22 +4,29 @@
 
 mod agent;
 mod attempt;
+mod branch;
 mod calls;
 mod claim;
 mod config;
 mod coordinator;
 mod equipment;
+mod finish;
 mod journal;
 mod lease;
 mod meter;
 mod model;
 mod object;
+mod offload;
+mod paid;
+mod prompt;
 mod pull;
 mod ready;
 mod report;
 mod sandbox;
 mod settings;
 mod tool;
+mod voice;
+mod window;
 mod workspace;
 
 pub use agent::builtin::HELP as BUILTIN_HELP;

@@ -174,10 +174,15 @@ impl<'a> Meter<'a> {
         self.books().held_at.remove(call_id);
     }
 
+    /// The call is over and this is owed: sent by [`Meter::settle`], or when the attempt ends.
+    pub(crate) fn owe(&self, call_id: &CallId, priced: Priced) {
+        self.books().unsent.insert(call_id.clone(), priced);
+    }
+
     /// What the call cost. It is on record before this returns, or when the attempt ends.
     pub(crate) async fn settle(&self, call_id: &CallId, priced: Priced) {
         let amount = priced.amount;
-        self.books().unsent.insert(call_id.clone(), priced.clone());
+        self.owe(call_id, priced.clone());
         self.send(call_id, priced).await;
         let held_at = self.books().held_at.remove(call_id);
         if let Some(held_at) = held_at.filter(|_| telemetry::is_on()) {

@@ -68,6 +68,11 @@ pub struct ModelStep {
     pub text: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// The most tokens the answer could have: lowered where the budget did not reach for more (B5).
+    pub max_tokens: u32,
+    /// It stopped there.
+    #[serde(default)]
+    pub cut_off: bool,
     /// It wrote its last report, from the closing reserve (B7).
     #[serde(default)]
     pub closing: bool,

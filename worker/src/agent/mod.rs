@@ -2,6 +2,7 @@
 //! what it wants to outlive that goes through the run.
 
 pub(crate) mod builtin;
+mod llm;
 mod run;
 
 use shared::{
@@ -9,6 +10,7 @@ use shared::{
     wire::{Failure, FailureKind, Verdict},
 };
 
+pub(crate) use builtin::denial;
 pub(crate) use run::{Counters, Read, Run, Spawned};
 
 pub(crate) async fn run(run: &Run<'_>) -> Verdict {
@@ -17,7 +19,7 @@ pub(crate) async fn run(run: &Run<'_>) -> Verdict {
             run.resume(Vec::new()).await;
             builtin::run(run).await
         }
-        AgentKind::Llm => cannot("llm"),
+        AgentKind::Llm => llm::run(run).await,
         AgentKind::Command => cannot("command"),
     }
 }

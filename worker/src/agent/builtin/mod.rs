@@ -19,6 +19,7 @@ use shared::{
 
 use super::{Run, failed};
 use parameters::{Bad, Parameters};
+pub(crate) use spend::denial;
 
 /// What each is and takes: in the documentation, and in the answer to a bad value.
 pub const HELP: [(&str, &str); 10] = [

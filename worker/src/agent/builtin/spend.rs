@@ -65,7 +65,7 @@ fn failed(kind: FailureKind, message: String) -> Verdict {
     Verdict::Failed(Failure { kind, message, retryable: false })
 }
 
-pub(in crate::agent) fn denial(denied: &HoldDenied) -> String {
+pub(crate) fn denial(denied: &HoldDenied) -> String {
     let HoldDenied { context, asked, limit, spent, held, left_usd, left_tokens, .. } = denied;
     match denied.dimension {
         Dimension::Cost => format!(

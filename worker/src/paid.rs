@@ -1,0 +1,346 @@
+//! One paid call of a model, whoever asks for it: hold the worst case, make the call, write it down,
+//! settle (B3). A hold that does not fit is never shrunk and gone ahead with: the answer is made shorter,
+//! or the cheaper model is asked, or there is no call (B5).
+//!
+//! Crash windows: before the call nothing is owed but a hold, which the successor forfeits; between the
+//! answer and the journal the call is lost and its hold booked (B10); once it is written down it is never
+//! made again, and the successor books it from there.
+
+use std::time::Duration;
+
+use shared::{
+    Amount, CallId, Json,
+    id::ModelName,
+    telemetry,
+    wire::{CallCost, Failure, FailureKind, HistoryStep, HoldDenied, ModelStep, Said, ToolCall, Usage},
+};
+
+use crate::{
+    agent::{Run, denial},
+    journal::Journal,
+    meter::{Hold, Priced},
+    model::{Completion, Cue, Error, Message, Price, Request, ToolSpec},
+    voice::Voice,
+};
+
+/// An answer shorter than this is not worth asking for.
+const SHORTEST_ANSWER: u32 = 64;
+/// How often an answer is made shorter before it is given up: others hold and settle meanwhile.
+const SHORTENINGS: u32 = 4;
+/// A call with no deadline is cut off after this.
+const LONGEST_CALL: Duration = Duration::from_secs(600);
+/// The wait before a call is tried again, unless the provider names one; doubles, up to the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// What a provider may put around each message, and before the first tool, in tokens.
+const AROUND_A_MESSAGE: u64 = 16;
+const BEFORE_TOOLS: u64 = 640;
+
+/// What a model is to be asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) messages: &'a [Message],
+    pub(crate) tools: &'a [ToolSpec],
+    pub(crate) output_schema: Option<&'a Json>,
+    pub(crate) max_tokens: u32,
+    /// The agent's last report: may use its closing reserve (B7).
+    pub(crate) closing: bool,
+    /// What a call before this one sent and used, if these messages are that call's and then some.
+    pub(crate) before: Option<Before<'a>>,
+    pub(crate) script: Option<Cue<'a>>,
+    /// See [`ModelStep::asked`].
+    pub(crate) asked: Option<&'a str>,
+}
+
+/// An earlier call whose messages these begin with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before<'a> {
+    pub(crate) model: &'a ModelName,
+    pub(crate) input_tokens: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) messages: u64,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Paid {
+    /// It is written down and booked.
+    Answered(Box<ModelStep>),
+    /// The budget does not reach (B5), not even for the cheaper model.
+    Short(Short),
+    Failed(Failure),
+}
+
+#[derive(Debug)]
+pub(crate) struct Short {
+    /// The context may wait for more (B8).
+    pub(crate) pause: bool,
+    /// Used up (B4): not even a last report is possible.
+    pub(crate) halted: bool,
+    pub(crate) why: String,
+}
+
+pub(crate) async fn call(run: &Run<'_>, journal: &Journal<'_>, question: &Question<'_>) -> Paid {
+    let Some(model) = &run.work.model else {
+        return failed(FailureKind::Agent, "the agent's profile names no model".into());
+    };
+    let mut short = None;
+    for model in std::iter::once(model).chain(&run.work.agent.fallback_model) {
+        let price = match run.equipment.models.price(model) {
+            Ok(price) => price,
+            Err(unpriced) => return failed(FailureKind::Refused, unpriced.to_string()),
+        };
+        let call = Call { run, journal, question, model, price, input_tokens: question.input_tokens(model) };
+        match call.make().await {
+            // The cheaper one may do (B5); a budget that is used up stops them all.
+            Paid::Short(denied) if !denied.halted => short = Some(denied),
+            paid @ (Paid::Answered(_) | Paid::Short(_) | Paid::Failed(_)) => return paid,
+        }
+    }
+    Paid::Short(short.expect("there is a model, and it was denied"))
+}
+
+impl Question<'_> {
+    /// No more tokens than this are sent. A token is at least a byte; where an earlier call told how
+    /// many there were, only what came since is counted in bytes.
+    fn input_tokens(&self, model: &ModelName) -> u64 {
+        let messages = self.messages.len() as u64;
+        let size_bytes = size_bytes(self.messages);
+        match self.before {
+            Some(before)
+                if before.model == model
+                    && before.size_bytes <= size_bytes
+                    && before.messages <= messages =>
+            {
+                before.input_tokens
+                    + (size_bytes - before.size_bytes)
+                    + AROUND_A_MESSAGE * (messages - before.messages + 1)
+            }
+            Some(_) | None => size_bytes + AROUND_A_MESSAGE * messages + self.tools_tokens(),
+        }
+    }
+
+    fn tools_tokens(&self) -> u64 {
+        let tool = |tool: &ToolSpec| {
+            (tool.name.as_str().len() + tool.description.len()) as u64
+                + tool.parameters.size_bytes()
+                + AROUND_A_MESSAGE
+        };
+        let schema = self.output_schema.map_or(0, Json::size_bytes);
+        let tools: u64 = self.tools.iter().map(tool).sum();
+        schema + tools + if self.tools.is_empty() { 0 } else { BEFORE_TOOLS }
+    }
+}
+
+pub(crate) fn size_bytes(messages: &[Message]) -> u64 {
+    messages.iter().map(|message| message.size_bytes() as u64).sum()
+}
+
+/// One model, asked until it answers or will not.
+struct Call<'a> {
+    run: &'a Run<'a>,
+    journal: &'a Journal<'a>,
+    question: &'a Question<'a>,
+    model: &'a ModelName,
+    price: Price,
+    input_tokens: u64,
+}
+
+/// A hold that stands.
+struct Held {
+    call_id: CallId,
+    amount: Amount,
+    max_tokens: u32,
+}
+
+impl Call<'_> {
+    async fn make(&self) -> Paid {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let held = match self.hold().await {
+                Ok(held) => held,
+                Err(paid) => return paid,
+            };
+            let voice = Voice::new(self.run, self.journal.next_number());
+            let began = self.run.config.clock.now();
+            let answer = self.ask(&held, &voice).await;
+            self.emit(&held, began, &answer);
+            let (message, again, retry_after) = match answer {
+                Ok(completion) => return Paid::Answered(Box::new(self.write_down(held, completion).await)),
+                Err(Error::Refused { message, again, retry_after }) => {
+                    self.run.meter.release(&held.call_id).await;
+                    (message, again, retry_after)
+                }
+                Err(Error::Unknown { message }) => {
+                    self.run.meter.forfeit(&held.call_id).await;
+                    (message, true, None)
+                }
+            };
+            if !again {
+                return failed(FailureKind::Provider, message);
+            }
+            let pause = retry_after.unwrap_or(wait);
+            if let Err(failure) = self.count_retry(pause, &message) {
+                return Paid::Failed(failure);
+            }
+            tracing::info!(message, model = %self.model, "a call is tried again");
+            voice.say(Said::Again { why: message }).await;
+            tokio::time::sleep(pause).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// B15: a call tried again is a retry of its context; and none is begun that can't end in time.
+    fn count_retry(&self, pause: Duration, message: &str) -> Result<(), Failure> {
+        let (limits, counters) = (&self.run.work.limits, self.run.counters);
+        counters.change(|progress| progress.retries += 1);
+        let retries = counters.progress().retries;
+        if retries > limits.max_retries_total {
+            let message =
+                format!("max_retries_total: {} used; the last failure: {message}", limits.max_retries_total);
+            return Err(Failure { kind: FailureKind::LimitExceeded, message, retryable: false });
+        }
+        if pause >= self.time_left() {
+            let message = format!("no time is left to try again: {message}");
+            return Err(Failure { kind: FailureKind::Provider, message, retryable: false });
+        }
+        Ok(())
+    }
+
+    fn time_left(&self) -> Duration {
+        let now = self.run.config.clock.now();
+        let left = self.run.work.deadline.map(|deadline| Duration::from_millis(deadline.millis_since(now)));
+        left.unwrap_or(LONGEST_CALL).min(LONGEST_CALL)
+    }
+
+    /// A hold, for a shorter answer if need be.
+    async fn hold(&self) -> Result<Held, Paid> {
+        let most = self.question.max_tokens.max(1);
+        let mut max_tokens = most;
+        for _ in 0..=SHORTENINGS {
+            let call_id = self.run.meter.next_call();
+            let amount = self.price.worst(self.input_tokens, max_tokens);
+            match self.run.meter.hold(&call_id, amount, self.question.closing).await {
+                Hold::Held => return Ok(Held { call_id, amount, max_tokens }),
+                Hold::Denied(denied) => {
+                    let left = Amount::new(denied.left_usd, denied.left_tokens);
+                    match self.price.affordable(self.input_tokens, left, max_tokens) {
+                        Some(fits) if fits >= SHORTEST_ANSWER.min(most) && fits < max_tokens => {
+                            max_tokens = fits
+                        }
+                        Some(_) | None => return Err(short(&denied)),
+                    }
+                }
+                Hold::Halt { context, dimension, pause } => {
+                    let why = format!("the {dimension} budget of `{context}` is used up");
+                    return Err(Paid::Short(Short { pause, halted: true, why }));
+                }
+                Hold::Refused(refusal) => {
+                    return Err(failed(
+                        FailureKind::Refused,
+                        format!("{} ({})", refusal.message, refusal.rule),
+                    ));
+                }
+            }
+        }
+        let why = "its budget is drawn on by too many at once".into();
+        Err(Paid::Short(Short { pause: false, halted: false, why }))
+    }
+
+    async fn ask(&self, held: &Held, voice: &Voice<'_>) -> Result<Completion, Error> {
+        let request = Request {
+            model: self.model,
+            messages: self.question.messages,
+            tools: self.question.tools,
+            max_tokens: held.max_tokens,
+            output_schema: self.question.output_schema,
+            timeout: self.time_left(),
+            script: self.question.script,
+        };
+        let mut said = |piece: &str| voice.hear(piece);
+        voice.during(self.run.equipment.models.complete(&request, &mut said)).await
+    }
+
+    /// What is owed is known to the meter before anything is waited for: an attempt that is cut off here
+    /// still sends it.
+    async fn write_down(&self, held: Held, completion: Completion) -> ModelStep {
+        let Completion { text, calls, usage, cut_off } = completion;
+        let amount = usage.map_or(held.amount, |usage| self.price.cost(&usage));
+        let priced =
+            Priced { amount, model: Some(self.model.clone()), prices: Some(self.price.version.clone()) };
+        if usage.is_some() {
+            self.run.meter.owe(&held.call_id, priced.clone());
+        }
+        let step = ModelStep {
+            call_id: held.call_id.clone(),
+            model: self.model.clone(),
+            cost: CallCost { amount, estimated: usage.is_none(), prices: self.price.version.clone() },
+            usage,
+            retries: self.run.counters.progress().retries,
+            text,
+            tool_calls: told_apart(calls),
+            max_tokens: held.max_tokens,
+            cut_off,
+            closing: self.question.closing,
+            asked: self.question.asked.map(str::to_owned),
+        };
+        let booking = async {
+            match usage {
+                Some(_) => self.run.meter.settle(&held.call_id, priced).await,
+                None => self.run.meter.forfeit(&held.call_id).await,
+            }
+        };
+        tokio::join!(self.journal.append(HistoryStep::Model(Box::new(step.clone()))), booking);
+        step
+    }
+
+    fn emit(&self, held: &Held, began: shared::Timestamp, answer: &Result<Completion, Error>) {
+        if !telemetry::is_on() {
+            return;
+        }
+        let usage = answer.as_ref().ok().and_then(|completion| completion.usage);
+        let Usage { input_tokens, output_tokens, .. } = usage.unwrap_or_default();
+        telemetry::Span {
+            name: format!("chat {}", self.model).into(),
+            trace_id: self.run.work.trace_id,
+            span_id: None,
+            parent: Some(self.run.span),
+            start: began,
+            end: self.run.config.clock.now(),
+            kind: telemetry::Kind::Client,
+            attributes: vec![
+                ("gen_ai.operation.name", "chat".into()),
+                ("gen_ai.request.model", self.model.as_str().into()),
+                ("gen_ai.request.max_tokens", held.max_tokens.into()),
+                ("gen_ai.usage.input_tokens", input_tokens.into()),
+                ("gen_ai.usage.output_tokens", output_tokens.into()),
+                ("trellis.child_id", self.run.work.child_id.as_str().into()),
+                ("trellis.call_id", held.call_id.as_str().into()),
+                ("trellis.budget.held_nanos", held.amount.cost_usd.nanos().into()),
+            ],
+            error: answer.is_err().then_some("the model did not answer"),
+            link: None,
+        }
+        .emit();
+    }
+}
+
+/// Each call of a turn under a name of its own, whatever the provider calls them.
+fn told_apart(calls: Vec<ToolCall>) -> Vec<ToolCall> {
+    let mut told_apart: Vec<ToolCall> = Vec::new();
+    for (n, mut call) in (1..).zip(calls) {
+        if call.id.is_empty() || told_apart.iter().any(|other| other.id == call.id) {
+            call.id = format!("{}call-{n}", call.id);
+        }
+        told_apart.push(call);
+    }
+    told_apart
+}
+
+fn short(denied: &HoldDenied) -> Paid {
+    Paid::Short(Short { pause: denied.pause, halted: false, why: denial(denied) })
+}
+
+fn failed(kind: FailureKind, message: String) -> Paid {
+    Paid::Failed(Failure { kind, message, retryable: false })
+}

@@ -1,0 +1,46 @@
+//! What an agent is told at the start (I1): its role, its task, its declared inputs. Its tools go with
+//! each call. Nothing of its parent's is here but what the spawn shared by name (W3).
+
+use serde_json::{Map, Value};
+use shared::wire::{Execute, ShareCategory};
+
+use crate::{
+    model::Message,
+    window::{Category, Window},
+};
+
+/// The window of a context that has done nothing yet.
+pub(crate) fn first_window(work: &Execute) -> Window {
+    let mut window = Window::default();
+    for shared in &work.shared_messages {
+        window.add_shareable(shared.category, shared.content.clone());
+    }
+    window.add_shareable(ShareCategory::System, role(work));
+    if let Some(schema) = &work.output_schema {
+        let how = format!(
+            "Your final answer must be JSON that fits this schema, and nothing else:\n{}",
+            schema.value()
+        );
+        window.add(Category::System, vec![Message::System(how)]);
+    }
+    window.add(Category::System, vec![Message::User(task(work))]);
+    if !work.inputs.is_empty() {
+        let inputs: Map<String, Value> =
+            work.inputs.iter().map(|(key, value)| (key.to_string(), value.value().clone())).collect();
+        window.add_shareable(ShareCategory::Context, format!("Inputs:\n{:#}", Value::Object(inputs)));
+    }
+    window
+}
+
+/// The one memory a child begins with.
+fn task(work: &Execute) -> String {
+    format!("Your task: {}", work.goal)
+}
+
+fn role(work: &Execute) -> String {
+    match (&work.agent.system_prompt, &work.agent.description) {
+        (Some(prompt), _) => prompt.clone(),
+        (None, Some(description)) => format!("You are `{}`: {description}", work.agent.agent_id),
+        (None, None) => format!("You are `{}`.", work.agent.agent_id),
+    }
+}
