@@ -31,7 +31,10 @@ impl Equipment {
             models: Models::new(settings)?,
             toolbox: Toolbox::start(settings).await?,
             workspaces: settings.workspaces.clone().unwrap_or_else(own),
-            sandbox: config.sandbox.clone().map(|helper| Sandbox { helper, without: settings.sandbox.without.clone() }),
+            sandbox: config
+                .sandbox
+                .clone()
+                .map(|helper| Sandbox { helper, without: settings.sandbox.without.clone() }),
             secrets: Secrets::new(settings),
         })
     }

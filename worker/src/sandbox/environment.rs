@@ -34,7 +34,9 @@ pub(crate) struct Secrets(BTreeSet<String>);
 
 /// A variable that must not be handed on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`env_from` names `{0}`, which is a secret of the worker\n\nhint: model calls go through the worker; a program needs no key")]
+#[error(
+    "`env_from` names `{0}`, which is a secret of the worker\n\nhint: model calls go through the worker; a program needs no key"
+)]
 pub(crate) struct Secret(pub(crate) String);
 
 impl Secrets {

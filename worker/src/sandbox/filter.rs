@@ -88,9 +88,8 @@ pub(super) fn apply(network: bool) -> Result<String, Error> {
     // With no conditions, all of them: no socket whatever its family.
     let mut sockets = Vec::new();
     if network {
-        let other = [libc::AF_INET, libc::AF_INET6].map(|family| {
-            condition(SeccompCmpOp::Ne, u64::from(family.unsigned_abs()))
-        });
+        let other = [libc::AF_INET, libc::AF_INET6]
+            .map(|family| condition(SeccompCmpOp::Ne, u64::from(family.unsigned_abs())));
         sockets.push(SeccompRule::new(other.into_iter().collect::<Result<_, _>>()?)?);
     }
     rules.insert(libc::SYS_socket, sockets);
@@ -111,9 +110,8 @@ fn compile(
     rules: BTreeMap<libc::c_long, Vec<SeccompRule>>,
     errno: libc::c_int,
 ) -> Result<BpfProgram, seccompiler::BackendError> {
-    let every = |(call, rules): (libc::c_long, Vec<SeccompRule>)| {
-        OTHER_WAYS.map(|way| (call | way, rules.clone()))
-    };
+    let every =
+        |(call, rules): (libc::c_long, Vec<SeccompRule>)| OTHER_WAYS.map(|way| (call | way, rules.clone()));
     SeccompFilter::new(
         rules.into_iter().flat_map(every).collect(),
         SeccompAction::Allow,

@@ -33,7 +33,7 @@ use shared::{
 };
 
 pub(crate) use environment::Secrets;
-pub(crate) use start::{Event, NotStarted, Program, Sandbox};
+pub(crate) use start::{Event, LINE, NotStarted, Program, Sandbox};
 
 /// The environment variable of the helper that holds what it is told. Arguments can be read by every
 /// user of a machine; an environment can't.

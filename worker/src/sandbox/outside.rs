@@ -89,8 +89,8 @@ pub(super) fn map(inside: u32, uid: Uid, gid: Gid) -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("{inside} {gid} 1"))
 }
 
-/// Termination and the end of children, to be waited for. Blocked from here on; what this process
-/// starts has them open again, as `std` sees to.
+/// Termination and the end of children, to be waited for. Blocked from here on, in what this process
+/// starts as well.
 pub(super) fn listen() -> Result<SigSet, Error> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
@@ -102,8 +102,7 @@ pub(super) fn listen() -> Result<SigSet, Error> {
 /// Whatever somebody left open for the worker is not for the program.
 fn close_inherited() -> Result<(), Error> {
     let listed = fs::read_dir("/proc/self/fd").map_err(|e| Error::System("list its descriptors", e))?;
-    let open: Vec<i32> =
-        listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    let open: Vec<i32> = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
         // One of them was the list itself, which is closed by now.
         let _ = close(descriptor);

@@ -15,6 +15,7 @@ use nix::{
     sys::{
         prctl,
         resource::{Resource, setrlimit},
+        signal::SigSet,
     },
     unistd::{getgid, getuid, setsid},
 };
@@ -56,6 +57,8 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     setsid().map_err(system("have its own session"))?;
+    // Whoever started this waits for signals with its own blocked, and a program inherits that.
+    SigSet::empty().thread_set_mask().map_err(system("open its signals"))?;
     // By its path, so that it is the mount of it that can be written to.
     std::env::set_current_dir(&handoff.policy.workspace)
         .map_err(|error| Error::System("enter the workspace", error))?;

@@ -111,7 +111,8 @@ impl Sandbox {
         let (input, output, complaints) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let report = SandboxReport { applied: Vec::new(), missing: Vec::new() };
         let (waiting, heard, tail) = (Vec::new(), Vec::new(), Vec::new());
-        let mut program = Program { child, input, waiting, told_all: false, output, heard, complaints, tail, report };
+        let mut program =
+            Program { child, input, waiting, told_all: false, output, heard, complaints, tail, report };
         match program.first_word().await {
             Some(Word::Ready(report)) => program.report = report,
             Some(Word::Refused(report)) => return Err(NotStarted::Missing(report, requires)),
@@ -178,6 +179,16 @@ impl Program {
                 status = self.child.wait(), if !reads && !complains => {
                     return Event::Ended(status.unwrap_or_default());
                 }
+            }
+        }
+    }
+
+    /// Waits until nothing of it is left; what it says meanwhile is nobody's.
+    pub(crate) async fn drain(&mut self) {
+        loop {
+            self.heard.clear();
+            if let Event::Ended(_) = self.event().await {
+                return;
             }
         }
     }

@@ -13,7 +13,7 @@ use std::{
 use nix::{
     sys::{
         signal::{Signal, kill},
-        wait::waitpid,
+        wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::Pid,
 };
@@ -86,7 +86,15 @@ impl Watch {
     pub(super) fn clear(&self) {
         loop {
             self.signal(Signal::SIGKILL);
-            if waitpid(None, None).is_err() {
+            // All that have ended since the last look, or the wait for one.
+            let mut flag = None;
+            while let Ok(status) = waitpid(None, flag) {
+                if status == WaitStatus::StillAlive {
+                    break;
+                }
+                flag = Some(WaitPidFlag::WNOHANG);
+            }
+            if waitpid(None, Some(WaitPidFlag::WNOHANG)).is_err() {
                 return;
             }
         }
@@ -96,7 +104,11 @@ impl Watch {
         if self.ending.load(Ordering::Relaxed) > 0 && self.ending.fetch_add(1, Ordering::Relaxed) > GRACE {
             self.signal(Signal::SIGKILL);
         }
-        let processes = descendants().len() as u64;
+        let processes = match self.reach {
+            // A bomb leaves no time to look at each.
+            Reach::Namespace => (numbered().count() as u64).saturating_sub(1),
+            Reach::Descendants => descendants().len() as u64,
+        };
         if processes > self.processes {
             self.exceed(format!("it had {processes} processes, more than the {} allowed", self.processes));
         }
@@ -156,12 +168,8 @@ fn parse(stat: &str) -> Option<(i32, i32)> {
 /// Everything that was started by this process, or by something that was.
 fn descendants() -> Vec<i32> {
     let Ok(own) = own_pid() else { return Vec::new() };
-    let Ok(listed) = fs::read_dir("/proc") else { return Vec::new() };
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    let numbered = listed.flatten().filter(|entry| {
-        entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit)
-    });
-    for entry in numbered {
+    for entry in numbered() {
         // What has ended since it was listed is no longer anybody's.
         let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
         if let Some((pid, parent)) = parse(&String::from_utf8_lossy(&stat)) {
@@ -176,6 +184,12 @@ fn descendants() -> Vec<i32> {
         next += 1;
     }
     found
+}
+
+/// The processes `/proc` lists.
+fn numbered() -> impl Iterator<Item = fs::DirEntry> {
+    let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
+    listed.filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit))
 }
 
 /// Bytes and entries beneath a directory. Links are not followed.
