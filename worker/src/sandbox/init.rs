@@ -25,7 +25,7 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     if watch::own_parent()? != handoff.parent {
         return Ok(ExitCode::FAILURE);
     }
-    let detail = mounts::own(&handoff.policy.workspace)?;
+    let detail = mounts::own(&handoff.policy.workspace, handoff.policy.resources.processes)?;
     handoff.applied(Layer::PidNamespace, format!("its processes end together; {detail}"));
     let signals = outside::listen()?;
     attend(handoff, &signals)

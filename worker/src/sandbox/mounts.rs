@@ -10,19 +10,20 @@ use super::{Error, system};
 
 /// The lowest bound a kernel (since 6.14) takes for the processes of a namespace. The profile's own is
 /// lower, but is only looked at now and then where the kernel does not count those of root.
-const MOST_PROCESSES: &str = "301";
+const LOWEST_BOUND: u64 = 301;
 /// Nothing that is not said.
 const NONE: Option<&str> = None;
 
 /// Makes it so, and says how far that went.
-pub(super) fn own(workspace: &Path) -> Result<String, Error> {
+pub(super) fn own(workspace: &Path, processes: u64) -> Result<String, Error> {
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
         .map_err(system("keep its mounts to itself"))?;
     let held = [mount(Some(workspace), workspace, NONE, MsFlags::MS_BIND, NONE)];
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let bound = LOWEST_BOUND.max(processes.saturating_add(2));
     let proc = match mount(Some("proc"), "/proc", Some("proc"), flags, NONE) {
-        Ok(()) => match fs::write("/proc/sys/kernel/pid_max", MOST_PROCESSES) {
-            Ok(()) => format!("its own /proc, fewer than {MOST_PROCESSES} processes"),
+        Ok(()) => match fs::write("/proc/sys/kernel/pid_max", bound.to_string()) {
+            Ok(()) => format!("its own /proc, never more than {bound} processes"),
             Err(_) => "its own /proc".to_owned(),
         },
         Err(errno) => format!("no /proc of its own ({errno})"),
