@@ -76,6 +76,10 @@ pub(crate) struct WorkerArgs {
     /// How long what runs may go on after a signal, before it is handed back.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "20s")]
     drain: Duration,
+    /// Abort on purpose, to rehearse failures: when money is `held`, a model has `answered`, its answer
+    /// is `written` down, a tool was `called`, or a result is `finished` or `reported`, the N-th time.
+    #[arg(long, value_name = "POINT[:N]")]
+    crash_at: Option<worker::Crash>,
     /// Let the built-in `crash` agent end this process. For tests of the cluster.
     #[arg(long)]
     allow_crash: bool,
@@ -122,6 +126,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         slots: usize::from(args.slots),
         drain: args.drain,
         may_crash: args.allow_crash,
+        crash: args.crash_at.unwrap_or_default(),
         health: args.health,
         ..worker::Config::new(args.id.unwrap_or_else(|| fresh_id("worker")))
     };

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod bus;
 pub mod clock;
+pub mod crash;
 pub mod decode;
 pub mod graph;
 pub mod health;

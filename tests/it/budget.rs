@@ -3,8 +3,8 @@
 use coordinator::trace::{CallState, Event, Refusal};
 use serde_json::{Value, json};
 use shared::{
-    Amount, Dimension, Tokens, Usd,
-    wire::{Failure, FailureKind, Verdict},
+    Amount, Dimension, Json, Tokens, Usd,
+    wire::{EndStatus, Failure, FailureKind, Payload, Verdict},
 };
 use trellis_tests::{
     World,
@@ -208,9 +208,44 @@ fn b7_descendants_can_not_hold_the_closing_reserve() {
     assert_eq!(world.node("root").exhausted, None, "the parent can still speak");
     assert!(matches!(world.spawn(&root, json!({"goal": "b"})).unwrap_err(), Refusal::NothingLeft { .. }));
     world.complete(&a, "done").unwrap();
-    world.pay(&root, "last", cents(20)).unwrap();
-    world.complete(&root, "the last report").unwrap();
-    assert_eq!(world.status("root"), "completed");
+    let denied = world.hold(&root, "more", cents(1)).unwrap_err();
+    assert!(matches!(denied, Refusal::Denied(_)), "nor can its own ordinary calls");
+    world.hold_to_close(&root, "last", cents(20)).unwrap();
+    world.settle(&root, "last", cents(15)).unwrap();
+    world.report(&root, Verdict::LastReport(Payload::Inline(Json::from("as far as I came")))).unwrap();
+    assert_eq!(world.status("root"), "aborted", "never taken for a whole result");
+    let end = world.node("root").end().unwrap().clone();
+    assert_eq!(end.result, Some(Payload::Inline(Json::from("as far as I came"))));
+    assert!(end.reason.unwrap().contains("last report"));
+}
+
+#[test]
+fn b7_a_parent_gets_the_last_report_of_a_child_as_what_it_is() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+    let a = world.claim("a");
+    world.report(&root, Verdict::Waiting { children: vec!["a".parse().unwrap()], hand_over: false }).unwrap();
+    world.report(&a, Verdict::LastReport(Payload::Inline(Json::from("half")))).unwrap();
+    let work = world.work(&id("root")).unwrap();
+    assert_eq!(work.children[0].status, EndStatus::Aborted);
+    assert_eq!(work.children[0].result, Some(Payload::Inline(Json::from("half"))));
+    assert!(work.children[0].error.as_ref().unwrap().contains("budget"));
+}
+
+#[test]
+fn b10_a_call_of_unknown_cost_is_booked_at_its_hold_and_corrected_later() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.hold(&root, "c1", cents(30)).unwrap();
+    world.forfeit(&root, "c1").unwrap();
+    let budget = &world.node("root").budget;
+    assert_eq!((budget.spent, budget.held, budget.estimated), (cents(30), Amount::ZERO, cents(30)));
+    assert_eq!(world.forfeit(&root, "c1").unwrap(), [], "a second time changes nothing");
+    assert!(matches!(world.forfeit(&root, "c2").unwrap_err(), Refusal::NoHold(_)));
+    world.settle(&root, "c1", cents(12)).unwrap();
+    let budget = &world.node("root").budget;
+    assert_eq!((budget.spent, budget.estimated), (cents(12), Amount::ZERO));
 }
 
 #[test]

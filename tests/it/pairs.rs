@@ -87,7 +87,8 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
             }),
         ),
         ("tick", Command::Tick(Tick { lease: lease(), progress: Progress::default() })),
-        ("complete", report(Verdict::Completed(inline))),
+        ("complete", report(Verdict::Completed(inline.clone()))),
+        ("last report", report(Verdict::LastReport(inline))),
         ("wait", report(Verdict::Waiting { children: vec![id("c")], hand_over: false })),
         ("hand back", report(Verdict::HandedBack)),
         ("resume", Command::Resume(Resume { lease: lease(), settled: Vec::new() })),
@@ -96,6 +97,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
             Command::Hold(Hold { lease: lease(), call_id: call("new"), amount: cents(1), closing: false }),
         ),
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
+        ("forfeit", Command::Forfeit { lease: lease(), call_id: call("open") }),
         ("settle", Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) }),
         ("charge", Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1) })),
         (

@@ -364,7 +364,7 @@ impl Player {
                     lease,
                     call_id,
                     amount: Self::amount(b, c),
-                    closing: false,
+                    closing: a.is_multiple_of(4),
                 }));
             }
             63..76 => {
@@ -386,7 +386,10 @@ impl Player {
             }
             76..79 => {
                 let call_id = self.call(&lease, b);
-                self.handle(Command::Release { lease, call_id });
+                self.handle(match c.is_multiple_of(3) {
+                    true => Command::Forfeit { lease, call_id },
+                    false => Command::Release { lease, call_id },
+                });
             }
             79..82 => {
                 let call_id = self.call(&lease, b);
@@ -438,6 +441,7 @@ impl Player {
                 retryable: c.is_multiple_of(2),
             }),
             5 => Verdict::InputRequired { question: Text::new("q?").unwrap() },
+            6 if c.is_multiple_of(3) => Verdict::LastReport(Payload::Inline(Json::from("as far as it came"))),
             6 => Verdict::OutOfBudget,
             7 => Verdict::HandedBack,
             8 if c.is_multiple_of(9) => Verdict::Halted { check: "c".into(), reason: "r".into() },

@@ -165,6 +165,22 @@ impl World {
         self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: false }))
     }
 
+    /// A hold for the agent's last report.
+    pub fn hold_to_close(
+        &mut self,
+        lease: &Lease,
+        call: &str,
+        amount: Amount,
+    ) -> Result<Vec<Event>, Refusal> {
+        let call_id = call.parse().expect("a valid call id");
+        self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: true }))
+    }
+
+    pub fn forfeit(&mut self, lease: &Lease, call: &str) -> Result<Vec<Event>, Refusal> {
+        let call_id = call.parse().expect("a valid call id");
+        self.handle(Command::Forfeit { lease: lease.clone(), call_id })
+    }
+
     pub fn settle(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
         let call_id = call.parse().expect("a valid call id");
         self.handle(Command::Settle { lease: lease.clone(), call_id, amount })

@@ -19,6 +19,7 @@ use crate::{
     claim::{AGAIN, Claim, claim},
     config::Config,
     coordinator::Coordinator,
+    crash::Point,
     equipment::Equipment,
     lease::{Keeper, Lost},
     meter::Meter,
@@ -129,6 +130,7 @@ impl Surroundings {
         };
         if let Some(verdict) = verdict {
             let report = Report { lease: lease.clone(), progress: counters.progress(), verdict };
+            self.config.crash.pass(Point::Finished);
             let reporting = async {
                 meter.close().await;
                 keeper.live().await;
@@ -144,6 +146,7 @@ impl Surroundings {
                 lost = &mut keeping => end = lost.into(),
             }
         }
+        self.config.crash.pass(Point::Reported);
         emit_attempt(&work, lease.attempt, span, started_at, clock.now(), &end);
         match end {
             End::Said(_) | End::HandedBack | End::Stopped { ours: true } => delivery.ack().await,

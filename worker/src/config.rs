@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use crate::settings::Settings;
+use crate::{crash::Crash, settings::Settings};
 use shared::{WorkerId, clock::Clock, id::PoolName};
 
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct Config {
     /// Where `/healthz` and `/readyz` answer.
     pub health: Option<SocketAddr>,
     pub clock: Clock,
+    /// Where to abort on purpose.
+    pub crash: Crash,
     /// Models, tools and workspaces.
     pub settings: Settings,
     /// The `trellis` binary, which makes the sandbox of a program. Without it there are no such agents.
@@ -43,6 +45,7 @@ impl Default for Config {
             may_crash: false,
             health: None,
             clock: Clock::Machine,
+            crash: Crash::default(),
             settings: Settings::default(),
             sandbox: own_binary(),
         }

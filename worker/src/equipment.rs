@@ -8,6 +8,7 @@ use shared::Problems;
 use crate::{
     config::Config,
     model::Models,
+    premises::Premises,
     sandbox::{Sandbox, Secrets},
     tool::Toolbox,
 };
@@ -16,7 +17,10 @@ use crate::{
 pub(crate) struct Equipment {
     pub(crate) models: Models,
     pub(crate) toolbox: Toolbox,
+    /// Beneath it every attempt has a directory of its own.
     pub(crate) workspaces: PathBuf,
+    /// Keeps them this worker's.
+    _premises: Premises,
     /// What programs are run in; none if there is no helper.
     pub(crate) sandbox: Option<Sandbox>,
     pub(crate) secrets: Secrets,
@@ -26,11 +30,15 @@ impl Equipment {
     pub(crate) async fn new(config: &Config) -> Result<Self, Problems> {
         let settings = &config.settings;
         settings.check()?;
-        let own = || std::env::temp_dir().join(format!("trellis-{}", config.id));
+        let premises = Premises::open(settings.workspaces.as_deref(), &config.id).map_err(|error| {
+            let hint = "name a directory this user may write to";
+            Problems::one("workspaces", error.to_string(), Some(hint.to_owned()))
+        })?;
         Ok(Equipment {
             models: Models::new(settings)?,
             toolbox: Toolbox::start(settings).await?,
-            workspaces: settings.workspaces.clone().unwrap_or_else(own),
+            workspaces: premises.path().to_owned(),
+            _premises: premises,
             sandbox: config
                 .sandbox
                 .clone()

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use shared::{bus::Bus, wire::ObjectReference};
+use shared::bus::Bus;
+pub(crate) use shared::wire::ObjectReference;
 
 use crate::coordinator::Backoff;
 
@@ -14,6 +15,30 @@ pub(crate) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> ObjectReference 
         tracing::warn!(%error, name, "an object could not be stored yet");
         pause.wait().await;
     }
-    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    ObjectReference { object: name.to_owned(), size_bytes: bytes.len() as u64, sha256 }
+    ObjectReference { object: name.to_owned(), size_bytes: bytes.len() as u64, sha256: sha256(&bytes) }
+}
+
+/// Fetches an object, however long that takes: the lease of the attempt bounds it. What is gone, or is
+/// not what was stored, will not come back by asking again: why, for people.
+pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Result<Bytes, String> {
+    let name = &reference.object;
+    let mut pause = Backoff::default();
+    let found = loop {
+        match bus.get_object(name).await {
+            Ok(found) => break found,
+            Err(error) => {
+                tracing::warn!(%error, name, "an object can't be fetched yet");
+                pause.wait().await;
+            }
+        }
+    };
+    let bytes = found.ok_or_else(|| format!("there is no object `{name}`"))?;
+    if sha256(&bytes) != reference.sha256 {
+        return Err(format!("the object `{name}` is not what was stored"));
+    }
+    Ok(bytes)
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -17,6 +17,7 @@ use shared::{
 
 use crate::{
     agent::{Run, denial},
+    crash::Point,
     journal::Journal,
     meter::{Hold, Priced},
     model::{Completion, Cue, Error, Message, Price, Request, ToolSpec},
@@ -163,10 +164,14 @@ impl Call<'_> {
             };
             let voice = Voice::new(self.run, self.journal.next_number());
             let began = self.run.config.clock.now();
+            self.run.config.crash.pass(Point::Held);
             let answer = self.ask(&held, &voice).await;
             self.emit(&held, began, &answer);
             let (message, again, retry_after) = match answer {
-                Ok(completion) => return Paid::Answered(Box::new(self.write_down(held, completion).await)),
+                Ok(completion) => {
+                    self.run.config.crash.pass(Point::Answered);
+                    return Paid::Answered(Box::new(self.write_down(held, completion).await));
+                }
                 Err(Error::Refused { message, again, retry_after }) => {
                     self.run.meter.release(&held.call_id).await;
                     (message, again, retry_after)
@@ -290,7 +295,11 @@ impl Call<'_> {
                 None => self.run.meter.forfeit(&held.call_id).await,
             }
         };
-        tokio::join!(self.journal.append(HistoryStep::Model(Box::new(step.clone()))), booking);
+        let writing = async {
+            self.journal.append(HistoryStep::Model(Box::new(step.clone()))).await;
+            self.run.config.crash.pass(Point::Written);
+        };
+        tokio::join!(writing, booking);
         step
     }
 

@@ -46,6 +46,10 @@ pub struct Provider {
     /// The environment variable that holds the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
+    /// Whose prices in the table its models have, such as `openai` for a proxy before it. A provider with
+    /// a `base_url` has no prices but those in `prices` if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priced_as: Option<String>,
 }
 
 /// What a model costs, in dollars for a million tokens, as decimal numbers: `0.15` or `"0.15"`.
@@ -111,6 +115,11 @@ impl Settings {
         for (name, server) in &self.mcp {
             if server.command.is_empty() == server.url.is_none() {
                 problems.add(format!("mcp.{name}"), "a server is either a `command` or a `url`", None);
+            }
+            // It stands before the colon of its tools, and `agent:spawn` is ours (I2).
+            if name == "agent" || shared::id::AgentId::new(name).is_err() {
+                let hint = "letters, digits, `_` and `-`, and not `agent`";
+                problems.add(format!("mcp.{name}"), "a server can't have this name", Some(hint.into()));
             }
         }
         problems.or(())

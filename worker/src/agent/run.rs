@@ -7,9 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use shared::{
     ChildId, ContextKey, Json,
     bus::Bus,
+    graph::TaskGraph,
     wire::{
         Answer, Ask, ChildSpawn, ContextValue, Execute, OpenHold, Progress, Refusal, Resume, SettledCall,
-        Spawn,
+        SharedMessage, Spawn,
     },
 };
 
@@ -55,6 +56,13 @@ impl Counters {
     }
 }
 
+/// A child to be: one agent, or a graph.
+#[derive(Debug)]
+pub(crate) enum Child {
+    Agent(Box<Spawn>),
+    Graph(Box<TaskGraph>),
+}
+
 /// What became of a spawn: a refusal is an observation for the agent.
 #[derive(Debug)]
 pub(crate) enum Spawned {
@@ -67,7 +75,7 @@ pub(crate) enum Spawned {
 pub(crate) enum Read {
     Value(ContextValue),
     Absent,
-    Refused,
+    Refused(String),
 }
 
 impl Run<'_> {
@@ -89,8 +97,17 @@ impl Run<'_> {
 
     /// Asks for a child. Asked twice with the same id and content, it is the same child.
     pub(crate) async fn spawn(&self, spawn: Spawn) -> Spawned {
+        self.spawn_child(Child::Agent(Box::new(spawn)), Vec::new()).await
+    }
+
+    /// As `spawn`, for any child, with what it is shown of the caller's window (W3).
+    pub(crate) async fn spawn_child(&self, child: Child, shared_messages: Vec<SharedMessage>) -> Spawned {
         let lease = self.keeper.lease.clone();
-        let spawn = ChildSpawn { lease, spawn: Some(spawn), graph: None, shared_messages: Vec::new() };
+        let (spawn, graph) = match child {
+            Child::Agent(spawn) => (Some(*spawn), None),
+            Child::Graph(graph) => (None, Some(*graph)),
+        };
+        let spawn = ChildSpawn { lease, spawn, graph, shared_messages };
         match self.ask(Ask::Spawn(Box::new(spawn))).await {
             Answer::Spawned { child_id } => Spawned::Child(child_id),
             Answer::Refused(refusal) => Spawned::Refused(told(refusal)),
@@ -133,6 +150,7 @@ impl Run<'_> {
         match self.ask(Ask::ContextGet { lease, key }).await {
             Answer::Value { value: Some(value) } => Read::Value(value),
             Answer::Value { value: None } => Read::Absent,
+            Answer::Refused(refusal) => Read::Refused(told(refusal)),
             Answer::Claimed(_)
             | Answer::Taken { .. }
             | Answer::GoOn { .. }
@@ -141,8 +159,7 @@ impl Run<'_> {
             | Answer::Denied(_)
             | Answer::Halt { .. }
             | Answer::Spawned { .. }
-            | Answer::Keys { .. }
-            | Answer::Refused(_) => Read::Refused,
+            | Answer::Keys { .. } => Read::Refused(unexpected("context read").message),
         }
     }
 
@@ -181,7 +198,21 @@ impl Run<'_> {
     }
 }
 
-/// A refusal in one line, with its rule.
+/// The same id at every attempt, so that a spawn that is asked again is the same spawn.
+pub(crate) fn child_of(parent: &ChildId, suffix: &str) -> ChildId {
+    let name = format!("{parent}-{suffix}");
+    ChildId::new(&name).unwrap_or_else(|_| {
+        use sha2::{Digest, Sha256};
+        let hash: String = Sha256::digest(&name).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        ChildId::new(&format!("child-{hash}")).expect("letters, a dash and hex digits")
+    })
+}
+
+/// A refusal with its rule, and every problem it names.
 fn told(refusal: Refusal) -> String {
-    format!("{} ({})", refusal.message, refusal.rule)
+    let mut told = format!("{} ({})", refusal.message, refusal.rule);
+    for problem in &refusal.problems {
+        told.push_str(&format!("\n{problem}"));
+    }
+    told
 }

@@ -1,8 +1,15 @@
 //! Models: one call, whatever provider it goes to. Only this module knows providers. It makes calls and
 //! tells what became of them; whether a call may be made and what it costs is decided elsewhere.
 
+mod call;
+mod failure;
 mod price;
+mod provider;
 mod scripted;
+mod table;
+mod tool_names;
+mod translate;
+mod usage;
 
 use std::time::Duration;
 
@@ -16,6 +23,7 @@ pub(crate) use price::{Price, Prices, Unpriced};
 pub(crate) use scripted::Cue;
 
 use crate::settings::Settings;
+use provider::Providers;
 
 /// What a model is asked.
 #[derive(Debug, Clone, Copy)]
@@ -74,15 +82,16 @@ pub(crate) enum Error {
 #[derive(Debug)]
 pub(crate) struct Models {
     prices: Prices,
+    providers: Providers,
 }
 
 impl Models {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Problems> {
-        Ok(Models { prices: Prices::new(&settings.prices) })
+        Ok(Models { prices: Prices::new(&settings.prices), providers: Providers::new(settings)? })
     }
 
     pub(crate) fn price(&self, model: &ModelName) -> Result<Price, Unpriced> {
-        self.prices.of(model)
+        self.prices.of(model, self.providers.priced_as(model))
     }
 
     /// Makes one call. Pieces of text are handed on as they come.
@@ -94,11 +103,7 @@ impl Models {
         if scripted::is(request.model) {
             return scripted::complete(request, said).await;
         }
-        Err(Error::Refused {
-            message: format!("there is no provider for `{}`", request.model),
-            again: false,
-            retry_after: None,
-        })
+        call::make(&self.providers.route(request.model)?, request, said).await
     }
 }
 

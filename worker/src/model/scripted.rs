@@ -13,7 +13,7 @@ use shared::{
 use super::{Completion, Error, Message, Request};
 use crate::settings::PriceEntry;
 
-const NAME: &str = "scripted";
+pub(super) const NAME: &str = "scripted";
 
 /// What the script is, and what is filled in.
 #[derive(Debug, Clone, Copy)]

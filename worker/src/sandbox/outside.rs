@@ -58,6 +58,9 @@ fn namespaces(handoff: &mut Handoff) -> Result<bool, Error> {
     if handoff.policy.network {
         handoff.missing(Layer::NetworkNamespace, "the profile allows the network".into());
     }
+    if !processes && !network {
+        return Ok(false);
+    }
     let mut flags = CloneFlags::CLONE_NEWUSER;
     if processes {
         flags |= CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;

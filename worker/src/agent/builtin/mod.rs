@@ -12,12 +12,12 @@ mod spend;
 mod tree;
 
 use shared::{
-    ChildId, Json,
+    Json,
     problem::nearest,
     wire::{Payload, Verdict},
 };
 
-use super::{Run, failed};
+use super::{Run, child_of, failed};
 use parameters::{Bad, Parameters};
 pub(crate) use spend::denial;
 
@@ -124,14 +124,4 @@ fn goal(run: &Run<'_>) -> Verdict {
 
 fn completed(value: Json) -> Verdict {
     Verdict::Completed(Payload::Inline(value))
-}
-
-/// The same id at every attempt, so that a spawn that is asked again is the same spawn.
-fn child_of(parent: &ChildId, suffix: &str) -> ChildId {
-    let name = format!("{parent}-{suffix}");
-    ChildId::new(&name).unwrap_or_else(|_| {
-        use sha2::{Digest, Sha256};
-        let hash: String = Sha256::digest(&name).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        ChildId::new(&format!("child-{hash}")).expect("letters, a dash and hex digits")
-    })
 }

@@ -26,7 +26,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
             Read::Value(found) => {
                 read.insert(key.to_string(), found.value.value().clone());
             }
-            Read::Absent | Read::Refused => {}
+            Read::Absent | Read::Refused(_) => {}
         }
     }
     Ok(completed(Json::from(json!({"keys": keys, "read": Value::Object(read)}))))

@@ -60,6 +60,7 @@ pub(super) async fn run(run: &Run<'_>) -> Verdict {
     };
     offload::restore(run, &workspace, &entries).await;
     run.counters.change(|progress| progress.retries = progress.retries.max(replay.retries));
+    run.equipment.toolbox.ready(run).await;
     let tools = run.equipment.toolbox.specs(run);
     let (verdict, report) = match start(run, &workspace, &tools).await {
         Ok(program) => {

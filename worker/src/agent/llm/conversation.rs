@@ -112,9 +112,10 @@ impl Conversation {
         u32::try_from(steps.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// How often a tool has answered.
+    /// How often a tool has answered; a call that was refused was never made.
     pub(super) fn calls_of(&self, tool: &ToolName) -> usize {
-        self.turns.iter().flat_map(|turn| &turn.answered).filter(|step| step.tool == *tool).count()
+        let answered = self.turns.iter().flat_map(|turn| &turn.answered);
+        answered.filter(|step| step.tool == *tool && !step.is_error).count()
     }
 
     /// The last answer, and how many turns came before it.

@@ -14,7 +14,9 @@ use shared::{
 
 use super::Run;
 use crate::{
-    branch, finish,
+    branch,
+    crash::Point,
+    finish,
     journal::Journal,
     model::{Cue, Message},
     offload,
@@ -117,7 +119,9 @@ impl Agent<'_> {
                 limits.max_steps
             )));
         }
-        let tools = self.run.equipment.toolbox.specs(self.run);
+        let toolbox = &self.run.equipment.toolbox;
+        toolbox.ready(self.run).await;
+        let tools = toolbox.specs(self.run);
         let window = self.window();
         match self.ask(&window, &tools, false).await {
             Err(verdict) => Some(verdict),
@@ -255,6 +259,7 @@ impl Agent<'_> {
         voice.say(Said::Tool { tool: invocation.tool.to_owned() }).await;
         let began = self.run.config.clock.now();
         let outcome = self.run.equipment.toolbox.call(invocation).await;
+        self.run.config.crash.pass(Point::Called);
         self.emit_tool(invocation.tool, began, &outcome);
         outcome
     }

@@ -1,0 +1,83 @@
+//! One call to a provider, streamed. It is dropped when its time is up, which closes the connection, and
+//! never made a second time: what to do about a failure is for the caller to decide.
+
+use futures_util::StreamExt;
+use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd};
+use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
+
+use super::{
+    Completion, Error, Request, failure, provider::Route, tool_names::ToolNames, translate, usage::Frames,
+};
+
+pub(super) async fn make(
+    route: &Route<'_>,
+    request: &Request<'_>,
+    said: &mut (dyn FnMut(&str) + Send),
+) -> Result<Completion, Error> {
+    match tokio::time::timeout(request.timeout, streamed(route, request, said)).await {
+        Ok(completion) => completion,
+        Err(_) => Err(Error::Unknown {
+            message: format!("`{}` gave no whole answer within {:?}", route.provider, request.timeout),
+        }),
+    }
+}
+
+async fn streamed(
+    route: &Route<'_>,
+    request: &Request<'_>,
+    said: &mut (dyn FnMut(&str) + Send),
+) -> Result<Completion, Error> {
+    let names = ToolNames::new(request.tools, request.messages);
+    let frames = Frames::default();
+    let mut options = frames.watch(route.protocol, translate::options(route.protocol, request));
+    if let Some(bearer) = route.bearer() {
+        options = options.with_extra_headers(("Authorization".to_owned(), bearer));
+    }
+    let asked = translate::request(route.protocol, request, &names);
+    // Nothing is sent before the stream is read.
+    let opened = route.client.exec_chat_stream(route.target().await?, asked, Some(&options)).await;
+    let mut stream = opened.map_err(|cause| failure::unsent(route, &cause))?.stream;
+    let end = loop {
+        match next(&mut stream).await {
+            Some(Ok(ChatStreamEvent::Chunk(chunk))) => said(&chunk.content),
+            Some(Ok(ChatStreamEvent::End(end))) => break end,
+            Some(Ok(
+                ChatStreamEvent::Start
+                | ChatStreamEvent::Heartbeat
+                | ChatStreamEvent::ReasoningChunk(_)
+                | ChatStreamEvent::ThoughtSignatureChunk(_)
+                | ChatStreamEvent::ToolCallChunk(_),
+            )) => {}
+            Some(Err(cause)) => return Err(failure::of(route, cause)),
+            None => return Err(broken_off(route)),
+        }
+    };
+    if !frames.ended(route.protocol) {
+        return Err(broken_off(route));
+    }
+    Ok(completion(route, request, &names, &frames, end))
+}
+
+/// The client logs what a provider answers as it comes, and that may hold the key.
+async fn next(stream: &mut ChatStream) -> Option<genai::Result<ChatStreamEvent>> {
+    stream.next().with_subscriber(NoSubscriber::new()).await
+}
+
+fn broken_off(route: &Route<'_>) -> Error {
+    Error::Unknown { message: format!("the answer of `{}` broke off", route.provider) }
+}
+
+fn completion(
+    route: &Route<'_>,
+    request: &Request<'_>,
+    names: &ToolNames,
+    frames: &Frames,
+    end: StreamEnd,
+) -> Completion {
+    let usage = frames.usage(end.captured_usage.as_ref());
+    let cut_off = matches!(end.captured_stop_reason, Some(StopReason::MaxTokens(_)));
+    let content = end.captured_content.unwrap_or_default();
+    let text = content.joined_texts().filter(|text| !text.is_empty());
+    let calls = translate::calls(route.protocol, request, content.into_tool_calls(), names);
+    Completion { text, calls, usage, cut_off }
+}

@@ -1,0 +1,97 @@
+//! Files of the workspace. Where they may be, and that the record in `history/` is not written, is the
+//! workspace's business (I3, I4); what an agent is shown is decided here.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Invocation, Said, arguments};
+use crate::workspace::Listed;
+
+/// The largest file of which lines are shown.
+const LARGEST: u64 = 8 << 20;
+/// The largest file that may be written in one call.
+const LARGEST_WRITE: usize = 8 << 20;
+/// As many entries of a directory as are listed.
+const LISTED: usize = 1000;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadArguments {
+    /// Such as `outputs/report.md`.
+    path: String,
+    /// The first line to show, counted from 1.
+    #[serde(default)]
+    first_line: Option<usize>,
+    /// How many lines to show; all if absent.
+    #[serde(default)]
+    lines: Option<usize>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WriteArguments {
+    /// Such as `outputs/report.md`; directories are made as needed.
+    path: String,
+    /// The whole text of the file.
+    content: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListArguments {
+    /// Such as `outputs`; the workspace itself if absent.
+    #[serde(default)]
+    path: Option<String>,
+}
+
+pub(super) fn read(invocation: Invocation<'_>) -> Said {
+    let ReadArguments { path, first_line, lines } = arguments::read(invocation)?;
+    let bytes = invocation.workspace.read(&path, LARGEST).map_err(|error| error.to_string())?;
+    let has = bytes.len();
+    let text = String::from_utf8(bytes).map_err(|_| format!("`{path}` is not a text; it has {has} bytes"))?;
+    if first_line.is_none() && lines.is_none() {
+        return Ok(text);
+    }
+    let first = first_line.unwrap_or(1).max(1);
+    let all = text.lines().count();
+    let shown: Vec<&str> = text.lines().skip(first - 1).take(lines.unwrap_or(usize::MAX)).collect();
+    if shown.is_empty() {
+        return Err(format!("`{path}` has {all} lines: there is none from line {first} on"));
+    }
+    let last = first + shown.len() - 1;
+    Ok(format!("{}\n[lines {first} to {last} of {all}]", shown.join("\n")))
+}
+
+pub(super) async fn write(invocation: Invocation<'_>) -> Said {
+    let WriteArguments { path, content } = arguments::read(invocation)?;
+    let Invocation { run, workspace, .. } = invocation;
+    if content.len() > LARGEST_WRITE {
+        return Err(format!("the text has {} bytes, more than the {LARGEST_WRITE} allowed", content.len()));
+    }
+    run.keeper.live().await;
+    workspace.write(&path, content.as_bytes()).map_err(|error| error.to_string())?;
+    let extent = workspace.extent();
+    run.counters.change(|progress| {
+        progress.output_files = extent.files;
+        progress.output_size_bytes = extent.bytes;
+    });
+    Ok(format!("wrote {} bytes to `{path}`", content.len()))
+}
+
+pub(super) fn list(invocation: Invocation<'_>) -> Said {
+    let ListArguments { path } = arguments::read(invocation)?;
+    let path = path.as_deref().filter(|path| !path.is_empty()).unwrap_or(".");
+    let entries = invocation.workspace.list(path).map_err(|error| error.to_string())?;
+    if entries.is_empty() {
+        return Ok(format!("`{path}` is empty"));
+    }
+    let mut lines: Vec<String> = entries.iter().take(LISTED).map(line).collect();
+    if entries.len() > LISTED {
+        lines.push(format!("[and {} more]", entries.len() - LISTED));
+    }
+    Ok(lines.join("\n"))
+}
+
+fn line(Listed { path, size_bytes, is_directory }: &Listed) -> String {
+    if *is_directory { format!("{path}/") } else { format!("{path}  {size_bytes} bytes") }
+}

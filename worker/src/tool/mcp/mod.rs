@@ -1,0 +1,241 @@
+//! Servers of the Model Context Protocol: each is started once per worker and kept, since a start takes
+//! longer than a call. Their tools are named `server:tool`. A server that is slow, broken or dead costs
+//! an agent that calls it an observation, and nobody else anything: no lock is held over a call.
+
+mod connection;
+mod content;
+mod process;
+mod supervise;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jsonschema::Validator;
+use rmcp::{
+    ServiceError,
+    model::{CallToolRequestParams, JsonObject},
+};
+use serde_json::Value;
+use shared::{Json, id::ToolName, problem::nearest};
+use tokio::sync::watch;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::{Said, arguments};
+use crate::{model::ToolSpec, settings::McpServer};
+use connection::{Link, told};
+
+/// How long one call may take, unless the settings say otherwise.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an agent that begins, or calls, waits for a server that is just starting.
+const STARTING: Duration = Duration::from_secs(20);
+/// Mistakes told of one call's arguments.
+const MISTAKES: usize = 20;
+
+#[derive(Debug)]
+pub(super) struct Servers {
+    servers: BTreeMap<String, Server>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    /// Ends them also where nobody said stop.
+    _guard: DropGuard,
+}
+
+/// One server, as those who call it see it.
+#[derive(Debug)]
+pub(super) struct Server {
+    name: String,
+    timeout: Duration,
+    state: watch::Receiver<State>,
+    tools: Tools,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Starting,
+    Up(Link),
+    /// Why, with its last words.
+    Down(Arc<str>),
+}
+
+/// The tools a server told of last; they stay known while it starts again.
+#[derive(Debug, Clone, Default)]
+struct Tools(Arc<Mutex<Arc<Vec<Offer>>>>);
+
+#[derive(Debug)]
+struct Offer {
+    /// As its server calls it.
+    tool: String,
+    spec: ToolSpec,
+    /// None if the schema can't be read: then its server is left to find mistakes.
+    validator: Option<Validator>,
+}
+
+impl Servers {
+    pub(super) fn start(settings: &BTreeMap<String, McpServer>) -> Self {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let server = |(name, settings): (&String, &McpServer)| {
+            let (sender, state) = watch::channel(State::Starting);
+            let tools = Tools::default();
+            let supervisor = supervise::Supervisor {
+                name: name.clone(),
+                settings: settings.clone(),
+                state: sender,
+                tools: tools.clone(),
+                stop: stop.clone(),
+            };
+            tasks.spawn(supervisor.run());
+            let timeout = settings.timeout_ms.map_or(TIMEOUT, Duration::from_millis);
+            (name.clone(), Server { name: name.clone(), timeout, state, tools })
+        };
+        let servers = settings.iter().map(server).collect();
+        tasks.close();
+        let guard = stop.clone().drop_guard();
+        Servers { servers, tasks, stop, _guard: guard }
+    }
+
+    pub(super) async fn ready(&self, wanted: impl Fn(&str) -> bool) {
+        let all =
+            self.servers.values().filter(|server| wanted(&server.name) && server.tools.get().is_empty());
+        let all = all.map(|server| async { drop(server.settled().await) });
+        futures_util::future::join_all(all).await;
+    }
+
+    pub(super) fn specs(&self) -> Vec<ToolSpec> {
+        let specs = |server: &Server| -> Vec<ToolSpec> {
+            server.tools.get().iter().map(|offer| offer.spec.clone()).collect()
+        };
+        self.servers.values().flat_map(specs).collect()
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<&Server> {
+        self.servers.get(name)
+    }
+
+    pub(super) async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+/// Whether a tool is one of this server's.
+pub(super) fn is_of(tool: &str, server: &str) -> bool {
+    tool.split_once(':').is_some_and(|(of, _)| of == server)
+}
+
+impl Server {
+    pub(super) async fn call(&self, tool: &str, given: &Value) -> Said {
+        let link = match self.settled().await {
+            State::Up(link) => link,
+            State::Down(why) => return Err(format!("the server `{}` can't be used now: {why}", self.name)),
+            State::Starting => return Err(format!("the server `{}` has not started yet", self.name)),
+        };
+        let tools = self.tools.get();
+        let Some(offer) = tools.iter().find(|offer| offer.tool == tool) else {
+            return Err(self.no_such(&tools, tool));
+        };
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(offer.arguments(given)?);
+        match tokio::time::timeout(self.timeout, link.peer.call_tool(params)).await {
+            Ok(Ok(result)) => content::said(result),
+            Ok(Err(ServiceError::McpError(error))) => Err(format!("`{}` says: {}", self.name, error.message)),
+            Ok(Err(error)) => {
+                link.broken.cancel();
+                let last = link.last_words();
+                Err(format!(
+                    "the server `{}` broke off; what it did is not known: {}{last}",
+                    self.name,
+                    told(&error)
+                ))
+            }
+            Err(_) => {
+                if !link.answers().await {
+                    link.broken.cancel();
+                }
+                let ms = self.timeout.as_millis();
+                Err(format!("`{}` did not answer within {ms} ms; what it did is not known", offer.spec.name))
+            }
+        }
+    }
+
+    /// The state once a start has succeeded or failed; `Starting` if that takes too long.
+    async fn settled(&self) -> State {
+        let mut state = self.state.clone();
+        let settled = state.wait_for(|state| !matches!(state, State::Starting));
+        match tokio::time::timeout(STARTING, settled).await {
+            Ok(Ok(state)) => state.clone(),
+            Ok(Err(_)) => State::Down("the worker is ending".into()),
+            Err(_) => State::Starting,
+        }
+    }
+
+    fn no_such(&self, tools: &[Offer], tool: &str) -> String {
+        let name = &self.name;
+        let hint = match nearest(tool, tools.iter().map(|offer| offer.tool.as_str())) {
+            Some(near) => format!("did you mean `{name}:{near}`?"),
+            None => {
+                let names: Vec<String> = tools.iter().map(|offer| offer.spec.name.to_string()).collect();
+                format!("it has {}", names.join(", "))
+            }
+        };
+        format!("the server `{name}` has no tool `{tool}`\n\nhint: {hint}")
+    }
+}
+
+impl Tools {
+    /// Held for no longer than a look.
+    fn get(&self) -> Arc<Vec<Offer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, server: &str, tools: Vec<rmcp::model::Tool>) {
+        let offers = tools.into_iter().filter_map(|tool| Offer::of(server, tool)).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(offers);
+    }
+}
+
+impl Offer {
+    fn of(server: &str, tool: rmcp::model::Tool) -> Option<Self> {
+        let name = match ToolName::new(&format!("{server}:{}", tool.name)) {
+            Ok(name) => name,
+            Err(error) => {
+                tracing::warn!(server, %error, "a tool can't be offered by this name");
+                return None;
+            }
+        };
+        let schema = Value::Object(tool.input_schema.as_ref().clone());
+        let validator = jsonschema::validator_for(&schema)
+            .inspect_err(|error| tracing::warn!(tool = %name, %error, "its schema can't be read"))
+            .ok();
+        let description = tool.description.map(String::from).or(tool.title).unwrap_or_default();
+        let spec = ToolSpec { name, description, parameters: Json::from(schema) };
+        Some(Offer { tool: tool.name.into_owned(), spec, validator })
+    }
+
+    /// The arguments, or every mistake in them.
+    fn arguments(&self, given: &Value) -> Result<JsonObject, String> {
+        let given = if given.is_null() { Value::Object(JsonObject::new()) } else { given.clone() };
+        if let Some(validator) = &self.validator {
+            let mistake = |error: jsonschema::ValidationError<'_>| match error.instance_path().as_str() {
+                "" => error.to_string(),
+                path => format!("{}: {error}", path.trim_start_matches('/').replace('/', ".")),
+            };
+            let mistakes: Vec<String> = validator.iter_errors(&given).take(MISTAKES).map(mistake).collect();
+            if !mistakes.is_empty() {
+                return Err(arguments::wrong(self.spec.name.as_str(), &mistakes.join("\n")));
+            }
+        }
+        match given {
+            Value::Object(arguments) => Ok(arguments),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Err(arguments::wrong(self.spec.name.as_str(), &"an object is needed"))
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Against servers nobody here wrote: `server-everything` and `server-filesystem` of the protocol's own
+//! people. `scripts/servers` brings them, and says where they are.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde_json::json;
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// The program of a package, to be run by node.
+#[expect(clippy::disallowed_methods, reason = "the environment says where the servers are")]
+fn package(name: &str) -> String {
+    let modules = std::env::var("TRELLIS_NODE_MODULES").expect("eval \"$(scripts/servers)\" first");
+    format!("{modules}/@modelcontextprotocol/{name}/dist/index.js")
+}
+
+fn program(arguments: &[&str]) -> McpServer {
+    let command = ["node"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
+    McpServer {
+        command,
+        env: BTreeMap::new(),
+        env_from: Vec::new(),
+        url: None,
+        token_env: None,
+        timeout_ms: Some(10_000),
+    }
+}
+
+fn start(name: &str, settings: McpServer) -> Servers {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    Servers::start(&BTreeMap::from([(name.to_owned(), settings)]))
+}
+
+fn everything() -> Servers {
+    start("everything", program(&[&package("server-everything"), "stdio"]))
+}
+
+async fn call(servers: &Servers, tool: &str, arguments: Value) -> Said {
+    let (server, tool) = tool.split_once(':').unwrap();
+    tokio::time::timeout(SOON, servers.named(server).unwrap().call(tool, &arguments)).await.unwrap()
+}
+
+/// The processes of the machine that have this word among their arguments.
+fn processes(word: &str) -> Vec<i32> {
+    let directories = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = directories.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let has = |id: &i32| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+    };
+    ids.filter(has).collect()
+}
+
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let waited = tokio::time::timeout(SOON, async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+async fn check_everything(servers: &Servers) {
+    servers.ready(|_| true).await;
+    let specs = servers.specs();
+    let echo = specs.iter().find(|spec| spec.name.as_str() == "everything:echo").expect("listed");
+    assert_eq!(echo.parameters.value()["required"], json!(["message"]), "{echo:?}");
+
+    let said = call(servers, "everything:echo", json!({"message": "hello"})).await.unwrap();
+    assert_eq!(said, "Echo: hello");
+    let sum = call(servers, "everything:get-sum", json!({"a": 2, "b": 3})).await.unwrap();
+    assert!(sum.contains('5'), "{sum}");
+    let image = call(servers, "everything:get-tiny-image", Value::Null).await.unwrap();
+    assert!(image.contains("[image: image/png, ") && image.len() < 1000, "{image}");
+
+    let wrong = call(servers, "everything:get-sum", json!({"a": "two"})).await.unwrap_err();
+    assert!(wrong.contains("a: ") && wrong.contains("\"b\" is a required property"), "{wrong}");
+    let wrong = call(servers, "everything:echo", json!("hello")).await.unwrap_err();
+    assert!(wrong.contains("these are no arguments of `everything:echo`"), "{wrong}");
+    let wrong = call(servers, "everything:ecco", json!({})).await.unwrap_err();
+    assert!(wrong.contains("did you mean `everything:echo`?"), "{wrong}");
+}
+
+#[tokio::test]
+async fn mcp_over_stdio_lists_and_calls_and_tells_mistakes() {
+    let servers = everything();
+    check_everything(&servers).await;
+    servers.stop().await;
+}
+
+#[tokio::test]
+async fn mcp_over_streamable_http_is_the_same() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut server = tokio::process::Command::new("node")
+        .args([&package("server-everything"), "streamableHttp"])
+        .env("PORT", port.to_string())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    eventually("the server listens", listens).await;
+    let settings = McpServer { url: Some(format!("http://127.0.0.1:{port}/mcp")), ..program(&[]) };
+    let servers = start("everything", McpServer { command: Vec::new(), ..settings });
+    check_everything(&servers).await;
+
+    server.kill().await.unwrap();
+    let broken = call(&servers, "everything:echo", json!({"message": "hello"})).await.unwrap_err();
+    assert!(broken.contains("the server `everything`"), "{broken}");
+    servers.stop().await;
+}
+
+#[tokio::test]
+async fn i4_mcp_a_path_outside_the_root_is_an_observation() {
+    let root = std::env::temp_dir().join(format!("trellis-mcp-{}", std::process::id()));
+    let root = RemovedAtEnd::create(root);
+    std::fs::write(root.0.join("a.txt"), "inside").unwrap();
+    let path = root.0.to_str().unwrap();
+    let servers = start("files", program(&[&package("server-filesystem"), path]));
+    let inside = format!("{path}/a.txt");
+    assert_eq!(call(&servers, "files:read_text_file", json!({"path": inside})).await.unwrap(), "inside");
+    let outside = call(&servers, "files:read_text_file", json!({"path": "/etc/passwd"})).await.unwrap_err();
+    assert!(outside.contains("outside allowed directories") && !outside.contains("root:"), "{outside}");
+    servers.stop().await;
+}
+
+#[tokio::test]
+async fn mcp_a_server_killed_in_a_call_is_told_and_there_again_for_the_next() {
+    let word = format!("killed-{}", std::process::id());
+    let servers = start("everything", program(&[&package("server-everything"), "stdio", &word]));
+    let long = json!({"duration": 30, "steps": 2});
+    let calling = call(&servers, "everything:trigger-long-running-operation", long);
+    let killing = async {
+        servers.ready(|_| true).await;
+        let [process] = processes(&word)[..] else { panic!("one process of {word}") };
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL)
+            .unwrap();
+    };
+    let (broken, ()) = tokio::join!(calling, killing);
+    let broken = broken.unwrap_err();
+    assert!(broken.starts_with("the server `everything` broke off"), "{broken}");
+
+    let said = call(&servers, "everything:echo", json!({"message": "again"})).await;
+    assert_eq!(said, Ok("Echo: again".into()));
+    assert_eq!(processes(&word).len(), 1);
+    servers.stop().await;
+    assert_eq!(processes(&word), Vec::<i32>::new());
+}
+
+#[tokio::test]
+async fn mcp_a_server_that_cannot_start_is_told_with_its_last_words() {
+    let servers = start("broken", program(&["-e", "console.error('no such luck'); process.exit(3)"]));
+    let told = call(&servers, "broken:anything", json!({})).await.unwrap_err();
+    assert!(told.contains("`broken` can't be used now") && told.contains("no such luck"), "{told}");
+    let told = call(&servers, "broken:anything", json!({})).await.unwrap_err();
+    assert!(told.contains("no such luck"), "{told}");
+    servers.stop().await;
+
+    let missing = McpServer { command: vec!["/no/such/program".into()], ..program(&[]) };
+    let servers = start("missing", missing);
+    let told = call(&servers, "missing:anything", json!({})).await.unwrap_err();
+    assert!(told.contains("`/no/such/program` can't be started"), "{told}");
+    servers.stop().await;
+}
+
+#[tokio::test]
+async fn mcp_no_process_outlives_the_servers_and_none_sees_the_workers_environment() {
+    // A server with a child of its own, which ignores what it is told.
+    let word = format!("outlives-{}", std::process::id());
+    let script = format!(
+        "require('child_process').spawn('node', ['-e', 'setInterval(() => {{}}, 1000)', '{word}'], \
+         {{stdio: 'ignore'}}); process.on('SIGTERM', () => {{}}); setInterval(() => {{}}, 1000); \
+         console.error(Object.keys(process.env).sort().join(' '))"
+    );
+    let servers = start("deaf", program(&["-e", &script, &word]));
+    eventually("both are there", || processes(&word).len() == 2).await;
+    servers.stop().await;
+    eventually("both are gone", || processes(&word).is_empty()).await;
+
+    // One that ends at once tells what it saw.
+    let script = "console.error(Object.keys(process.env).sort().join(' ')); process.exit(1)";
+    let named = McpServer { env: BTreeMap::from([("GIVEN".into(), "1".into())]), ..program(&["-e", script]) };
+    let servers = start("shy", named);
+    let told = call(&servers, "shy:anything", json!({})).await.unwrap_err();
+    assert!(told.ends_with("GIVEN HOME PATH"), "{told}");
+    servers.stop().await;
+}
+
+#[tokio::test]
+async fn mcp_a_call_that_takes_too_long_is_told_and_others_go_on_meanwhile() {
+    let settings =
+        McpServer { timeout_ms: Some(2_000), ..program(&[&package("server-everything"), "stdio"]) };
+    let servers = start("everything", settings);
+    servers.ready(|_| true).await;
+    let long = json!({"duration": 60, "steps": 2});
+    let slow = call(&servers, "everything:trigger-long-running-operation", long);
+    let quick = async {
+        let all = (0..20).map(|n| call(&servers, "everything:echo", json!({"message": n.to_string()})));
+        futures_util::future::join_all(all).await
+    };
+    let (slow, quick) = tokio::join!(slow, quick);
+    assert!(slow.unwrap_err().contains("did not answer within 2000 ms"));
+    for (n, said) in quick.into_iter().enumerate() {
+        assert_eq!(said, Ok(format!("Echo: {n}")));
+    }
+    servers.stop().await;
+}
+
+struct RemovedAtEnd(PathBuf);
+
+impl RemovedAtEnd {
+    fn create(path: PathBuf) -> Self {
+        std::fs::create_dir_all(&path).unwrap();
+        RemovedAtEnd(path)
+    }
+}
+
+impl Drop for RemovedAtEnd {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,285 @@
+//! Starting children: one agent (`spawn`), one that takes over (`delegate`), a whole graph
+//! (`run_pipeline`). Whether a child may be is the coordinator's to say; its refusal is an observation. A
+//! child is named by the place of its call, so that asking again in a later attempt is the same spawn (P),
+//! and only its result comes back (I2).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shared::{
+    AgentId, ChildId, ContextKey, Json, Usd,
+    decode::Format,
+    graph::{self, TaskGraph},
+    id::{ModelName, ToolName},
+    money::Tokens,
+    wire::{ChildResult, EndStatus, Funding, Payload, ShareCategory, SharedMessage, Spawn, Text},
+};
+
+use super::{Invocation, Observation, Outcome, Said, arguments, builtin::Builtin};
+use crate::{
+    agent::{Child, Run, Spawned, child_of},
+    object,
+};
+
+/// As much of a goal as the parent's journal shows (I2).
+const SHOWN: usize = 50;
+/// The largest result that is fetched from the object store.
+const LARGEST_RESULT: u64 = 8 << 20;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// What the other agent is to do, with all it needs to know.
+    goal: Text,
+    /// Which agent; the default one if absent.
+    #[serde(default)]
+    agent_id: Option<AgentId>,
+    /// Values it gets as its inputs, by name.
+    #[serde(default)]
+    inputs: BTreeMap<ContextKey, Json>,
+    /// Keys of the shared store it may read.
+    #[serde(default)]
+    input_from: Vec<ContextKey>,
+    /// The key of the shared store its result is written to.
+    #[serde(default)]
+    output_to: Option<ContextKey>,
+    /// The tools it may call, none that you may not; as you if absent.
+    #[serde(default)]
+    tools: Option<BTreeSet<ToolName>>,
+    #[serde(default)]
+    model: Option<ModelName>,
+    /// The most it may spend, in dollars; what you have left if absent.
+    #[serde(default)]
+    max_cost_usd: Option<Usd>,
+    #[serde(default)]
+    max_tokens: Option<Tokens>,
+    /// `granted` sets its ceiling aside for it; `shared` lets it draw on your budget.
+    #[serde(default)]
+    funding: Funding,
+    /// How long it may take; 0 is as long as you.
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+    /// A clamp on its context window.
+    #[serde(default)]
+    window_tokens: Option<Tokens>,
+    /// What of your own messages it is shown; nothing if absent.
+    #[serde(default)]
+    share: Vec<ShareCategory>,
+    /// A JSON Schema its result must fit.
+    #[serde(default)]
+    output_schema: Option<Json>,
+}
+
+impl Arguments {
+    fn spawn(self, child_id: ChildId) -> Spawn {
+        Spawn {
+            goal: self.goal,
+            agent_id: self.agent_id,
+            trace_id: None,
+            child_id: Some(child_id),
+            thread_id: None,
+            inputs: self.inputs,
+            input_from: self.input_from,
+            output_to: self.output_to,
+            tools: self.tools,
+            model: self.model,
+            max_cost_usd: self.max_cost_usd,
+            max_tokens: self.max_tokens,
+            funding: self.funding,
+            closing_reserve_usd: None,
+            on_exhausted: None,
+            hitl: None,
+            timeout_ms: self.timeout_ms,
+            limits: Default::default(),
+            window_tokens: self.window_tokens,
+            share: self.share,
+            output_schema: self.output_schema,
+            reply_to: None,
+        }
+    }
+}
+
+/// What a model is told of a graph: the fields it needs. All of them are in docs/graphs.md, and a graph
+/// is checked as a whole when it is read.
+pub(super) fn pipeline_schema() -> Json {
+    let key = || json!({"type": "string", "description": "A key of the shared store."});
+    let step = json!({
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "Its name; made from the agent's if absent."},
+            "agent_id": {"type": "string", "description": "Who does it."},
+            "task_description": {"type": "string", "description": "What to do, with all that is needed."},
+            "input_from": {"type": "array", "items": key(), "description": "What it reads: output_to of other steps, or inputs of the graph."},
+            "output_to": key(),
+            "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Steps that must have succeeded."},
+            "when": {"type": "string", "description": "A CEL expression over outputs, steps and budget; false skips the step."},
+            "required": {"type": "boolean", "description": "false: its failure does not count."},
+            "retries": {"type": "integer"},
+            "timeout_ms": {"type": "integer"},
+            "max_cost_usd": {"type": "number"},
+            "for_each": {"type": "string", "description": "A key that holds a list: runs once for each element, which it gets as the input item."},
+        },
+    });
+    Json::from(json!({
+        "type": "object",
+        "properties": {
+            "graph": {
+                "type": "object",
+                "properties": {
+                    "mode": {"type": "string", "enum": ["sequential", "parallel"]},
+                    "steps": {"type": "array", "items": step, "minItems": 1},
+                    "inputs": {"type": "object", "description": "Values put into the shared store before the first step."},
+                    "on_partial_success": {"type": "string", "enum": ["fail", "continue", "best_effort"]},
+                    "aggregate": {"type": "object", "description": "Have the graph's own agent_id make one answer of what the steps found: {}."},
+                    "agent_id": {"type": "string", "description": "Who aggregates."},
+                    "task_description": {"type": "string", "description": "What the graph is for."},
+                    "max_cost_usd": {"type": "number"},
+                },
+                "required": ["steps"],
+            },
+        },
+        "required": ["graph"],
+        "additionalProperties": false,
+    }))
+}
+
+/// What is asked for, and what people are told of it.
+#[derive(Debug)]
+struct Wanted {
+    child: Child,
+    goal: String,
+    shared_messages: Vec<SharedMessage>,
+}
+
+pub(super) async fn call(builtin: Builtin, invocation: Invocation<'_>) -> Outcome {
+    let run = invocation.run;
+    let child_id = child_of(&run.work.child_id, invocation.place);
+    let wanted = match builtin {
+        Builtin::RunPipeline => pipeline(invocation, &child_id),
+        Builtin::Spawn | Builtin::Delegate => agent(invocation, &child_id),
+        Builtin::FsRead
+        | Builtin::FsWrite
+        | Builtin::FsList
+        | Builtin::ReadContext
+        | Builtin::WriteContext
+        | Builtin::AskHuman
+        | Builtin::HttpGet => Err("this starts no child".into()),
+    };
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(wrong) => return Outcome::Said(Observation::of(agent_spawn(), Err(wrong))),
+    };
+    let hands_over = builtin == Builtin::Delegate;
+    // Who hands over is not asked again: a child that has ended meanwhile is handed over to all the same.
+    let ended = run.work.children.iter().find(|child| child.child_id == child_id && !hands_over);
+    if let Some(ended) = ended {
+        let note = Some(note(&child_id, &wanted.goal));
+        return Outcome::Said(Observation {
+            note,
+            ..Observation::of(agent_spawn(), result(run, ended).await)
+        });
+    }
+    match run.spawn_child(wanted.child, wanted.shared_messages).await {
+        Spawned::Child(child) if hands_over => Outcome::HandsOver { child },
+        Spawned::Child(child) => Outcome::Waits { child },
+        Spawned::Refused(why) => {
+            Outcome::Said(Observation::of(agent_spawn(), Err(format!("no child was started: {why}"))))
+        }
+    }
+}
+
+fn agent(invocation: Invocation<'_>, child_id: &ChildId) -> Result<Wanted, String> {
+    let arguments: Arguments = arguments::read(invocation)?;
+    let shared = invocation.shareable.iter().filter(|message| arguments.share.contains(&message.category));
+    let shared_messages = shared.cloned().collect();
+    let goal = arguments.goal.as_str().to_owned();
+    let child = Child::Agent(Box::new(arguments.spawn(child_id.clone())));
+    Ok(Wanted { child, goal, shared_messages })
+}
+
+fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<Wanted, String> {
+    let given = invocation.arguments.as_object();
+    let other = given.into_iter().flat_map(|fields| fields.keys()).find(|name| *name != "graph");
+    if let Some(other) = other {
+        return Err(arguments::wrong(
+            invocation.tool,
+            &format!("{other}: there is no such argument, only `graph`"),
+        ));
+    }
+    // Some models write a value that is deep as a text.
+    let text = match invocation.arguments.get("graph") {
+        Some(Value::String(text)) => text.clone(),
+        Some(graph @ Value::Object(_)) => graph.to_string(),
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) | None => {
+            return Err(arguments::wrong(invocation.tool, &"graph: an object with `steps` is needed"));
+        }
+    };
+    let read = graph::read(text.as_bytes(), Format::Json);
+    let (graph, _) = read.map_err(|problems| arguments::wrong(invocation.tool, &problems))?;
+    let goal = match (&graph.task_description, &graph.name) {
+        (Some(task), _) => task.as_str().to_owned(),
+        (None, Some(name)) => format!("run {name}"),
+        (None, None) => format!("run a graph of {} steps", graph.steps.len()),
+    };
+    // Where it belongs and who is told of it is not the model's to say.
+    let graph = TaskGraph {
+        trace_id: None,
+        child_id: Some(child_id.clone()),
+        thread_id: None,
+        reply_to: None,
+        ..graph
+    };
+    Ok(Wanted { child: Child::Graph(Box::new(graph)), goal, shared_messages: Vec::new() })
+}
+
+async fn result(run: &Run<'_>, ended: &ChildResult) -> Said {
+    let ChildResult { child_id, status, result, error } = ended;
+    let value = match result {
+        Some(Payload::Inline(value)) => Some(value.to_text()),
+        Some(Payload::Reference(reference)) if reference.size_bytes > LARGEST_RESULT => {
+            let object::ObjectReference { object, size_bytes, .. } = reference;
+            Some(format!("[the result has {size_bytes} bytes and is kept as the object `{object}`]"))
+        }
+        Some(Payload::Reference(reference)) => match object::get(run.bus, reference).await {
+            Ok(bytes) => Some(text(&bytes)),
+            Err(why) => return Err(format!("`{child_id}` has ended, but its result can't be had: {why}")),
+        },
+        None => None,
+    };
+    match status {
+        EndStatus::Completed => {
+            Ok(value.unwrap_or_else(|| format!("`{child_id}` has ended without a result")))
+        }
+        EndStatus::Failed
+        | EndStatus::Cancelled
+        | EndStatus::TimedOut
+        | EndStatus::Aborted
+        | EndStatus::Rejected => {
+            let status = serde_json::to_value(status).expect("a unit variant");
+            let status = status.as_str().unwrap_or_default().replace('_', " ");
+            let why = error.as_deref().unwrap_or("it did not say why");
+            // Its last words, if it had any (B7).
+            let words = value.map(|value| format!("\n\nwhat it left: {value}")).unwrap_or_default();
+            Err(format!("`{child_id}` {status}: {why}{words}"))
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    match serde_json::from_slice::<Value>(bytes) {
+        Ok(value) => Json::from(value).to_text(),
+        Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+fn note(child_id: &ChildId, goal: &str) -> String {
+    let shown: String = goal.chars().take(SHOWN).collect();
+    format!("Spawned {child_id} with goal: {shown}...")
+}
+
+/// The name of every spawn in a journal (I2).
+fn agent_spawn() -> ToolName {
+    ToolName::new("agent:spawn").expect("a literal that fits the grammar")
+}
