@@ -105,7 +105,7 @@ for n in range(100):
 async fn b3_model_calls_go_through_the_worker_and_costs_are_booked_once_by_their_key() {
     let cluster = cluster(&[&[]]);
     let body = r#"
-first = ask(type="model", id="m", messages=[{"role": "user", "content": "hello"}], max_tokens=50)
+first = ask(type="model", id="m", messages=[{"role": "user", "content": "hello"}])
 say(type="cost", key="search-1", usd=0.25, tokens=7)
 say(type="cost", key="search-1", usd=0.25, tokens=7)
 say(type="result", result=first)
@@ -140,8 +140,8 @@ say(type="result", result=[first["text"], answer["text"], second["text"]])
     let question = Filter::One(Subject::Question(accepted.trace_id, accepted.child_id.clone()));
     let mut follow = cluster.client.bus.follow(&[question], shared::bus::From::Start).await.unwrap();
     let asked: Value = serde_json::from_slice(&follow.next().await.unwrap().payload).unwrap();
-    let input = json!({"trace_id": accepted.trace_id, "child_id": accepted.child_id,
-        "question_id": asked["question_id"], "answer": "blue"});
+    let input = json!({"trace_id": accepted.trace_id, "answered": {"child_id": accepted.child_id,
+        "question": asked["number"], "answer": "blue"}});
     cluster.client.publish(Subject::Input, &input).await;
     let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
     let said = result(&outcome);
