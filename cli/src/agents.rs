@@ -17,7 +17,7 @@ pub(crate) enum Command {
     /// Add profiles, or replace those of the same name. Runs under way keep theirs.
     #[command(after_help = "Examples:\n  trellis agents apply examples/agents.yaml")]
     Apply {
-        /// A list of profiles, or `agents:` with one; JSON or YAML; `-` is stdin.
+        /// A list of profiles, or `agents:` with one (`[[agents]]` in TOML): YAML, JSON or TOML; `-` is stdin.
         file: PathBuf,
     },
 }

@@ -148,7 +148,7 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
     let child = raise.child_id.clone();
     // Whoever is refused hears of it as a dead letter: listen before speaking.
     let mut dead = bus.follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
-    let control = Control { trace_id, raise: Some(raise.clone()), charge: None, delete: None };
+    let control = Control { trace_id, raise: Some(raise.clone()), charge: None, delete: None, restore: None };
     client::tell(bus, Subject::Control, &control).await?;
     let reached = |trace: &Trace| {
         trace.context(&child).is_some_and(|node| {

@@ -24,6 +24,7 @@ use crate::{
     signals::Signals,
     task,
     watch::Watch,
+    worker_config::WorkerConfig,
 };
 
 /// Runs under way at once; further lines wait.
@@ -42,7 +43,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
-    /// Agent profiles to apply first, JSON or YAML; goals run the built-in `echo` otherwise.
+    /// Agent profiles to apply first: YAML, JSON or TOML; goals run the built-in `echo` otherwise.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
     /// Where to answer health checks, such as 127.0.0.1:8080.
@@ -51,6 +52,8 @@ pub(crate) struct Args {
     /// Answer every question of the agents with this.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
+    #[command(flatten)]
+    config: WorkerConfig,
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -66,7 +69,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         out::note("note: dev runs in this process; the NATS server that is named is left alone");
     }
     let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
-    let mut deployment = Deployment::embedded(servers.namespace(), health).await?;
+    let settings = match args.config.read() {
+        Ok(settings) => settings,
+        Err(ending) => return Ok(ending),
+    };
+    let mut deployment = Deployment::embedded(servers.namespace(), health, settings).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = run::apply(&bus, agents, output).await? {

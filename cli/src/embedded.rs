@@ -27,19 +27,23 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// The cluster that is named, or one in this process.
-    pub(crate) async fn open(servers: &Servers) -> anyhow::Result<Self> {
+    /// The cluster that is named, or one in this process, whose worker has these settings.
+    pub(crate) async fn open(servers: &Servers, settings: worker::Settings) -> anyhow::Result<Self> {
         match servers.nats_url() {
             Some(_) => Ok(Deployment {
                 bus: servers.cluster().await?,
                 tasks: JoinSet::new(),
                 stop: CancellationToken::new(),
             }),
-            None => Self::embedded(servers.namespace(), None).await,
+            None => Self::embedded(servers.namespace(), None, settings).await,
         }
     }
 
-    pub(crate) async fn embedded(namespace: &Namespace, health: Option<SocketAddr>) -> anyhow::Result<Self> {
+    pub(crate) async fn embedded(
+        namespace: &Namespace,
+        health: Option<SocketAddr>,
+        settings: worker::Settings,
+    ) -> anyhow::Result<Self> {
         let topology = Topology { partitions: 4, ..Topology::default() };
         let bus = Bus::Memory(bus::Memory::new(namespace.clone()));
         bus.set_up(&topology).await?;
@@ -51,8 +55,12 @@ impl Deployment {
         config.health = health;
         let ended = coordinator::run(config, bus.clone(), store, stop.clone().cancelled_owned());
         tasks.spawn(async { ended.await.context("the coordinator in this process failed") });
-        let config =
-            worker::Config { slots: SLOTS, drain: DRAIN, ..worker::Config::new(serve::fresh_id("worker")) };
+        let config = worker::Config {
+            slots: SLOTS,
+            drain: DRAIN,
+            settings,
+            ..worker::Config::new(serve::fresh_id("worker"))
+        };
         let ended = worker::run(config, bus.clone(), stop.clone().cancelled_owned());
         tasks.spawn(async { ended.await.context("the worker in this process failed") });
         Ok(Deployment { bus, tasks, stop })

@@ -1,4 +1,4 @@
-//! Reads a file or stdin, as JSON or YAML: a task graph, or whatever else a command takes.
+//! Reads a file or stdin, as JSON, YAML or TOML: a task graph, or whatever else a command takes.
 
 use std::{io::Read, path::Path};
 
@@ -23,13 +23,63 @@ pub(crate) enum Unusable {
 
 pub(crate) fn read_graph(path: &Path) -> Result<(TaskGraph, Plan), Unusable> {
     let text = read(path).map_err(Unusable::Unreadable)?;
+    if is_toml(path) {
+        let value = from_toml(&text).map_err(Unusable::Wrong)?;
+        return graph::read(value.to_string().as_bytes(), Format::Json).map_err(Unusable::Wrong);
+    }
     graph::read(&text, format_of(path, &text)).map_err(Unusable::Wrong)
 }
 
 /// A file as a value, whatever that value means.
 pub(crate) fn read_value(path: &Path) -> Result<Value, Unusable> {
     let text = read(path).map_err(Unusable::Unreadable)?;
+    if is_toml(path) {
+        return from_toml(&text).map_err(Unusable::Wrong);
+    }
     decode::parse(&text, format_of(path, &text)).map_err(Unusable::Wrong)
+}
+
+fn is_toml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "toml")
+}
+
+fn from_toml(text: &[u8]) -> Result<Value, Problems> {
+    let wrong = |what: String| Problems::one("", what, None);
+    let text = str::from_utf8(text).map_err(|error| wrong(format!("not valid UTF-8: {error}")))?;
+    let table: toml::Table = toml::from_str(text).map_err(|error| {
+        // The position is in the text of the error; its drawing of the line is not for a list.
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        wrong(format!("not valid TOML: line {line}: {}", error.message()))
+    })?;
+    plain("", toml::Value::Table(table))
+}
+
+/// The same value in JSON, where dates are texts and numbers are finite.
+fn plain(at: &str, value: toml::Value) -> Result<Value, Problems> {
+    Ok(match value {
+        toml::Value::String(text) => text.into(),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => serde_json::Number::from_f64(number)
+            .ok_or_else(|| Problems::one(at, format!("{number} is not a number here"), None))?
+            .into(),
+        toml::Value::Boolean(truth) => truth.into(),
+        toml::Value::Datetime(date) => date.to_string().into(),
+        toml::Value::Array(items) => {
+            let items = items.into_iter().enumerate();
+            items
+                .map(|(index, item)| plain(&format!("{at}[{index}]"), item))
+                .collect::<Result<Vec<_>, _>>()?
+                .into()
+        }
+        toml::Value::Table(table) => {
+            let dot = if at.is_empty() { "" } else { "." };
+            let fields = table.into_iter().map(|(key, value)| {
+                let value = plain(&format!("{at}{dot}{key}"), value)?;
+                Ok((key, value))
+            });
+            Value::Object(fields.collect::<Result<_, Problems>>()?)
+        }
+    })
 }
 
 fn format_of(path: &Path, text: &[u8]) -> Format {

@@ -2,6 +2,7 @@
 //! went. Data goes to stdout, everything else to stderr; the exit code means something.
 
 mod agents;
+mod amend;
 mod answer;
 mod budget;
 mod client;
@@ -11,10 +12,13 @@ mod doctor;
 mod embedded;
 mod file;
 mod graph;
+mod history;
 mod live;
 mod out;
+mod outputs;
 mod parse;
 mod people;
+mod place;
 mod profiles;
 mod rehearse;
 mod run;
@@ -27,6 +31,7 @@ mod table;
 mod task;
 mod tree;
 mod watch;
+mod worker_config;
 mod workers;
 
 use std::process::ExitCode;
@@ -79,10 +84,12 @@ enum Command {
     Run(run::Args),
     Dev(dev::Args),
     Submit(submit::Args),
-    /// See, watch and cancel runs of a cluster.
+    /// See, watch, cancel, restore and delete runs of a cluster.
     #[command(subcommand)]
     Runs(runs::Command),
     Answer(answer::Args),
+    History(history::Args),
+    Outputs(outputs::Args),
     /// See and raise budgets.
     #[command(subcommand)]
     Budget(budget::Command),
@@ -190,6 +197,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<Ending> {
         | Command::Submit(_)
         | Command::Runs(_)
         | Command::Answer(_)
+        | Command::History(_)
+        | Command::Outputs(_)
         | Command::Budget(_)
         | Command::Agents(_)
         | Command::Workers(_)
@@ -219,6 +228,8 @@ async fn talk(command: Command, servers: &connect::Servers, output: Output) -> a
         Command::Submit(args) => submit::run(args, servers, output).await,
         Command::Runs(command) => runs::run(command, servers, output).await,
         Command::Answer(args) => answer::run(args, servers, output).await,
+        Command::History(args) => history::run(args, servers, output).await,
+        Command::Outputs(args) => outputs::run(args, servers, output).await,
         Command::Budget(command) => budget::run(command, servers, output).await,
         Command::Agents(command) => agents::run(command, servers, output).await,
         Command::Workers(command) => workers::run(command, servers, output).await,
@@ -244,6 +255,8 @@ fn service(command: &Command) -> (&'static str, bool) {
         | Command::Submit(_)
         | Command::Runs(_)
         | Command::Answer(_)
+        | Command::History(_)
+        | Command::Outputs(_)
         | Command::Budget(_)
         | Command::Agents(_)
         | Command::Workers(_)

@@ -15,7 +15,7 @@ use crate::{
 
 /// The file beside a graph that its agents are taken from, if it is there.
 pub(crate) fn beside(graph: &Path) -> Option<PathBuf> {
-    let names = ["agents.yaml", "agents.yml", "agents.json"];
+    let names = ["agents.yaml", "agents.yml", "agents.json", "agents.toml"];
     names.iter().map(|name| graph.with_file_name(name)).find(|path| path.is_file() && path != graph)
 }
 

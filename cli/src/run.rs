@@ -17,6 +17,7 @@ use crate::{
     task::Task,
     tree,
     watch::Watch,
+    worker_config::WorkerConfig,
 };
 
 const EXAMPLES: &str = "\
@@ -38,6 +39,8 @@ pub(crate) struct Args {
     /// Answer every question of the agents with this.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
+    #[command(flatten)]
+    config: WorkerConfig,
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -52,7 +55,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
     let people = People::new(Who::is(args.answer, embedded, from_stdin));
-    let mut deployment = Deployment::open(servers).await?;
+    let settings = match args.config.read() {
+        Ok(settings) => settings,
+        Err(ending) => return Ok(ending),
+    };
+    let mut deployment = Deployment::open(servers, settings).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = apply(&bus, profiles, output).await? {

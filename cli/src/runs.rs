@@ -1,4 +1,5 @@
-//! `trellis runs`: list, describe, watch and cancel. Everything but the list is read from the log.
+//! `trellis runs`: list, describe, watch, cancel, restore and delete. Everything but the list is read from
+//! the log.
 
 use coordinator::trace::{ContextNode, Trace};
 use serde_json::json;
@@ -8,10 +9,11 @@ use shared::{
 };
 
 use crate::{
-    EXIT_CODES, Ending, Output, client,
+    EXIT_CODES, Ending, Output, amend, client,
     connect::Servers,
     live, out, parse,
     people::{People, Who},
+    place::Place,
     run, table, tree,
     watch::questions,
 };
@@ -49,6 +51,33 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         reason: Option<Text>,
     },
+    /// Take a live agent back to a step of its journal, and let it go on from there.
+    ///
+    /// What it did after that step no longer counts, but was paid for. A run that has ended can't be
+    /// restored: `trellis submit --branch-from` begins a new one at that step.
+    #[command(after_help = "Examples:\n  trellis runs restore 0af7…319c writer --to 4")]
+    Restore {
+        #[command(flatten)]
+        place: Place,
+        /// The last step that is to count, as `trellis history` shows it; 0 is none.
+        #[arg(long, value_name = "STEP")]
+        to: u32,
+    },
+    /// Remove the journal, files, inputs and result of a run, or of one context and all beneath it.
+    ///
+    /// What is live, or what others still read, is not deleted; the books stay in any case.
+    #[command(
+        after_help = "Examples:\n  trellis runs delete 0af7…319c\n  trellis runs delete 0af7…319c writer --force"
+    )]
+    Delete {
+        /// Its id, as `runs list` shows it.
+        trace: TraceId,
+        /// Only this context and all beneath it.
+        child: Option<ChildId>,
+        /// End what is live, and delete it all the same.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -77,6 +106,11 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let (trace, stopped) = client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await?;
             cancelled(&trace, stopped, output)
         }
+        Command::Restore { place, to } => {
+            let child = place.child(&bus).await?;
+            amend::restore(&bus, place.trace(), child, to, output).await
+        }
+        Command::Delete { trace, child, force } => amend::delete(&bus, trace, child, force, output).await,
     }
 }
 

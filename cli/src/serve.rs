@@ -14,6 +14,7 @@ use crate::{
     file::read_value,
     out, parse,
     signals::Signals,
+    worker_config::WorkerConfig,
 };
 
 /// Run a coordinator: it owns budgets, contexts and graphs. Any number may run; any may be killed.
@@ -46,7 +47,7 @@ pub(crate) struct CoordinatorArgs {
     /// How long runs that have ended are kept, such as 7d.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "7d")]
     retention: Duration,
-    /// Limits and times for every run, JSON or YAML; what it leaves out is as by default.
+    /// Limits and times for every run: YAML, JSON or TOML; what it leaves out is as by default.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// Abort on purpose, to rehearse failures: when a message has been `received`, `decided`,
@@ -83,6 +84,8 @@ pub(crate) struct WorkerArgs {
     /// Let the built-in `crash` agent end this process. For tests of the cluster.
     #[arg(long)]
     allow_crash: bool,
+    #[command(flatten)]
+    config: WorkerConfig,
 }
 
 pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> anyhow::Result<Ending> {
@@ -120,6 +123,10 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
 }
 
 pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Result<Ending> {
+    let settings = match args.config.read() {
+        Ok(settings) => settings,
+        Err(ending) => return Ok(ending),
+    };
     let bus = servers.cluster().await?;
     let config = worker::Config {
         pool: args.pool,
@@ -128,6 +135,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         may_crash: args.allow_crash,
         crash: args.crash_at.unwrap_or_default(),
         health: args.health,
+        settings,
         ..worker::Config::new(args.id.unwrap_or_else(|| fresh_id("worker")))
     };
     until_told(|stop| async move {

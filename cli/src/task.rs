@@ -10,18 +10,19 @@ use shared::{
     AgentId, AgentProfile, ContextKey, Problems, Tokens, Usd,
     decode::{self, Format},
     graph,
+    wire::Checkpoint,
 };
 
 use crate::{
     Ending, Output,
     client::Submission,
     file::{Unusable, read_value},
-    out, parse, profiles,
+    out, parse, place, profiles,
 };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Task {
-    /// A task graph (or a spawn message), JSON or YAML; `-` is stdin.
+    /// A task graph (or a spawn message): YAML, JSON or TOML; `-` is stdin.
     #[arg(required_unless_present = "goal", conflicts_with = "goal")]
     pub(crate) file: Option<PathBuf>,
     /// Run one agent with this goal instead.
@@ -42,9 +43,14 @@ pub(crate) struct Task {
     /// When to stop it, such as 30s or 10m; instead of the file's.
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
-    /// Agent profiles to apply first, JSON or YAML.
+    /// Begin with what another agent had done at a step of its journal, without paying for it again.
     ///
-    /// Without servers, `agents.yaml` (or .yml, .json) beside the file is taken if it is there. A
+    /// CHILD is `root` if left out; `trellis history` shows the steps.
+    #[arg(long, value_name = "TRACE[/CHILD]@STEP", value_parser = place::checkpoint)]
+    branch_from: Option<Checkpoint>,
+    /// Agent profiles to apply first: YAML, JSON or TOML.
+    ///
+    /// Without servers, `agents.yaml` (or .yml, .json, .toml) beside the file is taken if it is there. A
     /// cluster has its own: there profiles are only applied when they are named here.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
@@ -78,6 +84,9 @@ impl Task {
         }
         if let Some(timeout) = self.timeout {
             fields.insert("timeout_ms".into(), json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)));
+        }
+        if let Some(from) = &self.branch_from {
+            fields.insert("branch_from".into(), json!(from));
         }
         if !self.input.is_empty()
             && let Some(inputs) = fields.entry("inputs").or_insert_with(|| Map::new().into()).as_object_mut()

@@ -18,7 +18,9 @@ fn root() -> PathBuf {
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(args).current_dir(root()).stdin(Stdio::null());
-    for name in ["NATS_URL", "NATS_CREDS", "REDIS_URL", "TRELLIS_NAMESPACE", "RUST_LOG"] {
+    for name in
+        ["NATS_URL", "NATS_CREDS", "REDIS_URL", "TRELLIS_NAMESPACE", "TRELLIS_WORKER_CONFIG", "RUST_LOG"]
+    {
         command.env_remove(name);
     }
     command
@@ -344,11 +346,15 @@ fn agents_that_make_no_sense_are_told_all_of_it() {
 #[test]
 fn what_needs_a_cluster_says_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
-    let all: [&[&str]; 12] = [
+    let all: [&[&str]; 16] = [
         &["runs", "list"],
         &["runs", "describe", trace],
         &["runs", "watch", trace],
         &["runs", "cancel", trace],
+        &["runs", "delete", trace],
+        &["runs", "restore", trace, "--to", "1"],
+        &["history", trace],
+        &["outputs", trace],
         &["answer", trace, "yes"],
         &["budget", "show", trace],
         &["budget", "raise", trace, "--max-tokens", "5"],
@@ -383,13 +389,60 @@ fn a_server_that_is_not_there_has_its_own_exit_code() {
 
 #[test]
 fn every_command_has_help() {
-    let all =
-        "run dev submit answer coordinator worker doctor schema completions graph runs budget agents workers";
+    let all = "run dev submit answer history outputs coordinator worker doctor schema completions graph runs budget agents workers";
     for command in all.split(' ') {
         let said = trellis(&[command, "--help"]);
         assert!(said.contains("Usage: trellis ") && said.ends_with("--- exit 0"), "{said}");
     }
     insta::assert_snapshot!(trellis(&["--help"]));
+}
+
+#[test]
+fn journals_files_and_checkpoints_have_help() {
+    for command in [&["history"][..], &["outputs"], &["runs", "restore"], &["runs", "delete"]] {
+        let said = trellis(&[command, &["--help"]].concat());
+        insta::assert_snapshot!(command.join("_"), said);
+    }
+    let said = trellis(&["submit", "--goal", "x", "--branch-from", "0af7651916cd43dd8448eb211c80319c/root"]);
+    assert!(said.contains("TRACE/CHILD@STEP") && said.ends_with("--- exit 2"), "{said}");
+}
+
+/// A file of this test's own; what is said of it has its name replaced.
+fn about(name: &str, text: &str, args: &[&str]) -> String {
+    let file = std::env::temp_dir().join(format!("trellis-{}-{name}", std::process::id()));
+    std::fs::write(&file, text).unwrap();
+    let said = trellis(&[args, &[file.to_str().unwrap()]].concat());
+    std::fs::remove_file(&file).unwrap();
+    said.replace(file.to_str().unwrap(), "FILE")
+}
+
+#[test]
+fn agents_and_graphs_may_be_toml() {
+    let agents = "[[agents]]\nagent_id = \"a\"\nkind = \"builtin\"\nbuiltin = \"echo\"\n";
+    let said = about("good.toml", agents, &["run", "--goal", "x", "-o", "json", "--agents"]);
+    assert_eq!(json(&said)["context"]["status"], "completed", "{said}");
+    let graph = "[[steps]]\nid = \"s\"\nagent_id = \"a\"\ntask_description = \"t\"\n";
+    let said = about("graph.toml", graph, &["graph", "validate"]);
+    assert!(said.ends_with("--- exit 0"), "{said}");
+    let agents =
+        "[[agents]]\nagent_id = \"a\"\nkind = \"llm\"\n\n[[agents]]\nagent_id = \"a\"\nkind = \"builtin\"\n";
+    insta::assert_snapshot!(
+        "toml_all_errors",
+        about("bad.toml", agents, &["run", "--goal", "x", "--agents"])
+    );
+    let said = about("broken.toml", "[[agents]]\nagent_id = \n", &["run", "--goal", "x", "--agents"]);
+    assert!(said.contains("not valid TOML: line 2") && said.ends_with("--- exit 3"), "{said}");
+}
+
+#[test]
+fn a_worker_is_told_all_that_is_wrong_with_its_settings() {
+    let settings = "[mcp.one]\n\n[mcp.two]\ncommand = [\"x\"]\nurl = \"http://localhost\"\n";
+    let said = about("worker.toml", settings, &["run", "--goal", "x", "--config"]);
+    insta::assert_snapshot!("worker_settings", said);
+    let said = about("unknown.yaml", "provders: {}\n", &["worker", "--config"]);
+    assert!(said.contains("provders") && said.ends_with("--- exit 3"), "{said}");
+    let said = about("good.json", "{\"http\": {\"allow\": []}}", &["run", "--goal", "x", "--config"]);
+    assert!(said.ends_with("--- exit 0"), "{said}");
 }
 
 #[test]

@@ -111,9 +111,10 @@ fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
     let raise = control.raise.map(Command::Raise);
     let charge = control.charge.map(Command::Charge);
     let delete = control.delete.map(Command::Delete);
-    let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).collect();
+    let restore = control.restore.map(Command::Restore);
+    let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).chain(restore).collect();
     if commands.is_empty() {
-        let hint = "one of `raise`, `charge` and `delete`";
+        let hint = "one of `raise`, `charge`, `delete` and `restore`";
         return Err(Problems::one("", "it asks for nothing", Some(hint.into())));
     }
     Ok((control.trace_id, commands))

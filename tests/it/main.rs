@@ -8,17 +8,20 @@
     reason = "a test that is surprised shall panic, and looks at what it is about"
 )]
 
+mod agents;
 mod attempts;
 mod bad_input;
 mod boundaries;
 mod budget;
 mod cancel;
+mod checkpoints;
 mod cluster;
 mod conformance;
 mod context_store;
 mod deploy;
 mod embedded;
 mod faults;
+mod files;
 mod graph;
 mod graph_flow;
 mod graphs_live;
@@ -34,4 +37,5 @@ mod servers;
 mod spawning;
 mod telemetry;
 mod together;
+mod tools;
 mod worker;

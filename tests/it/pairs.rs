@@ -8,8 +8,8 @@ use serde_json::json;
 use shared::{
     Json, Usd, decode,
     wire::{
-        Answered, Charge, Claim, Delete, Hold, Lease, Payload, Progress, Raise, Referrers, Report, Resume,
-        Text, Tick, Verdict,
+        Answered, Charge, Claim, Delete, Hold, Lease, Payload, Progress, Raise, Referrers, Report, Restore,
+        Resume, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{
@@ -131,6 +131,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
             "force delete",
             Command::Delete(Delete { child_id: Some(id("x")), force: true, outside: Referrers::Unknown }),
         ),
+        ("restore", Command::Restore(Restore { child_id: id("x"), number: 1, to: 1 })),
         ("wake", Command::Wake),
     ]
 }

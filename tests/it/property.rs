@@ -10,7 +10,7 @@ use shared::{
     limits::Settings,
     wire::{
         Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise,
-        Referrers, Report, Resume, SettledCall, Text, Tick, Verdict,
+        Referrers, Report, Restore, Resume, SettledCall, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{invariants, world::id};
@@ -308,6 +308,12 @@ impl Player {
                     question,
                     answer: Text::new("yes").unwrap(),
                 }));
+            }
+            34 if c % 4 == 0 => {
+                let child_id = self.any_child(a);
+                let done = self.trace.context(&child_id).map_or(0, |node| node.restores.len());
+                let number = u32::try_from(done).unwrap() + u32::from(b % 3);
+                self.handle(Command::Restore(Restore { child_id, number, to: u32::from(b % 5) }));
             }
             34 => {
                 let exists = b % 3 > 0;

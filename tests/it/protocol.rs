@@ -45,6 +45,8 @@ fn check(name: &str, text: &str) -> Result<(), String> {
         "answer" => reads::<wire::Answer>(text),
         "result" => reads::<wire::Result>(text),
         "cost" => reads::<wire::Cost>(text),
+        "history" => reads::<wire::HistoryEntry>(text),
+        "stream" => reads::<wire::StreamPiece>(text),
         "cancel" => reads::<wire::Cancel>(text),
         "input" => reads::<wire::Input>(text),
         "control" => reads::<wire::Control>(text),
@@ -112,7 +114,8 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Subject::Event(trace, child.clone()),
         Subject::Outcome(trace, child.clone()),
         Subject::Question(trace, child.clone()),
-        Subject::History(trace, child),
+        Subject::History(trace, child.clone()),
+        Subject::Stream(trace, child),
         Subject::Dead("kind".parse().unwrap()),
     ];
     let filters = [
@@ -129,6 +132,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Filter::QuestionsOf(trace),
         Filter::Histories,
         Filter::HistoriesOf(trace),
+        Filter::StreamsOf(trace),
         Filter::Dead,
         Filter::Stops,
     ];
@@ -147,7 +151,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     let source = file("shared/src/subject.rs");
     assert_eq!(
         source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
-        18 + 15
+        19 + 16
     );
 }
 

@@ -1,6 +1,135 @@
-//! Stand-in until checkpoints are merged.
-use crate::{agent::Run, journal::Journal};
-use shared::wire::Failure;
-pub(crate) async fn prepare(_run: &Run<'_>, _journal: &Journal<'_>) -> Result<(), Failure> {
+//! Checkpoints (W5): a context that branches begins with a copy of another's steps, and one that was
+//! restored goes on from an earlier step of its own. Both are written into the journal before anything
+//! else is done, once, however many attempts it takes: the next one completes what it finds begun.
+
+use shared::{
+    CallId,
+    wire::{Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ToolOutput},
+};
+
+use crate::{
+    agent::Run,
+    coordinator::Backoff,
+    journal::{self, Journal},
+    object,
+};
+
+/// Comes right after the journal was opened.
+pub(crate) async fn prepare(run: &Run<'_>, journal: &Journal<'_>) -> Result<(), Failure> {
+    if let Some(from) = &run.work.branch_from {
+        branch(run, journal, from).await?;
+    }
+    restore_point(run, journal).await;
     Ok(())
+}
+
+/// Copies what is not copied yet. Nothing of its own comes before the last copy, so the steps it has are
+/// copies as long as there are fewer of them than there should be.
+async fn branch(run: &Run<'_>, journal: &Journal<'_>, from: &Checkpoint) -> Result<(), Failure> {
+    let written = journal.written_so_far();
+    let begun = written.iter().find_map(|entry| match &entry.step {
+        HistoryStep::Branched { copies, .. } => Some(*copies as usize),
+        HistoryStep::Began { .. }
+        | HistoryStep::Model(_)
+        | HistoryStep::Tool(_)
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Result(_) => None,
+    });
+    let done = written.iter().filter(|entry| is_step(entry)).count();
+    if begun.is_some_and(|copies| done >= copies) {
+        return Ok(());
+    }
+    let steps = steps_at(run, from).await?;
+    match begun {
+        Some(copies) if steps.len() < copies => return Err(gone(from)),
+        Some(_) => {}
+        None => {
+            let copies = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+            journal.append(HistoryStep::Branched { from: from.clone(), copies }).await;
+        }
+    }
+    for entry in steps.into_iter().skip(done) {
+        let copy = copy(run, entry).await;
+        journal.append(copy).await;
+    }
+    Ok(())
+}
+
+/// The model and tool steps that counted when that step was the last, whatever came later.
+async fn steps_at(run: &Run<'_>, from: &Checkpoint) -> Result<Vec<HistoryEntry>, Failure> {
+    let mut pause = Backoff::default();
+    let entries = loop {
+        match journal::read(run.bus, from.trace_id, &from.child_id).await {
+            Ok((entries, _)) => break entries,
+            Err(error) => {
+                tracing::warn!(%error, "the journal to branch from can't be read yet");
+                pause.wait().await;
+            }
+        }
+    };
+    if !entries.iter().any(|entry| entry.number == from.step) {
+        return Err(gone(from));
+    }
+    let until: Vec<HistoryEntry> = entries.into_iter().filter(|entry| entry.number <= from.step).collect();
+    Ok(journal::standing(&until).into_iter().filter(is_step).collect())
+}
+
+fn is_step(entry: &HistoryEntry) -> bool {
+    match entry.step {
+        HistoryStep::Model(_) | HistoryStep::Tool(_) => true,
+        HistoryStep::Began { .. }
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_) => false,
+    }
+}
+
+/// A step as a branch has it. What it cost is there to be read; its call is none of this context's, so
+/// that no hold is ever settled by it. What it put aside is this context's own: the other may be deleted.
+async fn copy(run: &Run<'_>, entry: HistoryEntry) -> HistoryStep {
+    match entry.step {
+        HistoryStep::Model(mut step) => {
+            let call_id = format!("branched-{}", entry.number);
+            step.call_id = CallId::new(&call_id).expect("letters, a dash and digits");
+            step.retries = 0;
+            HistoryStep::Model(step)
+        }
+        HistoryStep::Tool(mut step) => {
+            if let ToolOutput::Offloaded { path, object: reference, .. } = &mut step.output
+                && let Ok(bytes) = object::get(run.bus, reference).await
+            {
+                let beneath = path.strip_prefix("outputs/").unwrap_or(path);
+                *reference = object::put_output(run, beneath, bytes.into()).await;
+            }
+            HistoryStep::Tool(step)
+        }
+        other @ (HistoryStep::Began { .. }
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_)) => other,
+    }
+}
+
+fn gone(from: &Checkpoint) -> Failure {
+    let Checkpoint { trace_id, child_id, step } = from;
+    let message = format!(
+        "there is no step {step} of `{child_id}` in trace {trace_id} to branch from; `trellis history` shows those there are"
+    );
+    Failure { kind: FailureKind::Agent, message, retryable: false }
+}
+
+/// Writes down the last restore that was asked for, if no attempt has done so yet.
+async fn restore_point(run: &Run<'_>, journal: &Journal<'_>) {
+    let Some(point) = run.work.restore else { return };
+    let done = journal.written_so_far().iter().any(|entry| match entry.step {
+        HistoryStep::Restored { number, .. } => number >= point.number,
+        HistoryStep::Began { .. }
+        | HistoryStep::Model(_)
+        | HistoryStep::Tool(_)
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_) => false,
+    });
+    if !done {
+        journal.append(HistoryStep::Restored { number: point.number, to: point.to }).await;
+    }
 }

@@ -83,6 +83,11 @@ impl<'a> Journal<'a> {
         standing(&self.written().entries)
     }
 
+    /// Everything that was ever written, what was restored away included.
+    pub(crate) fn written_so_far(&self) -> Vec<HistoryEntry> {
+        self.written().entries.clone()
+    }
+
     /// The one written last.
     pub(crate) fn last(&self) -> Option<HistoryEntry> {
         self.written().entries.last().cloned()
@@ -195,7 +200,7 @@ struct Moved;
 pub(crate) fn standing(entries: &[HistoryEntry]) -> Vec<HistoryEntry> {
     let mut standing: Vec<HistoryEntry> = Vec::new();
     for entry in entries {
-        if let HistoryStep::Restored { to } = entry.step {
+        if let HistoryStep::Restored { to, .. } = entry.step {
             standing.retain(|earlier| earlier.number <= to);
         }
         standing.push(entry.clone());

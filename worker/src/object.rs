@@ -1,11 +1,34 @@
-//! What is too large for a message, put aside in the object store.
+//! What is too large for a message, put aside in the object store. The names of a context's objects
+//! begin with its own: they are found, and removed, by that.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use shared::bus::Bus;
 pub(crate) use shared::wire::ObjectReference;
+use shared::{ChildId, TraceId, bus::Bus};
 
-use crate::coordinator::Backoff;
+use crate::{agent::Run, coordinator::Backoff};
+
+/// A longer name does not fit the subject a server makes of it.
+const MAX_PATH_BYTES: usize = 512;
+
+/// What the names of a context's objects begin with; those of one attempt, if that is named. An attempt
+/// that was replaced without noticing writes over nothing of its successor's.
+pub(crate) fn prefix(trace_id: TraceId, child_id: &ChildId, attempt: Option<u32>) -> String {
+    match attempt {
+        Some(attempt) => format!("{}{attempt}.", prefix(trace_id, child_id, None)),
+        None => ObjectReference::prefix(trace_id, child_id),
+    }
+}
+
+/// Stores a file of this attempt, by its path beneath `outputs/`.
+pub(crate) async fn put_output(run: &Run<'_>, path: &str, bytes: Vec<u8>) -> ObjectReference {
+    let prefix = prefix(run.work.trace_id, &run.work.child_id, Some(run.attempt()));
+    let name = match path.len() {
+        0..=MAX_PATH_BYTES => format!("{prefix}outputs/{path}"),
+        _ => format!("{prefix}outputs/{}", sha256(path.as_bytes())),
+    };
+    put(run.bus, &name, bytes.into()).await
+}
 
 /// Stores an object, however long that takes: the lease of the attempt bounds it. Stored twice under
 /// one name, it is the same.

@@ -7,7 +7,7 @@ use shared::{
     bus::{Bus, Delivery, Headers, Outgoing},
     subject::Subject,
     telemetry,
-    wire::{self, DeadLetter, Failure, Payload, Refusal, Verdict},
+    wire::{self, DeadLetter, Failure, Lease, Payload, Refusal, Verdict},
 };
 
 use crate::{coordinator::Backoff, object};
@@ -26,15 +26,19 @@ pub(crate) async fn result(
     mut result: wire::Result,
     max_inline_bytes: u64,
 ) {
-    let lease = &result.report.lease;
-    let id = format!("{}.{}.{}.result", result.trace_id, lease.child_id, lease.attempt);
+    let id = name(result.trace_id, &result.report.lease);
     result.report.verdict = fit(bus, &id, result.report.verdict, max_inline_bytes).await;
     let payload = serde_json::to_vec(&result).expect("a message has string keys").into();
     store(bus, Outgoing { subject, id: Some(id), headers, payload, expect_last: None }).await;
 }
 
+/// The result of an attempt, and the object that holds it if it is large.
+pub(crate) fn name(trace_id: TraceId, lease: &Lease) -> String {
+    format!("{}result", object::prefix(trace_id, &lease.child_id, Some(lease.attempt)))
+}
+
 /// A large result goes by reference, a long message is cut.
-async fn fit(bus: &Bus, id: &str, verdict: Verdict, max_inline_bytes: u64) -> Verdict {
+pub(crate) async fn fit(bus: &Bus, id: &str, verdict: Verdict, max_inline_bytes: u64) -> Verdict {
     match verdict {
         Verdict::Completed(payload) => Verdict::Completed(by_size(bus, id, payload, max_inline_bytes).await),
         Verdict::LastReport(payload) => {
@@ -60,7 +64,7 @@ async fn by_size(bus: &Bus, id: &str, payload: Payload, max_inline_bytes: u64) -
     }
 }
 
-fn cut(mut text: String, max_bytes: usize) -> String {
+pub(crate) fn cut(mut text: String, max_bytes: usize) -> String {
     if text.len() > max_bytes {
         let end = (0..=max_bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);

@@ -5,10 +5,10 @@ use std::{ops::Range, sync::Arc};
 
 use futures_util::FutureExt;
 use shared::{
-    Timestamp, TraceId,
+    ChildId, Timestamp, TraceId,
     bus::{Bus, Outgoing, PublishError, Published},
     subject::{Filter, Subject},
-    wire::Stop,
+    wire::{ObjectReference, Stop},
 };
 
 use super::{Shard, commit::Settled};
@@ -104,7 +104,7 @@ impl Shard {
     }
 
     /// The effects that are no messages to be stored.
-    async fn act(&mut self, id: TraceId, parcel: &Parcel, removed: &mut Vec<Filter>) {
+    async fn act(&mut self, id: TraceId, parcel: &Parcel, removed: &mut Vec<(TraceId, ChildId)>) {
         let trace: &Trace = &self.cache.peek(id).expect("a trace in a turn is in the cache").trace;
         for effect in parcel.effects() {
             match effect {
@@ -116,7 +116,7 @@ impl Shard {
                     self.ground.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
                 }
                 Effect::Remove { child_id } => {
-                    removed.push(Filter::One(Subject::History(id, child_id.clone())));
+                    removed.push((id, child_id.clone()));
                 }
                 Effect::Outcome { child_id } => spans::context(trace, child_id),
                 Effect::Execute { .. } | Effect::Question { .. } => {}
@@ -182,11 +182,32 @@ impl Shard {
     }
 }
 
-/// Removes journals. One that stays is found by age.
-async fn remove(bus: &Bus, journals: Vec<Filter>) {
-    for journal in journals {
+/// Removes the journals and objects of contexts. What stays goes by age: the parcel is sent again only if
+/// its messages could not be stored.
+async fn remove(bus: &Bus, contexts: Vec<(TraceId, ChildId)>) {
+    if contexts.is_empty() {
+        return;
+    }
+    let prefixes: Vec<String> =
+        contexts.iter().map(|(trace_id, child_id)| ObjectReference::prefix(*trace_id, child_id)).collect();
+    for (trace_id, child_id) in contexts {
+        let journal = Filter::One(Subject::History(trace_id, child_id));
         if let Err(error) = bus.purge(&journal).await {
             tracing::warn!(%journal, %error, "a journal could not be removed");
+        }
+    }
+    // One look at all objects, however many contexts go: a server has no other way to find them.
+    let found = match bus.objects("").await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%error, "the objects of what was deleted could not be found");
+            return;
+        }
+    };
+    let theirs = found.into_iter().filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+    for object in theirs {
+        if let Err(error) = bus.delete_object(&object).await {
+            tracing::warn!(object, %error, "an object could not be removed");
         }
     }
 }

@@ -44,8 +44,11 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
         let conflict = Refusal::Conflict { child_id: spawn.order.child_id };
         return if same { Ok(Vec::new()) } else { Err(conflict) };
     }
-    let parent = trace.running(&spawn.lease)?;
     let child_id = spawn.order.child_id.clone();
+    if spawn.order.branch_from.is_some() {
+        return Err(Refusal::ChildBranches { child_id });
+    }
+    let parent = trace.running(&spawn.lease)?;
     let request = Request { order: spawn.order, plan: spawn.plan, agents: spawn.agents, step: None };
     let mut events = Ground::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));

@@ -105,6 +105,7 @@ impl Agenda {
             | Event::InputRequired { .. }
             | Event::Paused { .. }
             | Event::Deleted { .. }
+            | Event::Restored { .. }
             | Event::Held { .. }
             | Event::Released { .. }
             | Event::ValueSet { .. }

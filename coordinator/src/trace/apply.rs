@@ -87,6 +87,7 @@ impl Trace {
                     self.outputs.clear();
                 }
             }
+            Event::Restored { child_id, to, .. } => self.change(child_id, |node| node.restores.push(*to)),
             Event::Held { child_id, call_id, attempt, amount } => {
                 self.open_call(child_id, call_id, *attempt, *amount);
             }

@@ -7,7 +7,7 @@ use shared::{
     AgentProfile, Amount, CallId, ChildId, ContextKey, Json,
     graph::Plan,
     limits::Settings,
-    wire::{Answered, Charge, Claim, Delete, Hold, Lease, Raise, Report, Resume, Tick},
+    wire::{Answered, Charge, Claim, Delete, Hold, Lease, Raise, Report, Restore, Resume, Tick},
 };
 
 use super::Order;
@@ -55,6 +55,7 @@ pub enum Command {
         reason: Option<String>,
     },
     Delete(Delete),
+    Restore(Restore),
     /// Time has passed: whatever is due happens.
     Wake,
 }

@@ -61,6 +61,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Waiting { .. }
         | Event::Answered { .. }
         | Event::Paused { .. }
+        | Event::Restored { .. }
         | Event::Held { .. }
         | Event::Settled { .. }
         | Event::Released { .. }

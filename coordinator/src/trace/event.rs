@@ -93,6 +93,12 @@ pub enum Event {
     Deleted {
         child_id: ChildId,
     },
+    /// Its next attempt goes on from an earlier step of its journal (W5).
+    Restored {
+        child_id: ChildId,
+        number: u32,
+        to: u32,
+    },
 
     Held {
         child_id: ChildId,
@@ -257,6 +263,7 @@ pub enum Requeue {
     Answered,
     Raised,
     Synthesis,
+    Restored,
 }
 
 /// A context reached its end: the first such event stands.
@@ -294,6 +301,7 @@ impl Event {
             | Event::Answered { child_id, .. }
             | Event::Paused { child_id, .. }
             | Event::Deleted { child_id }
+            | Event::Restored { child_id, .. }
             | Event::Held { child_id, .. }
             | Event::Settled { child_id, .. }
             | Event::Released { child_id, .. }

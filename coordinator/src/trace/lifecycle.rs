@@ -57,6 +57,7 @@ impl Trace {
             retried: 0,
             progress: Default::default(),
             answers: Vec::new(),
+            restores: Vec::new(),
             notes: Vec::new(),
             deadline: admitted.deadline,
             waiting_for_humans: 0,

@@ -8,7 +8,9 @@ use shared::{
     graph::Source,
     id::ToolName,
     subject::Home,
-    wire::{Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, StepStatus, Text, Tick},
+    wire::{
+        Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, RestorePoint, StepStatus, Text, Tick,
+    },
 };
 
 use super::{CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, graph::synthesis_goal};
@@ -41,6 +43,11 @@ impl Trace {
             report_to: home.report_to(self.id(), &node.id),
             children: self.child_results(node),
             answers: node.answers.clone(),
+            branch_from: node.order.branch_from.clone().filter(|_| node.graph.is_none()),
+            restore: node.restores.last().map(|to| {
+                let number = u32::try_from(node.restores.len()).unwrap_or(u32::MAX);
+                RestorePoint { number, to: *to }
+            }),
         })
     }
 
@@ -173,6 +180,8 @@ pub fn answer_refusal(refusal: &Refusal) -> Answer {
         | Refusal::TooLarge { .. }
         | Refusal::Guarded { .. }
         | Refusal::GuardUnsure { .. }
+        | Refusal::NotRestorable { .. }
+        | Refusal::ChildBranches { .. }
         | Refusal::TooManyTombstones(_) => Answer::Refused(refusal.to_wire()),
     }
 }

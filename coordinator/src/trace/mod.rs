@@ -16,6 +16,7 @@ mod agenda;
 mod apply;
 mod attempt;
 mod budget;
+mod checkpoint;
 mod command;
 mod context_store;
 mod effect;
@@ -71,6 +72,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Answer(answered) => attempt::answer(trace, &answered),
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete(delete) => removal::delete(trace, &delete),
+        Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
         // A wake decides nothing by itself: `handle` puts what is due on the agenda.
         Command::Wake => Ok(Vec::new()),
     }

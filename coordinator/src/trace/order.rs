@@ -13,7 +13,7 @@ use shared::{
     graph::{OutputSchema, Plan, TaskGraph},
     id::{ModelName, ToolName},
     limits::LimitOverrides,
-    wire::{Funding, Hitl, OnExhausted, SharedMessage, Spawn, Text},
+    wire::{Checkpoint, Funding, Hitl, OnExhausted, SharedMessage, Spawn, Text},
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -59,6 +59,9 @@ pub struct Order {
     pub shared_messages: Vec<SharedMessage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<OutputSchema>,
+    /// Whose steps it begins with (W5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch_from: Option<Checkpoint>,
 }
 
 impl Order {
@@ -85,6 +88,7 @@ impl Order {
             window_tokens: None,
             shared_messages: Vec::new(),
             output_schema: None,
+            branch_from: None,
         }
     }
 
@@ -118,6 +122,7 @@ impl Order {
             window_tokens: spawn.window_tokens,
             shared_messages: shared.iter().filter(|m| spawn.share.contains(&m.category)).cloned().collect(),
             output_schema: output_schema.map_err(|message| Problems::one("output_schema", message, None))?,
+            branch_from: spawn.branch_from.clone(),
             ..Order::new(spawn.child_id.clone().unwrap_or_else(|| fresh.clone()))
         })
     }

@@ -74,6 +74,12 @@ pub enum Refusal {
     Guarded { target: String, referrers: Vec<String> },
     #[error("who else refers to `{target}` could not be found out; force the delete if you are sure")]
     GuardUnsure { target: String },
+    #[error("`{child_id}` can't be restored: {reason}")]
+    NotRestorable { child_id: ChildId, reason: &'static str },
+    #[error(
+        "`{child_id}` can't branch from another context: only what is submitted can, for a child knows nothing but its goal"
+    )]
+    ChildBranches { child_id: ChildId },
     #[error("the trace keeps {0} cancels for contexts that don't exist, and takes no more")]
     TooManyTombstones(usize),
 }
@@ -131,6 +137,8 @@ impl Refusal {
             Refusal::TooLarge { .. } => ("too_large", "L"),
             Refusal::Guarded { .. } => ("guarded", "W6"),
             Refusal::GuardUnsure { .. } => ("guard_unsure", "W6"),
+            Refusal::NotRestorable { .. } => ("not_restorable", "W5"),
+            Refusal::ChildBranches { .. } => ("child_branches", "W5"),
             Refusal::TooManyTombstones(_) => ("too_many_cancels", "G8"),
         }
     }

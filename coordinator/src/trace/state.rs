@@ -94,6 +94,9 @@ pub struct ContextNode {
     pub retried: u32,
     pub progress: Progress,
     pub answers: Vec<GivenAnswer>,
+    /// To which steps of its journal it was taken back, in order (W5).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restores: Vec<u32>,
     pub notes: Vec<String>,
     pub deadline: Option<Timestamp>,
     /// How many contexts here and beneath wait for a human; its clock stands meanwhile.

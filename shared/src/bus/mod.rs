@@ -280,6 +280,14 @@ impl Bus {
         }
     }
 
+    /// The names of the objects that begin with this, in order.
+    pub async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        match self {
+            Bus::Nats(nats) => nats.objects(prefix).await,
+            Bus::Memory(memory) => Ok(memory.objects(prefix)),
+        }
+    }
+
     /// A round trip to the server: how long it took.
     pub async fn ping(&self) -> Result<Duration, Error> {
         match self {

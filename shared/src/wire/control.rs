@@ -1,4 +1,5 @@
-//! What people and tools say about work that is under way: cancel, answer, raise, charge, delete.
+//! What people and tools say about work that is under way: cancel, answer, raise, charge, delete,
+//! restore.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,20 @@ pub struct Control {
     pub charge: Option<Charge>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete: Option<Delete>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Restore>,
+}
+
+/// Takes a live agent back to a step of its journal: what came after no longer counts, but was paid for
+/// (W5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Restore {
+    pub child_id: ChildId,
+    /// Which restore of this context, counted from 1; one that was done already changes nothing.
+    pub number: u32,
+    /// The last entry of its journal that is to count; 0 is none.
+    pub to: u32,
 }
 
 /// New, higher ceilings. Raising to what it is already changes nothing.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetSnapshot, EndStatus, Payload, SharedMessage, Text};
+use super::{BudgetSnapshot, Checkpoint, EndStatus, Payload, SharedMessage, Text};
 use crate::{
     agent::AgentProfile,
     id::{ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
@@ -54,6 +54,22 @@ pub struct Execute {
     /// The answers of humans to its questions, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<GivenAnswer>,
+    /// Its journal begins with a copy of another's, up to here (W5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch_from: Option<Checkpoint>,
+    /// The last restore that was asked for, if any: what its journal has after it no longer counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestorePoint>,
+}
+
+/// Back to a step (W5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestorePoint {
+    /// Which restore of this context, counted from 1.
+    pub number: u32,
+    /// The last entry of the journal that counts; 0 is none.
+    pub to: u32,
 }
 
 /// The subjects to ask and report on, whole: a worker in any language needs no other configuration.

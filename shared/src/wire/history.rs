@@ -34,10 +34,12 @@ pub enum HistoryStep {
     Model(Box<ModelStep>),
     /// A tool was called and answered, or failed.
     Tool(Box<ToolStep>),
-    /// Everything after this entry's number and before here no longer counts (W5).
-    Restored { to: u32 },
-    /// The entries up to `from.step` of another context, which follow, were copied here (W5).
-    Branched { from: Checkpoint },
+    /// Everything after entry `to` and before here no longer counts (W5). The restores of a context are
+    /// numbered from 1: each is written once, whichever attempt does it.
+    Restored { number: u32, to: u32 },
+    /// The model and tool steps another context had at `from.step` are copied here, as many as
+    /// `copies` says (W5). They follow, and were paid for there.
+    Branched { from: Checkpoint, copies: u32 },
     /// How it ended.
     Result(Box<ResultStep>),
 }

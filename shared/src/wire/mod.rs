@@ -14,8 +14,8 @@ pub use ask::{
     Answer, Ask, AskMessage, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume, SettledCall,
     Tick,
 };
-pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers};
-pub use execute::{ChildResult, Execute, GivenAnswer, ReportTo};
+pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
+pub use execute::{ChildResult, Execute, GivenAnswer, ReportTo, RestorePoint};
 pub use history::{
     AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
     ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, Usage,

@@ -25,6 +25,13 @@ pub struct ObjectReference {
     pub sha256: String,
 }
 
+impl ObjectReference {
+    /// What the names of all objects of a context begin with. Ids have no dots: no other's do.
+    pub fn prefix(trace_id: TraceId, child_id: &ChildId) -> String {
+        format!("{trace_id}.{child_id}.")
+    }
+}
+
 impl Payload {
     /// A result as a value: what is by reference stays a reference.
     pub fn to_value(&self) -> Json {

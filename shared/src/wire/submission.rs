@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::Lease;
+use super::{Checkpoint, Lease};
 use crate::{
     graph::TaskGraph,
     id::{AgentId, ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
@@ -165,6 +165,10 @@ pub struct Spawn {
     /// A JSON Schema the result must fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
+    /// Begin with what another context had done at that step, without paying for it again (W5). For
+    /// submissions only: a child knows nothing but its goal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch_from: Option<Checkpoint>,
     /// The subject to answer with the acceptance or the refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,

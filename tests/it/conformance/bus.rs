@@ -342,6 +342,15 @@ async fn objects_are_kept(bus: Bus) {
     bus.delete_object("a/b").await.unwrap();
     bus.delete_object("never").await.unwrap();
     assert_eq!(bus.get_object("a/b").await.unwrap(), None);
+    assert_eq!(bus.objects("").await.unwrap(), [""; 0]);
+    for name in ["t.x.1.result", "t.x.2.outputs/ü/b", "t.x.2.outputs/a", "t.x", "t.xy.1.result", "s.x.1"] {
+        bus.put_object(name, Bytes::from_static(b"1")).await.unwrap();
+    }
+    assert_eq!(bus.objects("t.x.").await.unwrap(), ["t.x.1.result", "t.x.2.outputs/a", "t.x.2.outputs/ü/b"]);
+    bus.delete_object("t.x.2.outputs/a").await.unwrap();
+    assert_eq!(bus.objects("t.x.2").await.unwrap(), ["t.x.2.outputs/ü/b"]);
+    assert_eq!(bus.objects("").await.unwrap().len(), 5);
+    assert_eq!(bus.objects("u").await.unwrap(), [""; 0]);
     bus.ping().await.unwrap();
 }
 

@@ -84,6 +84,7 @@ impl Log {
             Event::Requeued { child_id, .. } | Event::Paused { child_id, .. } => {
                 self.live(child_id)?.runs = false;
             }
+            Event::Restored { child_id, .. } => drop(self.live(child_id)?),
             Event::StepEnded { child_id, step, .. } => {
                 let seen = self.live(child_id)?;
                 ensure(seen.steps_ended.insert(*step), || "t2: a step ended twice".into())?;

@@ -52,6 +52,8 @@ pub struct Shape {
     pub slots: usize,
     /// Settings of the deployment, over those of every test.
     pub settings: Value,
+    /// Settings of every worker: where models are, which tools there are.
+    pub worker: Value,
     pub nats: NatsServer,
     pub redis: RedisServer,
 }
@@ -59,7 +61,7 @@ pub struct Shape {
 impl Shape {
     pub fn new(coordinators: usize, workers: usize) -> Self {
         let (nats, redis) = (NatsServer::start(), RedisServer::start());
-        Shape { coordinators, workers, slots: 16, settings: json!({}), nats, redis }
+        Shape { coordinators, workers, slots: 16, settings: json!({}), worker: json!({}), nats, redis }
     }
 }
 
@@ -88,11 +90,15 @@ impl Processes {
     }
 
     async fn in_room(shape: Shape, room: OwnedSemaphorePermit) -> Self {
-        let Shape { coordinators, workers, slots, settings, nats, redis } = shape;
+        let Shape { coordinators, workers, slots, settings, worker, nats, redis } = shape;
         let dir = std::env::temp_dir().join(format!("trellis-cluster-{}", fresh_trace()));
         std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
         let file = dir.join("settings.json");
         std::fs::write(&file, over(test_settings(), settings).to_string()).expect("the directory is ours");
+        let worker_file = dir.join("worker.json");
+        let worker = over(json!({"workspaces": dir.join("workspaces")}), worker);
+        std::fs::write(&worker_file, worker.to_string()).expect("the directory is ours");
+        let worker_file = worker_file.to_string_lossy();
         let connect =
             Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
         let bus = Bus::Nats(Nats::connect(&connect).await.expect("the server was started"));
@@ -108,7 +114,18 @@ impl Processes {
         for number in 1..=workers {
             let name = format!("w{number}");
             let slots = slots.to_string();
-            let arguments = ["worker", "--id", &name, "--slots", &slots, "--allow-crash", "--drain", "3s"];
+            let arguments = [
+                "worker",
+                "--id",
+                &name,
+                "--slots",
+                &slots,
+                "--config",
+                &worker_file,
+                "--allow-crash",
+                "--drain",
+                "3s",
+            ];
             nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &servers));
         }
         let mut cluster = Processes { client: Client { bus }, store, nats, redis, nodes, dir, _room: room };
@@ -202,6 +219,15 @@ impl Processes {
             heard.extend(state["worker_id"].as_str().map(str::to_owned));
         }
         heard
+    }
+
+    /// Applies agent profiles.
+    pub async fn apply(&self, agents: Value) {
+        let query = json!({"apply_agents": {"agents": agents}});
+        let payload = serde_json::to_vec(&query).expect("JSON").into();
+        let asked = self.client.bus.request(&Subject::Query, &Headers::new(), payload, PATIENCE).await;
+        let answer: QueryAnswer = serde_json::from_slice(&asked.expect("an answer")).expect("an answer");
+        assert!(matches!(answer, QueryAnswer::Applied { .. }), "{answer:?}");
     }
 
     /// Waits until these runs are at rest, and checks all that must be true of them.

@@ -6,10 +6,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use super::process::{Process, Program, Settings};
+use super::process::{Place, Process, Program, Settings};
 
-static NATS: Program =
-    Program { name: "nats-server", variable: "TRELLIS_NATS_SERVER", arguments, greeting: (b"", &[b"INFO "]) };
+static NATS: Program = Program {
+    name: "nats-server",
+    place: Place::Variable("TRELLIS_NATS_SERVER"),
+    arguments,
+    greeting: (b"", &[b"INFO "]),
+};
 
 const STORE: &str = "jetstream";
 

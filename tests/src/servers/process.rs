@@ -30,11 +30,19 @@ const PORTS: u32 = 5;
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) name: &'static str,
-    /// The environment variable that says where it is.
-    pub(super) variable: &'static str,
+    pub(super) place: Place,
     pub(super) arguments: fn(&Settings) -> Vec<OsString>,
-    /// What is said first, and the five bytes the answer of a server that is ready may begin with.
-    pub(super) greeting: (&'static [u8], &'static [&'static [u8; 5]]),
+    /// What is said first, and what the answer of a server that is ready may begin with, all as long.
+    pub(super) greeting: (&'static [u8], &'static [&'static [u8]]),
+}
+
+/// Where a program is.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Where this environment variable says, else where `scripts/servers` put it.
+    Variable(&'static str),
+    /// An interpreter of this name, on the PATH.
+    Path(&'static str),
 }
 
 #[derive(Debug)]
@@ -156,29 +164,33 @@ impl Drop for Process {
     }
 }
 
-/// Where the environment says, else where `scripts/servers` put it.
 fn locate(program: &Program) -> PathBuf {
-    let named = std::env::var_os(program.variable).map(PathBuf::from);
-    let path = named
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin").join(program.name));
+    match program.place {
+        Place::Variable(variable) => installed(variable, &Path::new("bin").join(program.name)),
+        Place::Path(interpreter) => interpreter.into(),
+    }
+}
+
+/// Where the environment says, else beneath where `scripts/servers` puts things.
+pub(super) fn installed(variable: &str, beneath: &Path) -> PathBuf {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let path = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(beneath));
     assert!(
         path.exists(),
-        "{} is not at {}\n\nhint: run scripts/servers once, or set {}",
-        program.name,
-        path.display(),
-        program.variable
+        "there is no {}\n\nhint: run scripts/servers once, or set {variable}",
+        path.display()
     );
     path
 }
 
-fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8; 5]])) -> bool {
+fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let Ok(mut stream) = TcpStream::connect_timeout(&address, LOOK * 10) else { return false };
-    let mut answer = [0; 5];
+    let mut answer = vec![0; welcomes.first().map_or(0, |welcome| welcome.len())];
     stream.set_read_timeout(Some(LOOK * 50)).is_ok()
         && stream.write_all(hello).is_ok()
         && stream.read_exact(&mut answer).is_ok()
-        && welcomes.iter().any(|welcome| **welcome == answer)
+        && welcomes.contains(&answer.as_slice())
 }
 
 fn free_port() -> u16 {

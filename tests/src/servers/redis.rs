@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
-use super::process::{Process, Program, Settings};
+use super::process::{Place, Process, Program, Settings};
 
 static REDIS: Program = Program {
     name: "redis-server",
-    variable: "TRELLIS_REDIS_SERVER",
+    place: Place::Variable("TRELLIS_REDIS_SERVER"),
     arguments,
     greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
 };
@@ -14,7 +14,7 @@ static REDIS: Program = Program {
 /// The same program, watching a master. It keeps what it knows in its configuration file.
 static SENTINEL: Program = Program {
     name: "redis-server",
-    variable: "TRELLIS_REDIS_SERVER",
+    place: Place::Variable("TRELLIS_REDIS_SERVER"),
     arguments: sentinel_arguments,
     greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
 };

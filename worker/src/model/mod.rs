@@ -7,6 +7,8 @@ mod price;
 mod provider;
 mod scripted;
 mod table;
+#[cfg(test)]
+mod tests;
 mod tool_names;
 mod translate;
 mod usage;

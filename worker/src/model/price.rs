@@ -31,7 +31,7 @@ pub(crate) struct Prices {
 #[derive(Debug, Clone)]
 pub(crate) struct Price {
     /// By the length of what is sent, from nothing upwards; never empty.
-    tiers: Vec<Tier>,
+    pub(super) tiers: Vec<Tier>,
     /// The table it is from, and its version.
     pub(crate) version: String,
 }

@@ -96,6 +96,7 @@ impl Arguments {
             window_tokens: self.window_tokens,
             share: self.share,
             output_schema: self.output_schema,
+            branch_from: None,
             reply_to: None,
         }
     }

@@ -188,6 +188,12 @@ impl Memory {
         self.state().objects.remove(name);
     }
 
+    pub(super) fn objects(&self, prefix: &str) -> Vec<String> {
+        let state = self.state();
+        let names = state.objects.range(prefix.to_owned()..).map(|(name, _)| name);
+        names.take_while(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
     fn place(&self, filter: &Filter) -> Result<(Stream, Pattern), Error> {
         let stream = super::topology::stream_of_all(std::slice::from_ref(filter))?;
         Ok((stream, Pattern::new(&self.0.namespace.filter(filter))))

@@ -8,12 +8,14 @@ use async_nats::{
     jetstream::object_store::{DeleteErrorKind, GetErrorKind, ObjectMetadata, ObjectStore},
 };
 use bytes::Bytes;
+use futures_util::StreamExt;
 use tokio::io::AsyncReadExt;
 
 use super::{Error, Nats, OBJECT_HEADER, failed};
 
 const PUT_WITHIN: Duration = Duration::from_secs(60);
 const GET_WITHIN: Duration = Duration::from_secs(30);
+const LIST_WITHIN: Duration = Duration::from_secs(60);
 const CHUNK_BYTES: usize = 128 * 1024;
 /// The largest object that is read into memory.
 const MAX_OBJECT_BYTES: u64 = 256 << 20;
@@ -65,6 +67,26 @@ impl Nats {
             Err(error) if error.kind() == DeleteErrorKind::NotFound => Ok(()),
             Err(error) => Err(failed(format!("deleting the object `{name}`"), &error)),
         }
+    }
+
+    /// A server finds objects by their whole names only: all are looked through.
+    pub(in super::super) async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let doing = || "listing the objects".to_owned();
+        let store = self.store().await?;
+        let list = async {
+            let mut names = Vec::new();
+            let mut listed = store.list().await.map_err(|error| failed(doing(), &error))?;
+            while let Some(object) = listed.next().await {
+                let object = object.map_err(|error| failed(doing(), &error))?;
+                if !object.deleted && object.name.starts_with(prefix) {
+                    names.push(object.name);
+                }
+            }
+            names.sort_unstable();
+            Ok(names)
+        };
+        let listed = tokio::time::timeout(LIST_WITHIN, list).await;
+        listed.unwrap_or_else(|_| Err(failed(doing(), &"no answer in time")))
     }
 
     /// What is left of a payload once it fits a message: if it is too large, it is stored as an object

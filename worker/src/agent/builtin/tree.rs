@@ -83,6 +83,7 @@ pub(super) fn spawn(
         window_tokens: None,
         share: Vec::new(),
         output_schema: None,
+        branch_from: None,
         reply_to: None,
     }
 }

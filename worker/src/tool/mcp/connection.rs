@@ -145,6 +145,11 @@ impl Link {
         listing.unwrap_or(Err(ServiceError::Timeout { timeout: PATIENCE }))
     }
 
+    /// Whether it is of use, as far as is known here.
+    pub(super) fn stands(&self) -> bool {
+        !self.broken.is_cancelled() && !self.peer.is_transport_closed()
+    }
+
     /// Whether the server still says that it is there.
     pub(super) async fn answers(&self) -> bool {
         let ping = self.peer.send_request(ClientRequest::PingRequest(PingRequest::default()));

@@ -167,7 +167,12 @@ impl Server {
     /// The state once a start has succeeded or failed; `Starting` if that takes too long.
     async fn settled(&self) -> State {
         let mut state = self.state.clone();
-        let settled = state.wait_for(|state| !matches!(state, State::Starting));
+        // A connection that is found broken is as good as starting: whoever keeps it is about to see it.
+        let settled = state.wait_for(|state| match state {
+            State::Starting => false,
+            State::Up(link) => link.stands(),
+            State::Down(_) => true,
+        });
         match tokio::time::timeout(STARTING, settled).await {
             Ok(Ok(state)) => state.clone(),
             Ok(Err(_)) => State::Down("the worker is ending".into()),

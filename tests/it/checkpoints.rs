@@ -1,0 +1,111 @@
+//! Checkpoints (W5): restoring a live agent to a step of its journal, and branching from one.
+
+use coordinator::trace::{Command, Phase, Refusal, Requeue, Status};
+use serde_json::json;
+use shared::wire::{Checkpoint, Progress, Restore, RestorePoint, Verdict};
+use trellis_tests::{
+    World,
+    world::{cents, id},
+};
+
+fn restore(child: &str, number: u32, to: u32) -> Command {
+    Command::Restore(Restore { child_id: id(child), number, to })
+}
+
+fn code(answer: Result<Vec<coordinator::trace::Event>, Refusal>) -> &'static str {
+    answer.map(|events| format!("{events:?}")).unwrap_err().code().0
+}
+
+#[test]
+fn w5_a_restore_fences_who_runs_and_counts_no_retry() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let lease = world.claim("root");
+    world.hold(&lease, "open", cents(10)).unwrap();
+    world.handle(restore("root", 1, 3)).unwrap();
+    assert!(world.tick(&lease, Progress::default()).is_err(), "the attempt that ran is fenced");
+    assert!(world.complete(&lease, "too late").is_err());
+    let node = world.trace.context(&id("root")).unwrap();
+    assert!(matches!(node.status, Status::Working(Phase::Queued { .. })), "{:?}", node.status);
+    assert_eq!((node.retries(), node.open_calls), (0, 1), "its hold is the next attempt's to settle");
+    let next = world.claim("root");
+    assert_eq!(next.attempt, 2);
+    let work = world.work(&id("root")).unwrap();
+    assert_eq!(work.restore, Some(RestorePoint { number: 1, to: 3 }));
+    world.resume(&next, &[("open", cents(4))]).unwrap();
+    world.complete(&next, "done").unwrap();
+    world.rest();
+}
+
+#[test]
+fn w5_what_is_parked_is_queued_and_what_is_queued_stays() {
+    for parked in [true, false] {
+        let mut world = World::with_root(json!({}));
+        if parked {
+            let lease = world.claim("root");
+            world.ask_human(&lease, "which?").unwrap();
+        }
+        let events = world.handle(restore("root", 1, 0)).unwrap();
+        let queued = events
+            .iter()
+            .any(|event| matches!(event, coordinator::trace::Event::Requeued { why: Requeue::Restored, .. }));
+        assert_eq!(queued, parked, "{events:?}");
+        let lease = world.claim("root");
+        assert_eq!(world.work(&id("root")).unwrap().restore, Some(RestorePoint { number: 1, to: 0 }));
+        world.complete(&lease, "ok").unwrap();
+        world.rest();
+    }
+}
+
+#[test]
+fn w5_a_restore_is_done_once_by_its_number_and_the_last_one_says() {
+    let mut world = World::with_root(json!({}));
+    assert_eq!(code(world.handle(restore("root", 0, 1))), "not_restorable");
+    assert_eq!(code(world.handle(restore("root", 2, 1))), "not_restorable");
+    let lease = world.claim("root");
+    world.handle(restore("root", 1, 5)).unwrap();
+    assert!(world.handle(restore("root", 1, 5)).unwrap().is_empty(), "a second delivery");
+    assert_eq!(code(world.handle(restore("root", 1, 4))), "not_restorable");
+    let again = world.claim("root");
+    assert!(world.handle(restore("root", 1, 5)).unwrap().is_empty(), "a late one does not fence");
+    world.tick(&again, Progress::default()).unwrap();
+    assert!(world.tick(&lease, Progress::default()).is_err());
+    world.handle(restore("root", 2, 2)).unwrap();
+    assert_eq!(world.work(&id("root")).unwrap().restore, Some(RestorePoint { number: 2, to: 2 }));
+    world.check_replay();
+}
+
+#[test]
+fn w5_ended_contexts_graphs_and_parents_are_not_restored() {
+    let mut world = World::with_root(json!({}));
+    let lease = world.claim("root");
+    world.spawn(&lease, json!({"goal": "c", "child_id": "c"})).unwrap();
+    world.wait(&lease, &["c"]).unwrap();
+    assert_eq!(code(world.handle(restore("root", 1, 1))), "not_restorable");
+    let child = world.claim("c");
+    world.complete(&child, "ok").unwrap();
+    let refusal = world.handle(restore("c", 1, 1)).unwrap_err();
+    assert!(refusal.to_string().contains("branch"), "{refusal}");
+    world.handle(restore("root", 1, 1)).unwrap();
+    assert_eq!(code(world.handle(restore("nobody", 1, 1))), "unknown_context");
+    let steps = json!([{"id": "s", "agent_id": "writer", "task_description": "t"}]);
+    let mut world = World::with_graph(json!({"child_id": "graph", "steps": steps}));
+    assert_eq!(code(world.handle(restore("graph", 1, 1))), "not_restorable");
+}
+
+#[test]
+fn w5_a_submission_branches_and_a_child_does_not() {
+    let from = json!({"trace_id": "0af7651916cd43dd8448eb211c80319c", "child_id": "writer", "step": 4});
+    let mut world = World::with_root(json!({"branch_from": from}));
+    let expected = Checkpoint {
+        trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        child_id: id("writer"),
+        step: 4,
+    };
+    let lease = world.claim("root");
+    assert_eq!(world.work(&id("root")).unwrap().branch_from, Some(expected));
+    let spawned = world.spawn(&lease, json!({"goal": "c", "child_id": "c", "branch_from": from}));
+    assert_eq!(code(spawned), "child_branches");
+    assert!(world.trace.context(&id("c")).is_none());
+    world.report(&lease, Verdict::HandedBack).unwrap();
+    world.check_replay();
+}

@@ -1,0 +1,351 @@
+//! The tools of agents, through the whole of it: a scripted model calls them, and the journal tells what
+//! each said.
+
+use serde_json::{Value, json};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Headers},
+    subject::{Filter, Subject},
+    wire::{Acceptance, EndStatus, HistoryEntry, HistoryStep, ToolOutput, ToolStep},
+};
+use trellis_tests::cluster::{Client, Cluster, SOON, name};
+
+/// One coordinator and one worker on memory, with what an operator would say to the worker, and agents.
+async fn cluster(settings: Value, agents: Value) -> Cluster {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let coordinator = coordinator::Config::new(name("coordinator"));
+    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let store = coordinator::store::Memory::new(coordinator.topology.partitions);
+    let store = coordinator::store::Store::Memory(store);
+    let settings = serde_json::from_value(settings).unwrap();
+    let worker = worker::Config { settings, ..worker::Config::new(name("worker")) };
+    let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
+    // Whoever answers this is there.
+    cluster.client.run(json!({"goal": "hello"})).await;
+    let payload = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap().into();
+    let bus = &cluster.client.bus;
+    let answer = bus.request(&Subject::Query, &Headers::new(), payload, SOON).await.unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
+    cluster
+}
+
+/// An agent that makes these calls, one a turn, and then says what the last one said.
+fn agent(agent_id: &str, calls: &[(&str, Value)]) -> Value {
+    let turn = |(tool, arguments): &(&str, Value)| json!({"call": [{"tool": tool, "arguments": arguments}]});
+    let mut script: Vec<Value> = calls.iter().map(turn).collect();
+    script.push(json!({"say": "{last}"}));
+    json!({"agent_id": agent_id, "kind": "llm", "model": "scripted", "script": script})
+}
+
+fn with_tools(mut agent: Value, tools: &[&str]) -> Value {
+    agent["tools"] = json!(tools);
+    agent
+}
+
+async fn journal(client: &Client, trace_id: TraceId, child_id: &ChildId) -> Vec<ToolStep> {
+    let stored = client.bus.read(&Filter::One(Subject::History(trace_id, child_id.clone()))).await.unwrap();
+    let entries =
+        stored.iter().map(|stored| serde_json::from_slice::<HistoryEntry>(&stored.payload).unwrap());
+    let tools = entries.filter_map(|entry| match entry.step {
+        HistoryStep::Tool(step) => Some(*step),
+        _ => None,
+    });
+    tools.collect()
+}
+
+/// What each call of an agent came to, in order.
+async fn calls(client: &Client, agent_id: &str) -> (Acceptance, Vec<ToolStep>) {
+    let accepted = client.accepted(json!({"goal": "try it", "agent_id": agent_id})).await;
+    let outcome = client.outcome(accepted.trace_id, &accepted.child_id).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let steps = journal(client, accepted.trace_id, &accepted.child_id).await;
+    (accepted, steps)
+}
+
+fn said(step: &ToolStep) -> &str {
+    assert!(!step.is_error, "{step:?}");
+    text(step)
+}
+
+fn error(step: &ToolStep) -> &str {
+    assert!(step.is_error, "{step:?}");
+    text(step)
+}
+
+fn text(step: &ToolStep) -> &str {
+    match &step.output {
+        ToolOutput::Inline(text) => text,
+        ToolOutput::Offloaded { preview, .. } => preview,
+    }
+}
+
+fn value(step: &ToolStep) -> Value {
+    serde_json::from_str(said(step)).unwrap()
+}
+
+#[tokio::test]
+async fn i5_a_tool_outside_the_set_is_refused_at_the_call() {
+    let tried = [
+        ("fs.write", json!({"path": "outputs/a.txt", "content": "a"})),
+        ("fs.raed", json!({"path": "outputs/a.txt"})),
+        ("teleport", json!({})),
+        ("http.get", json!({"url": "http://127.0.0.1/"})),
+        ("fs.list", json!({"path": "outputs"})),
+    ];
+    let limited = with_tools(agent("limited", &tried), &["fs.read", "fs.list", "http.get"]);
+    let cluster = cluster(json!({}), json!([limited])).await;
+    let (_, steps) = calls(&cluster.client, "limited").await;
+    let [written, misspelt, unknown, reached, listed] = &steps[..] else { panic!("{steps:#?}") };
+    assert!(error(written).contains("`fs.write` is not among the tools of this context (I5)"));
+    assert_eq!(written.tool.as_str(), "fs.write");
+    assert!(error(misspelt).contains("did you mean `fs.read`?"), "{misspelt:?}");
+    assert!(error(unknown).contains("its tools are fs.read, fs.list"), "{unknown:?}");
+    assert!(error(reached).contains("there is no tool `http.get`"), "nothing may be reached: {reached:?}");
+    assert_eq!(said(listed), "`outputs` is empty", "nothing was written");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn i5_a_child_has_no_tool_its_parent_lacks_whatever_its_profile_says() {
+    let write = ("fs.write", json!({"path": "outputs/a.txt", "content": "a"}));
+    let child = with_tools(agent("child", &[write]), &["fs.write", "fs.read"]);
+    let spawn = ("spawn", json!({"goal": "write", "agent_id": "child"}));
+    let parent = with_tools(agent("parent", &[spawn]), &["spawn", "fs.read"]);
+    let cluster = cluster(json!({}), json!([child, parent])).await;
+    let (accepted, steps) = calls(&cluster.client, "parent").await;
+    assert!(said(&steps[0]).contains("(I5)"), "{steps:?}");
+    let trace = cluster.client.trace(accepted.trace_id).await;
+    let child = trace.contexts()[1].id.clone();
+    let steps = journal(&cluster.client, accepted.trace_id, &child).await;
+    assert!(error(&steps[0]).contains("`fs.write` is not among the tools"), "{steps:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn i2_a_spawn_is_one_step_with_its_note_and_the_result_alone() {
+    let goal = "say this back to whoever asked you, and not a word more than that";
+    let tried = [
+        ("spawn", json!({"goal": goal, "agent_id": "echo"})),
+        ("spawn", json!({"goal": "fail", "agent_id": "fail", "inputs": {"retryable": false}})),
+        // P: the same agent with the same goal is a cycle.
+        ("spawn", json!({"goal": "try it", "agent_id": "parent"})),
+        ("spawn", json!({"agent_id": "no dots.allowed", "gaol": "x", "timeout_ms": "soon"})),
+    ];
+    let cluster = cluster(json!({}), json!([agent("parent", &tried)])).await;
+    let (accepted, steps) = calls(&cluster.client, "parent").await;
+    assert_eq!(steps.iter().map(|step| step.tool.as_str()).collect::<Vec<_>>(), ["agent:spawn"; 4]);
+    let trace = cluster.client.trace(accepted.trace_id).await;
+    let children: Vec<_> = trace.contexts().iter().skip(1).map(|node| node.id.clone()).collect();
+    assert_eq!(children.len(), 2, "what was refused left nothing");
+
+    assert_eq!(said(&steps[0]), goal);
+    let shown: String = goal.chars().take(50).collect();
+    assert_eq!(steps[0].note.as_deref(), Some(&*format!("Spawned {} with goal: {shown}...", children[0])));
+    assert_eq!(error(&steps[1]), format!("`{}` failed: told to fail", children[1]));
+    assert!(steps[1].note.as_deref().unwrap().ends_with(" with goal: fail..."), "{:?}", steps[1]);
+    assert!(error(&steps[2]).starts_with("no child was started: ") && text(&steps[2]).contains("(P)"));
+    let wrong = error(&steps[3]);
+    for mistake in ["agent_id: ", "gaol", "did you mean `goal`?", "timeout_ms: "] {
+        assert!(wrong.contains(mistake), "{mistake} is not told: {wrong}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn i2_two_spawns_of_one_turn_run_together_and_each_is_answered() {
+    let call = |goal: &str| json!({"tool": "spawn", "arguments": {"goal": goal, "agent_id": "echo"}});
+    let script = json!([{"call": [call("one"), call("two")]}, {"say": "both"}]);
+    let both = json!({"agent_id": "both", "kind": "llm", "model": "scripted", "script": script});
+    let cluster = cluster(json!({}), json!([both])).await;
+    let (_, steps) = calls(&cluster.client, "both").await;
+    assert_eq!(steps.iter().map(said).collect::<Vec<_>>(), ["one", "two"]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn w3_a_spawn_copies_what_it_names_and_nothing_else() {
+    let spawn =
+        |goal: &str, share: Value| ("spawn", json!({"goal": goal, "agent_id": "echo", "share": share}));
+    let tried = [
+        spawn("one", json!([])),
+        spawn("two", json!(["system"])),
+        spawn("three", json!(["system", "context"])),
+        spawn("four", json!(["dialog"])),
+    ];
+    let mut parent = agent("parent", &tried);
+    parent["system_prompt"] = json!("the parent's role");
+    let cluster = cluster(json!({}), json!([parent])).await;
+    let submission = json!({"goal": "try it", "agent_id": "parent", "inputs": {"colour": "green"}});
+    let accepted = cluster.client.accepted(submission).await;
+    cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+    let trace = cluster.client.trace(accepted.trace_id).await;
+    let shared = |n: usize| {
+        let messages = trace.contexts()[n].order.shared_messages.iter();
+        messages.map(|message| message.content.clone()).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(trace.contexts().len(), 4);
+    assert_eq!(shared(1), "");
+    assert!(shared(2).contains("the parent's role") && !shared(2).contains("green"), "{}", shared(2));
+    assert!(shared(3).contains("the parent's role") && shared(3).contains("green"), "{}", shared(3));
+    let steps = journal(&cluster.client, accepted.trace_id, &accepted.child_id).await;
+    assert!(error(&steps[3]).contains("share[0]: "), "DIALOG can't be listed: {steps:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn i2_a_result_too_large_for_a_message_is_fetched() {
+    let goal = "a long answer ".repeat(20);
+    let mut echo = json!({"agent_id": "long", "kind": "builtin", "builtin": "echo"});
+    echo["limits"] = json!({"max_result_bytes": 100});
+    let parent = agent("parent", &[("spawn", json!({"goal": goal, "agent_id": "long"}))]);
+    let cluster = cluster(json!({}), json!([echo, parent])).await;
+    let (accepted, steps) = calls(&cluster.client, "parent").await;
+    assert_eq!(said(&steps[0]), goal);
+    let child = cluster.client.trace(accepted.trace_id).await.contexts()[1].id.clone();
+    let outcome = cluster.client.outcome(accepted.trace_id, &child).await;
+    assert!(outcome.context.result_object.is_some(), "it went by reference: {outcome:#?}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn g10_delegate_hands_over_and_a_pipeline_answers_with_its_outputs() {
+    let step = |id: &str| json!({"id": id, "agent_id": "echo", "task_description": id, "output_to": id});
+    let graph = json!({"mode": "parallel", "task_description": "both", "steps": [step("a"), step("b")]});
+    let broken = json!({"steps": [{"id": "x", "agent_id": "echo", "depends_on": ["y"]}], "mode": "random"});
+    let tried = [
+        ("run_pipeline", json!({"graph": graph})),
+        ("run_pipeline", json!({"graph": graph.to_string()})),
+        ("run_pipeline", json!({"graph": broken})),
+        ("run_pipeline", json!({"steps": []})),
+        ("delegate", json!({"goal": "the end", "agent_id": "echo"})),
+    ];
+    let cluster = cluster(json!({}), json!([agent("boss", &tried)])).await;
+    let accepted = cluster.client.accepted(json!({"goal": "try it", "agent_id": "boss"})).await;
+    let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+    assert_eq!(outcome.context.result.unwrap().value(), "the end", "the other's result is its own");
+
+    let steps = journal(&cluster.client, accepted.trace_id, &accepted.child_id).await;
+    assert_eq!(steps.len(), 4, "who hands over hears no more: {steps:#?}");
+    for step in &steps[..2] {
+        assert!(said(step).contains("\"a\"") && said(step).contains("\"b\""), "{step:?}");
+        assert!(step.note.as_deref().unwrap().ends_with(" with goal: both..."), "{step:?}");
+    }
+    let wrong = error(&steps[2]);
+    assert!(wrong.contains("mode") && wrong.contains("depends_on"), "all that is wrong: {wrong}");
+    assert!(error(&steps[3]).contains("only `graph`"), "{:?}", steps[3]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn g7_a_question_parks_the_agent_and_its_answer_is_the_observation() {
+    let tried = [
+        // One that is none does not count as asked.
+        ("ask_human", json!({"question": ""})),
+        ("ask_human", json!({"question": "who?"})),
+        ("ask_human", json!({"question": "where?"})),
+    ];
+    let cluster = cluster(json!({}), json!([agent("asker", &tried)])).await;
+    let client = &cluster.client;
+    let accepted = client.accepted(json!({"goal": "ask", "agent_id": "asker"})).await;
+    for (number, expected, answer) in [(1, "who?", "Ada"), (2, "where?", "London")] {
+        let subject = Filter::QuestionsOf(accepted.trace_id);
+        let mut asked = client.bus.follow(&[subject], shared::bus::From::Start).await.unwrap();
+        let question = loop {
+            let stored = tokio::time::timeout(SOON, asked.next()).await.unwrap().unwrap();
+            let question: shared::wire::Question = serde_json::from_slice(&stored.payload).unwrap();
+            if question.number == number {
+                break question;
+            }
+        };
+        assert_eq!(question.question.as_str(), expected);
+        let answered = json!({"child_id": accepted.child_id, "question": number, "answer": answer});
+        client.publish(Subject::Input, &json!({"trace_id": accepted.trace_id, "answered": answered})).await;
+    }
+    let outcome = client.outcome(accepted.trace_id, &accepted.child_id).await;
+    assert_eq!(outcome.context.result.unwrap().value(), "London");
+    let steps = journal(client, accepted.trace_id, &accepted.child_id).await;
+    assert!(error(&steps[0]).contains("question: "), "{steps:?}");
+    assert_eq!([said(&steps[1]), said(&steps[2])], ["Ada", "London"]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn c_an_absent_value_and_a_null_are_told_apart() {
+    let tried = [
+        ("write_context", json!({"key": "root.nothing", "value": null})),
+        ("read_context", json!({"key": "root.nothing"})),
+        ("read_context", json!({"key": "root.never"})),
+        ("read_context", json!({})),
+        ("write_context", json!({"key": "somebody-elses", "value": 1})),
+        ("write_context", json!({"key": "root.nothing"})),
+    ];
+    let writer = agent("writer", &tried);
+    let cluster = cluster(json!({}), json!([writer])).await;
+    let client = &cluster.client;
+    let submission = json!({"goal": "try it", "agent_id": "writer", "child_id": "root"});
+    let accepted = client.accepted(submission).await;
+    client.outcome(accepted.trace_id, &accepted.child_id).await;
+    let steps = journal(client, accepted.trace_id, &accepted.child_id).await;
+    assert_eq!(said(&steps[0]), "wrote `root.nothing`");
+    let found = value(&steps[1]);
+    assert_eq!(
+        (&found["found"], &found["value"], &found["writer"]),
+        (&json!(true), &json!(null), &json!("root"))
+    );
+    assert_eq!(value(&steps[2]), json!({"key": "root.never", "found": false}));
+    assert_eq!(value(&steps[3]), json!({"keys": ["root.nothing"]}));
+    assert!(error(&steps[4]).contains("(C)"), "{:?}", steps[4]);
+    assert!(error(&steps[5]).contains("value"), "{:?}", steps[5]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn i4_files_are_those_of_the_workspace_and_nothing_else() {
+    let tried = [
+        ("fs.write", json!({"path": "outputs/deep/a.txt", "content": "one\ntwo\nthree\n"})),
+        ("fs.read", json!({"path": "outputs/deep/a.txt"})),
+        ("fs.read", json!({"path": "outputs/deep/a.txt", "first_line": 2, "lines": 1})),
+        ("fs.list", json!({"path": "outputs/deep"})),
+        ("fs.write", json!({"path": "history/step_001.json", "content": "{}"})),
+        ("fs.write", json!({"path": "outputs/../history/step_001.json", "content": "{}"})),
+        ("fs.write", json!({"path": "../escaped.txt", "content": "out"})),
+        ("fs.read", json!({"path": "/etc/passwd"})),
+        ("fs.read", json!({"path": "outputs/none.txt"})),
+        ("fs.read", json!({"file": "x", "lines": "many"})),
+    ];
+    let cluster = cluster(json!({}), json!([agent("clerk", &tried)])).await;
+    let (_, steps) = calls(&cluster.client, "clerk").await;
+    assert_eq!(said(&steps[0]), "wrote 14 bytes to `outputs/deep/a.txt`");
+    assert_eq!(said(&steps[1]), "one\ntwo\nthree\n");
+    assert_eq!(said(&steps[2]), "two\n[lines 2 to 2 of 3]");
+    assert_eq!(said(&steps[3]), "outputs/deep/a.txt  14 bytes");
+    assert!(error(&steps[4]).contains("history/"), "{:?}", steps[4]);
+    for refused in &steps[5..9] {
+        error(refused);
+    }
+    let wrong = error(&steps[9]);
+    for mistake in ["file", "path", "lines: "] {
+        assert!(wrong.contains(mistake), "{mistake} is not told: {wrong}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn i5_a_servers_tools_are_called_by_those_who_may() {
+    let modules = std::env::var("TRELLIS_NODE_MODULES").expect("eval \"$(scripts/servers)\" first");
+    let program = format!("{modules}/@modelcontextprotocol/server-everything/dist/index.js");
+    let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio"]}}});
+    let tried = [
+        ("everything:echo", json!({"message": "hello"})),
+        ("everything:echo", json!({})),
+        ("everything:get-sum", json!({"a": 1, "b": 2})),
+    ];
+    let may = with_tools(agent("may", &tried), &["everything:echo"]);
+    let cluster = cluster(settings, json!([may])).await;
+    let (_, steps) = calls(&cluster.client, "may").await;
+    assert_eq!(said(&steps[0]), "Echo: hello");
+    assert_eq!(steps[0].tool.as_str(), "everything:echo");
+    assert!(error(&steps[1]).contains("\"message\" is a required property"), "{steps:?}");
+    assert!(error(&steps[2]).contains("(I5)\n\nhint: its tools are everything:echo"), "{steps:?}");
+    cluster.stop().await;
+}

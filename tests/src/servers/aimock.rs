@@ -1,0 +1,153 @@
+//! aimock: a server that speaks as OpenAI, Anthropic, Gemini and Ollama do, answers what a test tells it
+//! to, and keeps a journal of what it was asked: the bill.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    path::Path,
+};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::process::{Place, Process, Program, Settings, installed};
+
+static AIMOCK: Program = Program {
+    name: "aimock",
+    place: Place::Path("node"),
+    arguments,
+    greeting: (b"GET /__aimock/health HTTP/1.1\r\nhost: localhost\r\n\r\n", &[b"HTTP/1.1 200"]),
+};
+
+const PROGRAM: &str = "@copilotkit/aimock/dist/cli.js";
+
+#[derive(Debug)]
+pub struct AiMock(Process);
+
+/// One request as the server saw it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Billed {
+    pub path: String,
+    /// Without keys: the server takes them out.
+    pub headers: Value,
+    /// In OpenAI's words, whatever protocol it came by.
+    pub body: Option<Value>,
+    response: Answered,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered {
+    status: u16,
+    #[serde(default)]
+    interrupted: bool,
+    fixture: Option<Value>,
+}
+
+impl AiMock {
+    /// With fixtures as its documentation writes them: `[{"match": …, "response": …}]`. The first that
+    /// matches answers.
+    pub fn start(fixtures: &Value) -> AiMock {
+        AiMock::start_with(fixtures, &[])
+    }
+
+    /// With more words on its command line: `["--chaos-latency", "100"]`.
+    pub fn start_with(fixtures: &Value, extra: &[&str]) -> AiMock {
+        let words = extra.iter().map(|&word| word.to_owned());
+        let extra = std::iter::once(json!({ "fixtures": fixtures }).to_string()).chain(words).collect();
+        AiMock(Process::start(&AIMOCK, extra))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.0.port()
+    }
+
+    /// The base for OpenAI's and Anthropic's protocol.
+    pub fn v1(&self) -> String {
+        format!("http://127.0.0.1:{}/v1/", self.port())
+    }
+
+    /// OpenAI's protocol with usage in every detail, as OpenRouter gives it.
+    pub fn openrouter(&self) -> String {
+        format!("http://127.0.0.1:{}/api/v1/", self.port())
+    }
+
+    pub fn gemini(&self) -> String {
+        format!("http://127.0.0.1:{}/v1beta/", self.port())
+    }
+
+    pub fn ollama(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port())
+    }
+
+    /// SIGSTOP: connections stay open and nobody answers.
+    pub fn pause(&self) {
+        self.0.pause();
+    }
+
+    pub fn resume(&self) {
+        self.0.resume();
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    /// With the same port and fixtures. What it had written down is gone.
+    pub fn restart(&mut self) {
+        self.0.restart();
+    }
+
+    /// Every request since it was started, in order.
+    pub fn journal(&self) -> Vec<Billed> {
+        serde_json::from_str(&self.get("/__aimock/journal")).expect("the journal is as documented")
+    }
+
+    /// What it would send an invoice for: calls that were answered, whole or not.
+    pub fn bill(&self) -> Vec<Billed> {
+        self.journal().into_iter().filter(|call| call.response.status == 200).collect()
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).expect("it listens");
+        // Of this version, so that the answer is in one piece and ends with the connection.
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        body.to_owned()
+    }
+}
+
+impl Billed {
+    pub fn status(&self) -> u16 {
+        self.response.status
+    }
+
+    /// Cut off before its end.
+    pub fn is_interrupted(&self) -> bool {
+        self.response.interrupted
+    }
+
+    /// Tokens in and out, as the fixture says; none if it does not.
+    pub fn tokens(&self) -> Option<(u64, u64)> {
+        let usage = self.response.fixture.as_ref()?.pointer("/response/usage")?;
+        Some((usage.get("prompt_tokens")?.as_u64()?, usage.get("completion_tokens")?.as_u64()?))
+    }
+}
+
+fn arguments(settings: &Settings) -> Vec<OsString> {
+    let [fixtures, words @ ..] = settings.extra.as_slice() else { panic!("there are fixtures") };
+    let file = settings.dir.join("fixtures.json");
+    fs::write(&file, fixtures).expect("the directory is ours");
+    let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
+    let mut arguments: Vec<OsString> = vec![modules.join(PROGRAM).into(), "--fixtures".into(), file.into()];
+    arguments.extend(["--port".into(), settings.port.to_string().into()]);
+    // The journal shall forget nothing.
+    arguments.extend(["--journal-max", "0", "--log-level", "warn"].map(OsString::from));
+    arguments.extend(words.iter().map(OsString::from));
+    arguments
+}

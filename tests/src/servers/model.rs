@@ -1,0 +1,285 @@
+//! A model server that keeps its own bill: OpenAI's chat completions over real HTTP, with answers a test
+//! decides. It is the witness of b5: what it says was served is held against Trellis' books, and it trusts
+//! neither. The bill is synced to disk line by line, and a call is billed when it is answered, whether or
+//! not anybody is still there to hear it.
+
+use std::{
+    fmt,
+    fs::File,
+    io::Write,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, Semaphore},
+    task::JoinHandle,
+};
+
+/// What it charges, in nano-dollars a token. A worker is told the same as dollars for a million.
+pub const INPUT_NANOS: u64 = 1_000;
+pub const OUTPUT_NANOS: u64 = 2_000;
+
+/// What a model is asked, as it came over the wire.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    pub body: Value,
+}
+
+/// What it answers.
+#[derive(Debug, Clone, Default)]
+pub struct Reply {
+    pub text: String,
+    /// Names as the wire has them, and arguments.
+    pub calls: Vec<(String, Value)>,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// Waits at this gate before it answers.
+    pub gate: Option<Gate>,
+    /// Says nothing of what was used.
+    pub no_usage: bool,
+    /// Is refused with this status.
+    pub status: Option<u16>,
+}
+
+/// One line of the bill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// The task of the context that asked: what stands behind `Your task: `.
+    pub task: String,
+    /// How many answers of the model were in the prompt.
+    pub turn: usize,
+    pub nanos: u64,
+    pub tokens: u64,
+}
+
+/// Where calls wait until a test lets them go.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<(Notify, Semaphore)>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Gate(Arc::new((Notify::new(), Semaphore::new(0))))
+    }
+}
+
+impl Gate {
+    /// Waits until a call has come.
+    pub async fn reached(&self) {
+        tokio::time::timeout(crate::cluster::SOON, self.0.0.notified()).await.expect("a call comes");
+    }
+
+    /// Lets this call and every later one go.
+    pub fn open(&self) {
+        self.0.1.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    async fn pass(&self) {
+        self.0.0.notify_one();
+        self.0.1.acquire().await.expect("it is never closed").forget();
+    }
+}
+
+type Answer = dyn Fn(&Prompt) -> Reply + Send + Sync;
+
+struct Shared {
+    answer: Box<Answer>,
+    bill: Mutex<(File, Vec<Line>)>,
+    prompts: Mutex<Vec<Value>>,
+}
+
+pub struct ModelServer {
+    url: String,
+    shared: Arc<Shared>,
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+impl fmt::Debug for ModelServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ModelServer({})", self.url)
+    }
+}
+
+impl ModelServer {
+    pub async fn start(answer: impl Fn(&Prompt) -> Reply + Send + Sync + 'static) -> Self {
+        let path = std::env::temp_dir().join(format!("trellis-bill-{}", crate::processes::fresh_trace()));
+        let file = File::create(&path).expect("the temporary directory can be written");
+        let bill = Mutex::new((file, Vec::new()));
+        let shared = Arc::new(Shared { answer: Box::new(answer), bill, prompts: Mutex::default() });
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}/v1/", listener.local_addr().expect("it is bound"));
+        let app = Router::new().route("/v1/chat/completions", post(complete)).with_state(shared.clone());
+        let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("it serves") });
+        ModelServer { url, shared, path, task }
+    }
+
+    /// Where it answers, with a slash at the end.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Settings of a worker that calls it as `test/<anything>`, and knows its prices.
+    pub fn settings(&self) -> Value {
+        let usd = |nanos: u64| format!("{}.{:03}", nanos / 1_000, nanos % 1_000);
+        let price = json!({"input": usd(INPUT_NANOS), "output": usd(OUTPUT_NANOS)});
+        json!({
+            "providers": {"test": {"protocol": "openai", "base_url": self.url}},
+            "prices": {"test/model": price, "test/cheap": price},
+        })
+    }
+
+    /// What has been served so far.
+    pub fn bill(&self) -> Vec<Line> {
+        self.shared.bill.lock().expect("no test panics with it").1.clone()
+    }
+
+    pub fn billed_nanos(&self) -> u64 {
+        self.bill().iter().map(|line| line.nanos).sum()
+    }
+
+    /// Every prompt it was sent, answered or not.
+    pub fn prompts(&self) -> Vec<Value> {
+        self.shared.prompts.lock().expect("no test panics with it").clone()
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Prompt {
+    pub fn messages(&self) -> &[Value] {
+        self.body["messages"].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// How many answers of the model it has already.
+    pub fn turn(&self) -> usize {
+        self.messages().iter().filter(|message| message["role"] == "assistant").count()
+    }
+
+    /// What stands behind `Your task: `, to the end of the line.
+    pub fn task(&self) -> String {
+        let texts = self.messages().iter().filter_map(|message| text_of(&message["content"]));
+        let task = texts.filter_map(|text| {
+            let (_, task) = text.split_once("Your task: ")?;
+            Some(task.lines().next().unwrap_or_default().to_owned())
+        });
+        task.into_iter().next().unwrap_or_default()
+    }
+
+    /// What the last message says.
+    pub fn last(&self) -> String {
+        self.messages().last().and_then(|message| text_of(&message["content"])).unwrap_or_default()
+    }
+}
+
+fn text_of(content: &Value) -> Option<String> {
+    match content {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => Some(parts.iter().filter_map(|part| part["text"].as_str()).collect()),
+        _ => None,
+    }
+}
+
+async fn complete(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
+    let Ok(body) = serde_json::from_slice::<Value>(&body) else {
+        return (StatusCode::BAD_REQUEST, "not JSON").into_response();
+    };
+    shared.prompts.lock().expect("no test panics with it").push(body.clone());
+    // Answered by a task of its own: who asked may be gone, and is billed all the same.
+    let answered = tokio::spawn(async move {
+        let prompt = Prompt { body };
+        let reply = (shared.answer)(&prompt);
+        if let Some(gate) = &reply.gate {
+            gate.pass().await;
+        }
+        if reply.status.is_none() {
+            shared.charge(&prompt, &reply);
+        }
+        (prompt, reply)
+    });
+    let (prompt, reply) = answered.await.expect("the test's answer does not panic");
+    match reply.status.map(|status| StatusCode::from_u16(status).expect("a status")) {
+        Some(status) => (status, json!({"error": {"message": "told to refuse"}}).to_string()).into_response(),
+        None if prompt.body["stream"] == true => {
+            ([(header::CONTENT_TYPE, "text/event-stream")], stream(&reply)).into_response()
+        }
+        None => ([(header::CONTENT_TYPE, "application/json")], whole(&reply).to_string()).into_response(),
+    }
+}
+
+impl Shared {
+    fn charge(&self, prompt: &Prompt, reply: &Reply) {
+        let line = Line {
+            task: prompt.task(),
+            turn: prompt.turn(),
+            nanos: reply.input_tokens * INPUT_NANOS + reply.output_tokens * OUTPUT_NANOS,
+            tokens: reply.input_tokens + reply.output_tokens,
+        };
+        let mut bill = self.bill.lock().expect("no test panics with it");
+        writeln!(bill.0, "{}", serde_json::to_string(&line).expect("plain fields"))
+            .expect("the bill is written");
+        bill.0.sync_data().expect("the bill is on disk");
+        bill.1.push(line);
+    }
+}
+
+impl Reply {
+    fn usage(&self) -> Value {
+        let (input, output) = (self.input_tokens, self.output_tokens);
+        json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output})
+    }
+
+    fn message(&self) -> Value {
+        let calls: Vec<Value> = (0..)
+            .zip(&self.calls)
+            .map(|(index, (name, arguments)): (u32, _)| {
+                let function = json!({"name": name, "arguments": arguments.to_string()});
+                json!({"index": index, "id": format!("call_{index}"), "type": "function", "function": function})
+            })
+            .collect();
+        match calls.is_empty() {
+            true => json!({"role": "assistant", "content": self.text}),
+            false => json!({"role": "assistant", "content": self.text, "tool_calls": calls}),
+        }
+    }
+
+    fn finish(&self) -> &'static str {
+        if self.calls.is_empty() { "stop" } else { "tool_calls" }
+    }
+}
+
+fn whole(reply: &Reply) -> Value {
+    let choice = json!({"index": 0, "message": reply.message(), "finish_reason": reply.finish()});
+    let usage = (!reply.no_usage).then(|| reply.usage());
+    json!({"id": "x", "object": "chat.completion", "model": "model", "choices": [choice], "usage": usage})
+}
+
+fn stream(reply: &Reply) -> String {
+    let chunk = |choices: Value, usage: Option<Value>| {
+        let chunk = json!({"id": "x", "object": "chat.completion.chunk", "model": "model", "choices": choices, "usage": usage});
+        format!("data: {chunk}\n\n")
+    };
+    let delta = json!([{"index": 0, "delta": reply.message(), "finish_reason": null}]);
+    let end = json!([{"index": 0, "delta": {}, "finish_reason": reply.finish()}]);
+    let mut stream = chunk(delta, None) + &chunk(end, None);
+    if !reply.no_usage {
+        stream += &chunk(json!([]), Some(reply.usage()));
+    }
+    stream + "data: [DONE]\n\n"
+}

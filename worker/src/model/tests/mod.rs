@@ -1,0 +1,66 @@
+//! Calls over the wire: to servers nobody here wrote, and to bytes as providers send them.
+
+mod aimock;
+mod llama;
+mod prices;
+mod replay;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use shared::{Json, id::ModelName};
+
+use super::{Completion, Error, Message, Models, Request, ToolSpec};
+use crate::settings::{Protocol, Provider, Settings};
+
+const LONG: Duration = Duration::from_secs(120);
+
+/// A question, and all that was said of the answer before it was whole.
+struct Question {
+    messages: Vec<Message>,
+    tools: Vec<ToolSpec>,
+    schema: Option<Json>,
+    max_tokens: u32,
+    timeout: Duration,
+}
+
+impl Question {
+    fn user(text: &str) -> Question {
+        let messages = vec![Message::System("You are a test.".into()), Message::User(text.into())];
+        Question { messages, tools: Vec::new(), schema: None, max_tokens: 100, timeout: LONG }
+    }
+
+    async fn ask(&self, models: &Models, model: &str) -> (Result<Completion, Error>, Vec<String>) {
+        let model = ModelName::new(model).unwrap();
+        let request = Request {
+            model: &model,
+            messages: &self.messages,
+            tools: &self.tools,
+            max_tokens: self.max_tokens,
+            output_schema: self.schema.as_ref(),
+            timeout: self.timeout,
+            script: None,
+        };
+        let mut said = Vec::new();
+        let answer = models.complete(&request, &mut |piece: &str| said.push(piece.to_owned())).await;
+        (answer, said)
+    }
+}
+
+fn provider(protocol: Protocol, base_url: &str) -> Provider {
+    Provider { protocol, base_url: Some(base_url.to_owned()), key_env: None, priced_as: None }
+}
+
+fn models(providers: impl IntoIterator<Item = (&'static str, Provider)>) -> Models {
+    let providers = providers.into_iter().map(|(name, provider)| (name.to_owned(), provider)).collect();
+    Models::new(&Settings { providers, ..Settings::default() }).unwrap()
+}
+
+fn tool(name: &str, parameters: Value) -> ToolSpec {
+    let name = shared::id::ToolName::new(name).unwrap();
+    ToolSpec { name, description: "a tool".into(), parameters: Json::from(parameters) }
+}
+
+fn is_unknown(answer: &Result<Completion, Error>) -> bool {
+    matches!(answer, Err(Error::Unknown { .. }))
+}
