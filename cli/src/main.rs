@@ -110,6 +110,13 @@ enum Command {
         /// Which message, such as `spawn` or `graph`.
         name: Option<String>,
     },
+    /// Restricts itself and becomes a program: what a worker starts its sub-process agents with.
+    #[command(hide = true)]
+    Sandbox {
+        stage: Option<String>,
+        #[arg(long, env = worker::SANDBOX_VARIABLE, hide_env_values = true)]
+        told: String,
+    },
     /// Print a script that completes commands in a shell.
     ///
     /// For bash: `source <(trellis completions bash)`.
@@ -157,6 +164,9 @@ fn main() -> ExitCode {
     // Nobody has chosen a TLS provider before the first line of main.
     rustls::crypto::ring::default_provider().install_default().ok();
     let cli = Cli::parse();
+    if let Command::Sandbox { stage, told } = &cli.command {
+        return worker::enter_sandbox(stage.as_deref(), told);
+    }
     match dispatch(cli) {
         Ok(ending) => ending.into(),
         // Whoever read our output has seen enough.
@@ -175,6 +185,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Ending> {
     match cli.command {
         Command::Graph(command) => graph::run(command, cli.output),
         Command::Schema { name } => schema::run(name.as_deref(), cli.output),
+        Command::Sandbox { .. } => unreachable!("entered before anything else"),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "trellis", &mut script);
@@ -225,7 +236,10 @@ async fn talk(command: Command, servers: &connect::Servers, output: Output) -> a
         Command::Coordinator(args) => serve::coordinator(args, servers).await,
         Command::Worker(args) => serve::worker(args, servers).await,
         Command::Doctor(args) => doctor::run(args, servers, output).await,
-        Command::Graph(_) | Command::Schema { .. } | Command::Completions { .. } => {
+        Command::Graph(_)
+        | Command::Schema { .. }
+        | Command::Completions { .. }
+        | Command::Sandbox { .. } => {
             unreachable!("answered without talking to anybody")
         }
     }
@@ -249,6 +263,7 @@ fn service(command: &Command) -> (&'static str, bool) {
         | Command::Doctor(_)
         | Command::Graph(_)
         | Command::Schema { .. }
-        | Command::Completions { .. } => ("trellis", true),
+        | Command::Completions { .. }
+        | Command::Sandbox { .. } => ("trellis", true),
     }
 }

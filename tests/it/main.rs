@@ -31,6 +31,7 @@ mod pairs;
 mod property;
 mod protocol;
 mod python;
+mod sandbox;
 mod schemas;
 mod servers;
 mod spawning;

@@ -1,6 +1,6 @@
 //! What a worker is told.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::{crash::Crash, settings::Settings};
 use shared::{WorkerId, clock::Clock, id::PoolName};
@@ -23,6 +23,8 @@ pub struct Config {
     pub crash: Crash,
     /// Models, tools and workspaces.
     pub settings: Settings,
+    /// The `trellis` binary, which makes the sandbox of a program. Without it there are no such agents.
+    pub sandbox: Option<PathBuf>,
 }
 
 impl Config {
@@ -45,6 +47,12 @@ impl Default for Config {
             clock: Clock::Machine,
             crash: Crash::default(),
             settings: Settings::default(),
+            sandbox: own_binary(),
         }
     }
+}
+
+/// This process's own program, if it is the one that can make a sandbox.
+fn own_binary() -> Option<PathBuf> {
+    std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "trellis"))
 }

@@ -5,7 +5,13 @@ use std::path::PathBuf;
 
 use shared::Problems;
 
-use crate::{config::Config, model::Models, premises::Premises, tool::Toolbox};
+use crate::{
+    config::Config,
+    model::Models,
+    premises::Premises,
+    sandbox::{Sandbox, Secrets},
+    tool::Toolbox,
+};
 
 #[derive(Debug)]
 pub(crate) struct Equipment {
@@ -15,6 +21,9 @@ pub(crate) struct Equipment {
     pub(crate) workspaces: PathBuf,
     /// Keeps them this worker's.
     _premises: Premises,
+    /// What programs are run in; none if there is no helper.
+    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) secrets: Secrets,
 }
 
 impl Equipment {
@@ -30,6 +39,11 @@ impl Equipment {
             toolbox: Toolbox::start(settings).await?,
             workspaces: premises.path().to_owned(),
             _premises: premises,
+            sandbox: config
+                .sandbox
+                .clone()
+                .map(|helper| Sandbox { helper, without: settings.sandbox.without.clone() }),
+            secrets: Secrets::new(settings),
         })
     }
 }

@@ -24,6 +24,7 @@ mod prompt;
 mod pull;
 mod ready;
 mod report;
+mod sandbox;
 mod settings;
 mod tool;
 mod voice;
@@ -34,6 +35,7 @@ pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
 pub use crash::Crash;
 pub use pull::run;
+pub use sandbox::{VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
 pub use settings::Settings;
 
 /// Why a worker could not work.

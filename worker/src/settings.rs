@@ -1,10 +1,13 @@
 //! What an operator tells a worker in a file: where models are and what they cost, which servers give
 //! tools, where workspaces go. Keys are named by environment variables, never written here.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use serde::{Deserialize, Serialize};
-use shared::{Problems, id::ModelName};
+use shared::{Problems, agent::Layer, id::ModelName};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -19,6 +22,7 @@ pub struct Settings {
     /// Servers of the Model Context Protocol, by the name that stands before the colon of their tools.
     pub mcp: BTreeMap<String, McpServer>,
     pub http: Http,
+    pub sandbox: SandboxSettings,
 }
 
 /// The protocol a provider speaks.
@@ -93,6 +97,15 @@ pub struct Http {
     pub allow: Vec<String>,
     /// How much of an answer is read.
     pub max_bytes: Option<u64>,
+}
+
+/// How programs are run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SandboxSettings {
+    /// Layers to leave out, for kernels where one misbehaves. They count as missing: a profile that
+    /// requires one is not run here.
+    pub without: BTreeSet<Layer>,
 }
 
 impl Settings {

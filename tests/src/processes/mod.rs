@@ -27,6 +27,7 @@ use tokio::{
 
 pub use load::fresh_trace;
 use node::Node;
+pub use node::binary;
 
 use crate::{
     checker,

@@ -100,7 +100,8 @@ impl Node {
 }
 
 /// Beside the directory the test's own executable is in.
-fn binary() -> PathBuf {
+/// The `trellis` binary.
+pub fn binary() -> PathBuf {
     let own = std::env::current_exe().expect("a process knows its executable");
     let profile = own.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
     let path = profile.join("trellis");

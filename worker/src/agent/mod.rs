@@ -2,6 +2,7 @@
 //! what it wants to outlive that goes through the run.
 
 pub(crate) mod builtin;
+mod command;
 mod llm;
 mod run;
 
@@ -20,12 +21,8 @@ pub(crate) async fn run(run: &Run<'_>) -> Verdict {
             builtin::run(run).await
         }
         AgentKind::Llm => llm::run(run).await,
-        AgentKind::Command => cannot("command"),
+        AgentKind::Command => command::run(run).await,
     }
-}
-
-fn cannot(kind: &str) -> Verdict {
-    failed(format!("this worker can't run agents of kind {kind} yet"))
 }
 
 /// A failure that another attempt would only repeat.

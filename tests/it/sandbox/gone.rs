@@ -1,0 +1,114 @@
+//! Nothing of a program outlives its attempt, whatever it does and however that ends; and nothing of the
+//! worker is found in it.
+
+use serde_json::{Value, json};
+use shared::wire::EndStatus;
+use trellis_tests::processes::{Processes, fresh_trace};
+
+use super::{Directory, apply, cluster, eventually, processes_with, result};
+
+/// Ignores what it is told, as does what it has put into a session of its own; both have a word in their
+/// command lines.
+const STUBBORN: &str = r#"
+trap '' TERM
+setsid sh -c 'trap "" TERM; while :; do sleep 1; done' "$0" &
+while :; do sleep 1; done
+"#;
+
+fn stubborn(word: &str, pool: &str) -> Value {
+    json!({"agent_id": "stubborn", "kind": "command", "command": ["sh", "-c", STUBBORN, word], "pool": pool})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_a_cancelled_program_that_ignores_it_is_gone_with_all_its_sessions() {
+    // The second worker has no pid namespace, and has to look for them.
+    let cluster = cluster(&[&[], &["pid_namespace"]]);
+    for pool in ["default", "pid_namespace"] {
+        let word = format!("stubborn-{}", fresh_trace());
+        apply(&cluster.client, vec![stubborn(&word, pool)]).await;
+        let accepted = cluster.client.accepted(json!({"goal": "stay", "agent_id": "stubborn"})).await;
+        eventually("both run", || processes_with(&word) >= 2).await;
+        let cancel = json!({"trace_id": accepted.trace_id});
+        cluster.client.publish(shared::subject::Subject::Cancel, &cancel).await;
+        let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+        assert_eq!(outcome.context.status, EndStatus::Cancelled);
+        eventually("gone", || processes_with(&word) == 0).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_a_worker_killed_outright_leaves_no_process_of_its_agents() {
+    let mut cluster = Processes::start(1, 1).await;
+    let word = format!("stubborn-{}", fresh_trace());
+    apply(&cluster.client, vec![stubborn(&word, "default")]).await;
+    let trace_id = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
+    eventually("both run", || processes_with(&word) >= 2).await;
+    cluster.kill("w1");
+    eventually("gone", || processes_with(&word) == 0).await;
+    cluster.cancel(trace_id).await;
+    cluster.outcome(trace_id).await;
+}
+
+/// Everything a program can find out about itself, as text.
+const INSIDE: &str = r#"
+import json, os, sys
+start = sys.stdin.readline()
+files = []
+for where, _, names in os.walk("."):
+    for name in names:
+        files.append(os.path.join(where, name) + ": " + open(os.path.join(where, name), errors="replace").read())
+fds = {fd: os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd)}
+processes = [open("/proc/%s/cmdline" % p).read() for p in os.listdir("/proc") if p.isdigit()]
+print(json.dumps({"type": "result", "result": {"start": start, "env": dict(os.environ), "files": files, "fds": fds,
+    "processes": processes, "mounts": os.getcwd()}}))
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i1_nothing_of_the_worker_or_the_parent_is_in_the_process_of_a_child() {
+    let marker = format!("marker-{}", fresh_trace());
+    let outside = Directory::new();
+    let file = outside.path().join("of-the-parent");
+    std::fs::write(&file, &marker).unwrap();
+    // In the worker's memory, and held open by it.
+    let _open = std::fs::File::open(&file).unwrap();
+    let cluster = cluster(&[&[]]);
+    let inside = json!({
+        "agent_id": "inside", "kind": "command", "command": ["python3", "-c", INSIDE], "env": {"GIVEN": "yes"},
+    });
+    let outer = json!({"agent_id": "outer", "kind": "builtin", "builtin": "echo"});
+    apply(&cluster.client, vec![inside, outer]).await;
+    let graph = json!({"steps": [
+        {"id": "first", "agent_id": "outer", "task_description": marker, "output_to": "secret"},
+        {"id": "second", "agent_id": "inside", "task_description": "look around", "depends_on": ["first"],
+            "output_to": "found"},
+    ]});
+    let outcome = cluster.client.run(graph).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let found = outcome.outputs.iter().find(|(key, _)| key.as_str() == "found").unwrap().1.value().clone();
+    let text = found.to_string();
+    assert!(text.contains("look around"), "its own goal is there: {text}");
+    assert!(!text.contains(&marker), "{text}");
+    let mut names: Vec<_> = found["env"].as_object().unwrap().keys().cloned().collect();
+    names.retain(|name| name != "LC_CTYPE" && name != "PWD");
+    assert_eq!(names, ["GIVEN", "HOME", "LANG", "PATH", "TMPDIR"]);
+    let fds = found["fds"].as_object().unwrap();
+    assert!(fds.values().all(|to| to.as_str().unwrap().starts_with("pipe:")), "{fds:?}");
+    assert_eq!(fds.len(), 3, "{fds:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_a_secret_of_the_worker_can_not_be_named_by_a_profile() {
+    let cluster = cluster(&[&[]]);
+    let agent = |id: &str, name: &str| json!({"agent_id": id, "kind": "command", "command": ["env"], "env_from": [name]});
+    apply(&cluster.client, vec![agent("thief", "OPENAI_API_KEY"), agent("guest", "CARGO_MANIFEST_DIR")])
+        .await;
+    let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "thief"})).await;
+    let said = super::error(&outcome);
+    assert!(said.contains("`env_from` names `OPENAI_API_KEY`"), "{said}");
+    let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "guest"})).await;
+    let text = result(&outcome);
+    assert!(text.as_str().unwrap().contains("CARGO_MANIFEST_DIR="), "what is no secret may be: {text}");
+    cluster.stop().await;
+}

@@ -1,0 +1,114 @@
+//! Programs as agents, on the real thing: real programs in the real sandbox, run as contexts by a real
+//! worker. What a program must not do it tries, and says how that went.
+
+mod bombs;
+mod escapes;
+mod gone;
+mod protocol;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use coordinator::store::Store;
+use serde_json::{Value, json};
+use shared::{
+    WorkerId,
+    bus::{Bus, Headers},
+    id::PoolName,
+    subject::Subject,
+    wire::Outcome,
+};
+use tokio::time::Instant;
+use trellis_tests::{
+    cluster::{Client, Cluster, SOON, name},
+    processes::{binary, fresh_trace},
+};
+
+/// A directory that goes with its last holder.
+#[derive(Debug)]
+struct Directory(std::path::PathBuf);
+
+impl Directory {
+    fn new() -> Arc<Self> {
+        let path = std::env::temp_dir().join(format!("trellis-sandbox-{}", fresh_trace()));
+        std::fs::create_dir_all(&path).unwrap();
+        Arc::new(Directory(path.canonicalize().unwrap()))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A worker for each of these sets of layers that are switched off, in a pool of that name.
+fn cluster(sets: &[&[&str]]) -> Cluster {
+    let coordinator = coordinator::Config::new(name("coordinator"));
+    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
+    let worker = |without: &&[&str]| {
+        let pool = pool(without);
+        worker::Config {
+            pool: PoolName::new(&pool).unwrap(),
+            sandbox: Some(binary()),
+            settings: serde_json::from_value(json!({"sandbox": {"without": without}})).unwrap(),
+            ..worker::Config::new(WorkerId::new(&format!("worker-{pool}")).unwrap())
+        }
+    };
+    Cluster::start(bus, store, vec![coordinator], sets.iter().map(worker).collect())
+}
+
+fn pool(without: &[&str]) -> String {
+    if without.is_empty() { "default".into() } else { without.join("-") }
+}
+
+async fn apply(client: &Client, agents: Vec<Value>) {
+    let message: bytes::Bytes =
+        serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap().into();
+    let deadline = Instant::now() + SOON;
+    loop {
+        let asked = client.bus.request(&Subject::Query, &Headers::new(), message.clone(), SOON).await;
+        match asked {
+            Ok(answer) => {
+                assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
+                return;
+            }
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn result(outcome: &Outcome) -> Value {
+    match &outcome.context.result {
+        Some(value) => value.value().clone(),
+        None => panic!("no result: {outcome:#?}"),
+    }
+}
+
+fn error(outcome: &Outcome) -> String {
+    let failure = outcome.context.error.clone();
+    failure.map(|failure| failure.message).unwrap_or_else(|| panic!("no error: {outcome:#?}"))
+}
+
+async fn eventually(what: &str, is: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is() {
+        assert!(Instant::now() < deadline, "never {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How many processes of this machine have a word in their command line.
+fn processes_with(word: &str) -> usize {
+    let listed = std::fs::read_dir("/proc").unwrap().flatten();
+    let has = |entry: &std::fs::DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(word)
+    };
+    listed.filter(has).count()
+}

@@ -1,0 +1,154 @@
+//! What a program and its worker say to each other.
+
+use serde_json::{Value, json};
+use shared::{
+    Usd,
+    subject::{Filter, Subject},
+    wire::{EndStatus, HistoryEntry, HistoryStep, Outcome},
+};
+use trellis_tests::cluster::Cluster;
+
+use super::{apply, cluster, error, result};
+
+/// The helper a program in Python would have.
+const ASK: &str = r#"
+import json, sys
+start = json.loads(sys.stdin.readline())
+def say(**line):
+    print(json.dumps(line), flush=True)
+def ask(**line):
+    say(**line)
+    return json.loads(sys.stdin.readline())
+"#;
+
+fn python(id: &str, body: &str) -> Value {
+    json!({"agent_id": id, "kind": "command", "command": ["python3", "-c", format!("{ASK}{body}")]})
+}
+
+async fn run(cluster: &Cluster, agent: Value) -> Outcome {
+    let id = agent["agent_id"].clone();
+    apply(&cluster.client, vec![agent]).await;
+    cluster.client.run(json!({"goal": "two words", "agent_id": id, "inputs": {"a": 1}})).await
+}
+
+async fn journal(cluster: &Cluster, outcome: &Outcome) -> Vec<HistoryEntry> {
+    let subject = Subject::History(outcome.trace_id, outcome.context.child_id.clone());
+    let stored = cluster.client.bus.read(&Filter::One(subject)).await.unwrap();
+    stored.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_program_is_an_agent_whose_output_is_its_result() {
+    let cluster = cluster(&[&[]]);
+    let shell =
+        |id: &str, script: &str| json!({"agent_id": id, "kind": "command", "command": ["sh", "-c", script]});
+    assert_eq!(result(&run(&cluster, shell("plain", "echo hello; echo world")).await), "hello\nworld");
+    let count = json!({"agent_id": "count", "kind": "command", "command": ["wc", "-l"], "tools": []});
+    assert_eq!(result(&run(&cluster, count).await), "1", "it reads its input to the end");
+    let failed = run(&cluster, shell("failed", "echo no luck >&2; exit 3")).await;
+    assert_eq!(failed.context.status, EndStatus::Failed);
+    assert_eq!(error(&failed), "the program ended with 3: no luck");
+    let absent = json!({"agent_id": "absent", "kind": "command", "command": ["no-such-program"]});
+    assert!(error(&run(&cluster, absent).await).contains("`no-such-program` could not be run"));
+    let long = shell("long", "head -c 2000000 /dev/zero | tr '\\0' x");
+    assert!(error(&run(&cluster, long).await).contains("a line of more than"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i1_a_program_is_told_its_goal_inputs_and_tools_and_answered_what_it_asks() {
+    let cluster = cluster(&[&[]]);
+    let body = r#"
+same = start == json.load(open("input.json"))
+wrote = ask(type="tool", id="1", tool="fs.write", arguments={"path": "outputs/a.txt", "content": "hi"})
+read = ask(type="tool", id="2", tool="fs.read", arguments={"path": "outputs/a.txt"})
+bad = ask(type="tool", id="3", arguments={})
+unknown = ask(type="tool", id="4", tool="no.such", arguments={})
+say(type="progress", message="nearly")
+say(type="result", result={"goal": start["goal"], "inputs": start["inputs"], "same": same, "wrote": wrote["is_error"],
+    "read": read, "bad": bad, "unknown": unknown["is_error"], "file": open("outputs/a.txt").read()})
+"#;
+    let outcome = run(&cluster, python("talks", body)).await;
+    let said = result(&outcome);
+    assert_eq!(said["goal"], "two words");
+    assert_eq!(said["inputs"], json!({"a": 1}));
+    assert_eq!((&said["same"], &said["wrote"], &said["file"]), (&json!(true), &json!(false), &json!("hi")));
+    assert_eq!((&said["read"]["id"], &said["read"]["type"]), (&json!("2"), &json!("answer")));
+    assert!(said["read"]["text"].as_str().unwrap().contains("hi"), "{said}");
+    assert_eq!((&said["bad"]["is_error"], &said["bad"]["id"]), (&json!(true), &json!("3")));
+    assert!(said["bad"]["text"].as_str().unwrap().contains("missing field `tool`"), "{said}");
+    assert_eq!(said["unknown"], true);
+    let journal = journal(&cluster, &outcome).await;
+    let HistoryStep::Result(last) = &journal.last().unwrap().step else { panic!("{journal:#?}") };
+    let report = last.sandbox.as_ref().unwrap();
+    assert_eq!(report.applied.len(), 5, "every layer: {report:?}");
+    assert_eq!(report.missing, []);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l_each_question_is_a_step_and_the_limit_is_named() {
+    let cluster = cluster(&[&[]]);
+    let body = r#"
+for n in range(100):
+    ask(type="tool", id=str(n), tool="fs.list", arguments={})
+"#;
+    let mut agent = python("asks", body);
+    agent["limits"] = json!({"max_steps": 3});
+    let outcome = run(&cluster, agent).await;
+    assert_eq!(outcome.context.status, EndStatus::Failed);
+    assert!(error(&outcome).contains("max_steps"), "{}", error(&outcome));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_model_calls_go_through_the_worker_and_costs_are_booked_once_by_their_key() {
+    let cluster = cluster(&[&[]]);
+    let body = r#"
+first = ask(type="model", id="m", messages=[{"role": "user", "content": "hello"}])
+say(type="cost", key="search-1", usd=0.25, tokens=7)
+say(type="cost", key="search-1", usd=0.25, tokens=7)
+say(type="result", result=first)
+"#;
+    let mut agent = python("pays", body);
+    agent["model"] = json!("scripted");
+    agent["script"] = json!([{"say": "hi there", "usage": {"input_tokens": 1000, "output_tokens": 1000}}]);
+    let outcome = run(&cluster, agent).await;
+    let said = result(&outcome);
+    assert_eq!(said["text"], "hi there");
+    assert_eq!(said["usage"]["input_tokens"], 1000);
+    // 1,000 tokens at 3 dollars a million and as many at 15, and the 25 cents it told of.
+    assert_eq!(outcome.context.budget.spent.cost_usd, Usd::from_nanos(18_000_000 + 250_000_000));
+    assert_eq!(outcome.context.budget.spent.tokens.count(), 2007);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_program_that_asks_a_human_is_started_again_and_answered_from_the_journal() {
+    let cluster = cluster(&[&[]]);
+    let body = r#"
+first = ask(type="model", id="m", messages=[{"role": "user", "content": "hello"}])
+answer = ask(type="tool", id="h", tool="ask_human", arguments={"question": "red or blue?"})
+second = ask(type="model", id="n", messages=[{"role": "user", "content": "hello"}])
+say(type="result", result=[first["text"], answer["text"], second["text"]])
+"#;
+    let mut agent = python("asks-people", body);
+    agent["model"] = json!("scripted");
+    agent["script"] = json!([{"say": "one"}, {"say": "two"}]);
+    apply(&cluster.client, vec![agent]).await;
+    let accepted = cluster.client.accepted(json!({"goal": "choose", "agent_id": "asks-people"})).await;
+    let question = Filter::One(Subject::Question(accepted.trace_id, accepted.child_id.clone()));
+    let mut follow = cluster.client.bus.follow(&[question], shared::bus::From::Start).await.unwrap();
+    let asked: Value = serde_json::from_slice(&follow.next().await.unwrap().payload).unwrap();
+    let input = json!({"trace_id": accepted.trace_id, "answered": {"child_id": accepted.child_id,
+        "question": asked["number"], "answer": "blue"}});
+    cluster.client.publish(Subject::Input, &input).await;
+    let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+    let said = result(&outcome);
+    assert_eq!((&said[0], &said[2]), (&json!("one"), &json!("two")), "each answer once, in order");
+    assert!(said[1].as_str().unwrap().contains("blue"), "{said}");
+    let journal = journal(&cluster, &outcome).await;
+    let models = journal.iter().filter(|entry| matches!(entry.step, HistoryStep::Model(_))).count();
+    assert_eq!(models, 2, "what was paid for is not paid for again");
+    cluster.stop().await;
+}

@@ -1,0 +1,76 @@
+//! The environment of a program: nothing of the worker's but what its profile names, and never a secret
+//! of the worker.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    path::Path,
+};
+
+use shared::agent::AgentProfile;
+
+use crate::settings::Settings;
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Where the usual providers keep their keys, and the worker those of its servers, whether or not the
+/// settings name them.
+const ALWAYS: [&str; 10] = [
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "OLLAMA_API_KEY",
+    "NATS_URL",
+    "NATS_CREDS",
+    "REDIS_URL",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    super::VARIABLE,
+];
+
+/// Variables of the worker that no program is given.
+#[derive(Debug, Clone)]
+pub(crate) struct Secrets(BTreeSet<String>);
+
+/// A variable that must not be handed on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`env_from` names `{0}`, which is a secret of the worker\n\nhint: model calls go through the worker; a program needs no key"
+)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl Secrets {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let keys = settings.providers.values().filter_map(|provider| provider.key_env.clone());
+        let servers = settings.mcp.values();
+        let tokens = servers.clone().filter_map(|server| server.token_env.clone());
+        let handed = servers.flat_map(|server| server.env_from.iter().cloned());
+        let always = ALWAYS.into_iter().map(str::to_owned);
+        Secrets(keys.chain(tokens).chain(handed).chain(always).collect())
+    }
+
+    /// The whole environment of a program.
+    pub(crate) fn environment(
+        &self,
+        profile: &AgentProfile,
+        workspace: &Path,
+    ) -> Result<BTreeMap<String, String>, Secret> {
+        let text = |path: &OsStr| path.to_string_lossy().into_owned();
+        let mut env = BTreeMap::from([
+            ("PATH".to_owned(), PATH.to_owned()),
+            ("HOME".to_owned(), text(workspace.as_os_str())),
+            ("TMPDIR".to_owned(), text(workspace.join("tmp").as_os_str())),
+            ("LANG".to_owned(), "C.UTF-8".to_owned()),
+        ]);
+        for name in &profile.env_from {
+            if self.0.contains(name) || name.ends_with("_API_KEY") {
+                return Err(Secret(name.clone()));
+            }
+            if let Some(value) = std::env::var_os(name) {
+                env.insert(name.clone(), text(&value));
+            }
+        }
+        env.extend(profile.env.clone());
+        Ok(env)
+    }
+}
