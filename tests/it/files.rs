@@ -205,6 +205,7 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "a"}}]},
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/b", "content": "b"}},
             {"tool": "ask_human", "arguments": {"question": "Go on?"}}]},
+        {"call": [{"tool": "ask_human", "arguments": {"question": "How?"}}]},
         {"say": "{last}"},
     ]}))
     .await;
@@ -218,8 +219,11 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     client.publish(Subject::Control, &restore).await;
     let asks_again = || async { client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 1 };
     eventually("it asks again", asks_again).await;
-    let answered = json!({"trace_id": trace, "answered": {"child_id": root, "question": 1, "answer": "yes"}});
-    client.publish(Subject::Input, &answered).await;
+    let answer = |trace: TraceId, question: u32, answer: &str| json!({"trace_id": trace, "answered": {"child_id": root, "question": question, "answer": answer}});
+    client.publish(Subject::Input, &answer(trace, 2, "yes")).await;
+    let asks_more = || async { client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 2 };
+    eventually("it asks the other question", asks_more).await;
+    client.publish(Subject::Input, &answer(trace, 3, "slowly")).await;
     let outcome = client.outcome(trace, &root).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     let entries = site.journal(trace, &root).await;
@@ -231,9 +235,22 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
         })
         .collect();
     assert_eq!(restores, [2], "{entries:#?}");
-    assert_eq!(calls(&entries), 4, "the second call was made twice, and paid for twice");
+    assert_eq!(outcome.context.result.as_ref().unwrap().value(), "slowly");
+    assert_eq!(calls(&entries), 5, "the second call was made twice, and paid for twice");
     assert_eq!(outcome.context.retries, 0);
     assert_eq!(result(&entries).outputs.len(), 2);
+    // A branch has the first answer with the steps it copied, and asks its own people from there on.
+    let asked = entries
+        .iter()
+        .find(|entry| matches!(&entry.step, HistoryStep::Tool(step) if step.tool.as_str() == "ask_human"));
+    let from = json!({"trace_id": trace, "child_id": root, "step": asked.unwrap().number});
+    let again = client.accepted(json!({"goal": "ask", "agent_id": "asker", "branch_from": from})).await;
+    let trace = again.trace_id;
+    let asks = || async { !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty() };
+    eventually("the branch asks", asks).await;
+    client.publish(Subject::Input, &answer(trace, 1, "mine")).await;
+    let outcome = client.outcome(trace, &again.child_id).await;
+    assert_eq!(outcome.context.result.as_ref().unwrap().value(), "mine", "{outcome:#?}");
     site.stop().await;
 }
 
