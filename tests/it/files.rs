@@ -199,6 +199,45 @@ async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn w5_copying_that_was_cut_off_is_completed_by_the_next_attempt() {
+    let site = Site::in_one_process().await;
+    let (first, source) = run_scribe(&site, json!({})).await;
+    let (whole, expected) = run_scribe(&site, branch_of(&first, 5)).await;
+    // As far as an attempt came that was killed after the second copy.
+    let trace: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
+    for entry in &expected[..3] {
+        let cut_off = HistoryEntry { trace_id: trace, ..entry.clone() };
+        let subject = Subject::History(trace, whole.context.child_id.clone());
+        site.client().publish(subject, &serde_json::to_value(&cut_off).unwrap()).await;
+    }
+    let mut more = branch_of(&first, 5);
+    more["trace_id"] = json!(trace);
+    let (again, entries) = run_scribe(&site, more).await;
+    assert_eq!(again.context.status, EndStatus::Completed, "{again:#?}");
+    let tools = |entries: &[HistoryEntry]| {
+        let ids = entries.iter().filter_map(|entry| match &entry.step {
+            HistoryStep::Tool(step) => Some(step.id.clone()),
+            HistoryStep::Model(step) => {
+                Some(step.call_id.to_string()).filter(|id| id.starts_with("branched"))
+            }
+            _ => None,
+        });
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(tools(&entries), tools(&expected), "each step once, in order");
+    assert_eq!(tools(&entries).len(), 5);
+    assert_eq!(entries.len(), expected.len());
+    assert_eq!(source.len(), 7);
+    assert_eq!(again.context.budget.spent, whole.context.budget.spent);
+    site.stop().await;
+}
+
+fn branch_of(outcome: &Outcome, step: u32) -> Value {
+    let from = json!({"trace_id": outcome.trace_id, "child_id": outcome.context.child_id, "step": step});
+    json!({"branch_from": from})
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     let site = Site::in_one_process().await;
     site.apply(json!({"agent_id": "asker", "kind": "llm", "model": "scripted", "script": [
