@@ -8,6 +8,7 @@
     reason = "a test that is surprised shall panic, and looks at what it is about"
 )]
 
+mod agents;
 mod attempts;
 mod bad_input;
 mod boundaries;

@@ -1,0 +1,161 @@
+//! Money over a live tree of agents, against the model server's own bill.
+
+use serde_json::json;
+use shared::wire::EndStatus;
+use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply};
+
+use super::{agent, call, check_bill, cluster, finished, known, say};
+
+/// Fifty agents at once under one cap that is enough for some of them: the bill never passes it, and
+/// every dollar of it is in the books.
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_fifty_agents_at_once_never_pass_one_cap() {
+    let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
+        0 => call("fs_write", json!({"path": "outputs/note", "content": "noted"})),
+        1 => call("fs_read", json!({"path": "outputs/note"})),
+        _ => say("done"),
+    })
+    .await;
+    let cluster = cluster(2, &model, json!([agent("one")])).await;
+    let steps: Vec<_> = (0..50)
+        .map(|n| json!({"id": format!("s{n}"), "agent_id": "one", "task_description": format!("task {n}")}))
+        .collect();
+    // A call is held at some $0.006 and costs $0.00014: fifty at once can't all be held, and the last
+    // dollars are fought for.
+    let cap = 0.012;
+    let graph =
+        json!({"mode": "parallel", "steps": steps, "max_cost_usd": cap, "on_partial_success": "best_effort"});
+    let run = cluster.begin(graph).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    check_bill(&model, &[&trace], 0);
+    let cap_nanos = 12_000_000;
+    assert!(model.billed_nanos() <= cap_nanos, "{} of {cap_nanos}", model.billed_nanos());
+    let done = outcome["graph"]["succeeded"].as_array().unwrap().len();
+    assert!(done > 0, "somebody could work: {outcome:#}");
+    for node in trace.contexts() {
+        let own = node.budget.spent;
+        assert!(own.exceeds(node.budget.limit).is_none(), "{}: {own:?}", node.id);
+    }
+}
+
+/// Denied, an agent asks for a shorter answer before it gives up.
+#[tokio::test(flavor = "multi_thread")]
+async fn b5_a_hold_that_does_not_fit_makes_the_answer_shorter() {
+    let model = ModelServer::start(|_: &Prompt| say("short")).await;
+    let cluster = cluster(1, &model, json!([agent("frugal")])).await;
+    // Two thousand tokens of an answer alone would be $0.004.
+    let run = cluster.begin(json!({"goal": "be brief", "agent_id": "frugal", "max_cost_usd": 0.002})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], "short", "{outcome:#}");
+    let asked =
+        model.prompts()[0]["max_tokens"].as_u64().or(model.prompts()[0]["max_completion_tokens"].as_u64());
+    let asked = asked.unwrap();
+    assert!((64..1000).contains(&asked), "asked for {asked}");
+    check_bill(&model, &[&trace], 0);
+}
+
+/// Too dear even for a short answer, the cheaper model is asked; and it never goes ahead without.
+#[tokio::test(flavor = "multi_thread")]
+async fn b5_a_cheaper_fallback_is_taken_or_nothing_is_called() {
+    let model = ModelServer::start(|_: &Prompt| say("cheaply")).await;
+    let mut settings = model.settings();
+    settings["prices"]["test/dear"] = json!({"input": 100, "output": 500});
+    let mut dear = agent("dear");
+    dear["model"] = json!("test/dear");
+    let mut falls_back = dear.clone();
+    falls_back["agent_id"] = json!("falls-back");
+    falls_back["fallback_model"] = json!("test/cheap");
+    let cluster = super::cluster_with(1, settings, json!([dear, falls_back])).await;
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "falls-back", "max_cost_usd": 0.01})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], "cheaply", "{outcome:#}");
+    check_bill(&model, &[&trace], 0);
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "dear", "max_cost_usd": 0.01})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(
+        (&outcome["status"], &outcome["error"]["kind"]),
+        (&json!("failed"), &json!("budget")),
+        "{outcome:#}"
+    );
+    let error = outcome["error"]["message"].as_str().unwrap();
+    assert!(error.contains("limit $0.01") && error.contains("`root`"), "{error}");
+    assert_eq!(known(&trace), 0);
+    assert_eq!(model.bill().len(), 1);
+}
+
+/// At its ceiling an agent writes its last report from what was kept for it, and ends as aborted.
+#[tokio::test(flavor = "multi_thread")]
+async fn b7_last_words_come_from_the_closing_reserve() {
+    let model = ModelServer::start(|prompt: &Prompt| {
+        if prompt.last().contains("Your budget ends here") {
+            return say("this far I came");
+        }
+        let spend = Reply { input_tokens: 500, output_tokens: 500, ..call("fs_list", json!({})) };
+        Reply { calls: vec![("fs_list".into(), json!({}))], ..spend }
+    })
+    .await;
+    let cluster = cluster(1, &model, json!([agent("eager")])).await;
+    let goal = json!({
+        "goal": "go on for ever", "agent_id": "eager", "max_cost_usd": 0.02, "closing_reserve_usd": 0.006,
+    });
+    let run = cluster.begin(goal).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(
+        (&outcome["status"], &outcome["result"]),
+        (&json!("aborted"), &json!("this far I came")),
+        "{outcome:#}"
+    );
+    check_bill(&model, &[&trace], 0);
+    let calls_before = model.bill().len() - 1;
+    assert!(calls_before > 3, "it worked until then: {calls_before}");
+    let ordinary = 500 * (INPUT_NANOS + OUTPUT_NANOS) * calls_before as u64;
+    assert!(ordinary <= 14_000_000, "the reserve was left alone: {ordinary}");
+}
+
+/// What a provider does not tell is charged at the hold, and marked.
+#[tokio::test(flavor = "multi_thread")]
+async fn b10_unknown_usage_is_charged_at_the_hold() {
+    let model = ModelServer::start(|_: &Prompt| Reply { no_usage: true, ..say("secretly") }).await;
+    let cluster = cluster(1, &model, json!([agent("one")])).await;
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "one"})).await;
+    let outcome = cluster.outcome(run).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed);
+    cluster.check(&[run]).await;
+    let trace = cluster.client.trace(run).await;
+    let budget = &trace.root().unwrap().budget;
+    assert_eq!(budget.spent, budget.estimated);
+    assert!(budget.spent.cost_usd.nanos() >= model.billed_nanos(), "{budget:?}");
+}
+
+/// A refused call costs nothing, counts as a retry, and is tried again after a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn b15_refused_calls_are_tried_again_counted_and_not_paid() {
+    let calls = std::sync::atomic::AtomicU32::new(0);
+    let model =
+        ModelServer::start(move |_: &Prompt| match calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 => Reply { status: Some(429), ..Reply::default() },
+            1 => Reply { status: Some(503), ..Reply::default() },
+            _ => say("at last"),
+        })
+        .await;
+    let cluster = cluster(1, &model, json!([agent("patient")])).await;
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "patient"})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!((&outcome["result"], &outcome["retries"]), (&json!("at last"), &json!(2)), "{outcome:#}");
+    check_bill(&model, &[&trace], 0);
+    assert_eq!(model.bill().len(), 1);
+}
+
+/// A price nobody knows is no price: the call is not made.
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_an_unknown_price_is_refused_and_never_taken_for_nothing() {
+    let model = ModelServer::start(|_: &Prompt| say("for free?")).await;
+    let mut unpriced = agent("unpriced");
+    unpriced["model"] = json!("test/unheard-of");
+    let cluster = cluster(1, &model, json!([unpriced])).await;
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "unpriced"})).await;
+    let (outcome, _) = finished(&cluster, run).await;
+    assert_eq!(outcome["status"], "failed");
+    assert!(outcome["error"]["message"].as_str().unwrap().contains("price"), "{outcome:#}");
+    assert!(model.prompts().is_empty());
+}

@@ -1,0 +1,173 @@
+//! A worker is killed at every edge of every kind of step: the result is the same, what was finished is
+//! not done again, and the model server's bill is what was booked.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use shared::{
+    subject::{Filter, Subject},
+    wire::{EndStatus, HistoryEntry, HistoryStep},
+};
+use trellis_tests::{
+    processes::{LEASE, Processes},
+    servers::{Gate, INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply},
+};
+
+use super::{agent, call, check_bill, cluster, finished, say};
+
+const A_CALL: u64 = 100 * INPUT_NANOS + 20 * OUTPUT_NANOS;
+
+/// Writes a file, spawns a child, and says what came of both.
+fn author(prompt: &Prompt) -> Reply {
+    if prompt.task().starts_with("look up") {
+        return say("forty-two");
+    }
+    match prompt.turn() {
+        0 => call("fs_write", json!({"path": "outputs/plan.md", "content": "ask, then tell"})),
+        1 => call("spawn", json!({"goal": "look up the answer", "agent_id": "helper"})),
+        2 => call("fs_read", json!({"path": "outputs/plan.md"})),
+        _ => say(&format!("the plan was: {}", prompt.last())),
+    }
+}
+
+async fn history(cluster: &Processes, run: shared::TraceId) -> Vec<HistoryEntry> {
+    let filter = Filter::One(Subject::History(run, "root".parse().unwrap()));
+    let stored = cluster.client.bus.read(&filter).await.unwrap();
+    stored.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect()
+}
+
+/// Runs the author with a worker that aborts at `point`, and another that takes over.
+async fn author_survives(point: &str, unseen: u64) {
+    let model = ModelServer::start(author).await;
+    let mut cluster = cluster(1, &model, json!([agent("author"), agent("helper")])).await;
+    cluster.stop("w1").await;
+    cluster.run_with("w1", &["--crash-at", point]);
+    let run = cluster.begin(json!({"goal": "write it down", "agent_id": "author"})).await;
+    cluster.gone("w1").await;
+    cluster.run("w1");
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["status"], "completed", "{point}: {outcome:#}");
+    assert_eq!(outcome["result"], "the plan was: ask, then tell", "{point}");
+    check_bill(&model, &[&trace], unseen * A_CALL);
+    let bill = model.bill();
+    assert_eq!(bill.len() as u64, 5 + unseen, "{point}: finished calls are not made again: {bill:#?}");
+    assert_eq!(trace.contexts().len(), 2, "{point}: one child");
+    let results = history(&cluster, run).await;
+    let results = results.iter().filter(|entry| matches!(entry.step, HistoryStep::Result(_))).count();
+    assert_eq!(results, 1, "{point}");
+}
+
+/// proves: a hold whose call was never made, or never heard of again, is booked as estimated (B10).
+#[tokio::test(flavor = "multi_thread")]
+async fn b10_killed_before_a_call_and_between_its_answer_and_the_journal() {
+    author_survives("held:2", 0).await;
+    author_survives("answered:2", 1).await;
+}
+
+/// proves: what is written down is booked from there, and the call is not made again.
+#[tokio::test(flavor = "multi_thread")]
+async fn b5_killed_when_an_answer_is_written_down() {
+    author_survives("written:1", 0).await;
+    author_survives("written:4", 0).await;
+}
+
+/// proves: a tool that has answered may be called again, its turn is not paid for again, and a child is
+/// started once.
+#[tokio::test(flavor = "multi_thread")]
+async fn p_killed_after_a_tool_and_after_a_spawn() {
+    author_survives("called:1", 0).await;
+    author_survives("called:2", 0).await;
+}
+
+/// proves: the journal's last entry is the result: it is reported again, and nothing else is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn f03_killed_after_the_result_was_written_down_and_after_it_was_told() {
+    author_survives("finished:3", 0).await;
+    author_survives("reported:3", 0).await;
+}
+
+/// proves: a call in flight is cut off with its worker; its hold is booked, and the answer is had by the
+/// successor's own call.
+#[tokio::test(flavor = "multi_thread")]
+async fn f02_a_worker_killed_in_a_model_call() {
+    let gate = Gate::default();
+    let at = gate.clone();
+    let model = ModelServer::start(move |prompt: &Prompt| match prompt.turn() {
+        0 => call("fs_write", json!({"path": "outputs/a", "content": "a"})),
+        _ => Reply { gate: Some(at.clone()), ..say("done") },
+    })
+    .await;
+    let mut cluster = cluster(2, &model, json!([agent("slow")])).await;
+    let run = cluster.begin(json!({"goal": "wait", "agent_id": "slow"})).await;
+    gate.reached().await;
+    let worker = cluster.client.trace(run).await.root().unwrap().attempts[0].worker_id.clone();
+    cluster.kill(worker.as_str());
+    gate.reached().await;
+    gate.open();
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!((&outcome["status"], &outcome["result"]), (&json!("completed"), &json!("done")));
+    assert_eq!(outcome["attempts"], 2);
+    assert_eq!(model.bill().iter().filter(|line| line.turn == 0).count(), 1, "not paid for again");
+    check_bill(&model, &[&trace], A_CALL);
+}
+
+/// proves: the journal's fence. A worker that slept through its lease wakes up in a call that is then
+/// answered: its step and its result are refused, what it paid is booked.
+#[tokio::test(flavor = "multi_thread")]
+async fn f05_a_worker_stopped_in_a_model_call_and_woken_after_its_lease() {
+    let gate = Gate::default();
+    let at = gate.clone();
+    let model = ModelServer::start(move |prompt: &Prompt| match prompt.turn() {
+        0 => {
+            Reply { gate: Some(at.clone()), ..call("fs_write", json!({"path": "outputs/a", "content": "a"})) }
+        }
+        _ => say("done"),
+    })
+    .await;
+    let mut cluster = cluster(2, &model, json!([agent("slow")])).await;
+    let run = cluster.begin(json!({"goal": "wait", "agent_id": "slow"})).await;
+    gate.reached().await;
+    let worker = cluster.client.trace(run).await.root().unwrap().attempts[0].worker_id.clone();
+    cluster.pause(worker.as_str());
+    gate.reached().await;
+    // Both calls are answered: the sleeper has its answer waiting when it wakes.
+    gate.open();
+    let outcome = cluster.outcome(run).await;
+    assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
+    tokio::time::sleep(LEASE).await;
+    cluster.resume(worker.as_str());
+    cluster
+        .until(run, "booked for both", |trace| {
+            let budget = &trace.root().unwrap().budget;
+            // What it paid, if its answer was read before it was told to stop; else what it held (B10).
+            budget.spent.cost_usd.nanos() == 3 * A_CALL || budget.estimated.cost_usd.nanos() > 0
+        })
+        .await;
+    cluster.check(&[run]).await;
+    let steps = history(&cluster, run).await;
+    let attempts: Vec<u32> = steps.iter().map(|entry| entry.attempt).collect();
+    assert!(attempts.iter().all(|attempt| *attempt == 2), "nothing of the sleeper's: {steps:#?}");
+    let unseen =
+        if cluster.client.trace(run).await.root().unwrap().budget.estimated.is_zero() { 0 } else { A_CALL };
+    check_bill(&model, &[&cluster.client.trace(run).await], unseen);
+}
+
+/// A journal entry of an attempt that no longer runs can't be stored, whoever sends it.
+#[tokio::test(flavor = "multi_thread")]
+async fn t5_an_entry_behind_a_step_that_is_not_the_last_is_refused() {
+    let model = ModelServer::start(author).await;
+    let cluster = cluster(1, &model, json!([agent("author"), agent("helper")])).await;
+    let run = cluster.begin(json!({"goal": "write it down", "agent_id": "author"})).await;
+    finished(&cluster, run).await;
+    let subject = Subject::History(run, "root".parse().unwrap());
+    let late = shared::bus::Outgoing {
+        subject,
+        id: None,
+        headers: Default::default(),
+        payload: Value::Null.to_string().into(),
+        expect_last: Some(1),
+    };
+    let refused =
+        tokio::time::timeout(Duration::from_secs(30), cluster.client.bus.publish(late)).await.unwrap();
+    assert_eq!(refused, Err(shared::bus::PublishError::WrongSequence));
+}

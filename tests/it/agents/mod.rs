@@ -1,0 +1,64 @@
+//! LLM agents on the real thing: worker processes, a real NATS and Redis, and a model server that keeps
+//! its own bill (b5).
+
+mod budget;
+mod crash;
+mod isolation;
+mod parking;
+
+use coordinator::trace::Trace;
+use serde_json::{Value, json};
+use shared::TraceId;
+use trellis_tests::{
+    processes::{Processes, Shape},
+    servers::{ModelServer, Reply},
+};
+
+/// A cluster whose workers call `model`, with these profiles.
+async fn cluster(workers: usize, model: &ModelServer, agents: Value) -> Processes {
+    cluster_with(workers, model.settings(), agents).await
+}
+
+async fn cluster_with(workers: usize, settings: Value, agents: Value) -> Processes {
+    let shape = || Shape { worker: settings, ..Shape::new(1, workers) };
+    let cluster = Processes::start_as(shape).await;
+    cluster.apply(agents).await;
+    cluster
+}
+
+/// A profile that calls the test's model.
+fn agent(agent_id: &str) -> Value {
+    json!({"agent_id": agent_id, "kind": "llm", "model": "test/model", "system_prompt": "You are a test."})
+}
+
+fn say(text: &str) -> Reply {
+    Reply { text: text.into(), input_tokens: 100, output_tokens: 20, ..Reply::default() }
+}
+
+fn call(tool: &str, arguments: Value) -> Reply {
+    Reply { calls: vec![(tool.into(), arguments)], input_tokens: 100, output_tokens: 20, ..Reply::default() }
+}
+
+/// b5: what the provider says it served is what the books say, but for calls whose end nobody saw, which
+/// are marked estimated; and never more than the limit.
+fn check_bill(model: &ModelServer, traces: &[&Trace], unseen_nanos: u64) {
+    let booked: u64 = traces.iter().map(|trace| known(trace)).sum();
+    let billed = model.billed_nanos();
+    assert_eq!(billed - unseen_nanos, booked, "b5: the bill against the books: {:#?}", model.bill());
+    for trace in traces {
+        let budget = &trace.root().unwrap().budget;
+        assert!(budget.spent.exceeds(budget.limit).is_none(), "over its limit: {budget:?}");
+    }
+}
+
+/// What is booked for certain, in nano-dollars.
+fn known(trace: &Trace) -> u64 {
+    let budget = &trace.root().unwrap().budget;
+    budget.spent.cost_usd.nanos() - budget.estimated.cost_usd.nanos()
+}
+
+async fn finished(cluster: &Processes, run: TraceId) -> (Value, Trace) {
+    let outcome = cluster.outcome(run).await;
+    cluster.check(&[run]).await;
+    (serde_json::to_value(&outcome).unwrap(), cluster.client.trace(run).await)
+}

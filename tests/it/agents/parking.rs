@@ -1,0 +1,121 @@
+//! Agents that wait for a child or a human hold no worker, and go on where they were.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use shared::subject::{Filter, Subject};
+use trellis_tests::{
+    processes::{Processes, Shape},
+    servers::{ModelServer, Prompt},
+};
+
+use super::{agent, call, check_bill, cluster, finished, say};
+
+/// Three levels deep with one slot: each waits for the next, and none is in the way.
+#[tokio::test(flavor = "multi_thread")]
+async fn p_waiting_for_a_child_holds_no_slot() {
+    let model = ModelServer::start(|prompt: &Prompt| {
+        let depth = prompt.task().matches("deeper").count();
+        match (prompt.turn(), depth) {
+            (0, 0..3) => {
+                let goal = format!("{} deeper", prompt.task());
+                call("spawn", json!({"goal": goal, "agent_id": "digger"}))
+            }
+            (0, _) => say("the bottom"),
+            _ => say(&format!("beneath me: {}", prompt.last())),
+        }
+    })
+    .await;
+    let settings = model.settings();
+    let cluster = Processes::start_as(|| Shape { slots: 1, worker: settings, ..Shape::new(1, 1) }).await;
+    cluster.apply(json!([agent("digger")])).await;
+    let run = cluster.begin(json!({"goal": "dig", "agent_id": "digger"})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], "beneath me: beneath me: beneath me: the bottom", "{outcome:#}");
+    assert_eq!(trace.contexts().len(), 4);
+    assert_eq!(model.bill().len(), 7, "each turn is paid for once");
+    check_bill(&model, &[&trace], 0);
+    // I2: what the parent's journal has of it is one step.
+    let filter = Filter::One(Subject::History(run, "root".parse().unwrap()));
+    let entries = cluster.client.bus.read(&filter).await.unwrap();
+    let entries: Vec<Value> =
+        entries.iter().map(|entry| serde_json::from_slice(&entry.payload).unwrap()).collect();
+    let spawns: Vec<&Value> =
+        entries.iter().filter(|entry| entry["step"]["tool"]["tool"] == "agent:spawn").collect();
+    assert_eq!(spawns.len(), 1, "{entries:#?}");
+    let note = spawns[0]["step"]["tool"]["note"].as_str().unwrap();
+    assert!(note.starts_with("Spawned ") && note.ends_with("with goal: dig deeper..."), "{note}");
+}
+
+/// An agent that needs a human parks; every worker may end meanwhile, and the answer resumes it on another.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_an_agent_that_asks_a_human_is_parked_and_resumed_on_another_worker() {
+    let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
+        0 => call("ask_human", json!({"question": "Which colour?"})),
+        1 => call("ask_human", json!({"question": "How dark?"})),
+        _ => say(&format!("{} it is", prompt.last())),
+    })
+    .await;
+    let mut cluster = cluster(2, &model, json!([agent("painter")])).await;
+    cluster.stop("w2").await;
+    let run = cluster.begin(json!({"goal": "paint", "agent_id": "painter"})).await;
+    for (number, (question, answer)) in
+        [("Which colour?", "blue"), ("How dark?", "midnight blue")].iter().enumerate()
+    {
+        cluster
+            .until(run, "asking", |trace| {
+                let root = trace.root().unwrap();
+                root.answers.len() == number && format!("{:?}", root.status).contains(question)
+            })
+            .await;
+        let (ends, begins) = if number == 0 { ("w1", "w2") } else { ("w2", "w1") };
+        cluster.stop(ends).await;
+        cluster.run(begins);
+        let answered = json!({"child_id": "root", "question": number + 1, "answer": answer});
+        cluster.client.publish(Subject::Input, &json!({"trace_id": run, "answered": answered})).await;
+    }
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], "midnight blue it is", "{outcome:#}");
+    assert_eq!(outcome["attempts"], 3);
+    assert_eq!(model.bill().len(), 3);
+    check_bill(&model, &[&trace], 0);
+}
+
+/// To hand over is to end: the child's answer is the parent's, which is not asked again.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_delegate_makes_the_childs_result_its_own() {
+    let model = ModelServer::start(|prompt: &Prompt| match prompt.task().as_str() {
+        "boss" => call("delegate", json!({"goal": "worker bee", "agent_id": "bee"})),
+        _ => say("honey"),
+    })
+    .await;
+    let cluster = cluster(1, &model, json!([agent("boss"), agent("bee")])).await;
+    let run = cluster.begin(json!({"goal": "boss", "agent_id": "boss"})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], "honey", "{outcome:#}");
+    assert_eq!(model.bill().len(), 2);
+    check_bill(&model, &[&trace], 0);
+}
+
+/// A hung call is cut at the context's deadline, and what it may have cost is booked.
+#[tokio::test(flavor = "multi_thread")]
+async fn l_a_hung_call_is_cut_at_the_deadline() {
+    let gate = trellis_tests::servers::Gate::default();
+    let at = gate.clone();
+    let model = ModelServer::start(move |_: &Prompt| trellis_tests::servers::Reply {
+        gate: Some(at.clone()),
+        ..say("too late")
+    })
+    .await;
+    let cluster = cluster(1, &model, json!([agent("stuck")])).await;
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "stuck", "timeout_ms": 2000})).await;
+    gate.reached().await;
+    let outcome = cluster.outcome(run).await;
+    let status = serde_json::to_value(outcome.context.status).unwrap();
+    assert!(status == "timed_out" || status == "failed", "{outcome:#?}");
+    cluster.check(&[run]).await;
+    let budget = cluster.client.trace(run).await.root().unwrap().budget.clone();
+    assert!(!budget.estimated.is_zero(), "{budget:?}");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    gate.open();
+}
