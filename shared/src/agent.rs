@@ -164,6 +164,12 @@ pub struct Turn {
     /// How long it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<u64>,
+    /// Said again at every later call.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repeat: bool,
+    /// Said as the last report, when the budget ends (B7), and at no other time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub closing: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -23,6 +23,18 @@ pub(crate) struct Cue<'a> {
     pub(crate) inputs: &'a BTreeMap<ContextKey, Json>,
     /// How often the model has answered before.
     pub(crate) answered: usize,
+    /// The last report is asked for.
+    pub(crate) closing: bool,
+}
+
+impl<'a> Cue<'a> {
+    fn turn(&self) -> Option<&'a Turn> {
+        let mut turns = self.turns.iter().filter(|turn| turn.closing == self.closing);
+        if self.closing {
+            return turns.next();
+        }
+        turns.clone().nth(self.answered).or_else(|| turns.next_back().filter(|turn| turn.repeat))
+    }
 }
 
 pub(crate) fn is(model: &ModelName) -> bool {
@@ -45,12 +57,10 @@ pub(crate) async fn complete(
 ) -> Result<Completion, Error> {
     let refused = |message: String| Error::Refused { message, again: false, retry_after: None };
     let cue = request.script.ok_or_else(|| refused("the scripted model has no script here".into()))?;
-    let turn = cue.turns.get(cue.answered).ok_or_else(|| {
-        refused(format!(
-            "the script has {} turns, and turn {} is asked for",
-            cue.turns.len(),
-            cue.answered + 1
-        ))
+    let turn = cue.turn().ok_or_else(|| {
+        let (has, asked) = (cue.turns.len(), cue.answered + 1);
+        let asked = if cue.closing { "a `closing` one".into() } else { format!("turn {asked}") };
+        refused(format!("the script has {has} turns, and {asked} is asked for"))
     })?;
     if let Some(ms) = turn.ms {
         tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -182,6 +182,7 @@ impl Agent<'_> {
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
                 answered: self.conversation.answers(),
+                closing,
             }),
             asked: None,
         };
