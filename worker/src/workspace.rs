@@ -7,6 +7,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::DirBuilderExt,
     path::{Component, Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use cap_std::{
@@ -66,9 +67,10 @@ pub(crate) struct Extent {
 }
 
 impl Workspace {
-    /// Makes `<root>/<number>/<trace_id>/<child_id>/`; the number is the first that is free.
+    /// Makes `<root>/<number>/<trace_id>/<child_id>/`, under a number nobody else has.
     pub(crate) fn create(root: &Path, trace_id: TraceId, child_id: &ChildId) -> io::Result<Self> {
-        let own = (1_u64..)
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let own = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))
             .map(|number| root.join(number.to_string()))
             .find_map(|own| match private().create(&own) {
                 Ok(()) => Some(Ok(own)),
