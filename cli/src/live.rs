@@ -11,23 +11,25 @@ use coordinator::trace::Trace;
 use shared::{ChildId, TraceId, bus::Bus, wire::Text};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{client, out, people::People, signals::Signals, tree, watch::Watch};
+use crate::{client, out, people::People, signals::Signals, tree, watch::Watch, words::Words};
 
 /// Often enough to look alive.
 const REDRAW: Duration = Duration::from_millis(100);
 /// More than this would scroll what can't be drawn over.
 const MOST_LINES: usize = 20;
 
-/// Watches until the root's outcome is known. None if the person left before.
+/// Watches until the root's outcome is known, with what the agents say if `words` are wanted. None if the
+/// person left before.
 pub(crate) async fn follow(
     bus: &Bus,
     trace_id: TraceId,
     mut people: People,
-    shown: bool,
+    words: bool,
 ) -> anyhow::Result<Option<Watch>> {
     let mut signals = Signals::listen()?;
     let mut watch = Watch::begin(bus, trace_id).await?;
-    let mut display = Display::new(shown);
+    let mut display = Display::new(words);
+    let mut words = Words::listen(bus, trace_id, words).await?;
     let mut redraw = interval(REDRAW);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut interrupted = false;
@@ -43,6 +45,7 @@ pub(crate) async fn follow(
                 }
                 people.ask(bus, questions).await?;
             }
+            line = words.next() => out::note(&line),
             _ = redraw.tick() => if !people.is_asking() { display.draw(&watch.trace) },
             typed = people.typed() => people.answer(bus, typed?).await?,
             () = signals.next() => {
@@ -63,21 +66,18 @@ pub(crate) async fn follow(
 
 enum Display {
     /// On a terminal: how many lines stand there to be drawn over.
-    Tree {
-        drawn: usize,
-        last: String,
-    },
+    Tree { drawn: usize, last: String },
     /// Elsewhere: the last said of each context.
     Lines(BTreeMap<ChildId, String>),
-    Nothing,
 }
 
 impl Display {
-    fn new(shown: bool) -> Self {
-        match (shown, std::io::stderr().is_terminal()) {
-            (false, _) => Display::Nothing,
-            (true, true) => Display::Tree { drawn: 0, last: String::new() },
-            (true, false) => Display::Lines(BTreeMap::new()),
+    /// A tree can't be drawn over what is written between.
+    fn new(words: bool) -> Self {
+        if std::io::stderr().is_terminal() && !words {
+            Display::Tree { drawn: 0, last: String::new() }
+        } else {
+            Display::Lines(BTreeMap::new())
         }
     }
 

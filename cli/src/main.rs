@@ -31,6 +31,7 @@ mod table;
 mod task;
 mod tree;
 mod watch;
+mod words;
 mod worker_config;
 mod workers;
 

@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Answer every question of the agents with this.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
+    /// Show what the agents say as they say it.
+    #[arg(long)]
+    words: bool,
     #[command(flatten)]
     config: WorkerConfig,
 }
@@ -65,7 +68,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         if let Some(ending) = apply(&bus, profiles, output).await? {
             return Ok(ending);
         }
-        perform(&bus, &submission, people, output).await
+        perform(&bus, &submission, people, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
     deployment.close().await;
@@ -95,6 +98,7 @@ async fn perform(
     bus: &Bus,
     submission: &Submission,
     people: People,
+    words: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
     let accepted = match client::submit(bus, submission).await? {
@@ -102,7 +106,7 @@ async fn perform(
         SubmitAnswer::Refused(refusal) => return out::refuse(&refusal, output),
     };
     out::note(&format!("trace {}", accepted.trace_id));
-    match live::follow(bus, accepted.trace_id, people, true).await? {
+    match live::follow(bus, accepted.trace_id, people, words).await? {
         Some(watch) => tell(&watch, output),
         None => Ok(Ending::Cancelled),
     }

@@ -39,6 +39,9 @@ pub(crate) enum Command {
         /// Answer every question of the agents with this.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         answer: Option<Text>,
+        /// Show what the agents say as they say it.
+        #[arg(long)]
+        words: bool,
     },
     /// Stop a run, or one context of it and all beneath. It holds even before the run begins.
     Cancel {
@@ -93,10 +96,10 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             }
         },
         Command::Describe { trace } => describe(&client::replay(&bus, trace).await?, output),
-        Command::Watch { trace, answer } => {
+        Command::Watch { trace, answer, words } => {
             client::replay(&bus, trace).await?;
             let people = People::new(Who::is(answer, false, false));
-            match live::follow(&bus, trace, people, true).await? {
+            match live::follow(&bus, trace, people, words).await? {
                 Some(watch) => run::tell(&watch, output),
                 None => Ok(Ending::Cancelled),
             }

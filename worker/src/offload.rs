@@ -118,7 +118,9 @@ fn preview(text: &str, path: &str) -> String {
     let beginning: Vec<&str> = text.lines().take(PREVIEW_LINES).collect();
     let beginning = report::cut(beginning.join("\n"), PREVIEW_BYTES);
     let (bytes, lines) = (text.len(), text.lines().count());
-    format!("{beginning}\n[{bytes} bytes in {lines} lines; `fs.read` with path `{path}` gets all of it]")
+    format!(
+        "{beginning}\n[{bytes} bytes in {lines} lines; `fs.read` with path `{path}`, `first_line` and `lines` shows more]"
+    )
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// What a provider may put around each message, and before the first tool, in tokens.
 const AROUND_A_MESSAGE: u64 = 16;
 const BEFORE_TOOLS: u64 = 640;
+/// The words that tell a model of a schema, where its provider has no other way.
+const AROUND_A_SCHEMA: u64 = 256;
 
 /// What a model is to be asked.
 #[derive(Debug, Clone, Copy)]
@@ -127,7 +129,7 @@ impl Question<'_> {
                 + tool.parameters.size_bytes()
                 + AROUND_A_MESSAGE
         };
-        let schema = self.output_schema.map_or(0, Json::size_bytes);
+        let schema = self.output_schema.map_or(0, |schema| schema.size_bytes() + AROUND_A_SCHEMA);
         let tools: u64 = self.tools.iter().map(tool).sum();
         schema + tools + if self.tools.is_empty() { 0 } else { BEFORE_TOOLS }
     }

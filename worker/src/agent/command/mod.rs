@@ -299,6 +299,7 @@ impl Session<'_> {
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
                 answered: said.iter().filter(|entry| matches!(entry.step, HistoryStep::Model(_))).count(),
+                closing: false,
             }),
             asked: Some(&asked),
         };
