@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use shared::{
     Json,
-    wire::{HistoryEntry, HistoryStep, ToolOutput},
+    wire::{HistoryEntry, HistoryStep, ToolCall, ToolOutput},
 };
 
 use crate::{agent::Run, object, report, workspace::Workspace};
@@ -18,6 +18,8 @@ const LINES: usize = 50;
 /// What of it stays in the window.
 const PREVIEW_BYTES: usize = 1024;
 const PREVIEW_LINES: usize = 20;
+/// The most of a file that is shown at once, when lines of it are asked for.
+const PASSAGE_BYTES: usize = 16 * 1024;
 
 /// Where outputs lie in the workspace, beneath `outputs/` as everything that goes to the object store.
 const BENEATH: &str = "outputs/";
@@ -40,6 +42,17 @@ pub(crate) async fn offload(run: &Run<'_>, workspace: &Workspace, number: u32, t
     let beneath = path.strip_prefix(BENEATH).unwrap_or(&path);
     let object = object::put_output(run, beneath, text.into_bytes()).await;
     ToolOutput::Offloaded { path, preview, object }
+}
+
+/// Whether a call asks for some lines of a file: to put those aside would be to show no more of it ever.
+pub(crate) fn is_passage(call: &ToolCall) -> bool {
+    let asks = |name| call.arguments.value().get(name).is_some();
+    call.tool == "fs.read" && (asks("first_line") || asks("lines"))
+}
+
+/// Lines of a file that is in the workspace already.
+pub(crate) fn passage(text: String) -> ToolOutput {
+    ToolOutput::Inline(report::cut(text, PASSAGE_BYTES))
 }
 
 /// Puts back what the steps so far left in a workspace: the journal's own files, what was offloaded, and

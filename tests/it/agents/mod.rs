@@ -3,6 +3,7 @@
 
 mod budget;
 mod crash;
+mod foreign;
 mod isolation;
 mod parking;
 

@@ -158,3 +158,82 @@ fn shown(step: &ToolStep) -> String {
     };
     if step.is_error { format!("error: {text}") } else { text.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::{Amount, Timestamp, wire::CallCost};
+
+    use super::*;
+
+    fn entry(number: u32, step: HistoryStep) -> HistoryEntry {
+        HistoryEntry {
+            trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+            child_id: "root".parse().unwrap(),
+            number,
+            attempt: 1,
+            at: Timestamp::from_millis(0),
+            step,
+        }
+    }
+
+    fn said(text: &str, calls: &[&str]) -> HistoryStep {
+        let call = |id: &&str| ToolCall {
+            id: (*id).into(),
+            tool: "fs.read".into(),
+            arguments: Json::from(json!({})),
+        };
+        HistoryStep::Model(Box::new(ModelStep {
+            call_id: "1-1".parse().unwrap(),
+            model: "test/model".parse().unwrap(),
+            cost: CallCost { amount: Amount::ZERO, estimated: false, prices: "none".into() },
+            usage: None,
+            retries: 0,
+            text: Some(text.into()),
+            tool_calls: calls.iter().map(call).collect(),
+            max_tokens: 10,
+            cut_off: false,
+            closing: false,
+            asked: None,
+        }))
+    }
+
+    fn answered(id: &str) -> HistoryStep {
+        let output = ToolOutput::Inline(format!("answer to {id}"));
+        let tool = "fs.read".parse().unwrap();
+        HistoryStep::Tool(Box::new(ToolStep { id: id.into(), tool, output, is_error: false, note: None }))
+    }
+
+    fn of(steps: Vec<HistoryStep>) -> Conversation {
+        let entries: Vec<_> = (1..).zip(steps).map(|(number, step)| entry(number, step)).collect();
+        Conversation::of(&entries, |step| Err(format!("no: {}", step.text.as_deref().unwrap_or_default())))
+    }
+
+    #[test]
+    fn w5_what_comes_next_follows_from_the_journal_alone() {
+        assert_eq!(of(vec![]).next(), Next::AskModel);
+        let half = of(vec![said("two", &["a", "b"]), answered("a")]);
+        let Next::CallTools(pending) = half.next() else { panic!("{half:?}") };
+        // The second call of the first entry, whoever asks and however often.
+        assert_eq!((pending[0].call.id.as_str(), pending[0].place.as_str(), pending.len()), ("b", "1-2", 1));
+        assert_eq!(of(vec![said("one", &["a"]), answered("a")]).next(), Next::AskModel);
+        let last = of(vec![said("one", &["a"]), answered("a"), said("done", &[])]);
+        assert!(matches!(last.next(), Next::Judge(step) if step.text.as_deref() == Some("done")));
+    }
+
+    #[test]
+    fn l_a_step_is_a_tool_call_or_an_answer_without_one() {
+        let steps =
+            vec![said("two", &["a", "b"]), answered("a"), answered("b"), said("no", &[]), said("yes", &[])];
+        assert_eq!(of(steps).steps(), 4);
+    }
+
+    #[test]
+    fn w5_a_successor_tells_the_model_again_what_was_wrong() {
+        let mut window = Window::default();
+        of(vec![said("no", &[]), said("yes", &[])]).show(&mut window, 0);
+        let view = window.fit(None, 0).unwrap();
+        assert_eq!(view.messages[1], Message::User("no: no".into()));
+        assert_eq!(view.messages.len(), 3);
+    }
+}

@@ -9,7 +9,7 @@ use shared::{
     ChildId, Json,
     id::ToolName,
     telemetry,
-    wire::{Failure, FailureKind, HistoryStep, ModelStep, Payload, Said, Text, ToolStep, Verdict},
+    wire::{Failure, FailureKind, HistoryStep, ModelStep, Payload, Said, Text, ToolCall, ToolStep, Verdict},
 };
 
 use super::Run;
@@ -233,7 +233,7 @@ impl Agent<'_> {
                 questions_before: branch::answers_before(self.run, self.journal, &asks),
             };
             match self.call_tool(invocation, alone).await {
-                Outcome::Said(said) => self.observe(call.id, said).await,
+                Outcome::Said(said) => self.observe(call, said).await,
                 Outcome::Waits { child } => waits.push(child),
                 Outcome::HandsOver { child } => {
                     return Some(Verdict::Waiting { children: vec![child], hand_over: true });
@@ -265,10 +265,14 @@ impl Agent<'_> {
         outcome
     }
 
-    async fn observe(&mut self, id: String, said: Observation) {
+    async fn observe(&mut self, call: ToolCall, said: Observation) {
         let Observation { tool, text, is_error, note } = said;
-        let output = offload::offload(self.run, self.workspace, self.journal.next_number(), text).await;
-        self.append(HistoryStep::Tool(Box::new(ToolStep { id, tool, output, is_error, note }))).await;
+        let output = match offload::is_passage(&call) {
+            true => offload::passage(text),
+            false => offload::offload(self.run, self.workspace, self.journal.next_number(), text).await,
+        };
+        let step = ToolStep { id: call.id, tool, output, is_error, note };
+        self.append(HistoryStep::Tool(Box::new(step))).await;
     }
 
     fn judge(&self, step: &ModelStep) -> Result<Verdict, String> {
