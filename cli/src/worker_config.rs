@@ -13,14 +13,14 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct WorkerConfig {
     /// The worker's settings (models and their prices, tools, workspaces): TOML, YAML or JSON.
-    #[arg(long = "config", value_name = "FILE", env = "TRELLIS_WORKER_CONFIG")]
-    file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "TRELLIS_WORKER_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 impl WorkerConfig {
     /// The settings, checked; or, said already, how the command ends without them.
     pub(crate) fn read(&self) -> Result<worker::Settings, Ending> {
-        let Some(path) = self.file.as_ref().filter(|path| !path.as_os_str().is_empty()) else {
+        let Some(path) = self.config.as_ref().filter(|path| !path.as_os_str().is_empty()) else {
             return Ok(worker::Settings::default());
         };
         let settings = read_value(path).and_then(|value| {

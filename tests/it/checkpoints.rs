@@ -30,7 +30,7 @@ fn w5_a_restore_fences_who_runs_and_counts_no_retry() {
     let next = world.claim("root");
     assert_eq!(next.attempt, 2);
     let work = world.work(&id("root")).unwrap();
-    assert_eq!(work.restore, Some(RestorePoint { number: 1, to: 3 }));
+    assert_eq!(work.restore, Some(RestorePoint { number: 1, to: 3, answers: 0 }));
     world.resume(&next, &[("open", cents(4))]).unwrap();
     world.complete(&next, "done").unwrap();
     world.rest();
@@ -50,7 +50,23 @@ fn w5_what_is_parked_is_queued_and_what_is_queued_stays() {
             .any(|event| matches!(event, coordinator::trace::Event::Requeued { why: Requeue::Restored, .. }));
         assert_eq!(queued, parked, "{events:?}");
         let lease = world.claim("root");
-        assert_eq!(world.work(&id("root")).unwrap().restore, Some(RestorePoint { number: 1, to: 0 }));
+        let answers = u32::from(parked);
+        assert_eq!(
+            world.work(&id("root")).unwrap().restore,
+            Some(RestorePoint { number: 1, to: 0, answers })
+        );
+        world.ask_human(&lease, "which?").unwrap();
+        assert_eq!(
+            world.trace.question(&id("root")).unwrap().number,
+            answers + 1,
+            "what was taken back keeps its number"
+        );
+        if parked {
+            assert_eq!(code(world.answer("root", 1, "late")), "no_question");
+            assert_eq!(code(world.answer("root", 1, "which?")), "no_question");
+        }
+        world.answer("root", answers + 1, "that").unwrap();
+        let lease = world.claim("root");
         world.complete(&lease, "ok").unwrap();
         world.rest();
     }
@@ -70,7 +86,7 @@ fn w5_a_restore_is_done_once_by_its_number_and_the_last_one_says() {
     world.tick(&again, Progress::default()).unwrap();
     assert!(world.tick(&lease, Progress::default()).is_err());
     world.handle(restore("root", 2, 2)).unwrap();
-    assert_eq!(world.work(&id("root")).unwrap().restore, Some(RestorePoint { number: 2, to: 2 }));
+    assert_eq!(world.work(&id("root")).unwrap().restore, Some(RestorePoint { number: 2, to: 2, answers: 0 }));
     world.check_replay();
 }
 

@@ -199,12 +199,52 @@ async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn w5_copying_that_was_cut_off_is_completed_by_the_next_attempt() {
+    let site = Site::in_one_process().await;
+    let (first, source) = run_scribe(&site, json!({})).await;
+    let (whole, expected) = run_scribe(&site, branch_of(&first, 5)).await;
+    // As far as an attempt came that was killed after the second copy.
+    let trace: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
+    for entry in &expected[..3] {
+        let cut_off = HistoryEntry { trace_id: trace, ..entry.clone() };
+        let subject = Subject::History(trace, whole.context.child_id.clone());
+        site.client().publish(subject, &serde_json::to_value(&cut_off).unwrap()).await;
+    }
+    let mut more = branch_of(&first, 5);
+    more["trace_id"] = json!(trace);
+    let (again, entries) = run_scribe(&site, more).await;
+    assert_eq!(again.context.status, EndStatus::Completed, "{again:#?}");
+    let tools = |entries: &[HistoryEntry]| {
+        let ids = entries.iter().filter_map(|entry| match &entry.step {
+            HistoryStep::Tool(step) => Some(step.id.clone()),
+            HistoryStep::Model(step) => {
+                Some(step.call_id.to_string()).filter(|id| id.starts_with("branched"))
+            }
+            _ => None,
+        });
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(tools(&entries), tools(&expected), "each step once, in order");
+    assert_eq!(tools(&entries).len(), 5);
+    assert_eq!(entries.len(), expected.len());
+    assert_eq!(source.len(), 7);
+    assert_eq!(again.context.budget.spent, whole.context.budget.spent);
+    site.stop().await;
+}
+
+fn branch_of(outcome: &Outcome, step: u32) -> Value {
+    let from = json!({"trace_id": outcome.trace_id, "child_id": outcome.context.child_id, "step": step});
+    json!({"branch_from": from})
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     let site = Site::in_one_process().await;
     site.apply(json!({"agent_id": "asker", "kind": "llm", "model": "scripted", "script": [
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "a"}}]},
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/b", "content": "b"}},
             {"tool": "ask_human", "arguments": {"question": "Go on?"}}]},
+        {"call": [{"tool": "ask_human", "arguments": {"question": "How?"}}]},
         {"say": "{last}"},
     ]}))
     .await;
@@ -218,8 +258,11 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     client.publish(Subject::Control, &restore).await;
     let asks_again = || async { client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 1 };
     eventually("it asks again", asks_again).await;
-    let answered = json!({"trace_id": trace, "answered": {"child_id": root, "question": 1, "answer": "yes"}});
-    client.publish(Subject::Input, &answered).await;
+    let answer = |trace: TraceId, question: u32, answer: &str| json!({"trace_id": trace, "answered": {"child_id": root, "question": question, "answer": answer}});
+    client.publish(Subject::Input, &answer(trace, 2, "yes")).await;
+    let asks_more = || async { client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 2 };
+    eventually("it asks the other question", asks_more).await;
+    client.publish(Subject::Input, &answer(trace, 3, "slowly")).await;
     let outcome = client.outcome(trace, &root).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     let entries = site.journal(trace, &root).await;
@@ -231,9 +274,22 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
         })
         .collect();
     assert_eq!(restores, [2], "{entries:#?}");
-    assert_eq!(calls(&entries), 4, "the second call was made twice, and paid for twice");
+    assert_eq!(outcome.context.result.as_ref().unwrap().value(), "slowly");
+    assert_eq!(calls(&entries), 5, "the second call was made twice, and paid for twice");
     assert_eq!(outcome.context.retries, 0);
     assert_eq!(result(&entries).outputs.len(), 2);
+    // A branch has the first answer with the steps it copied, and asks its own people from there on.
+    let asked = entries
+        .iter()
+        .find(|entry| matches!(&entry.step, HistoryStep::Tool(step) if step.tool.as_str() == "ask_human"));
+    let from = json!({"trace_id": trace, "child_id": root, "step": asked.unwrap().number});
+    let again = client.accepted(json!({"goal": "ask", "agent_id": "asker", "branch_from": from})).await;
+    let trace = again.trace_id;
+    let asks = || async { !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty() };
+    eventually("the branch asks", asks).await;
+    client.publish(Subject::Input, &answer(trace, 1, "mine")).await;
+    let outcome = client.outcome(trace, &again.child_id).await;
+    assert_eq!(outcome.context.result.as_ref().unwrap().value(), "mine", "{outcome:#?}");
     site.stop().await;
 }
 

@@ -1,6 +1,8 @@
 //! The tools of agents, through the whole of it: a scripted model calls them, and the journal tells what
 //! each said.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
@@ -8,7 +10,10 @@ use shared::{
     subject::{Filter, Subject},
     wire::{Acceptance, EndStatus, HistoryEntry, HistoryStep, ToolOutput, ToolStep},
 };
-use trellis_tests::cluster::{Client, Cluster, SOON, name};
+use trellis_tests::{
+    cluster::{Client, Cluster, SOON, name},
+    servers::installed,
+};
 
 /// One coordinator and one worker on memory, with what an operator would say to the worker, and agents.
 async fn cluster(settings: Value, agents: Value) -> Cluster {
@@ -332,8 +337,8 @@ async fn i4_files_are_those_of_the_workspace_and_nothing_else() {
 
 #[tokio::test]
 async fn i5_a_servers_tools_are_called_by_those_who_may() {
-    let modules = std::env::var("TRELLIS_NODE_MODULES").expect("eval \"$(scripts/servers)\" first");
-    let program = format!("{modules}/@modelcontextprotocol/server-everything/dist/index.js");
+    let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
+    let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
     let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio"]}}});
     let tried = [
         ("everything:echo", json!({"message": "hello"})),

@@ -4,6 +4,7 @@
 
 use shared::{
     CallId,
+    id::ToolName,
     wire::{Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ToolOutput},
 };
 
@@ -26,16 +27,17 @@ pub(crate) async fn prepare(run: &Run<'_>, journal: &Journal<'_>) -> Result<(), 
 /// Copies what is not copied yet. Nothing of its own comes before the last copy, so the steps it has are
 /// copies as long as there are fewer of them than there should be.
 async fn branch(run: &Run<'_>, journal: &Journal<'_>, from: &Checkpoint) -> Result<(), Failure> {
-    let written = journal.written_so_far();
-    let begun = written.iter().find_map(|entry| match &entry.step {
-        HistoryStep::Branched { copies, .. } => Some(*copies as usize),
-        HistoryStep::Began { .. }
-        | HistoryStep::Model(_)
-        | HistoryStep::Tool(_)
-        | HistoryStep::Restored { .. }
-        | HistoryStep::Result(_) => None,
+    let (begun, done) = journal.look(|written| {
+        let begun = written.iter().find_map(|entry| match &entry.step {
+            HistoryStep::Branched { copies, .. } => Some(*copies as usize),
+            HistoryStep::Began { .. }
+            | HistoryStep::Model(_)
+            | HistoryStep::Tool(_)
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Result(_) => None,
+        });
+        (begun, written.iter().filter(|entry| is_step(entry)).count())
     });
-    let done = written.iter().filter(|entry| is_step(entry)).count();
     if begun.is_some_and(|copies| done >= copies) {
         return Ok(());
     }
@@ -121,15 +123,40 @@ fn gone(from: &Checkpoint) -> Failure {
 /// Writes down the last restore that was asked for, if no attempt has done so yet.
 async fn restore_point(run: &Run<'_>, journal: &Journal<'_>) {
     let Some(point) = run.work.restore else { return };
-    let done = journal.written_so_far().iter().any(|entry| match entry.step {
+    let is_done = |entry: &HistoryEntry| match entry.step {
         HistoryStep::Restored { number, .. } => number >= point.number,
         HistoryStep::Began { .. }
         | HistoryStep::Model(_)
         | HistoryStep::Tool(_)
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => false,
-    });
+    };
+    let done = journal.look(|written| written.iter().any(is_done));
     if !done {
         journal.append(HistoryStep::Restored { number: point.number, to: point.to }).await;
     }
+}
+
+/// How many of the answers this context was given came before its next question, `asks` being the tool
+/// that asks. What was copied was answered elsewhere; what was asked before the last restore was settled
+/// by that. A call that was refused never asked.
+pub(crate) fn answers_before(run: &Run<'_>, journal: &Journal<'_>, asks: &ToolName) -> usize {
+    let (mut before, mut copies) = (0, 0);
+    journal.look(|written| {
+        for entry in written {
+            match &entry.step {
+                HistoryStep::Branched { copies: made, .. } => copies = *made,
+                HistoryStep::Model(_) | HistoryStep::Tool(_) if copies > 0 => copies -= 1,
+                HistoryStep::Tool(step) if step.tool == *asks && !step.is_error => before += 1,
+                HistoryStep::Restored { .. } => {
+                    before = run.work.restore.map_or(0, |point| point.answers as usize);
+                }
+                HistoryStep::Model(_)
+                | HistoryStep::Tool(_)
+                | HistoryStep::Began { .. }
+                | HistoryStep::Result(_) => {}
+            }
+        }
+    });
+    before
 }

@@ -83,9 +83,9 @@ impl<'a> Journal<'a> {
         standing(&self.written().entries)
     }
 
-    /// Everything that was ever written, what was restored away included.
-    pub(crate) fn written_so_far(&self) -> Vec<HistoryEntry> {
-        self.written().entries.clone()
+    /// A look at everything that was ever written, what was restored away included.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&[HistoryEntry]) -> T) -> T {
+        look(&self.written().entries)
     }
 
     /// The one written last.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shared::{
     ChildId, ContextKey, Timestamp,
-    wire::{GivenAnswer, Payload, StepStatus},
+    wire::{GivenAnswer, Payload, RestorePoint, StepStatus},
 };
 
 use super::{Attempt, CallState, ContextNode, Entry, Event, GraphRun, Items, Phase, RunPhase, Status, Trace};
@@ -74,7 +74,8 @@ impl Trace {
             }
             Event::Answered { child_id, answer, .. } => self.change(child_id, |node| {
                 if let Status::InputRequired { question } = &node.status {
-                    let given = GivenAnswer { question: question.clone(), answer: answer.clone() };
+                    let (question, answer) = (question.clone(), answer.clone());
+                    let given = GivenAnswer { question, answer, withdrawn: false };
                     node.answers.push(given);
                 }
             }),
@@ -87,7 +88,14 @@ impl Trace {
                     self.outputs.clear();
                 }
             }
-            Event::Restored { child_id, to, .. } => self.change(child_id, |node| node.restores.push(*to)),
+            Event::Restored { child_id, number, to } => self.change(child_id, |node| {
+                if let Status::InputRequired { question } = &node.status {
+                    let question = question.clone();
+                    node.answers.push(GivenAnswer { answer: question.clone(), question, withdrawn: true });
+                }
+                let answers = u32::try_from(node.answers.len()).unwrap_or(u32::MAX);
+                node.restores.push(RestorePoint { number: *number, to: *to, answers });
+            }),
             Event::Held { child_id, call_id, attempt, amount } => {
                 self.open_call(child_id, call_id, *attempt, *amount);
             }

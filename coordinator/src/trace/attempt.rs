@@ -7,8 +7,8 @@
 use shared::{
     ChildId, Timestamp,
     wire::{
-        Answered, Claim, EndStatus, Failure, FailureKind, Hitl, Lease, OnExhausted, Payload, Progress,
-        Report, Text, Tick, Verdict,
+        Answered, Claim, EndStatus, Failure, FailureKind, GivenAnswer, Hitl, Lease, OnExhausted, Payload,
+        Progress, Report, Text, Tick, Verdict,
     },
 };
 
@@ -380,7 +380,8 @@ pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, R
     let given = node.answers.len();
     let asked_before =
         |number: u32| (number as usize).checked_sub(1).and_then(|place| node.answers.get(place));
-    if asked_before(answered.question).is_some_and(|given| given.answer == answered.answer) {
+    let same = |given: &GivenAnswer| !given.withdrawn && given.answer == answered.answer;
+    if asked_before(answered.question).is_some_and(same) {
         return Ok(Vec::new());
     }
     let number = answered.question;

@@ -1,6 +1,6 @@
 //! Restoring (W5): a live agent is taken back to a step of its journal. The coordinator does not know the
 //! journal: it fences whoever runs, and tells the next attempt how far back. Money that was spent stays
-//! spent.
+//! spent. A question that is open is taken back, and keeps its number.
 //!
 //! Restores are numbered within their context: a second delivery names one that was done.
 
@@ -14,7 +14,7 @@ pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Resul
     let refused = |reason: &'static str| Err(Refusal::NotRestorable { child_id: node.id.clone(), reason });
     let place = (restore.number as usize).checked_sub(1);
     match place.map(|place| node.restores.get(place)) {
-        Some(Some(to)) if *to == restore.to => return Ok(Vec::new()),
+        Some(Some(point)) if point.to == restore.to => return Ok(Vec::new()),
         Some(None) if place == Some(node.restores.len()) => {}
         Some(_) | None => return refused("its restores are counted from 1, and this is not the next"),
     }

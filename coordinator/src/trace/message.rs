@@ -8,9 +8,7 @@ use shared::{
     graph::Source,
     id::ToolName,
     subject::Home,
-    wire::{
-        Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, RestorePoint, StepStatus, Text, Tick,
-    },
+    wire::{Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, StepStatus, Text, Tick},
 };
 
 use super::{CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, graph::synthesis_goal};
@@ -44,10 +42,7 @@ impl Trace {
             children: self.child_results(node),
             answers: node.answers.clone(),
             branch_from: node.order.branch_from.clone().filter(|_| node.graph.is_none()),
-            restore: node.restores.last().map(|to| {
-                let number = u32::try_from(node.restores.len()).unwrap_or(u32::MAX);
-                RestorePoint { number, to: *to }
-            }),
+            restore: node.restores.last().copied(),
         })
     }
 

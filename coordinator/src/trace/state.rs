@@ -14,7 +14,7 @@ use shared::{
     graph::Plan,
     id::ToolName,
     limits::Settings,
-    wire::{EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload, Progress, Text},
+    wire::{EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload, Progress, RestorePoint, Text},
 };
 
 use super::{
@@ -96,7 +96,7 @@ pub struct ContextNode {
     pub answers: Vec<GivenAnswer>,
     /// To which steps of its journal it was taken back, in order (W5).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub restores: Vec<u32>,
+    pub restores: Vec<RestorePoint>,
     pub notes: Vec<String>,
     pub deadline: Option<Timestamp>,
     /// How many contexts here and beneath wait for a human; its clock stands meanwhile.

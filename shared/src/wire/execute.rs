@@ -70,6 +70,9 @@ pub struct RestorePoint {
     pub number: u32,
     /// The last entry of the journal that counts; 0 is none.
     pub to: u32,
+    /// How many of `answers` were there by then: those to its questions from here on come after them.
+    #[serde(default)]
+    pub answers: u32,
 }
 
 /// The subjects to ask and report on, whole: a worker in any language needs no other configuration.
@@ -105,4 +108,12 @@ pub struct ChildResult {
 pub struct GivenAnswer {
     pub question: Text,
     pub answer: Text,
+    /// Nobody answered: a restore took the question back. It keeps its number.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub withdrawn: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(truth: &bool) -> bool {
+    !truth
 }

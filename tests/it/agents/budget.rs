@@ -4,7 +4,7 @@ use serde_json::json;
 use shared::wire::EndStatus;
 use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 
-use super::{agent, call, check_bill, cluster, finished, known, say};
+use super::{call, check_bill, cluster, finished, frugal, known, say};
 
 /// Fifty agents at once under one cap that is enough for some of them: the bill never passes it, and
 /// every dollar of it is in the books.
@@ -16,7 +16,7 @@ async fn b3_fifty_agents_at_once_never_pass_one_cap() {
         _ => say("done"),
     })
     .await;
-    let cluster = cluster(2, &model, json!([agent("one")])).await;
+    let cluster = cluster(2, &model, json!([frugal("one")])).await;
     let steps: Vec<_> = (0..50)
         .map(|n| json!({"id": format!("s{n}"), "agent_id": "one", "task_description": format!("task {n}")}))
         .collect();
@@ -42,9 +42,9 @@ async fn b3_fifty_agents_at_once_never_pass_one_cap() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b5_a_hold_that_does_not_fit_makes_the_answer_shorter() {
     let model = ModelServer::start(|_: &Prompt| say("short")).await;
-    let cluster = cluster(1, &model, json!([agent("frugal")])).await;
+    let cluster = cluster(1, &model, json!([frugal("frugal")])).await;
     // Two thousand tokens of an answer alone would be $0.004.
-    let run = cluster.begin(json!({"goal": "be brief", "agent_id": "frugal", "max_cost_usd": 0.002})).await;
+    let run = cluster.begin(json!({"goal": "be brief", "agent_id": "frugal", "max_cost_usd": 0.003})).await;
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!(outcome["result"], "short", "{outcome:#}");
     let asked =
@@ -60,7 +60,7 @@ async fn b5_a_cheaper_fallback_is_taken_or_nothing_is_called() {
     let model = ModelServer::start(|_: &Prompt| say("cheaply")).await;
     let mut settings = model.settings();
     settings["prices"]["test/dear"] = json!({"input": 100, "output": 500});
-    let mut dear = agent("dear");
+    let mut dear = frugal("dear");
     dear["model"] = json!("test/dear");
     let mut falls_back = dear.clone();
     falls_back["agent_id"] = json!("falls-back");
@@ -94,7 +94,7 @@ async fn b7_last_words_come_from_the_closing_reserve() {
         Reply { calls: vec![("fs_list".into(), json!({}))], ..spend }
     })
     .await;
-    let cluster = cluster(1, &model, json!([agent("eager")])).await;
+    let cluster = cluster(1, &model, json!([frugal("eager")])).await;
     let goal = json!({
         "goal": "go on for ever", "agent_id": "eager", "max_cost_usd": 0.02, "closing_reserve_usd": 0.006,
     });
@@ -116,7 +116,7 @@ async fn b7_last_words_come_from_the_closing_reserve() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_unknown_usage_is_charged_at_the_hold() {
     let model = ModelServer::start(|_: &Prompt| Reply { no_usage: true, ..say("secretly") }).await;
-    let cluster = cluster(1, &model, json!([agent("one")])).await;
+    let cluster = cluster(1, &model, json!([frugal("one")])).await;
     let run = cluster.begin(json!({"goal": "x", "agent_id": "one"})).await;
     let outcome = cluster.outcome(run).await;
     assert_eq!(outcome.context.status, EndStatus::Completed);
@@ -138,7 +138,7 @@ async fn b15_refused_calls_are_tried_again_counted_and_not_paid() {
             _ => say("at last"),
         })
         .await;
-    let cluster = cluster(1, &model, json!([agent("patient")])).await;
+    let cluster = cluster(1, &model, json!([frugal("patient")])).await;
     let run = cluster.begin(json!({"goal": "x", "agent_id": "patient"})).await;
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!((&outcome["result"], &outcome["retries"]), (&json!("at last"), &json!(2)), "{outcome:#}");
@@ -150,7 +150,7 @@ async fn b15_refused_calls_are_tried_again_counted_and_not_paid() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_an_unknown_price_is_refused_and_never_taken_for_nothing() {
     let model = ModelServer::start(|_: &Prompt| say("for free?")).await;
-    let mut unpriced = agent("unpriced");
+    let mut unpriced = frugal("unpriced");
     unpriced["model"] = json!("test/unheard-of");
     let cluster = cluster(1, &model, json!([unpriced])).await;
     let run = cluster.begin(json!({"goal": "x", "agent_id": "unpriced"})).await;

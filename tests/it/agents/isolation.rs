@@ -100,7 +100,7 @@ async fn w3_a_share_copies_the_role_and_the_inputs_and_no_dialog() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i5_a_tool_outside_the_set_is_refused_at_the_call() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
-        0 => call("fs_write", json!({"path": "outputs/x", "content": "x"})),
+        0 => call("fs.write", json!({"path": "outputs/x", "content": "x"})),
         _ => say(&prompt.last()),
     })
     .await;

@@ -26,9 +26,16 @@ async fn cluster_with(workers: usize, settings: Value, agents: Value) -> Process
     cluster
 }
 
-/// A profile that calls the test's model.
+/// A profile that calls the test's model, with every tool.
 fn agent(agent_id: &str) -> Value {
     json!({"agent_id": agent_id, "kind": "llm", "model": "test/model", "system_prompt": "You are a test."})
+}
+
+/// The same with few tools: a hold is for every byte that is sent, and tools are described at length.
+fn frugal(agent_id: &str) -> Value {
+    let mut agent = agent(agent_id);
+    agent["tools"] = json!(["fs.read", "fs.write", "fs.list"]);
+    agent
 }
 
 fn say(text: &str) -> Reply {

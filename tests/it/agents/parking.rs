@@ -64,8 +64,9 @@ async fn g7_an_agent_that_asks_a_human_is_parked_and_resumed_on_another_worker()
     {
         cluster
             .until(run, "asking", |trace| {
-                let root = trace.root().unwrap();
-                root.answers.len() == number && format!("{:?}", root.status).contains(question)
+                trace.root().is_some_and(|root| {
+                    root.answers.len() == number && format!("{:?}", root.status).contains(question)
+                })
             })
             .await;
         let (ends, begins) = if number == 0 { ("w1", "w2") } else { ("w2", "w1") };

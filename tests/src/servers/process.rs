@@ -172,7 +172,7 @@ fn locate(program: &Program) -> PathBuf {
 }
 
 /// Where the environment says, else beneath where `scripts/servers` puts things.
-pub(super) fn installed(variable: &str, beneath: &Path) -> PathBuf {
+pub fn installed(variable: &str, beneath: &Path) -> PathBuf {
     let named = std::env::var_os(variable).map(PathBuf::from);
     let path = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(beneath));
     assert!(

@@ -26,15 +26,16 @@ pub(super) fn unsent(route: &Route<'_>, cause: &Cause) -> Error {
 pub(super) fn of(route: &Route<'_>, cause: Cause) -> Error {
     let provider = route.provider;
     // What the transport says comes boxed; a status the provider answered with is again the client's own.
-    let (cause, transport) = match cause {
-        Cause::WebStream { error, cause, .. } => match error.downcast::<Cause>() {
+    let (cause, transport) = if let Cause::WebStream { error, cause, .. } = cause {
+        match error.downcast::<Cause>() {
             Ok(inner) => (inner.to_string(), Transport::of(&inner)),
             Err(error) => match error.downcast_ref::<reqwest::Error>() {
                 Some(error) => (chain(error), Transport::of_http(error)),
                 None => (cause, Transport::Lost),
             },
-        },
-        other => (other.to_string(), Transport::of(&other)),
+        }
+    } else {
+        (cause.to_string(), Transport::of(&cause))
     };
     match transport {
         Transport::Status { status, body, retry_after } => Error::Refused {

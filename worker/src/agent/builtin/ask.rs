@@ -9,7 +9,7 @@ use super::{Bad, Parameters, Run, completed};
 
 pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
     let question: Text = parameters.get_or("question", run.work.goal.clone())?;
-    Ok(match run.work.answers.last() {
+    Ok(match run.work.answers.last().filter(|given| !given.withdrawn) {
         Some(given) => completed(Json::from(given.answer.as_str())),
         None => Verdict::InputRequired { question },
     })

@@ -3,7 +3,6 @@
 
 use shared::{
     Json,
-    id::ToolName,
     wire::{HistoryEntry, HistoryStep, ModelStep, ResultStep, ToolCall, ToolOutput, ToolStep},
 };
 
@@ -110,12 +109,6 @@ impl Conversation {
             .iter()
             .map(|turn| turn.answered.len().max(usize::from(turn.step.tool_calls.is_empty())));
         u32::try_from(steps.sum::<usize>()).unwrap_or(u32::MAX)
-    }
-
-    /// How often a tool has answered; a call that was refused was never made.
-    pub(super) fn calls_of(&self, tool: &ToolName) -> usize {
-        let answered = self.turns.iter().flat_map(|turn| &turn.answered);
-        answered.filter(|step| step.tool == *tool && !step.is_error).count()
     }
 
     /// The last answer, and how many turns came before it.

@@ -229,7 +229,7 @@ impl Agent<'_> {
                 arguments: call.arguments.value(),
                 place: &place,
                 shareable: &shareable,
-                questions_before: self.conversation.calls_of(&asks),
+                questions_before: branch::answers_before(self.run, self.journal, &asks),
             };
             match self.call_tool(invocation, alone).await {
                 Outcome::Said(said) => self.observe(call.id, said).await,

@@ -40,11 +40,10 @@ async fn b3_text_comes_in_pieces_and_with_its_usage() {
         let (answer, said) = Question::user("hello").ask(&models, model).await;
         // aimock's Ollama counts nothing, whatever it is told.
         let counted = (model != "ollama/m").then(|| usage(11, 7));
-        let text = Some(text.to_owned());
-        let whole = Completion { text: text.clone(), calls: Vec::new(), usage: counted, cut_off: false };
+        let whole = Completion { text: Some(text.into()), calls: Vec::new(), usage: counted, cut_off: false };
         assert_eq!(answer.unwrap(), whole, "{model}");
         assert!(said.len() > 1, "{model}: {said:?}");
-        assert_eq!(said.concat(), text.unwrap(), "{model}");
+        assert_eq!(said.concat(), text, "{model}");
         if model != "ollama/m" {
             let (answer, _) = Question::user("short").ask(&models, model).await;
             assert!(answer.unwrap().cut_off, "{model}");

@@ -259,7 +259,8 @@ async fn a_key_goes_where_it_is_meant_to_and_no_further() {
     });
     let base_url = format!("http://127.0.0.1:{port}/v1");
     let keyed = Provider { key_env: Some(KEY_ENV.into()), ..provider(Protocol::Anthropic, &base_url) };
-    let (answer, _) = Question::user("hello").ask(&models([("p", keyed)]), "p/m").await;
+    let question = Question { timeout: Duration::from_secs(10), ..Question::user("hello") };
+    let (answer, _) = question.ask(&models([("p", keyed)]), "p/m").await;
     assert!(matches!(answer, Err(Error::Refused { again: false, .. })), "{answer:?}");
     let (request, listener) = server.await.unwrap();
     assert!(request.contains(&format!("x-api-key: {KEY}")), "{request}");

@@ -57,19 +57,14 @@ impl Getter {
                 ),
             }
         }
+        problems.or(())?;
         // Redirects are followed by hand, so that each is checked.
         let client =
             Client::builder().redirect(Policy::none()).timeout(TIMEOUT).user_agent("trellis").build();
-        match client {
-            Ok(client) => {
-                let max_bytes = settings.max_bytes.unwrap_or(MAX_BYTES);
-                problems.or(Some(Getter { client, allowed, max_bytes }))
-            }
-            Err(error) => {
-                problems.add("http", format!("there can be no client for HTTP: {}", chain(&error)), None);
-                Err(problems)
-            }
-        }
+        let client = client.map_err(|error| {
+            Problems::one("http", format!("there can be no client for HTTP: {}", chain(&error)), None)
+        })?;
+        Ok(Some(Getter { client, allowed, max_bytes: settings.max_bytes.unwrap_or(MAX_BYTES) }))
     }
 
     pub(super) async fn get(&self, invocation: Invocation<'_>) -> Said {

@@ -1,7 +1,10 @@
 //! Against servers nobody here wrote: `server-everything` and `server-filesystem` of the protocol's own
 //! people. `scripts/servers` brings them, and says where they are.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::json;
 
@@ -10,10 +13,13 @@ use super::*;
 const SOON: Duration = Duration::from_secs(60);
 
 /// The program of a package, to be run by node.
-#[expect(clippy::disallowed_methods, reason = "the environment says where the servers are")]
 fn package(name: &str) -> String {
-    let modules = std::env::var("TRELLIS_NODE_MODULES").expect("eval \"$(scripts/servers)\" first");
-    format!("{modules}/@modelcontextprotocol/{name}/dist/index.js")
+    let modules = std::env::var_os("TRELLIS_NODE_MODULES").map(PathBuf::from);
+    let beneath = "../.tools/node/node_modules";
+    let modules = modules.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(beneath));
+    let program = modules.join("@modelcontextprotocol").join(name).join("dist/index.js");
+    assert!(program.exists(), "there is no {}\n\nhint: run scripts/servers once", program.display());
+    program.to_str().unwrap().to_owned()
 }
 
 fn program(arguments: &[&str]) -> McpServer {
@@ -167,19 +173,21 @@ async fn mcp_a_server_that_cannot_start_is_told_with_its_last_words() {
 }
 
 #[tokio::test]
-async fn mcp_no_process_outlives_the_servers_and_none_sees_the_workers_environment() {
+async fn mcp_no_process_outlives_the_servers() {
     // A server with a child of its own, which ignores what it is told.
     let word = format!("outlives-{}", std::process::id());
     let script = format!(
         "require('child_process').spawn('node', ['-e', 'setInterval(() => {{}}, 1000)', '{word}'], \
-         {{stdio: 'ignore'}}); process.on('SIGTERM', () => {{}}); setInterval(() => {{}}, 1000); \
-         console.error(Object.keys(process.env).sort().join(' '))"
+         {{stdio: 'ignore'}}); process.on('SIGTERM', () => {{}}); setInterval(() => {{}}, 1000)"
     );
     let servers = start("deaf", program(&["-e", &script, &word]));
     eventually("both are there", || processes(&word).len() == 2).await;
     servers.stop().await;
     eventually("both are gone", || processes(&word).is_empty()).await;
+}
 
+#[tokio::test]
+async fn mcp_a_server_sees_nothing_of_the_workers_environment() {
     // One that ends at once tells what it saw.
     let script = "console.error(Object.keys(process.env).sort().join(' ')); process.exit(1)";
     let named = McpServer { env: BTreeMap::from([("GIVEN".into(), "1".into())]), ..program(&["-e", script]) };
