@@ -102,13 +102,13 @@ async fn i1_nothing_of_the_worker_or_the_parent_is_in_the_process_of_a_child() {
 async fn i4_a_secret_of_the_worker_can_not_be_named_by_a_profile() {
     let cluster = cluster(&[&[]]);
     let agent = |id: &str, name: &str| json!({"agent_id": id, "kind": "command", "command": ["env"], "env_from": [name]});
-    apply(&cluster.client, vec![agent("thief", "OPENAI_API_KEY"), agent("guest", "CARGO_MANIFEST_DIR")])
-        .await;
+    apply(&cluster.client, vec![agent("thief", "OPENAI_API_KEY"), agent("guest", "PATH")]).await;
     let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "thief"})).await;
     let said = super::error(&outcome);
     assert!(said.contains("`env_from` names `OPENAI_API_KEY`"), "{said}");
     let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "guest"})).await;
     let text = result(&outcome);
-    assert!(text.as_str().unwrap().contains("CARGO_MANIFEST_DIR="), "what is no secret may be: {text}");
+    let own = format!("PATH={}\n", std::env::var("PATH").unwrap());
+    assert!(text.as_str().unwrap().contains(&own), "what is no secret may be: {text}");
     cluster.stop().await;
 }

@@ -98,6 +98,9 @@ for n in range(100):
     let outcome = run(&cluster, agent).await;
     assert_eq!(outcome.context.status, EndStatus::Failed);
     assert!(error(&outcome).contains("max_steps"), "{}", error(&outcome));
+    let journal = journal(&cluster, &outcome).await;
+    let tools = journal.iter().filter(|entry| matches!(entry.step, HistoryStep::Tool(_))).count();
+    assert_eq!(tools, 3, "the fourth is not answered");
     cluster.stop().await;
 }
 

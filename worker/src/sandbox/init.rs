@@ -43,13 +43,11 @@ pub(super) fn attend(mut handoff: Handoff, signals: &SigSet) -> Result<ExitCode,
     let program = Pid::from_raw(i32::try_from(program.id()).expect("a process id fits"));
     watch.begin();
     let status = loop {
-        match signals.wait().map_err(system("wait for a signal"))? {
-            Signal::SIGTERM => watch.end(),
-            _ => {
-                if let Some(status) = reap(program) {
-                    break status;
-                }
-            }
+        if signals.wait().map_err(system("wait for a signal"))? == Signal::SIGTERM {
+            watch.end();
+        }
+        if let Some(status) = reap(program) {
+            break status;
         }
     };
     if let Some(what) = watch.exceeded() {

@@ -112,7 +112,7 @@ impl Watch {
         if processes > self.processes {
             self.exceed(format!("it had {processes} processes, more than the {} allowed", self.processes));
         }
-        if tick % WALK == 0 {
+        if tick.is_multiple_of(WALK) {
             let (bytes, entries) = extent(&self.workspace);
             if bytes > self.workspace_bytes {
                 let most = self.workspace_bytes;
