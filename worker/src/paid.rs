@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use shared::{
     Amount, CallId, Json,
     id::ModelName,
@@ -36,6 +37,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// What a provider may put around each message, and before the first tool, in tokens.
 const AROUND_A_MESSAGE: u64 = 16;
 const BEFORE_TOOLS: u64 = 640;
+/// Where a provider counts fewer tokens than this allows, it left something out, such as what it had cached.
+const MOST_BYTES_OF_A_TOKEN: u64 = 12;
 /// The words that tell a model of a schema, where its provider has no other way.
 const AROUND_A_SCHEMA: u64 = 256;
 
@@ -48,20 +51,73 @@ pub(crate) struct Question<'a> {
     pub(crate) max_tokens: u32,
     /// The agent's last report: may use its closing reserve (B7).
     pub(crate) closing: bool,
-    /// What a call before this one sent and used, if these messages are that call's and then some.
+    /// What a call before this one sent and used, if this one sends the same and then some messages.
     pub(crate) before: Option<Before<'a>>,
+    /// Something was left out of the window: what was sent does not tell of what comes next.
+    pub(crate) left_out: bool,
     pub(crate) script: Option<Cue<'a>>,
     /// See [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
 }
 
-/// An earlier call whose messages these begin with.
+/// An earlier call, whose messages these begin with, and whose tools and schema were no less.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Before<'a> {
-    pub(crate) model: &'a ModelName,
-    pub(crate) input_tokens: u64,
-    pub(crate) size_bytes: u64,
-    pub(crate) messages: u64,
+    model: &'a ModelName,
+    input_tokens: u64,
+    size_bytes: u64,
+    messages: u64,
+}
+
+impl<'a> Before<'a> {
+    /// What `step` used, if these messages, tools and schema are what it sent. Not if the provider counted
+    /// fewer tokens than that can be.
+    pub(crate) fn of(
+        step: &'a ModelStep,
+        messages: &[Message],
+        tools: &[ToolSpec],
+        output_schema: Option<&Json>,
+    ) -> Option<Self> {
+        let input_tokens = step.usage?.input_tokens;
+        let size_bytes = size_bytes(messages);
+        let plausible = input_tokens.saturating_mul(MOST_BYTES_OF_A_TOKEN) >= size_bytes;
+        if !plausible || step.sent.as_ref()? != &digest(messages, tools, output_schema) {
+            return None;
+        }
+        Some(Before { model: &step.model, input_tokens, size_bytes, messages: messages.len() as u64 })
+    }
+}
+
+/// Of all that is sent, word for word.
+fn digest(messages: &[Message], tools: &[ToolSpec], output_schema: Option<&Json>) -> String {
+    let mut digest = Sha256::new();
+    // Each part with its length before it: no two sequences of parts are the same bytes.
+    let mut add = |text: &str| {
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text);
+    };
+    for message in messages {
+        match message {
+            Message::System(text) => ["system", text].into_iter().for_each(&mut add),
+            Message::User(text) => ["user", text].into_iter().for_each(&mut add),
+            Message::Assistant { text, calls } => {
+                ["assistant", text.as_deref().unwrap_or_default()].into_iter().for_each(&mut add);
+                for call in calls {
+                    let arguments = call.arguments.value().to_string();
+                    [call.id.as_str(), call.tool.as_str(), &arguments].into_iter().for_each(&mut add);
+                }
+            }
+            Message::Tool { id, tool, content } => {
+                ["tool", id, tool, content].into_iter().for_each(&mut add);
+            }
+        }
+    }
+    for tool in tools {
+        let parameters = tool.parameters.value().to_string();
+        [tool.name.as_str(), &tool.description, &parameters].into_iter().for_each(&mut add);
+    }
+    add(&output_schema.map(|schema| schema.value().to_string()).unwrap_or_default());
+    digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What became of it.
@@ -104,6 +160,10 @@ pub(crate) async fn call(run: &Run<'_>, journal: &Journal<'_>, question: &Questi
 }
 
 impl Question<'_> {
+    fn sent(&self) -> Option<String> {
+        (!self.left_out).then(|| digest(self.messages, self.tools, self.output_schema))
+    }
+
     /// No more tokens than this are sent. A token is at least a byte; where an earlier call told how
     /// many there were, only what came since is counted in bytes.
     fn input_tokens(&self, model: &ModelName) -> u64 {
@@ -135,7 +195,7 @@ impl Question<'_> {
     }
 }
 
-pub(crate) fn size_bytes(messages: &[Message]) -> u64 {
+fn size_bytes(messages: &[Message]) -> u64 {
     messages.iter().map(|message| message.size_bytes() as u64).sum()
 }
 
@@ -160,6 +220,9 @@ impl Call<'_> {
     async fn make(&self) -> Paid {
         let mut wait = FIRST_WAIT;
         loop {
+            if self.time_left().is_zero() {
+                return failed(FailureKind::LimitExceeded, "timeout_ms: no time is left for a call".into());
+            }
             let held = match self.hold().await {
                 Ok(held) => held,
                 Err(paid) => return paid,
@@ -172,7 +235,7 @@ impl Call<'_> {
             let (message, again, retry_after) = match answer {
                 Ok(completion) => {
                     self.run.config.crash.pass(Point::Answered);
-                    return Paid::Answered(Box::new(self.write_down(held, completion).await));
+                    return Paid::Answered(Box::new(self.write_down(held, completion, &voice).await));
                 }
                 Err(Error::Refused { message, again, retry_after }) => {
                     self.run.meter.release(&held.call_id).await;
@@ -229,6 +292,8 @@ impl Call<'_> {
             let amount = self.price.worst(self.input_tokens, max_tokens);
             match self.run.meter.hold(&call_id, amount, self.question.closing).await {
                 Hold::Held => return Ok(Held { call_id, amount, max_tokens }),
+                // It would rather wait for more than make do with less (B8).
+                Hold::Denied(denied) if denied.pause => return Err(short(&denied)),
                 Hold::Denied(denied) => {
                     let left = Amount::new(denied.left_usd, denied.left_tokens);
                     match self.price.affordable(self.input_tokens, left, max_tokens) {
@@ -270,7 +335,7 @@ impl Call<'_> {
 
     /// What is owed is known to the meter before anything is waited for: an attempt that is cut off here
     /// still sends it.
-    async fn write_down(&self, held: Held, completion: Completion) -> ModelStep {
+    async fn write_down(&self, held: Held, completion: Completion, voice: &Voice<'_>) -> ModelStep {
         let Completion { text, calls, usage, cut_off } = completion;
         let amount = usage.map_or(held.amount, |usage| self.price.cost(&usage));
         let priced =
@@ -283,9 +348,11 @@ impl Call<'_> {
             model: self.model.clone(),
             cost: CallCost { amount, estimated: usage.is_none(), prices: self.price.version.clone() },
             usage,
+            sent: self.question.sent(),
             retries: self.run.counters.progress().retries,
             text,
-            tool_calls: told_apart(calls),
+            // What was not offered can't be called.
+            tool_calls: if self.question.tools.is_empty() { Vec::new() } else { told_apart(calls) },
             max_tokens: held.max_tokens,
             cut_off,
             closing: self.question.closing,
@@ -301,7 +368,7 @@ impl Call<'_> {
             self.journal.append(HistoryStep::Model(Box::new(step.clone()))).await;
             self.run.config.crash.pass(Point::Written);
         };
-        tokio::join!(writing, booking);
+        tokio::join!(writing, booking, voice.rest());
         step
     }
 

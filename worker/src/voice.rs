@@ -19,6 +19,9 @@ use crate::agent::Run;
 /// How long pieces are gathered: as often as a reader's eye needs.
 const GATHER: Duration = Duration::from_millis(100);
 
+/// A call is not held up for listeners.
+const PATIENCE: Duration = Duration::from_millis(50);
+
 #[derive(Debug)]
 pub(crate) struct Voice<'a> {
     run: &'a Run<'a>,
@@ -37,15 +40,17 @@ impl<'a> Voice<'a> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(piece);
     }
 
+    /// Says what has been heard and not said yet.
+    pub(crate) async fn rest(&self) {
+        self.say_heard().await;
+    }
+
     /// Says what has been heard, while something is done that makes it.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
-                done = &mut work => {
-                    self.say_heard().await;
-                    return done;
-                }
+                done = &mut work => return done,
                 () = tokio::time::sleep(GATHER) => self.say_heard().await,
             }
         }
@@ -70,8 +75,11 @@ impl<'a> Voice<'a> {
         let subject = Subject::Stream(work.trace_id, work.child_id.clone());
         let headers = telemetry::headers(work.trace_id, self.run.span);
         let payload = serde_json::to_vec(&piece).expect("a message has string keys").into();
-        if let Err(error) = self.run.bus.broadcast(&subject, &headers, payload).await {
-            tracing::debug!(%error, "a piece went unheard");
+        let saying = self.run.bus.broadcast(&subject, &headers, payload);
+        match tokio::time::timeout(PATIENCE, saying).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a piece went unheard"),
+            Err(_) => tracing::debug!("a piece went unheard: nobody takes it"),
         }
     }
 }

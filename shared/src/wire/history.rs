@@ -63,6 +63,10 @@ pub struct ModelStep {
     pub cost: CallCost,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// A digest of all that was sent: so that the next call, which sends the same and then some, knows
+    /// how many tokens that was. None if the window left something out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<String>,
     /// How often the context has tried a call again so far.
     #[serde(default)]
     pub retries: u32,

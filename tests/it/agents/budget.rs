@@ -159,3 +159,80 @@ async fn b3_an_unknown_price_is_refused_and_never_taken_for_nothing() {
     assert!(outcome["error"]["message"].as_str().unwrap().contains("price"), "{outcome:#}");
     assert!(model.prompts().is_empty());
 }
+
+/// A provider that finds a token in every byte it is sent, and answers as long as it may: each hold covers
+/// it, on the first call and on those that build on what it said before.
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
+    let model = ModelServer::start(|prompt: &Prompt| {
+        let reply = match prompt.turn() {
+            0 => call("fs_write", json!({"path": "outputs/a", "content": "words ".repeat(250)})),
+            1..4 => call("fs_read", json!({"path": "outputs/a", "first_line": 1})),
+            _ => say("done"),
+        };
+        // One less than it may, or the answer would count as cut off.
+        Reply { input_tokens: prompt.size_bytes(), output_tokens: prompt.max_tokens() - 1, ..reply }
+    })
+    .await;
+    let mut wordy = frugal("wordy");
+    wordy["system_prompt"] = json!("Say as much as you can. ".repeat(40));
+    let cluster = cluster(1, &model, json!([wordy])).await;
+    let run =
+        cluster.begin(json!({"goal": "talk", "agent_id": "wordy", "inputs": {"x": "y".repeat(3000)}})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], "done", "{outcome:#}");
+    assert_eq!(model.bill().len(), 5);
+    check_bill(&model, &[&trace], 0);
+    let root = trace.root().unwrap();
+    for (call_id, call) in root.calls.iter() {
+        let coordinator::trace::CallState::Settled(cost) = call.state else { panic!("{call_id}: {call:?}") };
+        assert!(cost.exceeds(call.held).is_none(), "{call_id}: {cost:?} of {:?}", call.held);
+    }
+    // What the model said it was sent is built on: the last hold is for what came since, and not all again.
+    let last = root.calls.iter().map(|(_, call)| call.held.tokens.count()).max().unwrap();
+    let sent = model.prompts().iter().map(|body| Prompt { body: body.clone() }.size_bytes()).max().unwrap();
+    assert!(last < 2 * sent + 2_500, "{last} held for {sent} bytes");
+}
+
+/// B8: an agent that may wait for more waits, rather than give half an answer; raised, it goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn b8_an_agent_that_may_pause_parks_and_goes_on_when_its_budget_is_raised() {
+    let model = ModelServer::start(|_: &Prompt| say("a whole answer")).await;
+    let mut patient = frugal("patient");
+    patient["on_exhausted"] = json!("pause");
+    let cluster = cluster(1, &model, json!([patient])).await;
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "patient", "max_cost_usd": 0.003})).await;
+    cluster
+        .until(run, "parked", |trace| {
+            trace.root().is_some_and(|root| format!("{:?}", root.status).starts_with("Paused"))
+        })
+        .await;
+    assert!(model.prompts().is_empty(), "nothing was called");
+    let raise = json!({"child_id": "root", "max_cost_usd": 0.1});
+    cluster
+        .client
+        .publish(shared::subject::Subject::Control, &json!({"trace_id": run, "raise": raise}))
+        .await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], "a whole answer", "{outcome:#}");
+    check_bill(&model, &[&trace], 0);
+}
+
+/// L: a turn that asks for more calls than steps are left gets no more of them than that.
+#[tokio::test(flavor = "multi_thread")]
+async fn l_max_steps_holds_within_one_turn() {
+    let model = ModelServer::start(|_: &Prompt| {
+        let calls = (0..50)
+            .map(|n| ("fs_write".into(), json!({"path": format!("outputs/tools-{n}"), "content": "x"})));
+        Reply { calls: calls.collect(), ..say("all at once") }
+    })
+    .await;
+    let mut eager = frugal("eager");
+    eager["limits"] = json!({"max_steps": 5, "max_output_files": 100});
+    let cluster = cluster(1, &model, json!([eager])).await;
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "eager"})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["error"]["kind"], "limit_exceeded", "{outcome:#}");
+    assert_eq!((&outcome["error"]["message"], &outcome["steps"]), (&json!("max_steps: 5 of 5"), &json!(5)));
+    check_bill(&model, &[&trace], 0);
+}

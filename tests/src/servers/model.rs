@@ -182,6 +182,34 @@ impl Prompt {
         task.into_iter().next().unwrap_or_default()
     }
 
+    /// Every byte of what was said, called and offered: no tokenizer finds more tokens in it.
+    pub fn size_bytes(&self) -> u64 {
+        let text = |value: &Value| match value {
+            Value::Null => 0,
+            Value::String(text) => text.len(),
+            other => other.to_string().len(),
+        };
+        let message = |message: &Value| {
+            let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice).iter();
+            let calls =
+                calls.map(|call| text(&call["function"]["name"]) + text(&call["function"]["arguments"]));
+            text(&message["content"]) + calls.sum::<usize>()
+        };
+        let tool = |tool: &Value| {
+            let tool = &tool["function"];
+            text(&tool["name"]) + text(&tool["description"]) + text(&tool["parameters"])
+        };
+        let tools = self.body["tools"].as_array().map_or(&[][..], Vec::as_slice).iter();
+        let sum = self.messages().iter().map(message).sum::<usize>() + tools.map(tool).sum::<usize>();
+        sum as u64
+    }
+
+    /// The most tokens the answer may have.
+    pub fn max_tokens(&self) -> u64 {
+        let asked = [&self.body["max_tokens"], &self.body["max_completion_tokens"]];
+        asked.into_iter().find_map(Value::as_u64).expect("a worker names a bound")
+    }
+
     /// What the last message says.
     pub fn last(&self) -> String {
         self.messages().last().and_then(|message| text_of(&message["content"])).unwrap_or_default()

@@ -294,6 +294,7 @@ impl Session<'_> {
             max_tokens: ask.max_tokens.unwrap_or(most).min(most),
             closing: false,
             before: None,
+            left_out: false,
             script: Some(Cue {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),

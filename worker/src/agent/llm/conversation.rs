@@ -80,6 +80,9 @@ impl Conversation {
 
     pub(super) fn next(&self) -> Next<'_> {
         let Some(turn) = self.turns.last() else { return Next::AskModel };
+        if turn.step.closing {
+            return Next::Judge(&turn.step);
+        }
         let pending = turn.pending();
         if !pending.is_empty() {
             return Next::CallTools(pending);
@@ -102,12 +105,11 @@ impl Conversation {
         self.turns.len()
     }
 
-    /// Every tool call and every answer without one is a step (L).
+    /// Every tool call is a step, and every answer that was none (L). The last word is not: an agent that
+    /// has said it is done.
     pub(super) fn steps(&self) -> u32 {
-        let steps = self
-            .turns
-            .iter()
-            .map(|turn| turn.answered.len().max(usize::from(turn.step.tool_calls.is_empty())));
+        let steps =
+            self.turns.iter().map(|turn| turn.answered.len() + usize::from(turn.correction.is_some()));
         u32::try_from(steps.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
@@ -188,6 +190,7 @@ mod tests {
             model: "test/model".parse().unwrap(),
             cost: CallCost { amount: Amount::ZERO, estimated: false, prices: "none".into() },
             usage: None,
+            sent: None,
             retries: 0,
             text: Some(text.into()),
             tool_calls: calls.iter().map(call).collect(),
@@ -222,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn l_a_step_is_a_tool_call_or_an_answer_without_one() {
+    fn l_a_step_is_a_tool_call_or_an_answer_that_was_none() {
         let steps =
             vec![said("two", &["a", "b"]), answered("a"), answered("b"), said("no", &[]), said("yes", &[])];
-        assert_eq!(of(steps).steps(), 4);
+        assert_eq!(of(steps).steps(), 3);
     }
 
     #[test]

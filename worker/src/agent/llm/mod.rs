@@ -18,7 +18,7 @@ use crate::{
     crash::Point,
     finish,
     journal::Journal,
-    model::{Cue, Message},
+    model::{Cue, Message, ToolSpec},
     offload,
     paid::{self, Before, Paid, Question, Short},
     prompt,
@@ -111,13 +111,8 @@ impl Agent<'_> {
 
     /// The verdict, if the loop ends here.
     async fn ask_model(&mut self) -> Option<Verdict> {
-        let limits = &self.run.work.limits;
-        if self.conversation.steps() >= limits.max_steps {
-            return Some(limit_exceeded(format!(
-                "max_steps: {} of {}",
-                self.conversation.steps(),
-                limits.max_steps
-            )));
+        if let Some(verdict) = self.out_of_steps() {
+            return Some(verdict);
         }
         let toolbox = &self.run.equipment.toolbox;
         toolbox.ready(self.run).await;
@@ -132,17 +127,22 @@ impl Agent<'_> {
             Ok(Paid::Failed(failure)) => Some(Verdict::Failed(failure)),
             Ok(Paid::Short(Short { pause: true, .. })) => Some(Verdict::OutOfBudget),
             Ok(Paid::Short(Short { halted: true, why, .. })) => Some(out_of_budget(why)),
-            Ok(Paid::Short(short)) => Some(self.last_words(window, short).await),
+            Ok(Paid::Short(short)) => Some(self.last_words(window, &tools, short).await),
         }
     }
 
+    fn out_of_steps(&self) -> Option<Verdict> {
+        let (has, max) = (self.conversation.steps(), self.run.work.limits.max_steps);
+        (has >= max).then(|| limit_exceeded(format!("max_steps: {has} of {max}")))
+    }
+
     /// B7: what the closing reserve is for.
-    async fn last_words(&mut self, mut window: Window, short: Short) -> Verdict {
+    async fn last_words(&mut self, mut window: Window, offered: &[ToolSpec], short: Short) -> Verdict {
         if self.run.work.budget.closing_reserve_usd.nanos() == 0 {
             return out_of_budget(short.why);
         }
         window.add(Category::System, vec![Message::User(LAST_WORDS.into())]);
-        match self.ask(&window, &[], true).await {
+        match self.ask(&window, offered, true).await {
             Err(verdict) => verdict,
             Ok(Paid::Answered(step)) => {
                 self.take_last();
@@ -153,13 +153,10 @@ impl Agent<'_> {
         }
     }
 
-    async fn ask(
-        &self,
-        window: &Window,
-        tools: &[crate::model::ToolSpec],
-        closing: bool,
-    ) -> Result<Paid, Verdict> {
+    /// Asks with the tools it has, or, for its last report, with none.
+    async fn ask(&self, window: &Window, offered: &[ToolSpec], closing: bool) -> Result<Paid, Verdict> {
         let work = self.run.work;
+        let tools = if closing { &[] } else { offered };
         let max_tokens = work.limits.max_tokens_per_step;
         let described: u64 =
             tools.iter().map(|tool| tool.parameters.size_bytes() + tool.description.len() as u64).sum();
@@ -176,7 +173,8 @@ impl Agent<'_> {
             output_schema: work.output_schema.as_ref().filter(|_| !closing),
             max_tokens,
             closing,
-            before: self.before(view.left_out, closing),
+            before: if view.left_out == 0 { self.before(offered) } else { None },
+            left_out: view.left_out > 0,
             script: Some(Cue {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
@@ -189,19 +187,13 @@ impl Agent<'_> {
         Ok(paid::call(self.run, self.journal, &question).await)
     }
 
-    /// What the last call sent and used, as long as nothing has been left out since.
-    fn before(&self, left_out: usize, closing: bool) -> Option<Before<'_>> {
+    /// What the last call sent and used, if what was sent then is the beginning of what is sent now.
+    fn before(&self, offered: &[ToolSpec]) -> Option<Before<'_>> {
         let last = self.conversation.last()?;
-        let usage = last.usage.filter(|_| left_out == 0 && !closing)?;
         let mut window = prompt::first_window(self.run.work);
         self.conversation.show(&mut window, 1);
         let view = window.fit(None, 0).ok()?;
-        Some(Before {
-            model: &last.model,
-            input_tokens: usage.input_tokens,
-            size_bytes: paid::size_bytes(&view.messages),
-            messages: view.messages.len() as u64,
-        })
+        Before::of(last, &view.messages, offered, self.run.work.output_schema.as_ref())
     }
 
     fn window(&self) -> Window {
@@ -222,6 +214,9 @@ impl Agent<'_> {
         let mut waits: Vec<ChildId> = Vec::new();
         let mut question: Option<Text> = None;
         for Pending { call, place, alone } in pending {
+            if let Some(verdict) = self.out_of_steps() {
+                return Some(verdict);
+            }
             let asks = ToolName::new("ask_human").expect("a literal that fits the grammar");
             let invocation = Invocation {
                 run: self.run,
@@ -287,7 +282,14 @@ impl Agent<'_> {
                 limit_exceeded(format!("max_tokens_per_step: {most} of {most}"))
             });
         }
-        judge::judge(self.run.work, step).map(|value| Verdict::Completed(Payload::Inline(value)))
+        let value = judge::judge(self.run.work, step)?;
+        let (has, max) = (value.size_bytes(), self.run.work.limits.max_result_bytes);
+        // What goes by reference can't be held against a schema.
+        Ok(if has > max && self.run.work.output_schema.is_some() {
+            limit_exceeded(format!("max_result_bytes: {has} of {max}"))
+        } else {
+            Verdict::Completed(Payload::Inline(value))
+        })
     }
 
     fn emit_tool(&self, tool: &str, began: shared::Timestamp, outcome: &Outcome) {
