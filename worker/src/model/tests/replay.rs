@@ -22,32 +22,44 @@ use crate::settings::{Provider, Settings};
 const KEY_ENV: &str = "CARGO_MANIFEST_DIR";
 const KEY: &str = env!("CARGO_MANIFEST_DIR");
 
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+
 /// A server that answers every request with the same bytes and ends the connection.
-struct Replay {
+pub(super) struct Replay {
     base_url: String,
     accepting: JoinHandle<()>,
 }
 
 impl Replay {
-    async fn start(answer: String) -> Replay {
+    pub(super) async fn start(answer: String) -> Replay {
+        Replay::answering(answer, String::new()).await
+    }
+
+    /// A stream that begins so, and says `again` until nobody listens.
+    pub(super) async fn endless(begins: &str, again: &str) -> Replay {
+        Replay::answering(format!("{HEAD}{begins}"), again.to_owned()).await
+    }
+
+    async fn answering(answer: String, again: String) -> Replay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let base_url = format!("http://127.0.0.1:{}/v1", listener.local_addr().unwrap().port());
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 read_request(&mut stream).await;
                 stream.write_all(answer.as_bytes()).await.unwrap();
-                stream.shutdown().await.unwrap();
+                while !again.is_empty() && stream.write_all(again.as_bytes()).await.is_ok() {}
+                stream.shutdown().await.ok();
             }
         });
         Replay { base_url, accepting }
     }
 
     /// A stream of events or lines that ends where the text does.
-    async fn stream(body: &str) -> Replay {
-        Replay::start(format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{body}")).await
+    pub(super) async fn stream(body: &str) -> Replay {
+        Replay::start(format!("{HEAD}{body}")).await
     }
 
-    fn models(&self, protocol: Protocol) -> Models {
+    pub(super) fn models(&self, protocol: Protocol) -> Models {
         models([("p", provider(protocol, &self.base_url))])
     }
 }
