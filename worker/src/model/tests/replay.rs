@@ -202,6 +202,32 @@ async fn b15_a_date_to_come_back_at_is_read_by_the_clock_that_says_it() {
 }
 
 #[tokio::test]
+async fn b10_what_a_gateway_says_of_a_provider_is_of_unknown_end() {
+    for (status, is_known) in [
+        (408, false),
+        (500, true),
+        (502, false),
+        (503, true),
+        (504, false),
+        (520, false),
+        (522, false),
+        (524, false),
+        (525, true),
+        (529, true),
+    ] {
+        let answer = format!("HTTP/1.1 {status} So\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nlate");
+        let server = Replay::start(answer).await;
+        let (answer, _) = Question::user("hello").ask(&server.models(Protocol::Openai), "p/m").await;
+        assert_eq!(is_unknown(&answer), !is_known, "{status}: {answer:?}");
+        let message = answer.unwrap_err().to_string();
+        assert!(
+            message.starts_with(&format!("`p` answered {status}")) && message.ends_with(": late"),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn b10_what_never_left_is_refused_and_may_be_tried_again() {
     // A port that was free a moment ago.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
