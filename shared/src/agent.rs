@@ -229,6 +229,11 @@ impl AgentProfile {
             AgentKind::Llm => needs("model", self.model.is_none()),
             AgentKind::Command => needs("command", self.command.is_empty()),
         }
+        // Whoever names a check relies on it.
+        if !self.checks.is_empty() {
+            let hint = "leave it out; what must not be called is kept out by `tools` and the ceilings";
+            problems.add("checks", "checks of paid calls are not run yet (B16)", Some(hint.into()));
+        }
         let ceilings = Ceilings {
             max_cost_usd: self.max_cost_usd,
             max_tokens: self.max_tokens,
@@ -247,10 +252,12 @@ mod tests {
 
     #[test]
     fn a_profile_that_makes_no_sense_is_told_all_of_it() {
-        let text = r#"{"agent_id": "a", "kind": "llm", "max_cost_usd": 1, "closing_reserve_usd": 1}"#;
+        let text = r#"{"agent_id": "a", "kind": "llm", "max_cost_usd": 1, "closing_reserve_usd": 1,
+            "checks": ["no-secrets"]}"#;
         let profile: AgentProfile = decode::json(text.as_bytes()).unwrap();
         let problems = profile.check().unwrap_err();
         let paths: Vec<_> = problems.iter().map(|p| p.path.as_str()).collect();
-        assert_eq!(paths, ["model", "closing_reserve_usd"]);
+        assert_eq!(paths, ["model", "checks", "closing_reserve_usd"]);
+        assert!(problems.to_string().contains("not run yet"), "{problems}");
     }
 }

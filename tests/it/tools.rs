@@ -1,7 +1,13 @@
 //! The tools of agents, through the whole of it: a scripted model calls them, and the journal tells what
 //! each said.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use serde_json::{Value, json};
 use shared::{
@@ -10,8 +16,10 @@ use shared::{
     subject::{Filter, Subject},
     wire::{Acceptance, EndStatus, HistoryEntry, HistoryStep, ToolOutput, ToolStep},
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
+    processes::{Processes, Shape},
     servers::installed,
 };
 
@@ -353,4 +361,90 @@ async fn i5_a_servers_tools_are_called_by_those_who_may() {
     assert!(error(&steps[1]).contains("\"message\" is a required property"), "{steps:?}");
     assert!(error(&steps[2]).contains("(I5)\n\nhint: its tools are everything:echo"), "{steps:?}");
     cluster.stop().await;
+}
+
+#[tokio::test]
+async fn i5_an_agent_reaches_the_hosts_its_operator_allows_and_no_other() {
+    let open = Page::serve("what is to be read").await;
+    let closed = Page::serve("what is not").await;
+    let tried = [
+        ("http.get", json!({"url": open.url()})),
+        ("http.get", json!({"url": closed.url()})),
+        ("http.get", json!({"adress": open.url()})),
+    ];
+    let reader = with_tools(agent("reader", &tried), &["http.get"]);
+    let settings = json!({"http": {"allow": [format!("127.0.0.1:{}", open.port)]}});
+    let cluster = cluster(settings, json!([reader])).await;
+    let (_, steps) = calls(&cluster.client, "reader").await;
+    let [read, refused, wrong] = &steps[..] else { panic!("{steps:#?}") };
+    assert_eq!(said(read), "what is to be read");
+    assert!(error(refused).contains("127.0.0.1"), "{refused:?}");
+    assert!(error(wrong).contains("url"), "{wrong:?}");
+    assert_eq!([open.asked(), closed.asked()], [1, 0]);
+    cluster.stop().await;
+}
+
+/// A worker that is killed can't end its servers: theirs is to see that nobody writes to them any more.
+#[tokio::test]
+async fn i5_a_server_of_tools_ends_when_its_worker_is_killed() {
+    let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
+    let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
+    let word = format!("left-behind-{}", std::process::id());
+    let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio", word]}}});
+    let mut cluster = Processes::start_as(|| Shape { worker: settings, ..Shape::new(1, 1) }).await;
+    let echo = ("everything:echo", json!({"message": "hello"}));
+    cluster.apply(json!([with_tools(agent("may", &[echo]), &["everything:echo"])])).await;
+    let trace_id = cluster.begin(json!({"goal": "try it", "agent_id": "may", "child_id": "root"})).await;
+    let outcome = cluster.outcome(trace_id).await;
+    assert_eq!(outcome.context.result.unwrap().value(), "Echo: hello");
+    assert_eq!(with_word(&word), 1);
+
+    cluster.kill("w1");
+    let gone = tokio::time::timeout(SOON, async {
+        while with_word(&word) > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    gone.await.expect("the server is gone with its worker");
+}
+
+/// How many processes of the machine have this word among their arguments.
+fn with_word(word: &str) -> usize {
+    let directories = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = directories.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())).count()
+}
+
+/// A page on loopback that counts who asks for it.
+struct Page {
+    port: u16,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Page {
+    async fn serve(text: &'static str) -> Page {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                // A request without a body fits one read.
+                stream.read(&mut [0; 4096]).await.unwrap();
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n";
+                let answer = format!("{head}content-length: {}\r\n\r\n{text}", text.len());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        Page { port, asked }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
 }

@@ -6,8 +6,14 @@ use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd};
 use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use super::{
-    Completion, Error, Request, failure, provider::Route, tool_names::ToolNames, translate, usage::Frames,
+    Completion, Error, Request, failure,
+    provider::Route,
+    size::{MOST_BYTES, Size},
+    tool_names::ToolNames,
+    translate,
+    usage::Frames,
 };
+use crate::settings::Protocol;
 
 pub(super) async fn make(
     route: &Route<'_>,
@@ -37,8 +43,13 @@ async fn streamed(
     // Nothing is sent before the stream is read.
     let opened = route.client.exec_chat_stream(route.target().await?, asked, Some(&options)).await;
     let mut stream = opened.map_err(|cause| failure::unsent(route, &cause))?.stream;
+    let mut size = Size::new(route.protocol);
     let end = loop {
-        match next(&mut stream).await {
+        let event = next(&mut stream).await;
+        if frames.overflowed() || matches!(&event, Some(Ok(event)) if !size.fits(event)) {
+            return Err(endless(route));
+        }
+        match event {
             Some(Ok(ChatStreamEvent::Chunk(chunk))) => said(&chunk.content),
             Some(Ok(ChatStreamEvent::End(end))) => break end,
             Some(Ok(
@@ -67,6 +78,12 @@ fn broken_off(route: &Route<'_>) -> Error {
     Error::Unknown { message: format!("the answer of `{}` broke off", route.provider) }
 }
 
+/// It may be paid for, whatever comes of it.
+fn endless(route: &Route<'_>) -> Error {
+    let mib = MOST_BYTES >> 20;
+    Error::Unknown { message: format!("the answer of `{}` is larger than {mib} MiB", route.provider) }
+}
+
 fn completion(
     route: &Route<'_>,
     request: &Request<'_>,
@@ -78,6 +95,10 @@ fn completion(
     let cut_off = matches!(end.captured_stop_reason, Some(StopReason::MaxTokens(_)));
     let content = end.captured_content.unwrap_or_default();
     let text = content.joined_texts().filter(|text| !text.is_empty());
-    let calls = translate::calls(route.protocol, request, content.into_tool_calls(), names);
+    let called = match route.protocol {
+        Protocol::Openai => frames.take_calls(),
+        Protocol::Anthropic | Protocol::Gemini | Protocol::Ollama => content.into_tool_calls(),
+    };
+    let calls = translate::calls(route.protocol, request, called, names);
     Completion { text, calls, usage, cut_off }
 }

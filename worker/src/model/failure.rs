@@ -38,11 +38,13 @@ pub(super) fn of(route: &Route<'_>, cause: Cause) -> Error {
         (cause.to_string(), Transport::of(&cause))
     };
     match transport {
-        Transport::Status { status, body, retry_after } => Error::Refused {
-            message: route.redact(format!("`{provider}` answered {status}: {}", said(&body))),
-            again: is_passing(status),
-            retry_after,
-        },
+        Transport::Status { status, body, retry_after } => {
+            let message = route.redact(format!("`{provider}` answered {status}: {}", said(&body)));
+            if is_in_between(status) {
+                return Error::Unknown { message };
+            }
+            Error::Refused { message, again: is_passing(status), retry_after }
+        }
         Transport::NeverLeft => Error::Refused {
             message: route.redact(format!("`{provider}` can't be reached: {}", short(&cause))),
             again: true,
@@ -92,9 +94,15 @@ impl Transport {
     }
 }
 
+/// Whether it may be a gateway that says so, of a provider that has long been at work: out of time (408,
+/// 504, 522, 524), or with an answer it could not read or pass on (502, 520, 521, 523).
+fn is_in_between(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 502 | 504 | 520..=524)
+}
+
 /// Whether the same call may be answered later.
 fn is_passing(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 408 | 409 | 425 | 429) || status.is_server_error()
+    matches!(status.as_u16(), 409 | 425 | 429) || status.is_server_error()
 }
 
 /// In milliseconds as OpenAI says it, in seconds, or until a date by the clock of whoever says so.

@@ -2,10 +2,12 @@
 //! tells what became of them; whether a call may be made and what it costs is decided elsewhere.
 
 mod call;
+mod chunks;
 mod failure;
 mod price;
 mod provider;
 mod scripted;
+mod size;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -47,7 +47,8 @@ pub(super) fn options(protocol: Protocol, asked: &Request<'_>) -> ChatOptions {
         .with_max_tokens(asked.max_tokens)
         .with_capture_usage(true)
         .with_capture_content(true)
-        .with_capture_tool_calls(true);
+        // See `chunks`.
+        .with_capture_tool_calls(protocol != Protocol::Openai);
     let Some(schema) = asked.output_schema else { return options };
     match shape(protocol, asked) {
         Shape::Enforced => options.with_response_format(JsonSpec::new(ANSWER, schema.value().clone())),
@@ -115,7 +116,7 @@ fn object(arguments: &Value) -> Value {
 }
 
 /// What a model asks for, under our names and with ids that are its own in the whole conversation:
-/// Gemini and Ollama number anew in every answer, or not at all.
+/// Gemini and Ollama number anew in every answer, or not at all. A call that is told twice is one call.
 pub(super) fn calls(
     protocol: Protocol,
     asked: &Request<'_>,
@@ -123,8 +124,20 @@ pub(super) fn calls(
     names: &ToolNames,
 ) -> Vec<ToolCall> {
     let mut used: BTreeSet<String> = asked.messages.iter().flat_map(ids).collect();
-    called
-        .into_iter()
+    let mut once: Vec<Called> = Vec::with_capacity(called.len());
+    for call in called {
+        let is_told = |other: &Called| {
+            other.call_id == call.call_id
+                && other.fn_name == call.fn_name
+                && other.fn_arguments == call.fn_arguments
+        };
+        // The client makes ids up for Gemini, from one in each piece.
+        let is_made_up = protocol == Protocol::Gemini && call.call_id.starts_with("call#");
+        if call.call_id.is_empty() || is_made_up || !once.iter().any(is_told) {
+            once.push(call);
+        }
+    }
+    once.into_iter()
         .map(|call| {
             let mut own = call.call_id;
             let mut number = used.len();

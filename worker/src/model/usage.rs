@@ -3,10 +3,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use genai::chat::{ChatOptions, Usage as Reported};
+use genai::chat::{ChatOptions, ToolCall, Usage as Reported};
 use serde_json::Value;
 use shared::wire::Usage;
 
+use super::chunks::Chunks;
 use crate::settings::Protocol;
 
 /// What the frames of a stream say beside what the client reads in them.
@@ -18,6 +19,7 @@ struct Seen {
     /// The last that was said of usage.
     usage: Option<Reported>,
     ended: bool,
+    chunks: Chunks,
 }
 
 impl Frames {
@@ -26,13 +28,13 @@ impl Frames {
     pub(super) fn watch(&self, protocol: Protocol, options: ChatOptions) -> ChatOptions {
         let seen = self.clone();
         options.with_raw_frame_fn(move |_, frame| {
-            let word = match protocol {
-                Protocol::Openai => "\"usage\"",
-                Protocol::Gemini => "\"finishReason\"",
-                Protocol::Ollama => "\"done\"",
+            let words: &[&str] = match protocol {
+                Protocol::Openai => &["\"usage\"", "\"tool_calls\""],
+                Protocol::Gemini => &["\"finishReason\""],
+                Protocol::Ollama => &["\"done\""],
                 Protocol::Anthropic => return,
             };
-            if !frame.data.contains(word) {
+            if !words.iter().any(|word| frame.data.contains(word)) {
                 return;
             }
             // An Ollama frame may be several lines.
@@ -50,6 +52,7 @@ impl Frames {
                 if let Some(usage) = usage.and_then(|usage| serde_json::from_value(usage.clone()).ok()) {
                     seen.usage = Some(usage);
                 }
+                seen.chunks.add(frame);
             }
             Protocol::Gemini => {
                 seen.ended |= frame.pointer("/candidates/0/finishReason").is_some_and(Value::is_string);
@@ -57,6 +60,16 @@ impl Frames {
             Protocol::Ollama => seen.ended |= frame.get("done") == Some(&Value::Bool(true)),
             Protocol::Anthropic => {}
         }
+    }
+
+    /// Whether there are more tool calls than are taken.
+    pub(super) fn overflowed(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.overflowed
+    }
+
+    /// The tool calls of a protocol whose calls the client is not left to put together.
+    pub(super) fn take_calls(&self) -> Vec<ToolCall> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.take()
     }
 
     /// Whether the provider said that this was all. The client itself waits for the end of the others.

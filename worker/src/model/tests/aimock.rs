@@ -135,7 +135,6 @@ async fn b15_a_status_says_whether_and_when_to_try_again() {
         (400, false),
         (401, false),
         (404, false),
-        (408, true),
         (409, true),
         (413, false),
         (425, true),

@@ -1,6 +1,7 @@
 //! Calls over the wire: to servers nobody here wrote, and to bytes as providers send them.
 
 mod aimock;
+mod hostile;
 mod llama;
 mod prices;
 mod replay;

@@ -22,32 +22,44 @@ use crate::settings::{Provider, Settings};
 const KEY_ENV: &str = "CARGO_MANIFEST_DIR";
 const KEY: &str = env!("CARGO_MANIFEST_DIR");
 
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+
 /// A server that answers every request with the same bytes and ends the connection.
-struct Replay {
+pub(super) struct Replay {
     base_url: String,
     accepting: JoinHandle<()>,
 }
 
 impl Replay {
-    async fn start(answer: String) -> Replay {
+    pub(super) async fn start(answer: String) -> Replay {
+        Replay::answering(answer, String::new()).await
+    }
+
+    /// A stream that begins so, and says `again` until nobody listens.
+    pub(super) async fn endless(begins: &str, again: &str) -> Replay {
+        Replay::answering(format!("{HEAD}{begins}"), again.to_owned()).await
+    }
+
+    async fn answering(answer: String, again: String) -> Replay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let base_url = format!("http://127.0.0.1:{}/v1", listener.local_addr().unwrap().port());
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 read_request(&mut stream).await;
                 stream.write_all(answer.as_bytes()).await.unwrap();
-                stream.shutdown().await.unwrap();
+                while !again.is_empty() && stream.write_all(again.as_bytes()).await.is_ok() {}
+                stream.shutdown().await.ok();
             }
         });
         Replay { base_url, accepting }
     }
 
     /// A stream of events or lines that ends where the text does.
-    async fn stream(body: &str) -> Replay {
-        Replay::start(format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{body}")).await
+    pub(super) async fn stream(body: &str) -> Replay {
+        Replay::start(format!("{HEAD}{body}")).await
     }
 
-    fn models(&self, protocol: Protocol) -> Models {
+    pub(super) fn models(&self, protocol: Protocol) -> Models {
         models([("p", provider(protocol, &self.base_url))])
     }
 }
@@ -187,6 +199,32 @@ async fn b15_a_date_to_come_back_at_is_read_by_the_clock_that_says_it() {
     let message = "`p` answered 503 Service Unavailable: busy".into();
     let expected = Error::Refused { message, again: true, retry_after: Some(Duration::from_secs(30)) };
     assert_eq!(answer, Err(expected));
+}
+
+#[tokio::test]
+async fn b10_what_a_gateway_says_of_a_provider_is_of_unknown_end() {
+    for (status, is_known) in [
+        (408, false),
+        (500, true),
+        (502, false),
+        (503, true),
+        (504, false),
+        (520, false),
+        (522, false),
+        (524, false),
+        (525, true),
+        (529, true),
+    ] {
+        let answer = format!("HTTP/1.1 {status} So\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nlate");
+        let server = Replay::start(answer).await;
+        let (answer, _) = Question::user("hello").ask(&server.models(Protocol::Openai), "p/m").await;
+        assert_eq!(is_unknown(&answer), !is_known, "{status}: {answer:?}");
+        let message = answer.unwrap_err().to_string();
+        assert!(
+            message.starts_with(&format!("`p` answered {status}")) && message.ends_with(": late"),
+            "{message}"
+        );
+    }
 }
 
 #[tokio::test]

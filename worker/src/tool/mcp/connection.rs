@@ -12,7 +12,10 @@ use rmcp::{
 use tokio::{sync::Notify, task::JoinError};
 use tokio_util::sync::CancellationToken;
 
-use super::process::{Process, Tail};
+use super::{
+    process::{Process, Tail},
+    secrets::Secrets,
+};
 use crate::settings::McpServer;
 
 /// How long a start may take, and the listing of tools: some fetch what they run first.
@@ -59,7 +62,11 @@ impl ClientHandler for Listener {
 }
 
 impl Connection {
-    pub(super) async fn open(settings: &McpServer, stop: &CancellationToken) -> Result<Self, String> {
+    pub(super) async fn open(
+        settings: &McpServer,
+        secrets: &Secrets,
+        stop: &CancellationToken,
+    ) -> Result<Self, String> {
         let changed = Arc::new(Notify::new());
         let listener = Listener(changed.clone());
         let mut process = None;
@@ -74,7 +81,7 @@ impl Connection {
                     serve_client(listener, transport).await.map_err(|error| told(&error))
                 }
                 None => {
-                    let (started, pipes) = Process::start(settings)?;
+                    let (started, pipes) = Process::start(settings, secrets)?;
                     process = Some(started);
                     serve_client(listener, pipes).await.map_err(|error| told(&error))
                 }

@@ -5,6 +5,7 @@
 mod connection;
 mod content;
 mod process;
+mod secrets;
 mod supervise;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use rmcp::{
 };
 use serde_json::Value;
 use shared::{Json, id::ToolName, problem::nearest};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -31,6 +32,7 @@ use tokio_util::{
 use super::{Said, arguments};
 use crate::{model::ToolSpec, settings::McpServer};
 use connection::{Link, told};
+use secrets::Secrets;
 
 /// How long one call may take, unless the settings say otherwise.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -55,6 +57,11 @@ pub(super) struct Server {
     timeout: Duration,
     state: watch::Receiver<State>,
     tools: Tools,
+    secrets: Secrets,
+    /// Cancelled once a start has succeeded or failed.
+    tried: CancellationToken,
+    /// How long that may be waited for before an agent begins without its tools.
+    patience: Instant,
 }
 
 #[derive(Debug, Clone)]
@@ -83,17 +90,21 @@ impl Servers {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let server = |(name, settings): (&String, &McpServer)| {
             let (sender, state) = watch::channel(State::Starting);
-            let tools = Tools::default();
+            let (tools, tried, secrets) = (Tools::default(), CancellationToken::new(), Secrets::of(settings));
             let supervisor = supervise::Supervisor {
                 name: name.clone(),
                 settings: settings.clone(),
                 state: sender,
                 tools: tools.clone(),
+                secrets: secrets.clone(),
+                tried: tried.clone(),
                 stop: stop.clone(),
             };
             tasks.spawn(supervisor.run());
             let timeout = settings.timeout_ms.map_or(TIMEOUT, Duration::from_millis);
-            (name.clone(), Server { name: name.clone(), timeout, state, tools })
+            let patience = Instant::now() + STARTING;
+            let server = Server { name: name.clone(), timeout, state, tools, secrets, tried, patience };
+            (name.clone(), server)
         };
         let servers = settings.iter().map(server).collect();
         tasks.close();
@@ -101,10 +112,10 @@ impl Servers {
         Servers { servers, tasks, stop, _guard: guard }
     }
 
+    /// Waits for the first start of each, and never again: one that hangs must not hold up every agent.
     pub(super) async fn ready(&self, wanted: impl Fn(&str) -> bool) {
-        let all =
-            self.servers.values().filter(|server| wanted(&server.name) && server.tools.get().is_empty());
-        let all = all.map(|server| async { drop(server.settled().await) });
+        let all = self.servers.values().filter(|server| wanted(&server.name));
+        let all = all.map(|server| tokio::time::timeout_at(server.patience, server.tried.cancelled()));
         futures_util::future::join_all(all).await;
     }
 
@@ -132,6 +143,11 @@ pub(super) fn is_of(tool: &str, server: &str) -> bool {
 
 impl Server {
     pub(super) async fn call(&self, tool: &str, given: &Value) -> Said {
+        let said = self.answer(tool, given).await;
+        said.map(|text| self.secrets.redact(text)).map_err(|text| self.secrets.redact(text))
+    }
+
+    async fn answer(&self, tool: &str, given: &Value) -> Said {
         let link = match self.settled().await {
             State::Up(link) => link,
             State::Down(why) => return Err(format!("the server `{}` can't be used now: {why}", self.name)),
@@ -199,14 +215,14 @@ impl Tools {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, server: &str, tools: Vec<rmcp::model::Tool>) {
-        let offers = tools.into_iter().filter_map(|tool| Offer::of(server, tool)).collect();
+    fn set(&self, server: &str, tools: Vec<rmcp::model::Tool>, secrets: &Secrets) {
+        let offers = tools.into_iter().filter_map(|tool| Offer::of(server, tool, secrets)).collect();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(offers);
     }
 }
 
 impl Offer {
-    fn of(server: &str, tool: rmcp::model::Tool) -> Option<Self> {
+    fn of(server: &str, tool: rmcp::model::Tool, secrets: &Secrets) -> Option<Self> {
         let name = match ToolName::new(&format!("{server}:{}", tool.name)) {
             Ok(name) => name,
             Err(error) => {
@@ -219,6 +235,7 @@ impl Offer {
             .inspect_err(|error| tracing::warn!(tool = %name, %error, "its schema can't be read"))
             .ok();
         let description = tool.description.map(String::from).or(tool.title).unwrap_or_default();
+        let description = secrets.redact(description);
         let spec = ToolSpec { name, description, parameters: Json::from(schema) };
         Some(Offer { tool: tool.name.into_owned(), spec, validator })
     }

@@ -20,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::connection::variable;
+use super::{connection::variable, secrets::Secrets};
 use crate::settings::McpServer;
 
 /// A plain one; the settings may name another.
@@ -39,12 +39,25 @@ pub(super) struct Process {
     reading: JoinHandle<()>,
 }
 
-/// The end of what a program wrote to its standard error.
+/// The end of what a program wrote to its standard error, without what it must not tell.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tail(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Tail {
+    kept: Arc<Mutex<Kept>>,
+    secrets: Secrets,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    /// There was more before.
+    is_cut: bool,
+}
 
 impl Process {
-    pub(super) fn start(settings: &McpServer) -> Result<(Self, (ChildStdout, ChildStdin)), String> {
+    pub(super) fn start(
+        settings: &McpServer,
+        secrets: &Secrets,
+    ) -> Result<(Self, (ChildStdout, ChildStdin)), String> {
         let [program, arguments @ ..] = settings.command.as_slice() else {
             return Err("no command is named".into());
         };
@@ -63,7 +76,7 @@ impl Process {
         let (Some(id), (Some(stdout), Some(stdin), Some(stderr))) = (id, pipes) else {
             return Err(format!("`{program}` ended at once"));
         };
-        let tail = Tail::default();
+        let tail = Tail { secrets: secrets.clone(), ..Tail::default() };
         let reading = tokio::spawn(tail.clone().read(stderr));
         Ok((Process { child, group: Pid::from_raw(id), tail, reading }, (stdout, stdin)))
     }
@@ -114,17 +127,22 @@ impl Tail {
     async fn read(self, mut stderr: ChildStderr) {
         let mut buffer = [0; 1024];
         while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-            let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            tail.extend_from_slice(&buffer[..count]);
-            let surplus = tail.len().saturating_sub(TAIL_BYTES);
-            tail.drain(..surplus);
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.bytes.extend_from_slice(&buffer[..count]);
+            let surplus = kept.bytes.len().saturating_sub(TAIL_BYTES + self.secrets.longest());
+            kept.bytes.drain(..surplus);
+            kept.is_cut |= surplus > 0;
         }
     }
 
     /// The last lines, or nothing.
     pub(super) fn told(&self) -> String {
-        let tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&tail);
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = self.secrets.redact(String::from_utf8_lossy(&kept.bytes).into_owned());
+        if kept.is_cut {
+            // It may begin with the rest of a secret, which is not found as one.
+            text.drain(..text.ceil_char_boundary(self.secrets.longest()));
+        }
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         match lines.as_slice() {
             [] => String::new(),

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     State, Tools,
     connection::{Connection, told},
+    secrets::Secrets,
 };
 use crate::settings::McpServer;
 
@@ -23,6 +24,9 @@ pub(super) struct Supervisor {
     pub(super) settings: McpServer,
     pub(super) state: watch::Sender<State>,
     pub(super) tools: Tools,
+    pub(super) secrets: Secrets,
+    /// Told once a start has succeeded or failed.
+    pub(super) tried: CancellationToken,
     pub(super) stop: CancellationToken,
 }
 
@@ -31,13 +35,14 @@ impl Supervisor {
         let (name, mut pause) = (self.name.as_str(), Duration::ZERO);
         while !self.stop.is_cancelled() {
             self.state.send_replace(State::Starting);
-            let (why, up_for) = match Connection::open(&self.settings, &self.stop).await {
+            let (why, up_for) = match Connection::open(&self.settings, &self.secrets, &self.stop).await {
                 Ok(connection) => {
                     let since = Instant::now();
                     (self.keep(connection).await, Some(since.elapsed()))
                 }
                 Err(why) => (why, None),
             };
+            let why = self.secrets.redact(why);
             if self.stop.is_cancelled() {
                 break;
             }
@@ -50,6 +55,7 @@ impl Supervisor {
             };
             if !pause.is_zero() {
                 self.state.send_replace(State::Down(why.into()));
+                self.tried.cancel();
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = self.stop.cancelled() => break,
@@ -58,6 +64,7 @@ impl Supervisor {
             pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         }
         self.state.send_replace(State::Down("the worker is ending".into()));
+        self.tried.cancel();
     }
 
     /// Keeps a connection for as long as it is of use; tells why it is not any more.
@@ -65,10 +72,11 @@ impl Supervisor {
         let (link, changed) = (connection.link.clone(), connection.changed());
         let why = loop {
             match link.tools().await {
-                Ok(tools) => self.tools.set(&self.name, tools),
+                Ok(tools) => self.tools.set(&self.name, tools, &self.secrets),
                 Err(error) => break format!("it does not list its tools: {}", told(&error)),
             }
             self.state.send_replace(State::Up(link.clone()));
+            self.tried.cancel();
             tokio::select! {
                 () = self.stop.cancelled() => break "the worker is ending".into(),
                 () = link.broken.cancelled() => break "it does not answer".into(),

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use serde_json::json;
 
 use super::*;
@@ -194,6 +195,89 @@ async fn mcp_a_server_sees_nothing_of_the_workers_environment() {
     let servers = start("shy", named);
     let told = call(&servers, "shy:anything", json!({})).await.unwrap_err();
     assert!(told.ends_with("GIVEN HOME PATH"), "{told}");
+    servers.stop().await;
+}
+
+#[tokio::test]
+async fn mcp_what_a_server_is_given_in_secret_is_never_told() {
+    const SECRET: &str = "0123456789abcdefghij0123456789ABCDEFGHIJ";
+    let root = std::env::temp_dir().join(format!("trellis-mcp-secret-{}", std::process::id()));
+    let root = RemovedAtEnd::create(root);
+    let log = root.0.join("log");
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(Mutex::new(std::fs::File::create(&log).unwrap()))
+        .finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let given = |arguments: &[&str]| McpServer {
+        env: BTreeMap::from([("API_KEY".into(), SECRET.into()), ("DEBUG".into(), "1".into())]),
+        env_from: vec!["CARGO_MANIFEST_DIR".into()],
+        ..program(arguments)
+    };
+
+    // In what a tool says.
+    let servers = start("everything", given(&[&package("server-everything"), "stdio"]));
+    let said = call(&servers, "everything:get-env", json!({})).await.unwrap();
+    for name in ["[API_KEY]", "[CARGO_MANIFEST_DIR]", "\"DEBUG\": \"1\""] {
+        assert!(said.contains(name), "{said}");
+    }
+    assert!(!said.contains(SECRET) && !said.contains(env!("CARGO_MANIFEST_DIR")), "{said}");
+    servers.stop().await;
+
+    // In last words, whole or cut in the middle.
+    for after in [0, 2040, 2048, 2067, 2080] {
+        let script =
+            format!("console.error(process.env.API_KEY + 'x'.repeat({after})); process.exitCode = 1");
+        let env_from = Vec::new();
+        let servers = start("chatty", McpServer { env_from, ..given(&["-e", &script]) });
+        let told = call(&servers, "chatty:anything", json!({})).await.unwrap_err();
+        assert!(told.contains("its last words"), "{told}");
+        assert!(!told.contains("HIJ"), "{after}: {told}");
+        servers.stop().await;
+    }
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("a server of tools is not there") && !text.contains("HIJ"), "{text}");
+}
+
+#[test]
+fn mcp_a_token_is_a_secret_however_it_is_written() {
+    let settings = McpServer {
+        env: BTreeMap::from([("QUOTED".into(), "one\n\"two\"".into())]),
+        token_env: Some("CARGO_MANIFEST_DIR".into()),
+        ..program(&[])
+    };
+    let secrets = Secrets::of(&settings);
+    let text = format!("{}/src, one\n\"two\", {}", env!("CARGO_MANIFEST_DIR"), json!("one\n\"two\""));
+    assert_eq!(secrets.redact(text), "[CARGO_MANIFEST_DIR]/src, [QUOTED], \"[QUOTED]\"");
+    assert_eq!(format!("{secrets:?}"), r#"["[CARGO_MANIFEST_DIR]", "[QUOTED]", "[QUOTED]"]"#);
+}
+
+#[tokio::test]
+async fn mcp_a_server_that_hangs_is_waited_for_once() {
+    let hangs = "setInterval(() => {}, 1000)";
+    let servers = start("deaf", program(&["-e", hangs]));
+    servers.ready(|_| true).await;
+    assert!(servers.ready(|_| true).now_or_never().is_some(), "everybody else goes on");
+    servers.stop().await;
+}
+
+#[tokio::test]
+async fn mcp_a_server_that_failed_once_holds_nobody_up_while_it_starts_again() {
+    let word = format!("again-{}", std::process::id());
+    let root = RemovedAtEnd::create(std::env::temp_dir().join(format!("trellis-mcp-{word}")));
+    let been = root.0.join("been");
+    // Ends at once the first time, and hangs ever after.
+    let script = format!(
+        "const fs = require('fs'); if (fs.existsSync('{0}')) setInterval(() => {{}}, 1000); \
+         else fs.writeFileSync('{0}', '')",
+        been.display()
+    );
+    let servers = start("deaf", program(&["-e", &script, &word]));
+    servers.ready(|_| true).await;
+    assert!(matches!(*servers.named("deaf").unwrap().state.borrow(), State::Down(_)), "it is told at once");
+    let server = servers.named("deaf").unwrap();
+    eventually("it starts again", || matches!(*server.state.borrow(), State::Starting)).await;
+    assert!(servers.ready(|_| true).now_or_never().is_some());
     servers.stop().await;
 }
 
