@@ -101,6 +101,7 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
         bus::Error::Mismatch { .. } => {
             "another version or configuration made it; change it with the `nats` tool, or use another --namespace"
         }
+        bus::Error::TooLarge { .. } => "objects of that size are not meant to be: who stored it?",
         bus::Error::Failed { .. } => "`trellis doctor` looks at each server",
     };
     Unreachable(format!("{error}\n\nhint: {hint}")).into()

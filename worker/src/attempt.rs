@@ -15,7 +15,7 @@ use shared::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::{self, Counters, Run},
+    agent::{self, Counters, Run, WayOut},
     claim::{AGAIN, Claim, claim},
     config::Config,
     coordinator::Coordinator,
@@ -95,7 +95,7 @@ impl Surroundings {
 
         let cost_subject = Subject::Cost(partition, trace_id, lease.child_id.clone());
         let meter = Meter::new(&self.bus, coordinator, keeper, clock, cost_subject, trace_id, span);
-        let counters = Counters::default();
+        let (counters, way_out) = (Counters::default(), WayOut::default());
         let run = Run {
             work: &work,
             meter: &meter,
@@ -107,6 +107,7 @@ impl Surroundings {
             bus: &self.bus,
             span,
             open_holds: &open_holds,
+            way_out: &way_out,
         };
         let mut keeping = std::pin::pin!(keeper.keep(coordinator, &counters, delivery));
 
@@ -118,6 +119,7 @@ impl Surroundings {
             () = self.stop.cancelled() => End::Stopped { ours: keeper.stands() },
             lost = &mut keeping => lost.into(),
             () = self.hand_back.cancelled() => End::HandedBack,
+            failure = way_out.taken() => End::Said(Verdict::Failed(failure)),
             verdict = acting => End::Said(verdict),
         };
         // The agent is gone; what its calls cost is not.
@@ -137,11 +139,14 @@ impl Surroundings {
                 let subject = Subject::Result(partition, trace_id, lease.child_id.clone());
                 let headers = telemetry::headers(trace_id, span);
                 let result = wire::Result { trace_id, report };
-                report::result(&self.bus, subject, headers, result, work.limits.max_result_bytes).await;
+                report::result(&self.bus, subject, headers, result, work.limits.max_result_bytes).await
             };
             tokio::select! {
                 biased;
-                () = reporting => {}
+                reported = reporting => if reported.is_err() {
+                    // Untold, it is somebody else's to do again once the lease has run out.
+                    end = End::RanOut;
+                },
                 () = self.stop.cancelled() => end = End::Stopped { ours: keeper.stands() },
                 lost = &mut keeping => end = lost.into(),
             }
@@ -153,7 +158,7 @@ impl Surroundings {
             // Whoever has it now decides about it.
             End::Stopped { ours: false } => {}
             End::RanOut => {
-                tracing::warn!("the lease ran out with no answer to any tick: gave up");
+                tracing::warn!("the lease runs out, with no answer to any tick or no way to report: gave up");
                 delivery.nak(AGAIN).await;
             }
         }

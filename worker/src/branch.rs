@@ -10,7 +10,6 @@ use shared::{
 
 use crate::{
     agent::Run,
-    coordinator::Backoff,
     journal::{self, Journal},
     object,
 };
@@ -59,16 +58,7 @@ async fn branch(run: &Run<'_>, journal: &Journal<'_>, from: &Checkpoint) -> Resu
 
 /// The model and tool steps that counted when that step was the last, whatever came later.
 async fn steps_at(run: &Run<'_>, from: &Checkpoint) -> Result<Vec<HistoryEntry>, Failure> {
-    let mut pause = Backoff::default();
-    let entries = loop {
-        match journal::read(run.bus, from.trace_id, &from.child_id).await {
-            Ok((entries, _)) => break entries,
-            Err(error) => {
-                tracing::warn!(%error, "the journal to branch from can't be read yet");
-                pause.wait().await;
-            }
-        }
-    };
+    let (entries, _) = journal::read(run.bus, from.trace_id, &from.child_id).await?;
     if !entries.iter().any(|entry| entry.number == from.step) {
         return Err(gone(from));
     }

@@ -12,10 +12,14 @@ use shared::{
     wire::{Answer, Ask, AskMessage},
 };
 
+use tokio::time::Instant;
+
 use crate::lease::Keeper;
 
 /// How long one try waits for its answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// How long what another attempt could do as well is tried in one.
+const ENOUGH: Duration = Duration::from_secs(60);
 /// The code of a coordinator that can't answer now: its store is away (B13).
 const UNAVAILABLE: &str = "unavailable";
 
@@ -87,17 +91,34 @@ impl Coordinator {
 
 /// Waits between tries: 100 ms at first, 2 s at most.
 #[derive(Debug)]
-pub(crate) struct Backoff(Duration);
+pub(crate) struct Backoff {
+    next: Duration,
+    began: Instant,
+}
+
+/// It has been tried for long enough.
+#[derive(Debug)]
+pub(crate) struct Enough;
 
 impl Default for Backoff {
     fn default() -> Self {
-        Backoff(Duration::from_millis(100))
+        Backoff { next: Duration::from_millis(100), began: Instant::now() }
     }
 }
 
 impl Backoff {
     pub(crate) async fn wait(&mut self) {
-        tokio::time::sleep(self.0).await;
-        self.0 = (self.0 * 2).min(Duration::from_secs(2));
+        tokio::time::sleep(self.next).await;
+        self.next = (self.next * 2).min(Duration::from_secs(2));
+    }
+
+    /// The same, but not for ever: a lease is kept while its attempt tries in vain, so that alone does
+    /// not end it.
+    pub(crate) async fn wait_a_while(&mut self) -> Result<(), Enough> {
+        if self.began.elapsed() >= ENOUGH {
+            return Err(Enough);
+        }
+        self.wait().await;
+        Ok(())
     }
 }

@@ -10,14 +10,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shared::{
     CallId, ChildId, Timestamp, TraceId,
-    bus::{Bus, Error, Outgoing, PublishError},
+    bus::{self, Bus, Outgoing, PublishError},
     decode,
     subject::{Filter, Subject},
     telemetry,
-    wire::{CallCost, HistoryEntry, HistoryStep, Lease, OpenHold, SettledCall},
+    wire::{CallCost, Failure, FailureKind, HistoryEntry, HistoryStep, Lease, OpenHold, SettledCall},
 };
 
 use crate::{agent::Run, coordinator::Backoff};
+
+/// The largest entry: well below what a message may have, so that whatever is written can be read again.
+const MAX_ENTRY_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Journal<'a> {
@@ -33,39 +36,102 @@ struct Written {
     sequence: u64,
 }
 
-/// Everything a journal holds, oldest first. What can't be read is an error: to go on without it would
-/// be to pay twice.
+/// Why a journal that is there can't be used. To go on without it would be to pay twice, and to do twice
+/// what was done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("the journal of `{0}` can't be read: {1}")]
+    Unread(ChildId, bus::Error),
+    /// Of a newer worker, perhaps: one of those can read it.
+    #[error("entry {number} of the journal of `{child_id}` means nothing to this worker: {problems}")]
+    Foreign { child_id: ChildId, number: usize, problems: String },
+    #[error("entry {number} of the journal of `{child_id}` is damaged: {problems}")]
+    Damaged { child_id: ChildId, number: usize, problems: String },
+    #[error("the journal of `{0}` is not whole: {1}; journals are kept for a limited time")]
+    Gone(ChildId, String),
+}
+
+impl From<Unusable> for Failure {
+    fn from(unusable: Unusable) -> Self {
+        let retryable = match unusable {
+            Unusable::Unread(..) | Unusable::Foreign { .. } => true,
+            Unusable::Damaged { .. } | Unusable::Gone(..) => false,
+        };
+        Failure { kind: FailureKind::Agent, message: unusable.to_string(), retryable }
+    }
+}
+
+/// Everything a journal holds, oldest first, and where its last entry is. A bus that is away is waited
+/// for, for a while.
 pub(crate) async fn read(
     bus: &Bus,
     trace_id: TraceId,
     child_id: &ChildId,
-) -> Result<(Vec<HistoryEntry>, u64), Error> {
-    let stored = bus.read(&Filter::One(Subject::History(trace_id, child_id.clone()))).await?;
+) -> Result<(Vec<HistoryEntry>, u64), Unusable> {
+    let filter = Filter::One(Subject::History(trace_id, child_id.clone()));
+    let mut pause = Backoff::default();
+    let stored = loop {
+        match bus.read(&filter).await {
+            Ok(stored) => break stored,
+            Err(error) => {
+                tracing::warn!(%error, "a journal can't be read yet");
+                let lasts = matches!(error, bus::Error::TooLarge { .. });
+                if lasts || pause.wait_a_while().await.is_err() {
+                    return Err(Unusable::Unread(child_id.clone(), error));
+                }
+            }
+        }
+    };
     let sequence = stored.last().map_or(0, |message| message.sequence);
-    let entries: Result<Vec<_>, _> = stored.iter().map(|message| decode::json(&message.payload)).collect();
-    let entries = entries.map_err(|problems| Error::Failed {
-        doing: format!("reading the journal of `{child_id}`"),
-        reason: problems.to_string(),
-    })?;
+    let decoded = (1..).zip(&stored).map(|(number, message)| decoded(child_id, number, &message.payload));
+    let entries = decoded.collect::<Result<Vec<_>, _>>()?;
+    check_whole(child_id, &entries)?;
     Ok((entries, sequence))
 }
 
+fn decoded(child_id: &ChildId, number: usize, payload: &[u8]) -> Result<HistoryEntry, Unusable> {
+    decode::json(payload).map_err(|problems| {
+        let (child_id, problems) = (child_id.clone(), problems.to_string());
+        match decode::parse(payload, decode::Format::Json) {
+            Ok(_) => Unusable::Foreign { child_id, number, problems },
+            Err(_) => Unusable::Damaged { child_id, number, problems },
+        }
+    })
+}
+
+/// Entries go by age, the oldest first: what is left of such a journal begins late.
+fn check_whole(child_id: &ChildId, entries: &[HistoryEntry]) -> Result<(), Unusable> {
+    for (expected, entry) in (1..).zip(entries) {
+        if entry.number != expected {
+            let what = format!("there is an entry {} where entry {expected} should be", entry.number);
+            return Err(Unusable::Gone(child_id.clone(), what));
+        }
+    }
+    Ok(())
+}
+
 impl<'a> Journal<'a> {
-    /// Reads what earlier attempts wrote, and shuts them out.
+    /// Reads what earlier attempts wrote, and shuts them out. Never a later one: a worker that was stopped
+    /// before it came here may wake when its successor has written already.
     pub(crate) async fn open(run: &'a Run<'a>) -> Journal<'a> {
         let (trace_id, child_id) = (run.work.trace_id, &run.work.child_id);
         let journal =
             Journal { run, subject: Subject::History(trace_id, child_id.clone()), written: Mutex::default() };
-        let mut pause = Backoff::default();
         loop {
-            match read(run.bus, trace_id, child_id).await {
-                Ok((entries, sequence)) => *journal.written() = Written { entries, sequence },
-                Err(error) => {
-                    tracing::warn!(%error, "the journal can't be read yet");
-                    pause.wait().await;
-                    continue;
-                }
+            run.keeper.live().await;
+            let (entries, sequence) = match read(run.bus, trace_id, child_id).await {
+                Ok(read) => read,
+                Err(unusable) => run.give_up(unusable.into()).await,
+            };
+            if entries.iter().any(|entry| entry.attempt > run.attempt()) {
+                run.keeper.stop("a later attempt has its journal").await;
             }
+            if entries.len() < run.work.journaled as usize {
+                let what = format!("{} of its {} entries are there", entries.len(), run.work.journaled);
+                run.give_up(Unusable::Gone(child_id.clone(), what).into()).await;
+            }
+            *journal.written() = Written { entries, sequence };
+            journal.count();
             if run.attempt() == 1 {
                 return journal;
             }
@@ -74,8 +140,22 @@ impl<'a> Journal<'a> {
             if journal.try_append(began).await.is_ok() {
                 return journal;
             }
-            run.keeper.live().await;
         }
+    }
+
+    /// Tells the coordinator how many entries there are, so that it is noticed if they are gone.
+    fn count(&self) {
+        let last = self.next_number() - 1;
+        self.run.counters.change(|progress| progress.journaled = progress.journaled.max(last));
+    }
+
+    fn push(&self, entry: HistoryEntry, sequence: u64) {
+        {
+            let mut written = self.written();
+            written.sequence = sequence;
+            written.entries.push(entry);
+        }
+        self.count();
     }
 
     /// The entries so far, as they count: what was restored away is not among them.
@@ -129,27 +209,32 @@ impl<'a> Journal<'a> {
             at: self.now(),
             step,
         };
+        let payload = serde_json::to_vec(&entry).expect("a message has string keys");
+        if payload.len() > MAX_ENTRY_BYTES {
+            let message = format!(
+                "step {number} has {} bytes, more than the {MAX_ENTRY_BYTES} that one may have",
+                payload.len()
+            );
+            let kind = FailureKind::LimitExceeded;
+            run.give_up(Failure { kind, message, retryable: false }).await;
+        }
         let message = Outgoing {
             subject: self.subject.clone(),
             id: Some(format!("{}.{child_id}.{number}.{attempt}.{token}.history", run.work.trace_id)),
             headers: telemetry::headers(run.work.trace_id, run.span),
-            payload: serde_json::to_vec(&entry).expect("a message has string keys").into(),
+            payload: payload.into(),
             expect_last: Some(sequence),
         };
         let mut pause = Backoff::default();
         loop {
             match run.bus.publish(message.clone()).await {
                 Ok(published) => {
-                    let mut written = self.written();
-                    written.sequence = published.sequence;
-                    written.entries.push(entry.clone());
+                    self.push(entry.clone(), published.sequence);
                     return Ok(entry);
                 }
                 Err(PublishError::WrongSequence) => match self.own_place(&entry, sequence).await {
                     Some(sequence) => {
-                        let mut written = self.written();
-                        written.sequence = sequence;
-                        written.entries.push(entry.clone());
+                        self.push(entry.clone(), sequence);
                         return Ok(entry);
                     }
                     None => return Err(Moved),
@@ -158,7 +243,10 @@ impl<'a> Journal<'a> {
                     error @ (PublishError::Full(_) | PublishError::Unacknowledged | PublishError::Other(_)),
                 ) => {
                     tracing::warn!(%error, number, "a step could not be written down yet");
-                    pause.wait().await;
+                    if pause.wait_a_while().await.is_err() {
+                        let message = format!("step {number} could not be written down: {error}");
+                        run.give_up(Failure { kind: FailureKind::Agent, message, retryable: true }).await;
+                    }
                 }
             }
         }
@@ -176,7 +264,10 @@ impl<'a> Journal<'a> {
                 Ok(None) => return None,
                 Err(error) => {
                     tracing::warn!(%error, "the journal can't be read yet");
-                    pause.wait().await;
+                    if pause.wait_a_while().await.is_err() {
+                        let unread = Unusable::Unread(self.run.work.child_id.clone(), error);
+                        self.run.give_up(unread.into()).await;
+                    }
                 }
             }
         }

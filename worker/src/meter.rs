@@ -230,7 +230,9 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Sent twice, it is stored once by its id, and booked once by its call whatever is stored.
+    /// Sent twice, it is stored once by its id, and booked once by its call whatever is stored. What can't
+    /// be stored for a while stays owed: its hold stands, and it is sent again when the attempt ends. One
+    /// that has no hold is known nowhere else, and is waited for.
     async fn send(&self, call_id: &CallId, priced: Priced) {
         let Priced { amount, model, prices } = priced;
         let lease = self.keeper.lease.clone();
@@ -246,7 +248,12 @@ impl<'a> Meter<'a> {
         let mut pause = Backoff::default();
         while let Err(error) = self.bus.publish(message.clone()).await {
             tracing::warn!(%error, %call_id, "a cost could not be stored yet");
-            pause.wait().await;
+            if !self.books().held_at.contains_key(call_id) {
+                pause.wait().await;
+            } else if pause.wait_a_while().await.is_err() {
+                tracing::error!(%error, %call_id, "a cost can't be stored; it stays owed, and its hold stands");
+                return;
+            }
         }
         let mut books = self.books();
         books.unsent.remove(call_id);

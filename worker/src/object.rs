@@ -4,7 +4,11 @@
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 pub(crate) use shared::wire::ObjectReference;
-use shared::{ChildId, TraceId, bus::Bus};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Error},
+    wire::{Failure, FailureKind},
+};
 
 use crate::{agent::Run, coordinator::Backoff};
 
@@ -27,22 +31,42 @@ pub(crate) async fn put_output(run: &Run<'_>, path: &str, bytes: Vec<u8>) -> Obj
         0..=MAX_PATH_BYTES => format!("{prefix}outputs/{path}"),
         _ => format!("{prefix}outputs/{}", sha256(path.as_bytes())),
     };
-    put(run.bus, &name, bytes.into()).await
+    match put(run.bus, &name, bytes.into()).await {
+        Ok(reference) => reference,
+        Err(failure) => run.give_up(failure).await,
+    }
 }
 
-/// Stores an object, however long that takes: the lease of the attempt bounds it. Stored twice under
-/// one name, it is the same.
-pub(crate) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> ObjectReference {
+/// Stores an object; how the attempt fails if that can't be done. Stored twice under one name, it is the
+/// same.
+pub(crate) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> Result<ObjectReference, Failure> {
+    let (size_bytes, sha256) = (bytes.len() as u64, sha256(&bytes));
     let mut pause = Backoff::default();
     while let Err(error) = bus.put_object(name, bytes.clone()).await {
         tracing::warn!(%error, name, "an object could not be stored yet");
-        pause.wait().await;
+        if lasts(&error) || pause.wait_a_while().await.is_err() {
+            return Err(not_stored(name, &error));
+        }
     }
-    ObjectReference { object: name.to_owned(), size_bytes: bytes.len() as u64, sha256: sha256(&bytes) }
+    Ok(ObjectReference { object: name.to_owned(), size_bytes, sha256 })
 }
 
-/// Fetches an object, however long that takes: the lease of the attempt bounds it. What is gone, or is
-/// not what was stored, will not come back by asking again: why, for people.
+/// Whether it comes again however often it is tried.
+fn lasts(error: &Error) -> bool {
+    match error {
+        Error::TooLarge { .. } => true,
+        Error::Connect { .. } | Error::TooOld { .. } | Error::Mismatch { .. } | Error::Failed { .. } => false,
+    }
+}
+
+fn not_stored(name: &str, error: &Error) -> Failure {
+    let lasts = lasts(error);
+    let kind = if lasts { FailureKind::LimitExceeded } else { FailureKind::Agent };
+    Failure { kind, message: format!("`{name}` could not be stored: {error}"), retryable: !lasts }
+}
+
+/// Fetches an object. What is gone, is not what was stored or is not to be had for a minute will not come
+/// by asking again: why, for people.
 pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Result<Bytes, String> {
     let name = &reference.object;
     let mut pause = Backoff::default();
@@ -51,7 +75,9 @@ pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Result<Bytes,
             Ok(found) => break found,
             Err(error) => {
                 tracing::warn!(%error, name, "an object can't be fetched yet");
-                pause.wait().await;
+                if lasts(&error) || pause.wait_a_while().await.is_err() {
+                    return Err(format!("the object `{name}` can't be fetched: {error}"));
+                }
             }
         }
     };

@@ -4,32 +4,36 @@
 
 use shared::{
     ChildId, TraceId,
-    bus::{Bus, Delivery, Headers, Outgoing},
+    bus::{Bus, Delivery, Headers, Outgoing, PublishError},
     subject::Subject,
     telemetry,
     wire::{self, DeadLetter, Failure, Lease, Payload, Refusal, Verdict},
 };
 
-use crate::{coordinator::Backoff, object};
+use crate::{
+    coordinator::{Backoff, Enough},
+    object,
+};
 
 /// The longest failure message: it is read by people, and kept in the trace.
 const MESSAGE_BYTES: usize = 4096;
 /// As much of a message as a dead letter holds: escaped, it still fits a server's payload limit.
 const LETTER_BYTES: usize = 128 * 1024;
 
-/// Stores the result, however long that takes: the lease of the attempt bounds it. An older attempt's
-/// result changes no state, so a late one is harmless.
+/// Stores the result. A queue that is full is waited for; what the bus will not take otherwise is given
+/// up after a while, and the attempt with it. An older attempt's result changes no state, so a late one is
+/// harmless.
 pub(crate) async fn result(
     bus: &Bus,
     subject: Subject,
     headers: Headers,
     mut result: wire::Result,
     max_inline_bytes: u64,
-) {
+) -> Result<(), Enough> {
     let id = name(result.trace_id, &result.report.lease);
     result.report.verdict = fit(bus, &id, result.report.verdict, max_inline_bytes).await;
     let payload = serde_json::to_vec(&result).expect("a message has string keys").into();
-    store(bus, Outgoing { subject, id: Some(id), headers, payload, expect_last: None }).await;
+    store(bus, Outgoing { subject, id: Some(id), headers, payload, expect_last: None }).await
 }
 
 /// The result of an attempt, and the object that holds it if it is large.
@@ -37,13 +41,15 @@ pub(crate) fn name(trace_id: TraceId, lease: &Lease) -> String {
     format!("{}result", object::prefix(trace_id, &lease.child_id, Some(lease.attempt)))
 }
 
-/// A large result goes by reference, a long message is cut.
+/// A large result goes by reference, a long message is cut. A result that can't be stored is a failure.
 pub(crate) async fn fit(bus: &Bus, id: &str, verdict: Verdict, max_inline_bytes: u64) -> Verdict {
     match verdict {
-        Verdict::Completed(payload) => Verdict::Completed(by_size(bus, id, payload, max_inline_bytes).await),
-        Verdict::LastReport(payload) => {
-            Verdict::LastReport(by_size(bus, id, payload, max_inline_bytes).await)
+        Verdict::Completed(payload) => {
+            by_size(bus, id, payload, max_inline_bytes).await.map_or_else(Verdict::Failed, Verdict::Completed)
         }
+        Verdict::LastReport(payload) => by_size(bus, id, payload, max_inline_bytes)
+            .await
+            .map_or_else(Verdict::Failed, Verdict::LastReport),
         Verdict::Failed(failure) => {
             Verdict::Failed(Failure { message: cut(failure.message, MESSAGE_BYTES), ..failure })
         }
@@ -55,12 +61,12 @@ pub(crate) async fn fit(bus: &Bus, id: &str, verdict: Verdict, max_inline_bytes:
     }
 }
 
-async fn by_size(bus: &Bus, id: &str, payload: Payload, max_inline_bytes: u64) -> Payload {
+async fn by_size(bus: &Bus, id: &str, payload: Payload, max_inline_bytes: u64) -> Result<Payload, Failure> {
     match payload {
         Payload::Inline(value) if value.size_bytes() > max_inline_bytes => {
-            Payload::Reference(object::put(bus, id, value.value().to_string().into()).await)
+            object::put(bus, id, value.value().to_string().into()).await.map(Payload::Reference)
         }
-        payload @ (Payload::Inline(_) | Payload::Reference(_)) => payload,
+        payload @ (Payload::Inline(_) | Payload::Reference(_)) => Ok(payload),
     }
 }
 
@@ -110,10 +116,15 @@ pub(crate) async fn dead_letter(
     }
 }
 
-async fn store(bus: &Bus, message: Outgoing) {
+async fn store(bus: &Bus, message: Outgoing) -> Result<(), Enough> {
     let mut pause = Backoff::default();
     while let Err(error) = bus.publish(message.clone()).await {
         tracing::warn!(%error, "the result could not be stored yet");
-        pause.wait().await;
+        match error {
+            // There will be room, and to do the work again would cost more than to wait.
+            PublishError::Full(_) | PublishError::Unacknowledged => pause.wait().await,
+            PublishError::WrongSequence | PublishError::Other(_) => pause.wait_a_while().await?,
+        }
     }
+    Ok(())
 }

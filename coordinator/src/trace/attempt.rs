@@ -157,6 +157,7 @@ fn grown(had: Progress, told: Progress) -> Progress {
         retries: had.retries.max(told.retries),
         output_files: had.output_files.max(told.output_files),
         output_size_bytes: had.output_size_bytes.max(told.output_size_bytes),
+        journaled: had.journaled.max(told.journaled),
     }
 }
 

@@ -43,6 +43,7 @@ impl Trace {
             answers: node.answers.clone(),
             branch_from: node.order.branch_from.clone().filter(|_| node.graph.is_none()),
             restore: node.restores.last().copied(),
+            journaled: node.progress.journaled,
         })
     }
 

@@ -82,6 +82,9 @@ pub enum Error {
     TooOld { found: String, needed: &'static str },
     #[error("{what} `{name}` is configured differently on the server: {difference}")]
     Mismatch { what: &'static str, name: String, difference: String },
+    /// It will not be smaller next time.
+    #[error("the object `{name}` has more than the {max} bytes that are allowed")]
+    TooLarge { name: String, max: u64 },
     #[error("{doing}: {reason}")]
     Failed { doing: String, reason: String },
 }

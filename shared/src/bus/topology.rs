@@ -187,6 +187,8 @@ pub struct Topology {
     pub max_log_bytes: i64,
     /// How long logs are kept. A trace can be rebuilt, watched and read back that long.
     pub keep_logs: Duration,
+    /// How long journals are kept, entry by entry. An agent can wait for a human that long, and go on.
+    pub keep_journals: Duration,
     /// How long the server remembers message ids.
     pub duplicate_window: Duration,
 }
@@ -200,6 +202,20 @@ impl Topology {
         }
         let of = |partition| [Filter::ResultsOf(partition), Filter::CostsOf(partition)];
         Partition::all(self.partitions).flat_map(of).collect()
+    }
+
+    /// How long a stream keeps what it holds; zero is for ever, or until it is done with.
+    pub(super) fn max_age(&self, stream: Stream) -> Duration {
+        match stream {
+            Stream::Intake | Stream::Execute | Stream::Report => Duration::ZERO,
+            Stream::Event | Stream::Dead => self.keep_logs,
+            Stream::History => self.keep_journals,
+        }
+    }
+
+    /// The same for objects: what a message names has to outlive it.
+    pub(super) fn max_object_age(&self) -> Duration {
+        self.keep_logs + self.keep_logs.max(self.keep_journals)
     }
 
     /// Whether a stream takes what is published there.
@@ -219,6 +235,7 @@ impl Default for Topology {
             max_queue_bytes: 1 << 30,
             max_log_bytes: 2 << 30,
             keep_logs: Duration::from_secs(7 * 24 * 3600),
+            keep_journals: Duration::from_secs(90 * 24 * 3600),
             duplicate_window: Duration::from_secs(120),
         }
     }

@@ -60,6 +60,10 @@ pub struct Execute {
     /// The last restore that was asked for, if any: what its journal has after it no longer counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestorePoint>,
+    /// As many entries its journal had, as earlier attempts told: with fewer it is not whole, and to go
+    /// on from it would be to do things twice.
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub journaled: u32,
 }
 
 /// Back to a step (W5).

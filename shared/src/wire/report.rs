@@ -51,6 +51,14 @@ pub struct Progress {
     pub retries: u32,
     pub output_files: u32,
     pub output_size_bytes: u64,
+    /// Entries of its journal: whoever comes next has to find as many.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub journaled: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+pub(super) fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How an attempt ended, on `agent.result.…`.

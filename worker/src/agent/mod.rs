@@ -12,7 +12,7 @@ use shared::{
 };
 
 pub(crate) use builtin::denial;
-pub(crate) use run::{Child, Counters, Read, Run, Spawned, child_of};
+pub(crate) use run::{Child, Counters, Read, Run, Spawned, WayOut, child_of};
 
 pub(crate) async fn run(run: &Run<'_>) -> Verdict {
     match run.work.agent.kind {

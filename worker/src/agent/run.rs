@@ -9,10 +9,11 @@ use shared::{
     bus::Bus,
     graph::TaskGraph,
     wire::{
-        Answer, Ask, ChildSpawn, ContextValue, Execute, OpenHold, Progress, Refusal, Resume, SettledCall,
-        SharedMessage, Spawn,
+        Answer, Ask, ChildSpawn, ContextValue, Execute, Failure, OpenHold, Progress, Refusal, Resume,
+        SettledCall, SharedMessage, Spawn,
     },
 };
+use tokio::sync::watch;
 
 use crate::{
     config::Config,
@@ -36,6 +37,26 @@ pub(crate) struct Run<'a> {
     pub(crate) span: u64,
     /// Calls of earlier attempts whose end is not booked yet.
     pub(crate) open_holds: &'a [OpenHold],
+    pub(crate) way_out: &'a WayOut,
+}
+
+/// Where an agent leaves from that can't go on: its journal or its files are not to be had.
+#[derive(Debug)]
+pub(crate) struct WayOut(watch::Sender<Option<Failure>>);
+
+impl Default for WayOut {
+    fn default() -> Self {
+        WayOut(watch::Sender::new(None))
+    }
+}
+
+impl WayOut {
+    /// How the agent failed, once it has.
+    pub(crate) async fn taken(&self) -> Failure {
+        let mut taken = self.0.subscribe();
+        let failure = taken.wait_for(Option::is_some).await.expect("the sender is ours").clone();
+        failure.expect("it was waited for")
+    }
 }
 
 /// What an attempt has done so far; ticks and the report carry it.
@@ -81,6 +102,13 @@ pub(crate) enum Read {
 impl Run<'_> {
     pub(crate) fn attempt(&self) -> u32 {
         self.keeper.lease.attempt
+    }
+
+    /// Fails from wherever it is: never comes back, since the attempt ends around it.
+    pub(crate) async fn give_up(&self, failure: Failure) -> ! {
+        tracing::warn!(message = failure.message, "gives up");
+        self.way_out.0.send_replace(Some(failure));
+        std::future::pending().await
     }
 
     /// Tells how the calls of earlier attempts ended, as far as is known; the rest is booked as

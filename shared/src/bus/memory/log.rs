@@ -44,7 +44,7 @@ impl Bounds {
         Bounds {
             max_bytes: usize::try_from(max).ok().filter(|max| *max > 0),
             drops_the_oldest: stream.drops_the_oldest(),
-            max_age_ms: (!stream.is_queue()).then(|| millis(topology.keep_logs)).filter(|age| *age > 0),
+            max_age_ms: Some(millis(topology.max_age(stream))).filter(|age| *age > 0),
             duplicate_window_ms: millis(topology.duplicate_window),
         }
     }

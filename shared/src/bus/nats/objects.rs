@@ -17,7 +17,7 @@ const PUT_WITHIN: Duration = Duration::from_secs(60);
 const GET_WITHIN: Duration = Duration::from_secs(30);
 const LIST_WITHIN: Duration = Duration::from_secs(60);
 const CHUNK_BYTES: usize = 128 * 1024;
-/// The largest object that is read into memory.
+/// The largest object that is stored, or read into memory.
 const MAX_OBJECT_BYTES: u64 = 256 << 20;
 /// Where payloads go that no message can hold. Nothing else is ever taken for a payload.
 const OVERFLOW: &str = "overflow/";
@@ -27,6 +27,9 @@ const HEADER_ROOM: usize = 8 * 1024;
 impl Nats {
     pub(in super::super) async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
         let doing = || format!("storing the object `{name}`");
+        if bytes.len() as u64 > MAX_OBJECT_BYTES {
+            return Err(too_large(name));
+        }
         let store = self.store().await?;
         let chunk_size = Some(CHUNK_BYTES.min(self.0.client.max_payload() / 2).max(1));
         let about = ObjectMetadata { name: name.to_owned(), chunk_size, ..Default::default() };
@@ -52,7 +55,7 @@ impl Nats {
             let mut bytes = Vec::with_capacity(object.info().size.min(1 << 20));
             let read = (&mut object).take(MAX_OBJECT_BYTES + 1).read_to_end(&mut bytes).await;
             if read.map_err(|error| failed(doing(), &error))? as u64 > MAX_OBJECT_BYTES {
-                return Err(failed(doing(), &format!("it is larger than {MAX_OBJECT_BYTES} bytes")));
+                return Err(too_large(name));
             }
             Ok(Some(bytes.into()))
         };
@@ -112,8 +115,10 @@ impl Nats {
         let Some(name) = headers.and_then(|headers| headers.get(OBJECT_HEADER)) else {
             return Ok(payload.clone());
         };
-        let ours = name.as_str().starts_with(OVERFLOW);
-        let found = if ours { self.get_object(name.as_str()).await? } else { None };
+        let found = match headers.and_then(overflow) {
+            Some(ours) => self.get_object(&ours).await?,
+            None => None,
+        };
         // It can't come back. Empty, the message is refused by whoever has to parse it, and says so.
         Ok(found.unwrap_or_else(|| {
             tracing::error!(object = name.as_str(), "the payload of a message is gone");
@@ -129,4 +134,14 @@ impl Nats {
         };
         self.0.objects.get_or_try_init(open).await
     }
+}
+
+/// The object that holds the payload of a message with these headers.
+pub(super) fn overflow(headers: &HeaderMap) -> Option<String> {
+    let name = headers.get(OBJECT_HEADER)?.as_str();
+    name.starts_with(OVERFLOW).then(|| name.to_owned())
+}
+
+fn too_large(name: &str) -> Error {
+    Error::TooLarge { name: name.to_owned(), max: MAX_OBJECT_BYTES }
 }

@@ -15,7 +15,10 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, timestamp};
+use super::{
+    super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, objects::overflow,
+    timestamp,
+};
 use crate::subject::{Filter, Subject};
 
 /// Messages asked for at once.
@@ -141,11 +144,27 @@ impl Nats {
         }
     }
 
+    /// The payloads that no message could hold go too.
     pub(in super::super) async fn purge(&self, filter: &Filter) -> Result<(), Error> {
         let subject = self.namespace().filter(filter);
+        let objects = self.overflow_of(filter).await?;
         let purged = self.handle(filter).await?.purge().filter(&subject).await;
         purged.map_err(|error| failed(format!("purging `{subject}`"), &error))?;
+        for object in objects {
+            self.delete_object(&object).await?;
+        }
         Ok(())
+    }
+
+    /// The objects that hold the payloads of what is stored under a filter.
+    async fn overflow_of(&self, filter: &Filter) -> Result<Vec<String>, Error> {
+        let (mut objects, mut next) = (Vec::new(), 1);
+        loop {
+            let messages = self.batch(filter, next).await?;
+            let Some(last) = messages.last() else { return Ok(objects) };
+            next = last.sequence + 1;
+            objects.extend(messages.iter().filter_map(|message| overflow(&message.headers)));
+        }
     }
 
     async fn handle(&self, filter: &Filter) -> Result<stream::Stream<()>, Error> {

@@ -41,7 +41,7 @@ impl Nats {
             max_messages: -1,
             max_messages_per_subject: -1,
             max_consumers: -1,
-            max_age: if queue { Duration::ZERO } else { topology.keep_logs },
+            max_age: topology.max_age(stream),
             duplicate_window: topology.duplicate_window,
             num_replicas: topology.replicas,
             allow_direct: true,
@@ -132,8 +132,7 @@ impl Nats {
         let bucket = self.bucket();
         let config = object_store::Config {
             bucket: bucket.clone(),
-            // What a message names has to outlive it.
-            max_age: topology.keep_logs * 2,
+            max_age: topology.max_object_age(),
             max_bytes: topology.max_log_bytes,
             storage: StorageType::File,
             num_replicas: topology.replicas,
@@ -142,9 +141,26 @@ impl Nats {
         match self.0.api.create_object_store(config).await {
             Ok(_) => Ok(()),
             // There already, perhaps with an operator's own sizes: they are his to choose.
-            Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => Ok(()),
+            Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
+                self.lengthen_bucket(&bucket, topology.max_object_age()).await
+            }
             Err(error) => Err(failed(format!("setting up the bucket `{bucket}`"), &error)),
         }
+    }
+
+    /// Journals are of no use without the objects they name: those are kept as long, at the least.
+    async fn lengthen_bucket(&self, bucket: &str, max_age: Duration) -> Result<(), Error> {
+        let api = &self.0.api;
+        let doing = || format!("setting up the bucket `{bucket}`");
+        let there = api.get_stream(format!("OBJ_{bucket}")).await.map_err(|error| failed(doing(), &error))?;
+        let found = there.cached_info().config.clone();
+        if found.max_age.is_zero() || found.max_age >= max_age {
+            return Ok(());
+        }
+        tracing::info!(bucket, "objects are kept longer from now on, as long as what names them");
+        let longer = stream::Config { max_age, ..found };
+        api.update_stream(&longer).await.map_err(|error| failed(doing(), &error))?;
+        Ok(())
     }
 
     pub(super) fn bucket(&self) -> String {
