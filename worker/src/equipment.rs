@@ -42,7 +42,7 @@ impl Equipment {
             sandbox: config
                 .sandbox
                 .clone()
-                .map(|helper| Sandbox { helper, without: settings.sandbox.without.clone() }),
+                .map(|helper| Sandbox::new(helper, settings.sandbox.without.clone())),
             secrets: Secrets::new(settings),
         })
     }

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 use shared::{
     Json,
     wire::{HistoryEntry, HistoryStep, ToolCall, ToolOutput},
@@ -78,7 +79,7 @@ pub(crate) async fn restore(run: &Run<'_>, workspace: &Workspace, entries: &[His
                 if let Some(("fs.write", arguments)) = asked.get(step.id.as_str())
                     && !step.is_error
                 {
-                    write_again(workspace, arguments);
+                    write_again(workspace, arguments.value());
                 }
             }
             HistoryStep::Began { .. }
@@ -115,8 +116,9 @@ struct Written {
     content: String,
 }
 
-fn write_again(workspace: &Workspace, arguments: &Json) {
-    let Ok(Written { path, content }) = Written::deserialize(arguments.value()) else { return };
+/// What `fs.write` was once told to do, in a workspace where it has not.
+pub(crate) fn write_again(workspace: &Workspace, arguments: &Value) {
+    let Ok(Written { path, content }) = Written::deserialize(arguments) else { return };
     if let Err(error) = workspace.write(&path, content.as_bytes()) {
         tracing::warn!(%error, path, "a file the agent wrote is not in its new workspace");
     }

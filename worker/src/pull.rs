@@ -168,6 +168,9 @@ impl Worker {
                 }
             }
         }
+        if let Some(sandbox) = &equipment.sandbox {
+            sandbox.ended().await;
+        }
         equipment.toolbox.stop().await;
     }
 

@@ -16,11 +16,11 @@ use trellis_tests::{
 };
 
 /// A cluster whose workers call `model`, with these profiles.
-async fn cluster(workers: usize, model: &ModelServer, agents: Value) -> Processes {
+pub(crate) async fn cluster(workers: usize, model: &ModelServer, agents: Value) -> Processes {
     cluster_with(workers, model.settings(), agents).await
 }
 
-async fn cluster_with(workers: usize, settings: Value, agents: Value) -> Processes {
+pub(crate) async fn cluster_with(workers: usize, settings: Value, agents: Value) -> Processes {
     let shape = || Shape { worker: settings, ..Shape::new(1, workers) };
     let cluster = Processes::start_as(shape).await;
     cluster.apply(agents).await;
@@ -39,7 +39,7 @@ fn frugal(agent_id: &str) -> Value {
     agent
 }
 
-fn say(text: &str) -> Reply {
+pub(crate) fn say(text: &str) -> Reply {
     Reply { text: text.into(), input_tokens: 100, output_tokens: 20, ..Reply::default() }
 }
 
@@ -49,7 +49,7 @@ fn call(tool: &str, arguments: Value) -> Reply {
 
 /// b5: what the provider says it served is what the books say, but for calls whose end nobody saw, which
 /// are marked estimated; and never more than the limit.
-fn check_bill(model: &ModelServer, traces: &[&Trace], unseen_nanos: u64) {
+pub(crate) fn check_bill(model: &ModelServer, traces: &[&Trace], unseen_nanos: u64) {
     let booked: u64 = traces.iter().map(|trace| known(trace)).sum();
     let billed = model.billed_nanos();
     assert_eq!(billed - unseen_nanos, booked, "b5: the bill against the books: {:#?}", model.bill());
@@ -65,7 +65,7 @@ fn known(trace: &Trace) -> u64 {
     budget.spent.cost_usd.nanos() - budget.estimated.cost_usd.nanos()
 }
 
-async fn finished(cluster: &Processes, run: TraceId) -> (Value, Trace) {
+pub(crate) async fn finished(cluster: &Processes, run: TraceId) -> (Value, Trace) {
     let outcome = cluster.outcome(run).await;
     cluster.check(&[run]).await;
     (serde_json::to_value(&outcome).unwrap(), cluster.client.trace(run).await)

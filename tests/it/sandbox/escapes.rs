@@ -221,3 +221,37 @@ async fn i4_a_required_layer_that_is_missing_fails_closed_and_is_named() {
     assert_eq!(result(&outcome), "ran");
     cluster.stop().await;
 }
+
+/// What a profile may allow is what it may, and no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_the_network_is_there_for_those_whose_profile_says_so() {
+    let outside = Directory::new();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let unix = outside.path().join("socket");
+    let _unix = UnixListener::bind(&unix).unwrap();
+    let name = format!("trellis-network-{}", std::process::id());
+    let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let inputs = json!({
+        "tcp": tcp.local_addr().unwrap().port(), "other": "127.0.0.1", "udp": udp.local_addr().unwrap().port(),
+        "unix": unix, "abstract": name,
+    });
+    let cluster = cluster(&[&[]]);
+    let names = ["tcp", "tcp-server", "udp", "unix-socket", "abstract-unix-socket"];
+    for (allowed, network) in [(&names[..0], false), (&names[..3], true)] {
+        for escape in ESCAPES.iter().filter(|escape| names.contains(&escape.name)) {
+            let mut agent = agent(escape, &[]);
+            agent["network"] = json!(network);
+            apply(&cluster.client, vec![agent]).await;
+            let goal = json!({"goal": "reach", "agent_id": agent_id(escape, &[]), "inputs": inputs});
+            let said = result(&cluster.client.run(goal).await);
+            let expected = if allowed.contains(&escape.name) { "escaped" } else { "denied" };
+            assert!(
+                said.as_str().unwrap().starts_with(expected),
+                "{} with network {network}: {said}",
+                escape.name
+            );
+        }
+    }
+    cluster.stop().await;
+}

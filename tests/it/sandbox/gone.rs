@@ -1,11 +1,19 @@
 //! Nothing of a program outlives its attempt, whatever it does and however that ends; and nothing of the
 //! worker is found in it.
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde_json::{Value, json};
 use shared::wire::EndStatus;
-use trellis_tests::processes::{Processes, fresh_trace};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::TcpListener,
+};
+use trellis_tests::{
+    cluster::SOON,
+    processes::{Processes, fresh_trace},
+};
 
-use super::{Directory, apply, cluster, eventually, processes_with, result};
+use super::{Directory, apply, cluster, eventually, processes_with, python, result};
 
 /// Ignores what it is told, as does what it has put into a session of its own; both have a word in their
 /// command lines.
@@ -50,6 +58,49 @@ async fn i4_a_worker_killed_outright_leaves_no_process_of_its_agents() {
     cluster.outcome(trace_id).await;
 }
 
+/// Says where it is; told to end, takes its time, and says whether that is still there.
+const TIDY: &str = r#"
+import os, signal, socket, time
+out = socket.create_connection(("127.0.0.1", start["inputs"]["port"])).makefile("w")
+def tidy(*_):
+    time.sleep(0.5)
+    try:
+        open("outputs/notes", "w").write("tidied")
+        said = "tidied"
+    except OSError as error:
+        said = str(error)
+    print(said, file=out, flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, tidy)
+print(os.getcwd(), file=out, flush=True)
+while True: signal.pause()
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i3_the_workspace_of_a_cancelled_program_stays_until_it_has_ended() {
+    let cluster = cluster(&[&[]]);
+    let mut tidy = python("tidy", TIDY);
+    tidy["network"] = json!(true);
+    apply(&cluster.client, vec![tidy]).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let inputs = json!({"port": listener.local_addr().unwrap().port()});
+    let goal = json!({"goal": "stay", "agent_id": "tidy", "inputs": inputs});
+    let accepted = cluster.client.accepted(goal).await;
+    let hearing = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let workspace = lines.next_line().await.unwrap().unwrap();
+        assert!(std::path::Path::new(&workspace).exists());
+        let cancel = json!({"trace_id": accepted.trace_id});
+        cluster.client.publish(shared::subject::Subject::Cancel, &cancel).await;
+        (workspace, lines.next_line().await.unwrap())
+    };
+    let (workspace, said) = tokio::time::timeout(SOON, hearing).await.expect("it is heard");
+    assert_eq!(said.as_deref(), Some("tidied"));
+    eventually("removed", || !std::path::Path::new(&workspace).exists()).await;
+    cluster.stop().await;
+}
+
 /// Everything a program can find out about itself, as text.
 const INSIDE: &str = r#"
 import json, os, sys
@@ -70,8 +121,9 @@ async fn i1_nothing_of_the_worker_or_the_parent_is_in_the_process_of_a_child() {
     let outside = Directory::new();
     let file = outside.path().join("of-the-parent");
     std::fs::write(&file, &marker).unwrap();
-    // In the worker's memory, and held open by it.
-    let _open = std::fs::File::open(&file).unwrap();
+    // In the worker's memory, and held open by it, as by those who forget to say that it is theirs alone.
+    let open = std::fs::File::open(&file).unwrap();
+    fcntl(&open, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let cluster = cluster(&[&[]]);
     let inside = json!({
         "agent_id": "inside", "kind": "command", "command": ["python3", "-c", INSIDE], "env": {"GIVEN": "yes"},

@@ -2,8 +2,12 @@
 //! worker. What a program must not do it tries, and says how that went.
 
 mod bombs;
+mod crash;
 mod escapes;
 mod gone;
+mod isolation;
+mod money;
+mod parking;
 mod protocol;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -22,6 +26,21 @@ use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
     processes::{binary, fresh_trace},
 };
+
+/// The helper a program in Python would have.
+const ASK: &str = r#"
+import json, sys
+start = json.loads(sys.stdin.readline())
+def say(**line):
+    print(json.dumps(line), flush=True)
+def ask(**line):
+    say(**line)
+    return json.loads(sys.stdin.readline())
+"#;
+
+fn python(id: &str, body: &str) -> Value {
+    json!({"agent_id": id, "kind": "command", "command": ["python3", "-c", format!("{ASK}{body}")]})
+}
 
 /// A directory that goes with its last holder.
 #[derive(Debug)]

@@ -8,22 +8,7 @@ use shared::{
 };
 use trellis_tests::cluster::Cluster;
 
-use super::{apply, cluster, error, result};
-
-/// The helper a program in Python would have.
-const ASK: &str = r#"
-import json, sys
-start = json.loads(sys.stdin.readline())
-def say(**line):
-    print(json.dumps(line), flush=True)
-def ask(**line):
-    say(**line)
-    return json.loads(sys.stdin.readline())
-"#;
-
-fn python(id: &str, body: &str) -> Value {
-    json!({"agent_id": id, "kind": "command", "command": ["python3", "-c", format!("{ASK}{body}")]})
-}
+use super::{apply, cluster, error, python, result};
 
 async fn run(cluster: &Cluster, agent: Value) -> Outcome {
     let id = agent["agent_id"].clone();

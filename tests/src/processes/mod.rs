@@ -54,6 +54,8 @@ pub struct Shape {
     pub settings: Value,
     /// Settings of every worker: where models are, which tools there are.
     pub worker: Value,
+    /// Variables of every worker's environment.
+    pub environment: Vec<(String, String)>,
     pub nats: NatsServer,
     pub redis: RedisServer,
 }
@@ -61,7 +63,8 @@ pub struct Shape {
 impl Shape {
     pub fn new(coordinators: usize, workers: usize) -> Self {
         let (nats, redis) = (NatsServer::start(), RedisServer::start());
-        Shape { coordinators, workers, slots: 16, settings: json!({}), worker: json!({}), nats, redis }
+        let (settings, worker, environment) = (json!({}), json!({}), Vec::new());
+        Shape { coordinators, workers, slots: 16, settings, worker, environment, nats, redis }
     }
 }
 
@@ -90,7 +93,7 @@ impl Processes {
     }
 
     async fn in_room(shape: Shape, room: OwnedSemaphorePermit) -> Self {
-        let Shape { coordinators, workers, slots, settings, worker, nats, redis } = shape;
+        let Shape { coordinators, workers, slots, settings, worker, environment, nats, redis } = shape;
         let dir = std::env::temp_dir().join(format!("trellis-cluster-{}", fresh_trace()));
         std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
         let file = dir.join("settings.json");
@@ -111,6 +114,7 @@ impl Processes {
             let arguments = ["coordinator", "--id", &name, "--settings", &file.to_string_lossy()];
             nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &servers));
         }
+        let environment = [servers, environment].concat();
         for number in 1..=workers {
             let name = format!("w{number}");
             let slots = slots.to_string();
@@ -126,7 +130,7 @@ impl Processes {
                 "--drain",
                 "3s",
             ];
-            nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &servers));
+            nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &environment));
         }
         let mut cluster = Processes { client: Client { bus }, store, nats, redis, nodes, dir, _room: room };
         for name in cluster.names("") {

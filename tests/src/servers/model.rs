@@ -15,7 +15,7 @@ use axum::{
     Router,
     body::Bytes,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
@@ -97,6 +97,7 @@ struct Shared {
     answer: Box<Answer>,
     bill: Mutex<(File, Vec<Line>)>,
     prompts: Mutex<Vec<Value>>,
+    keys: Mutex<Vec<String>>,
 }
 
 pub struct ModelServer {
@@ -117,7 +118,8 @@ impl ModelServer {
         let path = std::env::temp_dir().join(format!("trellis-bill-{}", crate::processes::fresh_trace()));
         let file = File::create(&path).expect("the temporary directory can be written");
         let bill = Mutex::new((file, Vec::new()));
-        let shared = Arc::new(Shared { answer: Box::new(answer), bill, prompts: Mutex::default() });
+        let (prompts, keys) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { answer: Box::new(answer), bill, prompts, keys });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/v1/", listener.local_addr().expect("it is bound"));
         let app = Router::new().route("/v1/chat/completions", post(complete)).with_state(shared.clone());
@@ -152,6 +154,11 @@ impl ModelServer {
     /// Every prompt it was sent, answered or not.
     pub fn prompts(&self) -> Vec<Value> {
         self.shared.prompts.lock().expect("no test panics with it").clone()
+    }
+
+    /// The `Authorization` of every call that had one.
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.keys.lock().expect("no test panics with it").clone()
     }
 }
 
@@ -224,11 +231,14 @@ fn text_of(content: &Value) -> Option<String> {
     }
 }
 
-async fn complete(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
+async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
     let Ok(body) = serde_json::from_slice::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "not JSON").into_response();
     };
     shared.prompts.lock().expect("no test panics with it").push(body.clone());
+    if let Some(key) = headers.get(header::AUTHORIZATION).and_then(|key| key.to_str().ok()) {
+        shared.keys.lock().expect("no test panics with it").push(key.to_owned());
+    }
     // Answered by a task of its own: who asked may be gone, and is billed all the same.
     let answered = tokio::spawn(async move {
         let prompt = Prompt { body };

@@ -89,6 +89,13 @@ const MARK: &str = "trellis-sandbox: ";
 enum Error {
     #[error("could not {0}: {1}")]
     System(&'static str, #[source] io::Error),
+    /// Some machines give out user namespaces that nothing can be done in. There is no way back from one.
+    #[error(
+        "could not map its user into its user namespace: {0}\n\nhint: this machine restricts user namespaces (some by \
+         `kernel.apparmor_restrict_unprivileged_userns`); allow them to the worker, or name \
+         `pid_namespace` and `network_namespace` in `sandbox.without` of its settings"
+    )]
+    Unmapped(#[source] io::Error),
     #[error("could not read what it was told: {0}")]
     Policy(#[from] serde_json::Error),
     #[error("there is no step `{0}`")]

@@ -77,7 +77,7 @@ fn namespaces(handoff: &mut Handoff) -> Result<bool, Error> {
         }
         return Ok(false);
     }
-    map(0, uid, gid).map_err(|error| Error::System("map its user into a user namespace", error))?;
+    map(0, uid, gid).map_err(Error::Unmapped)?;
     handoff.mapped = true;
     if network {
         handoff.applied(Layer::NetworkNamespace, "no interface but its own loopback, which is down".into());

@@ -6,6 +6,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
 };
 
 use nix::{
@@ -16,9 +17,12 @@ use shared::{agent::Layer, wire::SandboxReport};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    runtime::Handle,
 };
+use tokio_util::task::TaskTracker;
 
 use super::{Handoff, MARK, Policy, VARIABLE, Word};
+use crate::workspace::Workspace;
 
 /// The longest line that is read.
 pub(crate) const LINE: usize = 1 << 20;
@@ -33,6 +37,8 @@ pub(crate) struct Sandbox {
     pub(crate) helper: PathBuf,
     /// Layers the operator has switched off.
     pub(crate) without: BTreeSet<Layer>,
+    /// Those that nobody runs any more, and that have not ended yet.
+    ending: TaskTracker,
 }
 
 /// Why a program was not started.
@@ -70,10 +76,13 @@ pub(crate) enum Event {
 }
 
 /// A program in its sandbox. Dropped, it is told to end, and everything it started with it: those that do
-/// not within two seconds are killed.
+/// not within two seconds are killed. Its workspace stays until then.
 #[derive(Debug)]
 pub(crate) struct Program {
-    child: Child,
+    /// None once it is left to end by itself.
+    child: Option<Child>,
+    workspace: Arc<Workspace>,
+    ending: TaskTracker,
     input: Option<ChildStdin>,
     waiting: Vec<u8>,
     /// Its standard input ends behind what is waiting.
@@ -87,7 +96,21 @@ pub(crate) struct Program {
 }
 
 impl Sandbox {
-    pub(crate) async fn start(&self, policy: Policy) -> Result<Program, NotStarted> {
+    pub(crate) fn new(helper: PathBuf, without: BTreeSet<Layer>) -> Self {
+        Sandbox { helper, without, ending: TaskTracker::new() }
+    }
+
+    /// Waits until nothing is left of any program. Comes when none is started any more.
+    pub(crate) async fn ended(&self) {
+        self.ending.close();
+        self.ending.wait().await;
+    }
+
+    pub(crate) async fn start(
+        &self,
+        policy: Policy,
+        workspace: Arc<Workspace>,
+    ) -> Result<Program, NotStarted> {
         let requires = policy.requires.clone();
         let handoff = Handoff {
             without: self.without.clone(),
@@ -110,9 +133,19 @@ impl Sandbox {
             .map_err(|source| NotStarted::Helper { helper: self.helper.clone(), source })?;
         let (input, output, complaints) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let report = SandboxReport { applied: Vec::new(), missing: Vec::new() };
-        let (waiting, heard, tail) = (Vec::new(), Vec::new(), Vec::new());
-        let mut program =
-            Program { child, input, waiting, told_all: false, output, heard, complaints, tail, report };
+        let mut program = Program {
+            child: Some(child),
+            workspace,
+            ending: self.ending.clone(),
+            input,
+            waiting: Vec::new(),
+            told_all: false,
+            output,
+            heard: Vec::new(),
+            complaints,
+            tail: Vec::new(),
+            report,
+        };
         match program.first_word().await {
             Some(Word::Ready(report)) => program.report = report,
             Some(Word::Refused(report)) => return Err(NotStarted::Missing(report, requires)),
@@ -176,9 +209,7 @@ impl Program {
                     self.tail.drain(..over);
                 }
                 () = write(&mut self.input, &mut self.waiting), if writes => {}
-                status = self.child.wait(), if !reads && !complains => {
-                    return Event::Ended(status.unwrap_or_default());
-                }
+                status = wait(&mut self.child), if !reads && !complains => return Event::Ended(status),
             }
         }
     }
@@ -196,7 +227,7 @@ impl Program {
     /// Asks it to end.
     pub(crate) fn terminate(&mut self) {
         // While it is not waited for, the number is nobody else's.
-        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+        if let Some(pid) = self.child.as_ref().and_then(Child::id).and_then(|pid| i32::try_from(pid).ok()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
     }
@@ -228,6 +259,28 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         self.terminate();
+        // A runtime that is no more waits for nothing: the helper follows its worker.
+        if let (Some(mut child), Ok(runtime)) = (self.child.take(), Handle::try_current())
+            && child.id().is_some()
+        {
+            let workspace = self.workspace.clone();
+            self.ending.spawn_on(
+                async move {
+                    if let Err(error) = child.wait().await {
+                        tracing::warn!(%error, "a program can't be waited for");
+                    }
+                    drop(workspace);
+                },
+                &runtime,
+            );
+        }
+    }
+}
+
+async fn wait(child: &mut Option<Child>) -> ExitStatus {
+    match child {
+        Some(child) => child.wait().await.unwrap_or_default(),
+        None => ExitStatus::default(),
     }
 }
 

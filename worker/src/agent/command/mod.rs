@@ -2,27 +2,27 @@
 //! tools and its model are the worker's, so that it never sees a key and can't spend past its budget.
 //! Every answer is written down; a program that has to be started again gets the same ones.
 
+mod launch;
 mod message;
 mod replay;
 
-use std::{path::Path, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use shared::{
     Amount, CallId, Json,
-    wire::{
-        Failure, FailureKind, HistoryStep, ModelStep, Payload, Said, SandboxReport, ToolOutput, ToolStep,
-        Verdict,
-    },
+    wire::{Failure, FailureKind, HistoryStep, ModelStep, Payload, Said, ToolOutput, ToolStep, Verdict},
 };
 
 use super::{Run, failed};
 use crate::{
-    branch, finish,
+    branch,
+    crash::Point,
+    finish,
     journal::Journal,
     model::{Cue, ToolSpec},
     offload,
     paid::{self, Paid, Question, Short},
-    sandbox::{Event, NotStarted, Policy, Program},
+    sandbox::{Event, Program},
     tool::{Invocation, Observation, Outcome},
     voice::Voice,
     workspace::Workspace,
@@ -34,9 +34,6 @@ use replay::Replay;
 const GRACE: Duration = Duration::from_secs(2);
 /// The most it may write in all.
 const MOST_OUTPUT: usize = 16 << 20;
-/// A workspace may hold this much at the least, and otherwise so many times its outputs.
-const WORKSPACE: u64 = 256 << 20;
-const WORKSPACE_FACTOR: u64 = 16;
 /// What of its standard error is told when it fails.
 const LAST_LINES: usize = 12;
 /// By convention: it failed for now, and may be tried again.
@@ -55,14 +52,15 @@ pub(super) async fn run(run: &Run<'_>) -> Verdict {
     }
     let made = Workspace::create(&run.equipment.workspaces, run.work.trace_id, &run.work.child_id);
     let workspace = match made {
-        Ok(workspace) => workspace,
+        // Held by the program as well: it goes when both have let go.
+        Ok(workspace) => Arc::new(workspace),
         Err(error) => return again(format!("its workspace could not be made: {error}")),
     };
     offload::restore(run, &workspace, &entries).await;
     run.counters.change(|progress| progress.retries = progress.retries.max(replay.retries));
     run.equipment.toolbox.ready(run).await;
     let tools = run.equipment.toolbox.specs(run);
-    let (verdict, report) = match start(run, &workspace, &tools).await {
+    let (verdict, report) = match launch::start(run, &workspace, &tools).await {
         Ok(program) => {
             let report = program.report.clone();
             let (journal, workspace) = (&journal, &workspace);
@@ -73,63 +71,6 @@ pub(super) async fn run(run: &Run<'_>) -> Verdict {
         Err((verdict, report)) => (verdict, report),
     };
     finish::finish(run, &journal, &workspace, verdict, report).await
-}
-
-/// Starts the program; if it can't be, how the context ends.
-async fn start(
-    run: &Run<'_>,
-    workspace: &Workspace,
-    tools: &[ToolSpec],
-) -> Result<Program, (Verdict, Option<SandboxReport>)> {
-    let Some(sandbox) = &run.equipment.sandbox else {
-        return Err((
-            failed(
-                "this worker can't run programs: it has no `trellis` binary to make a sandbox with".into(),
-            ),
-            None,
-        ));
-    };
-    let policy = policy(run, workspace, tools).map_err(|verdict| (verdict, None))?;
-    sandbox.start(policy).await.map_err(|error| match error {
-        NotStarted::Helper { source, .. } => {
-            (again(format!("the sandbox could not be made: {source}")), None)
-        }
-        NotStarted::Broken(_) => (failed(error.to_string()), None),
-        NotStarted::Missing(ref report, _) => (failed(error.to_string()), Some(report.clone())),
-    })
-}
-
-fn policy(run: &Run<'_>, workspace: &Workspace, tools: &[ToolSpec]) -> Result<Policy, Verdict> {
-    let (work, profile) = (run.work, &run.work.agent);
-    let path = workspace.path().canonicalize();
-    let path = path.map_err(|error| again(format!("its workspace could not be found: {error}")))?;
-    let start = serde_json::to_vec_pretty(&Start::new(work, tools)).expect("plain fields");
-    let prepared = std::fs::create_dir_all(path.join("tmp"))
-        .and_then(|()| std::fs::write(path.join("input.json"), start));
-    prepared.map_err(|error| again(format!("its workspace could not be written: {error}")))?;
-    let env =
-        run.equipment.secrets.environment(profile, &path).map_err(|secret| failed(secret.to_string()))?;
-    Ok(Policy {
-        command: profile.command.iter().map(|word| resolved(word, &profile.reads)).collect(),
-        workspace: path,
-        env,
-        reads: profile.reads.iter().map(|path| absolute(path).into()).collect(),
-        network: profile.network,
-        requires: profile.requires.clone(),
-        resources: profile.resources.clone(),
-        workspace_bytes: WORKSPACE.max(work.limits.max_output_size_bytes.saturating_mul(WORKSPACE_FACTOR)),
-    })
-}
-
-/// A word of a command that is beneath what the profile lets it read is given as the path it is: the
-/// program runs in its workspace, and the profile was written from where the worker runs.
-fn resolved(word: &str, reads: &[String]) -> String {
-    let beneath = reads.iter().any(|read| !read.is_empty() && Path::new(word).starts_with(read));
-    if beneath { absolute(word) } else { word.to_owned() }
-}
-
-fn absolute(path: &str) -> String {
-    std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned())
 }
 
 /// A program at work.
@@ -237,6 +178,11 @@ impl Session<'_> {
             self.questions += 1;
         }
         if let Some(step) = self.replay.tool(&asked) {
+            if ask.tool == "fs.write" && !step.is_error {
+                // The answer is old, the workspace is new. At this point of the program, as the first time:
+                // it may write to the same file itself.
+                offload::write_again(self.workspace, &ask.arguments);
+            }
             let text = self.text(&step.output);
             return Answered::With(Answer {
                 id: Some(ask.id),
@@ -256,7 +202,9 @@ impl Session<'_> {
         };
         let voice = Voice::new(self.run, self.journal.next_number());
         voice.say(Said::Tool { tool: ask.tool.clone() }).await;
-        match self.run.equipment.toolbox.call(invocation).await {
+        let outcome = self.run.equipment.toolbox.call(invocation).await;
+        self.run.config.crash.pass(Point::Called);
+        match outcome {
             Outcome::Said(Observation { tool, text, is_error, note }) => {
                 let number = self.journal.next_number();
                 let output = offload::offload(self.run, self.workspace, number, text.clone()).await;

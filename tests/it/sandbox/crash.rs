@@ -1,0 +1,210 @@
+//! A worker is killed at every edge of what a program asks: the program is run again, what was answered is
+//! answered the same from the journal, and the model server's bill is what was booked.
+
+use serde_json::{Value, json};
+use shared::{
+    TraceId,
+    subject::{Filter, Subject},
+    wire::{HistoryEntry, HistoryStep},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+use trellis_tests::{
+    cluster::SOON,
+    processes::{Processes, fresh_trace},
+    servers::{Gate, INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply},
+};
+
+use super::{eventually, processes_with, python};
+use crate::agents::{check_bill, cluster, cluster_with, finished, say};
+
+const A_CALL: u64 = 100 * INPUT_NANOS + 20 * OUTPUT_NANOS;
+
+/// Asks its model, writes a file by a tool, spawns another program, reads its file, asks its model again.
+const AUTHOR: &str = r#"
+def model(text):
+    return ask(type="model", id="m", messages=[{"role": "user", "content": text}])["text"]
+def tool(name, **arguments):
+    return ask(type="tool", id="t", tool=name, arguments=arguments)["text"]
+plan = model("make a plan")
+tool("fs.write", path="outputs/plan.md", content=plan)
+found = tool("spawn", goal="look it up", agent_id="helper")
+read = tool("fs.read", path="outputs/plan.md")
+say(type="result", result={"found": found, "read": read, "file": open("outputs/plan.md").read(),
+    "told": model("tell of " + read)})
+"#;
+
+const HELPER: &str = r#"
+said = ask(type="model", id="m", messages=[{"role": "user", "content": "what is it?"}])
+say(type="result", result=said["text"])
+"#;
+
+pub(super) fn paid(agent_id: &str, body: &str) -> Value {
+    let mut agent = python(agent_id, body);
+    agent["model"] = json!("test/model");
+    agent
+}
+
+fn answers(prompt: &Prompt) -> Reply {
+    match prompt.last().as_str() {
+        "make a plan" => say("ask, then tell"),
+        "what is it?" => say("forty-two"),
+        asked => say(&format!("told: {asked}")),
+    }
+}
+
+async fn history(cluster: &Processes, run: TraceId) -> Vec<HistoryEntry> {
+    let filter = Filter::One(Subject::History(run, "root".parse().unwrap()));
+    let stored = cluster.client.bus.read(&filter).await.unwrap();
+    stored.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect()
+}
+
+fn count(history: &[HistoryEntry], is: impl Fn(&HistoryStep) -> bool) -> usize {
+    history.iter().filter(|entry| is(&entry.step)).count()
+}
+
+/// Runs the author with a worker that aborts at `point`, and another that takes over.
+async fn author_survives(point: &str, unseen: u64) {
+    let model = ModelServer::start(answers).await;
+    let agents = json!([paid("author", AUTHOR), paid("helper", HELPER)]);
+    let mut cluster = cluster(1, &model, agents).await;
+    cluster.stop("w1").await;
+    cluster.run_with("w1", &["--crash-at", point]);
+    let run = cluster.begin(json!({"goal": "write it down", "agent_id": "author"})).await;
+    cluster.gone("w1").await;
+    cluster.run("w1");
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["status"], "completed", "{point}: {outcome:#}");
+    let plan = "ask, then tell";
+    let expected =
+        json!({"found": "forty-two", "read": plan, "file": plan, "told": "told: tell of ask, then tell"});
+    assert_eq!(outcome["result"], expected, "{point}");
+    check_bill(&model, &[&trace], unseen * A_CALL);
+    let bill = model.bill();
+    assert_eq!(bill.len() as u64, 3 + unseen, "{point}: finished calls are not made again: {bill:#?}");
+    assert_eq!(trace.contexts().len(), 2, "{point}: one child");
+    let history = history(&cluster, run).await;
+    assert_eq!(count(&history, |step| matches!(step, HistoryStep::Model(_))), 2, "{point}: {history:#?}");
+    assert_eq!(count(&history, |step| matches!(step, HistoryStep::Tool(_))), 3, "{point}: {history:#?}");
+    assert_eq!(count(&history, |step| matches!(step, HistoryStep::Result(_))), 1, "{point}: {history:#?}");
+}
+
+/// proves: a hold whose call was never made, or never heard of again, is booked as estimated (B10).
+#[tokio::test(flavor = "multi_thread")]
+async fn b10_a_program_killed_before_a_call_and_between_its_answer_and_the_journal() {
+    author_survives("held:3", 0).await;
+    author_survives("answered:1", 1).await;
+}
+
+/// proves: what is written down is booked from there, and the call is not made again.
+#[tokio::test(flavor = "multi_thread")]
+async fn b5_a_program_killed_when_an_answer_is_written_down() {
+    author_survives("written:1", 0).await;
+    author_survives("written:3", 0).await;
+}
+
+/// proves: a tool that has answered may be called again, a child is started once, and a file that a tool
+/// wrote is there for the successor's program too.
+#[tokio::test(flavor = "multi_thread")]
+async fn p_a_program_killed_after_a_tool_and_after_a_spawn() {
+    author_survives("called:1", 0).await;
+    author_survives("called:2", 0).await;
+    author_survives("called:4", 0).await;
+}
+
+/// proves: the journal's last entry is the result: it is reported again, and no program is run.
+#[tokio::test(flavor = "multi_thread")]
+async fn f03_a_program_killed_after_its_result_was_written_down_and_after_it_was_told() {
+    author_survives("finished:3", 0).await;
+    author_survives("reported:3", 0).await;
+}
+
+/// Asks once, then once more where the test keeps it waiting, and says what it was told.
+const SLOW: &str = r#"
+first = ask(type="model", id="1", messages=[{"role": "user", "content": "first"}])
+second = ask(**start["inputs"]["second"])
+say(type="result", result=[first["text"], second["text"]])
+"#;
+
+fn slow(word: &str) -> Value {
+    let mut agent = paid("slow", SLOW);
+    agent["command"].as_array_mut().unwrap().push(json!(word));
+    agent
+}
+
+/// proves: a call in flight is cut off with its worker; its hold is booked, the answer is had by the
+/// successor's own call, and what was answered before is not paid for again.
+#[tokio::test(flavor = "multi_thread")]
+async fn f02_a_worker_killed_in_a_programs_model_call() {
+    let gate = Gate::default();
+    let at = gate.clone();
+    let model = ModelServer::start(move |prompt: &Prompt| match prompt.last().as_str() {
+        "first" => say("one"),
+        _ => Reply { gate: Some(at.clone()), ..say("two") },
+    })
+    .await;
+    let word = format!("slow-{}", fresh_trace());
+    let mut cluster = cluster(2, &model, json!([slow(&word)])).await;
+    let second = json!({"type": "model", "id": "2", "messages": [{"role": "user", "content": "second"}]});
+    let goal = json!({"goal": "wait", "agent_id": "slow", "inputs": {"second": second}});
+    let run = cluster.begin(goal).await;
+    gate.reached().await;
+    kill_its_worker(&mut cluster, run).await;
+    gate.reached().await;
+    gate.open();
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], json!(["one", "two"]), "{outcome:#}");
+    assert_eq!(outcome["attempts"], 2);
+    // The first, and the second twice: the killed worker's is billed too, and held against nobody's word.
+    assert_eq!(model.bill().len(), 3, "{:#?}", model.bill());
+    check_bill(&model, &[&trace], A_CALL);
+    eventually("gone", || processes_with(&word) == 0).await;
+}
+
+/// proves: a tool in flight is called again by the successor, and nothing before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn f02_a_worker_killed_in_a_programs_tool_call() {
+    let model = ModelServer::start(|_: &Prompt| say("one")).await;
+    let page = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = page.local_addr().unwrap();
+    let mut settings = model.settings();
+    settings["http"] = json!({"allow": [address.to_string()]});
+    let word = format!("slow-{}", fresh_trace());
+    let mut cluster = cluster_with(2, settings, json!([slow(&word)])).await;
+    let second = json!({"type": "tool", "id": "2", "tool": "http.get", "arguments": {"url": format!("http://{address}/")}});
+    let goal = json!({"goal": "wait", "agent_id": "slow", "inputs": {"second": second}});
+    let run = cluster.begin(goal).await;
+    let _unanswered = accepted(&page).await;
+    kill_its_worker(&mut cluster, run).await;
+    let mut answered = accepted(&page).await;
+    let answer =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 3\r\nconnection: close\r\n\r\ntwo";
+    answered.write_all(answer.as_bytes()).await.unwrap();
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"][0], "one", "{outcome:#}");
+    assert!(outcome["result"][1].as_str().unwrap().contains("two"), "{outcome:#}");
+    assert_eq!(outcome["attempts"], 2);
+    assert_eq!(model.bill().len(), 1, "{:#?}", model.bill());
+    check_bill(&model, &[&trace], 0);
+    eventually("gone", || processes_with(&word) == 0).await;
+}
+
+async fn kill_its_worker(cluster: &mut Processes, run: TraceId) {
+    let worker = cluster.client.trace(run).await.root().unwrap().attempts[0].worker_id.clone();
+    cluster.kill(worker.as_str());
+}
+
+/// The next request, read to its end.
+async fn accepted(page: &TcpListener) -> TcpStream {
+    let accepting = async {
+        let (mut stream, _) = page.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            request.push(stream.read_u8().await.unwrap());
+        }
+        stream
+    };
+    tokio::time::timeout(SOON, accepting).await.expect("a request comes")
+}

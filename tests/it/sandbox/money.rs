@@ -1,0 +1,82 @@
+//! What a program may spend, and that it does so without ever having a key.
+
+use serde_json::json;
+use trellis_tests::{
+    processes::{Processes, Shape},
+    servers::{ModelServer, Prompt, Reply},
+};
+
+use super::{
+    crash::paid,
+    isolation::{LOOK, found, marker},
+};
+use crate::agents::{check_bill, cluster, finished, say};
+
+/// Asks until it is told no, and then as often again.
+const GREEDY: &str = r#"
+answered = refused = 0
+why = None
+while refused < 20:
+    said = ask(type="model", id="m", messages=[{"role": "user", "content": "more %d" % (answered + refused)}])
+    if said["is_error"]:
+        refused, why = refused + 1, said["text"]
+    else:
+        answered += 1
+say(type="result", result={"answered": answered, "why": why})
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_a_program_that_asks_in_a_loop_is_stopped_by_its_budget() {
+    let model = ModelServer::start(|prompt: &Prompt| {
+        let most = ["max_tokens", "max_completion_tokens"].iter().find_map(|name| prompt.body[name].as_u64());
+        // No more than what was sent can have been read.
+        Reply { input_tokens: 10, output_tokens: most.unwrap().min(500), ..say("more") }
+    })
+    .await;
+    let mut greedy = paid("greedy", GREEDY);
+    greedy["limits"] = json!({"max_steps": 1000});
+    let cluster = cluster(1, &model, json!([greedy])).await;
+    let run = cluster.begin(json!({"goal": "all of it", "agent_id": "greedy", "max_cost_usd": 0.02})).await;
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["status"], "completed", "it may still say what it has: {outcome:#}");
+    let answered = outcome["result"]["answered"].as_u64().unwrap();
+    assert!(answered > 3, "it could work: {outcome:#}");
+    let why = outcome["result"]["why"].as_str().unwrap();
+    assert!(why.contains("budget") || why.contains("limit $0.02"), "{why}");
+    assert_eq!(model.bill().len() as u64, answered, "what was refused was not called");
+    check_bill(&model, &[&trace], 0);
+    assert!(model.billed_nanos() <= 20_000_000, "{}", model.billed_nanos());
+}
+
+const CURIOUS: &str = r#"
+said = ask(type="model", id="m", messages=[{"role": "user", "content": "look found %s" % json.dumps(look())}])
+say(type="result", result=said["text"])
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_a_program_never_sees_the_key_its_model_is_called_with() {
+    let model = ModelServer::start(|_: &Prompt| say("noted")).await;
+    let key = marker("key");
+    let mut settings = model.settings();
+    settings["providers"]["test"]["key_env"] = json!("OF_A_PROVIDER");
+    let environment = vec![("OF_A_PROVIDER".to_owned(), key.clone())];
+    let cluster = Processes::start_as(|| Shape { worker: settings, environment, ..Shape::new(1, 1) }).await;
+    let own = marker("own");
+    let mut curious = paid("curious", &format!("{LOOK}{CURIOUS}"));
+    curious["env"] = json!({"OWN": own});
+    let mut thief = curious.clone();
+    thief["agent_id"] = json!("thief");
+    thief["env_from"] = json!(["OF_A_PROVIDER"]);
+    cluster.apply(json!([curious, thief])).await;
+    let run = cluster.begin(json!({"goal": "look", "agent_id": "curious"})).await;
+    let (outcome, _) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], "noted", "the key did its work: {outcome:#}");
+    assert_eq!(model.keys(), [format!("Bearer {key}")]);
+    assert_eq!(found(&model, "look"), json!([own]));
+    let run = cluster.begin(json!({"goal": "look", "agent_id": "thief"})).await;
+    let (outcome, _) = finished(&cluster, run).await;
+    assert_eq!(outcome["status"], "failed", "{outcome:#}");
+    let error = outcome["error"]["message"].as_str().unwrap();
+    assert!(error.contains("`env_from` names `OF_A_PROVIDER`, which is a secret of the worker"), "{error}");
+    assert_eq!(model.prompts().len(), 1, "it was not run");
+}

@@ -1,0 +1,75 @@
+//! From a profile to a program in its sandbox: what it is run as, and what becomes of a context whose
+//! program can't be started.
+
+use std::{path::Path, sync::Arc};
+
+use shared::wire::{SandboxReport, Verdict};
+
+use super::{again, message::Start};
+use crate::{
+    agent::{Run, failed},
+    model::ToolSpec,
+    sandbox::{NotStarted, Policy, Program},
+    workspace::Workspace,
+};
+
+/// A workspace may hold this much at the least, and otherwise so many times its outputs.
+const WORKSPACE: u64 = 256 << 20;
+const WORKSPACE_FACTOR: u64 = 16;
+
+/// Starts the program; if it can't be, how the context ends.
+pub(super) async fn start(
+    run: &Run<'_>,
+    workspace: &Arc<Workspace>,
+    tools: &[ToolSpec],
+) -> Result<Program, (Verdict, Option<SandboxReport>)> {
+    let Some(sandbox) = &run.equipment.sandbox else {
+        return Err((
+            failed(
+                "this worker can't run programs: it has no `trellis` binary to make a sandbox with".into(),
+            ),
+            None,
+        ));
+    };
+    let policy = policy(run, workspace, tools).map_err(|verdict| (verdict, None))?;
+    sandbox.start(policy, workspace.clone()).await.map_err(|error| match error {
+        NotStarted::Helper { source, .. } => {
+            (again(format!("the sandbox could not be made: {source}")), None)
+        }
+        NotStarted::Broken(_) => (failed(error.to_string()), None),
+        NotStarted::Missing(ref report, _) => (failed(error.to_string()), Some(report.clone())),
+    })
+}
+
+fn policy(run: &Run<'_>, workspace: &Workspace, tools: &[ToolSpec]) -> Result<Policy, Verdict> {
+    let (work, profile) = (run.work, &run.work.agent);
+    let path = workspace.path().canonicalize();
+    let path = path.map_err(|error| again(format!("its workspace could not be found: {error}")))?;
+    let start = serde_json::to_vec_pretty(&Start::new(work, tools)).expect("plain fields");
+    let prepared = std::fs::create_dir_all(path.join("tmp"))
+        .and_then(|()| std::fs::write(path.join("input.json"), start));
+    prepared.map_err(|error| again(format!("its workspace could not be written: {error}")))?;
+    let env =
+        run.equipment.secrets.environment(profile, &path).map_err(|secret| failed(secret.to_string()))?;
+    Ok(Policy {
+        command: profile.command.iter().map(|word| resolved(word, &profile.reads)).collect(),
+        workspace: path,
+        env,
+        reads: profile.reads.iter().map(|path| absolute(path).into()).collect(),
+        network: profile.network,
+        requires: profile.requires.clone(),
+        resources: profile.resources.clone(),
+        workspace_bytes: WORKSPACE.max(work.limits.max_output_size_bytes.saturating_mul(WORKSPACE_FACTOR)),
+    })
+}
+
+/// A word of a command that is beneath what the profile lets it read is given as the path it is: the
+/// program runs in its workspace, and the profile was written from where the worker runs.
+fn resolved(word: &str, reads: &[String]) -> String {
+    let beneath = reads.iter().any(|read| !read.is_empty() && Path::new(word).starts_with(read));
+    if beneath { absolute(word) } else { word.to_owned() }
+}
+
+fn absolute(path: &str) -> String {
+    std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned())
+}
