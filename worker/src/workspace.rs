@@ -7,6 +7,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::DirBuilderExt,
     path::{Component, Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use cap_std::{
@@ -23,6 +24,9 @@ const OUTPUTS: &str = "outputs";
 /// Where large outputs of tools are put (W4). They are no files of the agent's: neither counted nor
 /// collected, and not for it to write.
 const TOOLS: &str = "tools";
+/// The number of the next directory. From 1 on each time, a thousand agents would each try all that the
+/// others have.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Debug)]
 pub(crate) struct Workspace {
@@ -66,9 +70,9 @@ pub(crate) struct Extent {
 }
 
 impl Workspace {
-    /// Makes `<root>/<number>/<trace_id>/<child_id>/`; the number is the first that is free.
+    /// Makes `<root>/<number>/<trace_id>/<child_id>/`; the number is the next that is free.
     pub(crate) fn create(root: &Path, trace_id: TraceId, child_id: &ChildId) -> io::Result<Self> {
-        let own = (1_u64..)
+        let own = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))
             .map(|number| root.join(number.to_string()))
             .find_map(|own| match private().create(&own) {
                 Ok(()) => Some(Ok(own)),

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Model calls of one agent.
-const CALLS: usize = 16;
+pub(crate) const CALLS: usize = 16;
 const SLOW: Duration = Duration::from_millis(200);
 
 /// What an agent does; the model goes by its goal.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 pub(crate) struct Measured {
     pub(crate) floor: Latencies,
     pub(crate) ours: Latencies,
-    /// How many calls Trellis made for this.
+    /// How many calls Trellis made for this, those that were only recorded included.
     pub(crate) calls: usize,
 }
 
@@ -106,7 +106,7 @@ impl Calls {
             self.run(kind).await;
             self.between(&mut ours);
         }
-        Measured { floor, ours, calls: rounds * CALLS }
+        Measured { floor, ours, calls: (rounds + 1) * CALLS }
     }
 
     fn between(&self, latencies: &mut Latencies) {

@@ -4,7 +4,7 @@
 //! model server, as the time between one call's coming and the next.
 //!
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench agents
-//!   … -- --rounds 20 --agents 5000          more of both
+//!   … -- --rounds 20 --agents 5000          more of both; 0 of one leaves it out
 
 #![allow(
     clippy::unwrap_used,
@@ -60,16 +60,29 @@ async fn main() {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load average before: {}\n", load.split(' ').take(3).collect::<Vec<_>>().join(" "));
 
+    if options.rounds > 0 {
+        calls(options.rounds).await;
+    }
+    if options.agents > 0 {
+        println!(
+            "\n{} agents at once in one worker:\n{}",
+            options.agents,
+            crowd::measure(options.agents).await
+        );
+    }
+}
+
+async fn calls(rounds: usize) {
     let mut calls = Calls::start().await;
     let usage = calls.usage();
-    let in_a_row = calls.measure(Kind::InARow, options.rounds).await;
+    let in_a_row = calls.measure(Kind::InARow, rounds).await;
     let used = calls.usage().since(&usage, in_a_row.calls);
-    let with_tools = calls.measure(Kind::WithTools, options.rounds).await;
-    let slow = calls.measure(Kind::Slow, options.rounds.div_ceil(4)).await;
+    let with_tools = calls.measure(Kind::WithTools, rounds).await;
+    let slow = calls.measure(Kind::Slow, rounds.div_ceil(4)).await;
     let parts = parts::measure(&calls.cluster, &calls.an_entry().await).await;
     drop(calls);
 
-    println!("from one model call to the next, p50 ({} calls each)", in_a_row.calls);
+    println!("from one model call to the next, p50 ({rounds} agents of {} calls)", calls::CALLS);
     println!("{:44} {:>10} {:>10} {:>10} {:>7}", "", "floor", "Trellis", "more", "ratio");
     row("model calls in a row", &in_a_row);
     row("with a tool call (fs.list) after each", &with_tools);
@@ -79,8 +92,6 @@ async fn main() {
         println!("{what:44} {:>10}", shown(latencies.percentile(50)));
     }
     println!("\nCPU a model call in a row, and memory:\n{used}");
-
-    println!("\n{} agents at once in one worker:\n{}", options.agents, crowd::measure(options.agents).await);
 }
 
 fn row(what: &str, Measured { floor, ours, .. }: &Measured) {

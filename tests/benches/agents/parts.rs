@@ -15,6 +15,8 @@ use trellis_tests::processes::Processes;
 use crate::meter::Latencies;
 
 const TIMES: usize = 200;
+/// How many parts are done between two ticks: far less than a lease takes.
+const TICKS: usize = 20;
 
 struct Part<'a> {
     bus: &'a Bus,
@@ -27,6 +29,7 @@ pub(crate) async fn measure(cluster: &Processes, entry: &Bytes) -> Vec<(&'static
     let [mut hold, mut journal, mut settle, mut both] = [(); 4].map(|()| Latencies::default());
     let mut sequence = 0;
     for n in 0..TIMES {
+        part.tick(n).await;
         let began = Instant::now();
         part.hold(n).await;
         hold.add(began.elapsed());
@@ -38,6 +41,7 @@ pub(crate) async fn measure(cluster: &Processes, entry: &Bytes) -> Vec<(&'static
         settle.add(began.elapsed());
     }
     for n in TIMES..2 * TIMES {
+        part.tick(n).await;
         part.hold(n).await;
         let began = Instant::now();
         let (at, ()) = tokio::join!(part.append(entry, sequence), part.settle(n));
@@ -53,7 +57,6 @@ pub(crate) async fn measure(cluster: &Processes, entry: &Bytes) -> Vec<(&'static
 }
 
 impl<'a> Part<'a> {
-    /// The lease is kept by nobody: it lasts long enough.
     async fn claim(cluster: &'a Processes) -> Self {
         let bus = &cluster.client.bus;
         let pool = "nobody-but-the-benchmark".parse().unwrap();
@@ -77,6 +80,14 @@ impl<'a> Part<'a> {
         let wait = Duration::from_secs(10);
         let answer = self.bus.request(&subject, &Headers::new(), message.into(), wait).await;
         serde_json::from_slice(&answer.unwrap()).unwrap()
+    }
+
+    /// Keeps the lease.
+    async fn tick(&self, n: usize) {
+        if n.is_multiple_of(TICKS) {
+            let ticked = self.ask(json!({"tick": {"lease": self.lease, "progress": {}}})).await;
+            assert!(matches!(ticked, Answer::GoOn { .. }), "{ticked:?}");
+        }
     }
 
     async fn hold(&self, n: usize) {
