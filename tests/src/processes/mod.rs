@@ -180,6 +180,10 @@ impl Processes {
         self.node(name).is_running()
     }
 
+    pub fn pid(&mut self, name: &str) -> u32 {
+        self.node(name).pid().as_raw().unsigned_abs()
+    }
+
     /// Waits until it has ended by itself.
     pub async fn gone(&mut self, name: &str) {
         let deadline = Instant::now() + PATIENCE;

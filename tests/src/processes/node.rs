@@ -85,7 +85,7 @@ impl Node {
         signal::kill(self.pid(), signal).expect("the child is ours");
     }
 
-    fn pid(&self) -> Pid {
+    pub(super) fn pid(&self) -> Pid {
         let child = self.child.as_ref().unwrap_or_else(|| panic!("{} does not run", self.name));
         Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"))
     }

@@ -1,7 +1,7 @@
 //! A model server that keeps its own bill: OpenAI's chat completions over real HTTP, with answers a test
 //! decides. It is the witness of b5: what it says was served is held against Trellis' books, and it trusts
-//! neither. The bill is synced to disk line by line, and a call is billed when it is answered, whether or
-//! not anybody is still there to hear it.
+//! neither. The bill is synced to disk line by line, unless it is a benchmark's, and a call is billed when
+//! it is answered, whether or not anybody is still there to hear it.
 
 use std::{
     fmt,
@@ -9,6 +9,7 @@ use std::{
     io::Write,
     path::PathBuf,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
@@ -47,6 +48,8 @@ pub struct Reply {
     pub output_tokens: u64,
     /// Waits at this gate before it answers.
     pub gate: Option<Gate>,
+    /// How long it thinks.
+    pub takes: Duration,
     /// Says nothing of what was used.
     pub no_usage: bool,
     /// Is refused with this status.
@@ -96,6 +99,7 @@ type Answer = dyn Fn(&Prompt) -> Reply + Send + Sync;
 struct Shared {
     answer: Box<Answer>,
     bill: Mutex<(File, Vec<Line>)>,
+    synced: bool,
     prompts: Mutex<Vec<Value>>,
     keys: Mutex<Vec<String>>,
 }
@@ -115,11 +119,20 @@ impl fmt::Debug for ModelServer {
 
 impl ModelServer {
     pub async fn start(answer: impl Fn(&Prompt) -> Reply + Send + Sync + 'static) -> Self {
+        Self::serve(Box::new(answer), true).await
+    }
+
+    /// Its bill is not synced line by line: for benchmarks, which would measure the disk.
+    pub async fn start_unsynced(answer: impl Fn(&Prompt) -> Reply + Send + Sync + 'static) -> Self {
+        Self::serve(Box::new(answer), false).await
+    }
+
+    async fn serve(answer: Box<Answer>, synced: bool) -> Self {
         let path = std::env::temp_dir().join(format!("trellis-bill-{}", crate::processes::fresh_trace()));
         let file = File::create(&path).expect("the temporary directory can be written");
         let bill = Mutex::new((file, Vec::new()));
         let (prompts, keys) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { answer: Box::new(answer), bill, prompts, keys });
+        let shared = Arc::new(Shared { answer, bill, synced, prompts, keys });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/v1/", listener.local_addr().expect("it is bound"));
         let app = Router::new().route("/v1/chat/completions", post(complete)).with_state(shared.clone());
@@ -246,6 +259,9 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
         if let Some(gate) = &reply.gate {
             gate.pass().await;
         }
+        if !reply.takes.is_zero() {
+            tokio::time::sleep(reply.takes).await;
+        }
         if reply.status.is_none() {
             shared.charge(&prompt, &reply);
         }
@@ -272,7 +288,9 @@ impl Shared {
         let mut bill = self.bill.lock().expect("no test panics with it");
         writeln!(bill.0, "{}", serde_json::to_string(&line).expect("plain fields"))
             .expect("the bill is written");
-        bill.0.sync_data().expect("the bill is on disk");
+        if self.synced {
+            bill.0.sync_data().expect("the bill is on disk");
+        }
         bill.1.push(line);
     }
 }
