@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde_json::json;
 use shared::{
-    Timestamp,
-    bus::From,
+    ChildId, Timestamp, TraceId,
+    bus::{Bus, From},
     subject::{Filter, Subject},
     wire::{HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
 };
@@ -49,20 +49,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let bus = servers.cluster().await?;
     let (trace, child) = (args.place.trace(), args.place.child(&bus).await?);
     if args.follow {
-        let filter = Filter::One(Subject::History(trace, child));
-        let mut log = bus.follow(&[filter], From::Start).await.map_err(|error| unreachable(&error))?;
-        let mut first = None;
-        loop {
-            let stored = log.next().await.map_err(|error| unreachable(&error))?;
-            let entry = place::entry(&stored.payload)?;
-            match output {
-                Output::Json => out::print_json_line(&json!(entry))?,
-                Output::Text => out::print(&line(&entry, *first.get_or_insert(entry.at), false))?,
-            }
-            if matches!(entry.step, HistoryStep::Result(_)) {
-                return Ok(Ending::Completed);
-            }
-        }
+        return follow(&bus, trace, &child, output).await;
     }
     let entries = place::journal(&bus, trace, &child).await?;
     match (args.step, output) {
@@ -81,6 +68,51 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         (None, Output::Text) => out::print(&all(&entries))?,
     }
     Ok(Ending::Completed)
+}
+
+/// Entries as they are written, until the context has ended: by itself with a last one, or not.
+async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> anyhow::Result<Ending> {
+    let journal = Filter::One(Subject::History(trace, child.clone()));
+    let outcome = Filter::One(Subject::Outcome(trace, child.clone()));
+    let told = |error| unreachable(&error);
+    let mut steps = bus.follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
+    let mut ends = bus.follow(&[outcome], From::Start).await.map_err(told)?;
+    let mut first = None;
+    // Where the journal ends, once that is known.
+    let mut last: Option<u64> = None;
+    let mut at = 0;
+    while last.is_none_or(|last| at < last) {
+        let stored = tokio::select! {
+            stored = steps.next() => stored.map_err(told)?,
+            ended = ends.next(), if last.is_none() => {
+                ended.map_err(told)?;
+                last = Some(bus.last(&journal).await.map_err(told)?.map_or(0, |stored| stored.sequence));
+                continue;
+            }
+        };
+        at = stored.sequence;
+        let entry = place::entry(&stored.payload)?;
+        match output {
+            Output::Json => out::print_json_line(&json!(entry))?,
+            Output::Text => out::print(&line(&entry, *first.get_or_insert(entry.at), false))?,
+        }
+        if is_the_end(&entry.step) {
+            break;
+        }
+    }
+    Ok(Ending::Completed)
+}
+
+/// Its own last word. One that hands over ends when the other has; an outcome does not outlive a journal.
+fn is_the_end(step: &HistoryStep) -> bool {
+    match step {
+        HistoryStep::Result(result) => !matches!(result.verdict, Verdict::Waiting { .. }),
+        HistoryStep::Began { .. }
+        | HistoryStep::Model(_)
+        | HistoryStep::Tool(_)
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. } => false,
+    }
 }
 
 fn all(entries: &[HistoryEntry]) -> String {
@@ -187,7 +219,11 @@ fn verdict(verdict: &Verdict) -> (&'static str, String) {
         Verdict::LastReport(report) => ("last report", payload(report)),
         Verdict::Failed(failure) => ("failed", failure.message.clone()),
         Verdict::Halted { check, reason } => ("halted", format!("{check}: {reason}")),
-        Verdict::Waiting { .. } => ("waiting", String::new()),
+        Verdict::Waiting { children, hand_over: true } => {
+            let to: Vec<&str> = children.iter().map(ChildId::as_str).collect();
+            ("handed over", format!("to {}", to.join(", ")))
+        }
+        Verdict::Waiting { hand_over: false, .. } => ("waiting", String::new()),
         Verdict::InputRequired { question } => ("input required", question.to_string()),
         Verdict::OutOfBudget => ("out of budget", String::new()),
         Verdict::HandedBack => ("handed back", String::new()),

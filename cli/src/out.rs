@@ -7,12 +7,15 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use shared::wire::Refusal;
 
-use crate::{Ending, Output};
+use crate::{Ending, Output, tree};
 
-/// To stdout: data.
+/// To stdout: data. Much of it was said by agents: a terminal is given no orders by it.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("could not write the output")
+    stdout
+        .write_all(tree::printable(text).as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("could not write the output")
 }
 
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
@@ -26,12 +29,12 @@ pub(crate) fn print_json_line(value: &Value) -> anyhow::Result<()> {
 
 /// To stderr: what goes on.
 pub(crate) fn note(what: &str) {
-    std::io::stderr().write_all(format!("{what}\n").as_bytes()).ok();
+    std::io::stderr().write_all(format!("{}\n", tree::printable(what)).as_bytes()).ok();
 }
 
 /// To stderr: what went wrong. If even that can't be said, the exit code still does.
 pub(crate) fn complain(what: &str) {
-    std::io::stderr().write_all(format!("error: {what}\n").as_bytes()).ok();
+    std::io::stderr().write_all(format!("error: {}\n", tree::printable(what)).as_bytes()).ok();
 }
 
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -9,15 +9,17 @@ use std::{
 
 use anyhow::{Context, bail};
 use cap_std::{ambient_authority, fs::Dir};
+use coordinator::trace::Trace;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use shared::{
+    ChildId,
     bus::Bus,
     wire::{HistoryEntry, HistoryStep, OutputFile},
 };
 
 use crate::{
-    Ending, Output,
+    Ending, Output, client,
     connect::{Servers, unreachable},
     out,
     place::{self, Place},
@@ -50,7 +52,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let (trace, child) = (args.place.trace(), args.place.child(&bus).await?);
     let entries = place::journal(&bus, trace, &child).await?;
     let Some(files) = left(&entries) else {
-        out::complain(&format!("`{child}` has not ended yet: its files are collected when it does"));
+        out::complain(&why_none(&client::replay(&bus, trace).await?, &child));
         return Ok(Ending::Refused);
     };
     if let Some(path) = &args.get {
@@ -84,6 +86,17 @@ fn left(entries: &[HistoryEntry]) -> Option<&[OutputFile]> {
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. } => None,
     })
+}
+
+fn why_none(trace: &Trace, child: &ChildId) -> String {
+    match trace.context(child).filter(|node| !node.is_live()) {
+        None => format!("`{child}` has not ended yet: its files are collected when it does"),
+        Some(node) => format!(
+            "`{child}` ended as {}, and its files were not collected\n\nhint: they are when an agent ends by itself, \
+             not when it is ended; what it wrote with `fs.write` is in `trellis history`",
+            tree::word(trace, node)
+        ),
+    }
 }
 
 fn list(files: &[OutputFile], output: Output) -> anyhow::Result<Ending> {

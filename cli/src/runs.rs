@@ -56,8 +56,10 @@ pub(crate) enum Command {
     },
     /// Take a live agent back to a step of its journal, and let it go on from there.
     ///
-    /// What it did after that step no longer counts, but was paid for. A run that has ended can't be
-    /// restored: `trellis submit --branch-from` begins a new one at that step.
+    /// What it did after that step no longer counts, but was paid for. What it did to others stays done: a
+    /// child it spawned there is not run again, and spawned once more in the same place gives the result it
+    /// had. A run that has ended can't be restored: `trellis submit --branch-from` begins a new one at that
+    /// step.
     #[command(after_help = "Examples:\n  trellis runs restore 0af7…319c writer --to 4")]
     Restore {
         #[command(flatten)]

@@ -61,7 +61,7 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
             Row::Context(child) => branch(trace, child, &below, fork, text),
             Row::Step(step) => {
                 let name = format!("{below}{fork}{}", step.id);
-                let reason = cut(step.reason.as_deref().unwrap_or_default(), 2 * SHOWN);
+                let reason = cut(&flat(step.reason.as_deref().unwrap_or_default()), 2 * SHOWN);
                 line(text, &format!("{name:<32} {:<14} {:<20} {reason}", step_word(step), ""));
             }
         }
@@ -131,8 +131,20 @@ fn why(node: &ContextNode) -> Option<String> {
     end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
 }
 
+/// On one line, whatever an agent has put into it.
 pub(crate) fn flat(text: &str) -> String {
-    text.replace('\n', " ")
+    printable(text).replace(['\n', '\t'], " ")
+}
+
+/// Without what a terminal would take for an order: agents, tools and models are not to move the cursor,
+/// nor to turn round what is read.
+pub(crate) fn printable(text: &str) -> String {
+    let orders = |character: char| match character {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    };
+    text.chars().map(|character| if orders(character) { '\u{fffd}' } else { character }).collect()
 }
 
 pub(crate) fn cut(text: &str, most: usize) -> String {
@@ -151,4 +163,16 @@ pub(crate) fn as_json(trace: &Trace) -> Value {
     let contexts: Vec<_> = trace.contexts().iter().map(|node| trace.snapshot(node)).collect();
     let outcome = trace.root().and_then(|root| trace.outcome(&root.id));
     json!({"outcome": outcome, "contexts": contexts})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_agents_say_gives_a_terminal_no_orders() {
+        let said = "a\x1b[2Jb\r\u{9b}31mc\u{202e}d\te\nf";
+        assert_eq!(printable(said), "a\u{fffd}[2Jb\u{fffd}\u{fffd}31mc\u{fffd}d\te\nf");
+        assert_eq!(flat("é\tb\nc\x07"), "é b c\u{fffd}");
+    }
 }

@@ -42,7 +42,7 @@ fn line(piece: &StreamPiece) -> String {
     let said = match &piece.said {
         Said::Text(text) => tree::flat(text),
         Said::Again { why } => format!("(once more: {})", tree::flat(why)),
-        Said::Tool { tool } => format!("→ {tool}"),
+        Said::Tool { tool } => format!("→ {}", tree::flat(tool)),
         Said::Progress { message } => tree::flat(message),
     };
     format!("{}> {said}", piece.child_id)

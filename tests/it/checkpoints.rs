@@ -111,7 +111,12 @@ fn w5_ended_contexts_graphs_and_parents_are_not_restored() {
 #[test]
 fn w5_a_submission_branches_and_a_child_does_not() {
     let from = json!({"trace_id": "0af7651916cd43dd8448eb211c80319c", "child_id": "writer", "step": 4});
-    let mut world = World::with_root(json!({"branch_from": from}));
+    let mut world = World::new();
+    let refused = world.submit(json!({"goal": "g", "child_id": "root", "branch_from": from})).unwrap_err();
+    assert!(refused.to_string().contains("branch_from") && world.trace.root().is_none(), "{refused}");
+    world.agent(json!({"agent_id": "thinker", "kind": "llm", "model": "scripted", "builtin": null}));
+    let order = json!({"goal": "g", "child_id": "root", "agent_id": "thinker", "branch_from": from});
+    world.submit(order).unwrap();
     let expected = Checkpoint {
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
         child_id: id("writer"),
@@ -123,5 +128,18 @@ fn w5_a_submission_branches_and_a_child_does_not() {
     assert_eq!(code(spawned), "child_branches");
     assert!(world.trace.context(&id("c")).is_none());
     world.report(&lease, Verdict::HandedBack).unwrap();
+    world.check_replay();
+}
+
+#[test]
+fn w5_whoever_goes_on_is_told_how_long_the_journal_was() {
+    let mut world = World::with_root(json!({}));
+    let lease = world.claim("root");
+    assert_eq!(world.work(&id("root")).unwrap().journaled, 0);
+    world.tick(&lease, Progress { journaled: 5, ..Progress::default() }).unwrap();
+    world.tick(&lease, Progress { journaled: 3, ..Progress::default() }).unwrap();
+    world.report(&lease, Verdict::HandedBack).unwrap();
+    world.claim("root");
+    assert_eq!(world.work(&id("root")).unwrap().journaled, 5);
     world.check_replay();
 }

@@ -74,7 +74,9 @@ impl Site {
 
     /// What is left of workspaces.
     fn left(&self) -> usize {
-        std::fs::read_dir(self.root.join("worker.worker")).unwrap().count()
+        let marker = |entry: &std::fs::DirEntry| entry.file_name() == ".trellis-worker";
+        let there = std::fs::read_dir(self.root.join("worker.worker")).unwrap().map(Result::unwrap);
+        there.filter(|entry| !marker(entry)).count()
     }
 
     async fn stop(self) {
@@ -190,6 +192,11 @@ async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
     let ToolOutput::Offloaded { object: own, .. } = &read.output else { panic!("{read:?}") };
     assert!(own.object.starts_with(&prefix), "{own:?}");
     assert_eq!(site.journal(first.trace_id, &first.context.child_id).await, before, "the source stays");
+    // Its own has a name that no copy has, whatever number the source's was.
+    let (own, entries) = run_scribe(&site, branch_of(&first, 4)).await;
+    let HistoryStep::Tool(read) = &entries[5].step else { panic!("{entries:#?}") };
+    let ToolOutput::Offloaded { path, .. } = &read.output else { panic!("{read:?}") };
+    assert_eq!(*path, format!("outputs/tools/step_006_{}.txt", own.trace_id));
 
     let from = json!({"trace_id": first.trace_id, "child_id": first.context.child_id, "step": 8});
     let (third, _) = run_scribe(&site, json!({"branch_from": from})).await;
@@ -290,6 +297,128 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     client.publish(Subject::Input, &answer(trace, 1, "mine")).await;
     let outcome = client.outcome(trace, &again.child_id).await;
     assert_eq!(outcome.context.result.as_ref().unwrap().value(), "mine", "{outcome:#?}");
+    site.stop().await;
+}
+
+fn asker() -> Value {
+    json!({"agent_id": "waiter", "kind": "llm", "model": "scripted", "script": [
+        {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "a"}}]},
+        {"call": [{"tool": "ask_human", "arguments": {"question": "Go on?"}}]},
+        {"say": "{last}"},
+    ]})
+}
+
+/// Runs the asker until it waits for its human.
+async fn asked(site: &Site) -> (TraceId, ChildId) {
+    site.apply(asker()).await;
+    let client = site.client();
+    let accepted = client.accepted(json!({"goal": "ask", "agent_id": "waiter"})).await;
+    let trace = accepted.trace_id;
+    let asks = || async { !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty() };
+    eventually("it asks", asks).await;
+    (trace, accepted.child_id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w5_an_agent_whose_journal_is_gone_does_not_begin_anew() {
+    let site = Site::in_one_process().await;
+    let (trace, root) = asked(&site).await;
+    let client = site.client();
+    client.bus.purge(&Filter::One(Subject::History(trace, root.clone()))).await.unwrap();
+    let answer = json!({"trace_id": trace, "answered": {"child_id": root, "question": 1, "answer": "yes"}});
+    client.publish(Subject::Input, &answer).await;
+    let outcome = client.outcome(trace, &root).await;
+    let error = outcome.context.error.as_ref().unwrap_or_else(|| panic!("{outcome:#?}"));
+    assert!(error.message.contains("0 of its 3 entries"), "{error:?}");
+    assert_eq!(outcome.context.attempts, 2, "the first was parked, and no other would do better");
+    site.stop().await;
+}
+
+/// Runs the scribe on a journal that has something in it already.
+async fn on_a_journal_with(site: &Site, trace: &str, payload: Vec<u8>) -> Outcome {
+    let trace: TraceId = trace.parse().unwrap();
+    let subject = Subject::History(trace, id("root"));
+    let message = shared::bus::Outgoing {
+        subject,
+        id: None,
+        headers: Headers::new(),
+        payload: payload.into(),
+        expect_last: None,
+    };
+    site.client().bus.publish(message).await.unwrap();
+    let more = json!({"trace_id": trace, "child_id": "root", "limits": {"max_retries_total": 0}});
+    run_scribe(site, more).await.0
+}
+
+fn began(trace: &str, number: u32, attempt: u32) -> Value {
+    json!({"trace_id": trace, "child_id": "root", "number": number, "attempt": attempt, "at": 1,
+        "step": {"began": {"worker_id": "another"}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t5_a_journal_that_never_can_be_used_ends_the_attempt_and_says_why() {
+    let site = Site::in_one_process().await;
+    let traces = ["1a", "2a", "3a"].map(|end| format!("0af7651916cd43dd8448eb211c8031{end}"));
+    let late = serde_json::to_vec(&began(&traces[0], 3, 1)).unwrap();
+    let newer = json!({"trace_id": traces[1], "child_id": "root", "number": 1, "attempt": 1, "at": 1,
+        "step": {"dreamt": {}}});
+    let cases = [
+        (late, "an entry 3 where entry 1 should be"),
+        (serde_json::to_vec(&newer).unwrap(), "means nothing to this worker"),
+        (Vec::new(), "is damaged"),
+    ];
+    for (trace, (payload, why)) in traces.iter().zip(cases) {
+        let outcome = on_a_journal_with(&site, trace, payload).await;
+        let error = outcome.context.error.as_ref().unwrap_or_else(|| panic!("{outcome:#?}"));
+        assert!(error.message.contains(why), "{error:?}");
+        assert_eq!(outcome.context.attempts, 1);
+    }
+    site.stop().await;
+}
+
+/// An attempt that was stopped between its claim and its first look, and wakes too late.
+#[tokio::test(flavor = "multi_thread")]
+async fn t5_a_journal_is_never_taken_from_a_later_attempt() {
+    let site = Site::in_one_process().await;
+    let trace = "0af7651916cd43dd8448eb211c80314a";
+    let later = serde_json::to_vec(&began(trace, 1, 2)).unwrap();
+    on_a_journal_with(&site, trace, later).await;
+    let entries = site.journal(trace.parse().unwrap(), &id("root")).await;
+    assert!(entries.iter().all(|entry| entry.attempt >= 2), "{entries:#?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i3_whoever_hands_over_leaves_its_files() {
+    let site = Site::in_one_process().await;
+    site.apply(json!({"agent_id": "boss", "kind": "llm", "model": "scripted", "script": [
+        {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/plan", "content": "p"}}]},
+        {"call": [{"tool": "delegate", "arguments": {"goal": "all of it", "agent_id": "scribe"}}]},
+    ]}))
+    .await;
+    let outcome = site.client().run(json!({"goal": "lead", "agent_id": "boss"})).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    assert_eq!(outcome.context.result.as_ref().unwrap().value(), "done");
+    let entries = site.journal(outcome.trace_id, &outcome.context.child_id).await;
+    let outputs = &result(&entries).outputs;
+    assert_eq!(outputs.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["plan"]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i3_what_was_cancelled_is_said_to_have_ended_and_to_have_left_no_files() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let site = Site::on(&nats, &redis).await;
+    let (trace, root) = asked(&site).await;
+    let name = trace.to_string();
+    let before = said(&trellis(&nats, &["outputs", &name]));
+    assert!(before.contains("has not ended yet"), "{before}");
+    site.client().publish(Subject::Cancel, &json!({"trace_id": trace})).await;
+    site.client().outcome(trace, &root).await;
+    let after = said(&trellis(&nats, &["outputs", &name]));
+    assert!(after.contains("ended as cancelled, and its files were not collected"), "{after}");
+    let followed = said(&trellis(&nats, &["history", &name, "--follow"]));
+    assert!(followed.contains("fs.write") && followed.contains("exit Some(0)"), "{followed}");
     site.stop().await;
 }
 

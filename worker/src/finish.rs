@@ -1,6 +1,7 @@
 //! The end of an agent that has a journal: its files go to the object store, and how it ended is its last
 //! entry. A crash before that entry repeats the collecting; one after it finds the verdict there, and only
-//! reports. What merely parks or is tried again writes nothing: it is not the end.
+//! reports. What merely parks or is tried again writes nothing: it is not the end. One that is ended from
+//! outside (a cancel, a timeout, a limit) does not come here: its files go with its workspace.
 
 use shared::wire::{Failure, FailureKind, HistoryStep, OutputFile, ResultStep, SandboxReport, Verdict};
 
@@ -52,10 +53,9 @@ fn is_the_end(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Completed(_) | Verdict::LastReport(_) | Verdict::Halted { .. } => true,
         Verdict::Failed(failure) => !failure.retryable,
-        Verdict::Waiting { .. }
-        | Verdict::InputRequired { .. }
-        | Verdict::OutOfBudget
-        | Verdict::HandedBack => false,
+        // Whoever hands over does not run again: the child's end is its own.
+        Verdict::Waiting { hand_over, .. } => *hand_over,
+        Verdict::InputRequired { .. } | Verdict::OutOfBudget | Verdict::HandedBack => false,
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared::{
     Json,
-    wire::{HistoryEntry, HistoryStep, ToolCall, ToolOutput},
+    wire::{Execute, HistoryEntry, HistoryStep, ToolCall, ToolOutput},
 };
 
 use crate::{agent::Run, object, report, workspace::Workspace};
@@ -20,7 +20,9 @@ const LINES: usize = 50;
 const PREVIEW_BYTES: usize = 1024;
 const PREVIEW_LINES: usize = 20;
 /// The most of a file that is shown at once, when lines of it are asked for.
-const PASSAGE_BYTES: usize = 16 * 1024;
+pub(crate) const PASSAGE_BYTES: usize = 16 * 1024;
+/// The line below a passage, which says what it is.
+const BELOW_BYTES: usize = 200;
 
 /// Where outputs lie in the workspace, beneath `outputs/` as everything that goes to the object store.
 const BENEATH: &str = "outputs/";
@@ -30,7 +32,7 @@ pub(crate) async fn offload(run: &Run<'_>, workspace: &Workspace, number: u32, t
     if !is_large(&text) {
         return ToolOutput::Inline(text);
     }
-    let name = format!("step_{number:03}.txt");
+    let name = name(run.work, number);
     let path = match workspace.put_aside(&name, text.as_bytes()) {
         Ok(path) => path,
         Err(error) => {
@@ -45,15 +47,24 @@ pub(crate) async fn offload(run: &Run<'_>, workspace: &Workspace, number: u32, t
     ToolOutput::Offloaded { path, preview, object }
 }
 
+/// What a branch copied keeps the name its window knows it by; its own steps come to the same numbers, so
+/// those have its trace in theirs: a trace branches once.
+fn name(work: &Execute, number: u32) -> String {
+    match work.branch_from {
+        None => format!("step_{number:03}.txt"),
+        Some(_) => format!("step_{number:03}_{}.txt", work.trace_id),
+    }
+}
+
 /// Whether a call asks for some lines of a file: to put those aside would be to show no more of it ever.
 pub(crate) fn is_passage(call: &ToolCall) -> bool {
-    let asks = |name| call.arguments.value().get(name).is_some();
+    let asks = |name| call.arguments.value().get(name).is_some_and(|value| !value.is_null());
     call.tool == "fs.read" && (asks("first_line") || asks("lines"))
 }
 
 /// Lines of a file that is in the workspace already.
 pub(crate) fn passage(text: String) -> ToolOutput {
-    ToolOutput::Inline(report::cut(text, PASSAGE_BYTES))
+    ToolOutput::Inline(report::cut(text, PASSAGE_BYTES + BELOW_BYTES))
 }
 
 /// Puts back what the steps so far left in a workspace: the journal's own files, what was offloaded, and
@@ -149,6 +160,14 @@ mod tests {
         assert!(!is_large(&"x\n".repeat(49)));
         assert!(is_large(&"x\n".repeat(50)));
         assert!(!is_large(""));
+    }
+
+    #[test]
+    fn w4_a_passage_is_asked_for_by_a_number_and_not_by_null() {
+        let call =
+            |arguments| ToolCall { id: "a".into(), tool: "fs.read".into(), arguments: Json::from(arguments) };
+        assert!(is_passage(&call(serde_json::json!({"path": "p", "lines": 3}))));
+        assert!(!is_passage(&call(serde_json::json!({"path": "p", "first_line": null, "lines": null}))));
     }
 
     #[test]

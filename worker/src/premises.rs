@@ -15,6 +15,8 @@ use crate::workspace::{private, remove};
 
 /// What the directory of a worker ends in.
 const ENDING: &str = "worker";
+/// The file that says that a directory of that name was made by a worker, and is not an operator's.
+const MARKER: &str = ".trellis-worker";
 
 #[derive(Debug)]
 pub(crate) struct Premises {
@@ -45,11 +47,12 @@ impl Premises {
                 Ok(()) | Err(_) => {}
             }
             match lock(&path)? {
-                Lock::Ours(held) => {
+                Lock::Ours(held) if is_a_workers(&path) || is_empty(&path)? => {
+                    std::fs::write(path.join(MARKER), "")?;
                     empty(&path)?;
                     return Ok(Premises { path, _held: held });
                 }
-                Lock::Theirs => number += 1,
+                Lock::Ours(_) | Lock::Theirs => number += 1,
                 Lock::Gone => {}
             }
         }
@@ -112,7 +115,7 @@ fn lock(path: &Path) -> io::Result<Lock> {
     }
 }
 
-/// Removes what belongs to no worker that runs. Only what looks like a worker's: the directory may be an
+/// Removes what belongs to no worker that runs. Only what a worker has made: the directory may be an
 /// operator's, with other things in it.
 fn sweep(shared: &Path) {
     for entry in std::fs::read_dir(shared).into_iter().flatten().flatten() {
@@ -121,7 +124,9 @@ fn sweep(shared: &Path) {
         if !is_directory || path.extension().is_none_or(|ending| ending != ENDING) {
             continue;
         }
-        if let Ok(Lock::Ours(_held)) = lock(&path) {
+        if let Ok(Lock::Ours(_held)) = lock(&path)
+            && is_a_workers(&path)
+        {
             match remove(&path) {
                 Ok(()) => tracing::info!(path = %path.display(), "removed what a worker left"),
                 Err(error) => tracing::warn!(%error, path = %path.display(), "what a worker left stays"),
@@ -130,9 +135,26 @@ fn sweep(shared: &Path) {
     }
 }
 
+fn is_a_workers(path: &Path) -> bool {
+    std::fs::symlink_metadata(path.join(MARKER)).is_ok_and(|marker| marker.is_file())
+}
+
+fn is_empty(path: &Path) -> io::Result<bool> {
+    Ok(std::fs::read_dir(path)?.next().is_none())
+}
+
+/// All but the marker: killed half-way, it is still known as a worker's.
 fn empty(path: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
-        remove(&entry?.path())?;
+        let entry = entry?;
+        if entry.file_name() == MARKER {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            remove(&entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
     }
     Ok(())
 }

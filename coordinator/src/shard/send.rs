@@ -26,6 +26,8 @@ use crate::{
 pub(super) struct Batch {
     parts: Vec<Part>,
     results: Vec<Result<Published, PublishError>>,
+    /// What is to be removed once all that has been told.
+    removed: Vec<(TraceId, ChildId)>,
 }
 
 struct Part {
@@ -77,15 +79,11 @@ impl Shard {
             parts.push(Part { trace_id, versions, messages: start..messages.len(), done: told });
         }
         if messages.is_empty() {
-            self.stored(Batch { parts, results: Vec::new() }).await;
+            self.stored(Batch { parts, results: Vec::new(), removed }).await;
             return;
         }
         let sent = self.ground.bus.send(messages).await;
-        let bus = self.ground.bus.clone();
-        let batch = async move {
-            remove(&bus, removed).await;
-            Batch { parts, results: sent.stored().await }
-        };
+        let batch = async move { Batch { parts, results: sent.stored().await, removed } };
         self.sending.push(batch.boxed());
     }
 
@@ -126,6 +124,9 @@ impl Shard {
 
     /// A batch is stored, or as much of it as could be: tells and acknowledges what is.
     pub(super) async fn stored(&mut self, batch: Batch) {
+        if batch.parts.is_empty() {
+            return;
+        }
         self.ground.config.crash.pass(Point::Sent);
         for part in batch.parts {
             let failed =
@@ -155,6 +156,14 @@ impl Shard {
             }
         }
         self.ground.config.crash.pass(Point::Acknowledged);
+        if !batch.removed.is_empty() {
+            let bus = self.ground.bus.clone();
+            let removing = async move {
+                remove(&bus, batch.removed).await;
+                Batch { parts: Vec::new(), results: Vec::new(), removed: Vec::new() }
+            };
+            self.sending.push(removing.boxed());
+        }
     }
 
     /// Clears what was sent. Lost with this coordinator, it is sent once more: harmless. While the store
@@ -182,8 +191,8 @@ impl Shard {
     }
 }
 
-/// Removes the journals and objects of contexts. What stays goes by age: the parcel is sent again only if
-/// its messages could not be stored.
+/// Removes the journals and objects of contexts, which takes a look at every object there is: nobody waits
+/// for it. What stays, because we were killed before or the bus was away, goes by age.
 async fn remove(bus: &Bus, contexts: Vec<(TraceId, ChildId)>) {
     if contexts.is_empty() {
         return;

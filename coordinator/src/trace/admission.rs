@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
     AgentId, AgentProfile, Amount, ChildId, ContextKey, Json, Limits, Problems, Timestamp,
+    agent::AgentKind,
     graph::Plan,
     id::{ModelName, ToolName},
     limits::{Ceilings, check_ceilings},
@@ -206,6 +207,14 @@ impl<'a> Ground<'a> {
                 let path = step.map_or("agent_id".into(), |step| format!("steps[id={step}].agent_id"));
                 unknown(id, path, &mut problems);
             }
+        }
+        if let (Some(_), Some(agent)) = (&order.branch_from, agent)
+            && agent.kind == AgentKind::Builtin
+        {
+            let message =
+                format!("`{}` is built in: it keeps no journal, and begins with none", agent.agent_id);
+            let hint = "branch with an agent of the kind `llm` or `command`";
+            problems.add("branch_from", message, Some(hint.into()));
         }
         check_ceilings("", ceilings(order), &mut problems);
         if let (Some(plan), Some(_)) = (plan, self.parent) {

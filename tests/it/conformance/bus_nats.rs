@@ -127,6 +127,33 @@ async fn many_may_set_up_at_once_and_sizes_are_changed() {
     assert_eq!(of("AGENT_EVENT").await.max_age, keep_logs);
 }
 
+#[tokio::test]
+async fn journals_and_what_they_name_are_kept_longer_than_logs() {
+    let (server, bus) = nats().await;
+    let day = Duration::from_secs(24 * 3600);
+    let of =
+        async |name: String| raw(&server).await.get_stream(name).await.unwrap().cached_info().config.clone();
+    assert_eq!(of(bus.namespace().stream("AGENT_HISTORY")).await.max_age, 90 * day);
+    bus.set_up(&Topology { keep_journals: 200 * day, ..topology() }).await.unwrap();
+    assert_eq!(of(bus.namespace().stream("AGENT_HISTORY")).await.max_age, 200 * day);
+    let bucket = bus.namespace().stream("AGENT_OUTPUTS");
+    assert!(of(format!("OBJ_{bucket}")).await.max_age >= 200 * day);
+}
+
+/// W6: what is purged leaves no payload behind that no message could hold.
+#[tokio::test]
+async fn w6_large_messages_go_whole() {
+    let (_server, bus) = nats().await;
+    let large = || bytes::Bytes::from(vec![b'x'; 3 << 20]);
+    for (number, id) in [(1, "a"), (1, "b"), (2, "c")] {
+        let message = shared::bus::Outgoing { payload: large(), ..identified(event(number), id) };
+        bus.publish(message).await.unwrap();
+    }
+    assert_eq!(bus.objects("overflow/").await.unwrap().len(), 3);
+    bus.purge(&shared::subject::Filter::One(event(1))).await.unwrap();
+    assert_eq!(bus.objects("overflow/").await.unwrap().len(), 1);
+}
+
 async fn mismatch(bus: &Bus) -> String {
     match bus.set_up(&topology()).await {
         Err(Error::Mismatch { what, name, difference }) => format!("{what} {name}: {difference}"),

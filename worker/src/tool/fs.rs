@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Invocation, Said, arguments};
-use crate::workspace::Listed;
+use crate::{offload::PASSAGE_BYTES, report, workspace::Listed};
 
 /// The largest file of which lines are shown.
 const LARGEST: u64 = 8 << 20;
@@ -53,13 +53,30 @@ pub(super) fn read(invocation: Invocation<'_>) -> Said {
         return Ok(text);
     }
     let first = first_line.unwrap_or(1).max(1);
-    let all = text.lines().count();
-    let shown: Vec<&str> = text.lines().skip(first - 1).take(lines.unwrap_or(usize::MAX)).collect();
-    if shown.is_empty() {
-        return Err(format!("`{path}` has {all} lines: there is none from line {first} on"));
+    let shown = passage(&text, first, lines.unwrap_or(usize::MAX));
+    shown.ok_or_else(|| {
+        format!("`{path}` has {} lines: there is none from line {first} on", text.lines().count())
+    })
+}
+
+/// Whole lines, as many as are shown at once, and below which ones they are; of a line that is too long, its
+/// beginning.
+fn passage(text: &str, first: usize, lines: usize) -> Option<String> {
+    let mut shown = String::new();
+    let mut last = first - 1;
+    for line in text.lines().skip(first - 1).take(lines) {
+        if last < first {
+            shown = report::cut(line.to_owned(), PASSAGE_BYTES);
+        } else if shown.len() + 1 + line.len() > PASSAGE_BYTES {
+            break;
+        } else {
+            shown.push('\n');
+            shown.push_str(line);
+        }
+        last += 1;
     }
-    let last = first + shown.len() - 1;
-    Ok(format!("{}\n[lines {first} to {last} of {all}]", shown.join("\n")))
+    let all = text.lines().count();
+    (last >= first).then(|| format!("{shown}\n[lines {first} to {last} of {all}]"))
 }
 
 pub(super) async fn write(invocation: Invocation<'_>) -> Said {
@@ -94,4 +111,24 @@ pub(super) fn list(invocation: Invocation<'_>) -> Said {
 
 fn line(Listed { path, size_bytes, is_directory }: &Listed) -> String {
     if *is_directory { format!("{path}/") } else { format!("{path}  {size_bytes} bytes") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w4_a_passage_says_which_lines_it_shows_however_long_they_are() {
+        let text: String = (1..=2000).map(|number| format!("this is line {number} of a file\n")).collect();
+        let shown = passage(&text, 11, usize::MAX).unwrap();
+        let (body, below) = shown.rsplit_once('\n').unwrap();
+        let last = 10 + body.lines().count();
+        assert!(body.len() <= PASSAGE_BYTES && body.ends_with(&format!("line {last} of a file")), "{below}");
+        assert_eq!(below, format!("[lines 11 to {last} of 2000]"));
+        assert!(passage(&text, last + 1, 1).unwrap().starts_with(&format!("this is line {} ", last + 1)));
+        let long = passage(&"x".repeat(100_000), 1, 5).unwrap();
+        assert!(long.len() < PASSAGE_BYTES + 100 && long.ends_with("…\n[lines 1 to 1 of 1]"));
+        assert_eq!(passage("one", 2, 1), None);
+        assert_eq!(passage("\n\nthree", 1, 2).unwrap(), "\n\n[lines 1 to 2 of 3]");
+    }
 }

@@ -235,7 +235,12 @@ fn i3_what_a_killed_worker_left_goes_and_what_a_running_one_has_stays() {
     let id = |name| shared::WorkerId::new(name).unwrap();
     // A worker that was killed: its directory, and no lock on it.
     std::fs::create_dir_all(outer.join("dead.worker/1/trace/child")).unwrap();
-    // Not a worker's.
+    std::fs::write(outer.join("dead.worker/.trellis-worker"), "").unwrap();
+    // Not a worker's, though two are called like one.
+    for name in ["theirs.worker", "one.worker"] {
+        std::fs::create_dir(outer.join(name)).unwrap();
+        std::fs::write(outer.join(name).join("file"), "kept").unwrap();
+    }
     std::fs::create_dir(outer.join("operator")).unwrap();
     symlink(outer.join("operator"), outer.join("link.worker")).unwrap();
     std::fs::write(outer.join("operator/file"), "kept").unwrap();
@@ -250,9 +255,10 @@ fn i3_what_a_killed_worker_left_goes_and_what_a_running_one_has_stays() {
     drop(other);
     drop(workspace);
     drop(one);
-    assert!(!outer.join("one.worker").exists(), "a worker that ends leaves nothing");
+    assert!(!outer.join("one.2.worker").exists(), "a worker that ends leaves nothing");
     drop(namesake);
+    assert!(outer.join("theirs.worker/file").exists() && outer.join("one.worker/file").exists());
     let names = std::fs::read_dir(&outer).unwrap().count();
-    assert_eq!(names, 2, "the operator's own");
+    assert_eq!(names, 4, "the operator's own");
     remove(&outer).unwrap();
 }
