@@ -258,6 +258,7 @@ fn l_limits_are_reached_at_the_limit_and_named() {
         retries: 0,
         output_files,
         output_size_bytes,
+        journaled: 0,
     };
     assert_eq!(reach(of(19, 9, 999_999)), None);
     for (progress, limit) in [
