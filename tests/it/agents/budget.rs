@@ -184,12 +184,12 @@ async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
     assert_eq!(model.bill().len(), 5);
     check_bill(&model, &[&trace], 0);
     let root = trace.root().unwrap();
-    for (call_id, call) in root.calls.iter() {
-        let coordinator::trace::CallState::Settled(cost) = call.state else { panic!("{call_id}: {call:?}") };
-        assert!(cost.exceeds(call.held).is_none(), "{call_id}: {cost:?} of {:?}", call.held);
+    for call in root.calls.values() {
+        let coordinator::trace::CallState::Settled(cost) = call.state else { panic!("{call:?}") };
+        assert!(cost.exceeds(call.held).is_none(), "{cost:?} of {:?}", call.held);
     }
     // What the model said it was sent is built on: the last hold is for what came since, and not all again.
-    let last = root.calls.iter().map(|(_, call)| call.held.tokens.count()).max().unwrap();
+    let last = root.calls.values().map(|call| call.held.tokens.count()).max().unwrap();
     let sent = model.prompts().iter().map(|body| Prompt { body: body.clone() }.size_bytes()).max().unwrap();
     assert!(last < 2 * sent + 2_500, "{last} held for {sent} bytes");
 }

@@ -160,7 +160,7 @@ async fn i4_a_secret_of_the_worker_can_not_be_named_by_a_profile() {
     assert!(said.contains("`env_from` names `OPENAI_API_KEY`"), "{said}");
     let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "guest"})).await;
     let text = result(&outcome);
-    let own = format!("PATH={}\n", std::env::var("PATH").unwrap());
+    let own = format!("PATH={}\n", std::env::var_os("PATH").unwrap().into_string().unwrap());
     assert!(text.as_str().unwrap().contains(&own), "what is no secret may be: {text}");
     cluster.stop().await;
 }

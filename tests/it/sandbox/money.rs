@@ -27,10 +27,11 @@ say(type="result", result={"answered": answered, "why": why})
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_a_program_that_asks_in_a_loop_is_stopped_by_its_budget() {
-    let model = ModelServer::start(|prompt: &Prompt| {
-        let most = ["max_tokens", "max_completion_tokens"].iter().find_map(|name| prompt.body[name].as_u64());
-        // No more than what was sent can have been read.
-        Reply { input_tokens: 10, output_tokens: most.unwrap().min(500), ..say("more") }
+    // No more than what was sent can have been read, and no more is said than may be.
+    let model = ModelServer::start(|prompt: &Prompt| Reply {
+        input_tokens: 10,
+        output_tokens: prompt.max_tokens().min(500),
+        ..say("more")
     })
     .await;
     let mut greedy = paid("greedy", GREEDY);

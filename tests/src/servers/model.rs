@@ -207,7 +207,9 @@ impl Prompt {
         let text = |value: &Value| match value {
             Value::Null => 0,
             Value::String(text) => text.len(),
-            other => other.to_string().len(),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                other.to_string().len()
+            }
         };
         let message = |message: &Value| {
             let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice).iter();
@@ -240,7 +242,7 @@ fn text_of(content: &Value) -> Option<String> {
     match content {
         Value::String(text) => Some(text.clone()),
         Value::Array(parts) => Some(parts.iter().filter_map(|part| part["text"].as_str()).collect()),
-        _ => None,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
     }
 }
 
