@@ -431,7 +431,7 @@ impl Page {
             while let Ok((mut stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);
                 // A request without a body fits one read.
-                stream.read(&mut [0; 4096]).await.unwrap();
+                assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0, "a request");
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n";
                 let answer = format!("{head}content-length: {}\r\n\r\n{text}", text.len());
                 stream.write_all(answer.as_bytes()).await.unwrap();
