@@ -346,8 +346,9 @@ async fn on_a_journal_with(site: &Site, trace: &str, payload: Vec<u8>) -> Outcom
         expect_last: None,
     };
     site.client().bus.publish(message).await.unwrap();
-    let more = json!({"trace_id": trace, "child_id": "root", "limits": {"max_retries_total": 0}});
-    run_scribe(site, more).await.0
+    let message = json!({"goal": "write it down", "agent_id": "scribe", "trace_id": trace, "child_id": "root",
+        "limits": {"max_retries_total": 0}});
+    site.client().run(message).await
 }
 
 fn began(trace: &str, number: u32, attempt: u32) -> Value {
