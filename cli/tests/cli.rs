@@ -461,3 +461,14 @@ fn shells_can_complete() {
         "{said}"
     );
 }
+
+/// The examples of single agents: a ceiling and last words, a human's answer, programs in their sandbox.
+#[test]
+fn examples_of_agents_run_here_too() {
+    let said = trellis(&["run", "examples/agents/ceiling.yaml", "-o", "json"]);
+    assert!(said.contains("My budget ended before I was done") && said.contains("\"aborted\""), "{said}");
+    let said = trellis(&["run", "examples/agents/ask.yaml", "--answer", "blue"]);
+    assert!(said.contains("The fence is painted: blue."), "{said}");
+    let said = trellis(&["run", "examples/command/review.yaml"]);
+    assert!(said.contains("`eval` runs whatever it is given") && said.contains("126 words"), "{said}");
+}

@@ -39,7 +39,10 @@ fn a_corpus_of_bad_submissions_each_with_its_clear_error() {
             "{\"goal\": \"x\", \"max_cost\": 1}",
             &["max_cost: unknown field `max_cost`", "did you mean `max_cost_usd`?"],
         ),
-        ("{\"goal\": \"x\", \"temperature\": 1}", &["unknown field `temperature`", "known fields: agent_id"]),
+        (
+            "{\"goal\": \"x\", \"temperature\": 1}",
+            &["unknown field `temperature`", "known fields: goal, agent_id"],
+        ),
         (
             "{\"goal\": \"x\", \"max_cost_usd\": -1}",
             &["max_cost_usd: -1 is negative", "hint: dollars from 0"],

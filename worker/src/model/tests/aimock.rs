@@ -228,8 +228,8 @@ async fn an_output_schema_is_enforced_or_said_in_words() {
 
 #[tokio::test]
 async fn ids_are_a_calls_own_in_the_whole_conversation() {
-    let call = json!({"id": "call_a", "name": "fs_read", "arguments": {}});
-    let server = AiMock::start(&json!([{"match": {}, "response": {"toolCalls": [call, call]}}]));
+    let call = |path: &str| json!({"id": "call_a", "name": "fs_read", "arguments": {"path": path}});
+    let server = AiMock::start(&json!([{"match": {}, "response": {"toolCalls": [call("a"), call("b")]}}]));
     let models = all(&server);
     for model in ALL {
         let before =
