@@ -81,6 +81,35 @@ fn subjects_are_written_in_one_file() {
 }
 
 #[test]
+fn each_library_of_the_worker_is_known_in_one_place() {
+    let homes = [
+        ("genai::", &["model"][..]),
+        ("genai_prices", &["model"]),
+        ("reqwest::", &["model", "http", "mcp"]),
+        ("rmcp::", &["mcp"]),
+        ("landlock::", &["sandbox"]),
+        ("seccompiler::", &["sandbox"]),
+    ];
+    for (path, text) in sources("worker/src") {
+        for (word, homes) in homes {
+            let at_home = path.components().any(|part| homes.iter().any(|home| part.as_os_str() == *home));
+            assert!(at_home || breach(&text, &[word]).is_none(), "{word} in {}", path.display());
+        }
+    }
+}
+
+/// B3: a paid call is made behind a hold, so it is made in one place.
+#[test]
+fn b3_models_are_called_in_one_place() {
+    for (path, text) in sources("worker/src") {
+        let in_model = path.components().any(|part| part.as_os_str() == "model");
+        if !in_model && !path.ends_with("paid.rs") {
+            assert_eq!(breach(&text, &["models.complete("]), None, "in {}", path.display());
+        }
+    }
+}
+
+#[test]
 fn only_the_store_knows_redis() {
     for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
         for (path, text) in sources(crate_name) {
