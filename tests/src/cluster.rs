@@ -139,7 +139,10 @@ impl Cluster {
     pub async fn on(nats: &NatsServer, redis: &RedisServer) -> Self {
         let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
         let bus = Bus::Nats(Nats::connect(&to).await.expect("NATS is there"));
-        let coordinator = coordinator::Config::new(name("coordinator"));
+        let mut coordinator = coordinator::Config::new(name("coordinator"));
+        // NATS sets room aside for every stream, of each of many servers at once: tests need little.
+        coordinator.topology.max_log_bytes = 256 << 20;
+        coordinator.topology.max_queue_bytes = 128 << 20;
         let partitions = coordinator.topology.partitions;
         let store = Redis::connect(&redis.url(), Default::default(), partitions).await;
         let store = Store::Redis(store.expect("Redis is there"));

@@ -111,7 +111,11 @@ impl Processes {
         let mut nodes = BTreeMap::new();
         for number in 1..=coordinators {
             let name = format!("c{number}");
-            let arguments = ["coordinator", "--id", &name, "--settings", &file.to_string_lossy()];
+            let file = file.to_string_lossy();
+            // NATS sets room aside for every stream, of each of many servers at once: tests need little.
+            let [log, queue] = ["--max-log-bytes", "--max-queue-bytes"];
+            let arguments =
+                ["coordinator", "--id", &name, "--settings", &file, log, "256MiB", queue, "128MiB"];
             nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &servers));
         }
         let environment = [servers, environment].concat();
