@@ -340,6 +340,47 @@ async fn b10_open_holds_of_earlier_attempts_are_told_about_before_the_first_call
     assert!(matches!(&asks[2].1, Ask::Hold(hold) if hold.call_id.as_str() == "2-1"), "a call id of its own");
 }
 
+/// The last attempt wrote its model's answer down and died before the cost was told: it is booked from the
+/// journal, and the call is not made again.
+#[tokio::test(start_paused = true)]
+async fn b10_what_the_journal_shows_of_an_open_call_is_booked_from_there() {
+    let mut work = work("root", "echo", json!({}));
+    work.agent.kind = shared::agent::AgentKind::Llm;
+    work.model = Some("scripted".parse().unwrap());
+    let script: Script = Box::new(|_, mut answer| {
+        if let Answer::Claimed(claimed) = &mut answer {
+            let call_id = "1-1".parse().unwrap();
+            claimed.open_holds = vec![OpenHold { call_id, attempt: 1, amount: cents(9) }];
+            claimed.lease.attempt = 2;
+        }
+        Some(answer)
+    });
+    let bench = Bench::start(vec![work.clone()], script).await;
+    let cost = json!({"amount": cents(3), "prices": "some"});
+    let model =
+        json!({"call_id": "1-1", "model": "scripted", "cost": cost, "text": "paid for", "max_tokens": 9});
+    let entry = json!({"trace_id": work.trace_id, "child_id": "root", "number": 1, "attempt": 1, "at": 1,
+        "step": {"model": model}});
+    let written = shared::bus::Outgoing {
+        subject: Subject::History(work.trace_id, id("root")),
+        id: None,
+        headers: Headers::new(),
+        payload: entry.to_string().into(),
+        expect_last: Some(0),
+    };
+    bench.bus.publish(written).await.unwrap();
+    bench.dispatch(&work).await;
+    bench.until_done().await;
+    assert_eq!(bench.verdicts().await, [inline("paid for")]);
+    let asks = bench.asks();
+    let resumed =
+        asks.iter().find_map(|(_, ask)| if let Ask::Resume(resume) = ask { Some(resume) } else { None });
+    let settled: Vec<_> =
+        resumed.unwrap().settled.iter().map(|call| (call.call_id.as_str(), call.amount)).collect();
+    assert_eq!(settled, [("1-1", cents(3))]);
+    assert!(!asks.iter().any(|(_, ask)| matches!(ask, Ask::Hold(_))), "nothing is paid for again");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panicking_agent_is_a_failed_attempt_and_the_worker_goes_on() {
     let works = [work("a", "panic", json!({})), work("b", "echo", json!({}))];
