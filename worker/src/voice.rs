@@ -40,11 +40,6 @@ impl<'a> Voice<'a> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(piece);
     }
 
-    /// Says what has been heard and not said yet.
-    pub(crate) async fn rest(&self) {
-        self.say_heard().await;
-    }
-
     /// Says what has been heard, while something is done that makes it.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
@@ -56,7 +51,8 @@ impl<'a> Voice<'a> {
         }
     }
 
-    async fn say_heard(&self) {
+    /// Says what has been heard and not said yet.
+    pub(crate) async fn say_heard(&self) {
         let text = std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
             self.say(Said::Text(text)).await;

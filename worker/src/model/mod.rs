@@ -64,6 +64,7 @@ pub(crate) struct ToolSpec {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Completion {
     pub(crate) text: Option<String>,
+    /// Each under an id no other call of the conversation has.
     pub(crate) calls: Vec<ToolCall>,
     /// None if the provider did not say.
     pub(crate) usage: Option<Usage>,

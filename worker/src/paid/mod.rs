@@ -14,7 +14,7 @@ use shared::{
     Amount, CallId,
     id::ModelName,
     telemetry,
-    wire::{CallCost, Failure, FailureKind, HistoryStep, HoldDenied, ModelStep, Said, ToolCall, Usage},
+    wire::{CallCost, Failure, FailureKind, HistoryStep, HoldDenied, ModelStep, Said, Usage},
 };
 
 use crate::{
@@ -229,7 +229,7 @@ impl Call<'_> {
             retries: self.run.counters.progress().retries,
             text,
             // What was not offered can't be called.
-            tool_calls: if self.question.tools.is_empty() { Vec::new() } else { told_apart(calls) },
+            tool_calls: if self.question.tools.is_empty() { Vec::new() } else { calls },
             max_tokens: held.max_tokens,
             cut_off,
             closing: self.question.closing,
@@ -245,7 +245,7 @@ impl Call<'_> {
             self.journal.append(HistoryStep::Model(Box::new(step.clone()))).await;
             self.run.config.crash.pass(Point::Written);
         };
-        tokio::join!(writing, booking, voice.rest());
+        tokio::join!(writing, booking, voice.say_heard());
         step
     }
 
@@ -278,18 +278,6 @@ impl Call<'_> {
         }
         .emit();
     }
-}
-
-/// Each call of a turn under a name of its own, whatever the provider calls them.
-fn told_apart(calls: Vec<ToolCall>) -> Vec<ToolCall> {
-    let mut told_apart: Vec<ToolCall> = Vec::new();
-    for (n, mut call) in (1..).zip(calls) {
-        if call.id.is_empty() || told_apart.iter().any(|other| other.id == call.id) {
-            call.id = format!("{}call-{n}", call.id);
-        }
-        told_apart.push(call);
-    }
-    told_apart
 }
 
 fn short(denied: &HoldDenied) -> Paid {

@@ -13,9 +13,8 @@ use shared::{
     wire::{Failure, FailureKind, HistoryStep, ModelStep, Payload, Said, ToolOutput, ToolStep, Verdict},
 };
 
-use super::{Run, failed};
+use super::{Run, again, failed};
 use crate::{
-    branch,
     crash::Point,
     finish,
     journal::Journal,
@@ -40,22 +39,16 @@ const LAST_LINES: usize = 12;
 const TRY_AGAIN: i32 = 75;
 
 pub(super) async fn run(run: &Run<'_>) -> Verdict {
-    let journal = Journal::open(run).await;
-    run.resume(journal.settled(run.open_holds)).await;
-    if let Err(failure) = branch::prepare(run, &journal).await {
-        return Verdict::Failed(failure);
-    }
+    let (journal, workspace) = match super::begin(run).await {
+        // Held by the program as well: it goes when both have let go.
+        Ok((journal, workspace)) => (journal, Arc::new(workspace)),
+        Err(verdict) => return verdict,
+    };
     let entries = journal.entries();
     let mut replay = Replay::of(&entries);
     if let Some(result) = replay.result.take() {
         return result.verdict;
     }
-    let made = Workspace::create(&run.equipment.workspaces, run.work.trace_id, &run.work.child_id);
-    let workspace = match made {
-        // Held by the program as well: it goes when both have let go.
-        Ok(workspace) => Arc::new(workspace),
-        Err(error) => return again(format!("its workspace could not be made: {error}")),
-    };
     offload::restore(run, &workspace, &entries).await;
     run.counters.change(|progress| progress.retries = progress.retries.max(replay.retries));
     run.equipment.toolbox.ready(run).await;
@@ -360,9 +353,4 @@ fn problem(id: Option<String>, text: String) -> Answer {
 
 fn limit(message: String) -> Verdict {
     Verdict::Failed(Failure { kind: FailureKind::LimitExceeded, message, retryable: false })
-}
-
-/// A failure of this worker: another may do better.
-fn again(message: String) -> Verdict {
-    Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: true })
 }

@@ -34,18 +34,9 @@ const LAST_WORDS: &str = "Your budget ends here: this is your last answer, and n
                           Report what you have found so far, and what is left undone.";
 
 pub(super) async fn run(run: &Run<'_>) -> Verdict {
-    let journal = Journal::open(run).await;
-    run.resume(journal.settled(run.open_holds)).await;
-    if let Err(failure) = branch::prepare(run, &journal).await {
-        return Verdict::Failed(failure);
-    }
-    let workspace = match Workspace::create(&run.equipment.workspaces, run.work.trace_id, &run.work.child_id)
-    {
-        Ok(workspace) => workspace,
-        Err(error) => {
-            let message = format!("its workspace could not be made: {error}");
-            return Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: true });
-        }
+    let (journal, workspace) = match super::begin(run).await {
+        Ok(begun) => begun,
+        Err(verdict) => return verdict,
     };
     let entries = journal.entries();
     let conversation = Conversation::of(&entries, |step| judge::judge(run.work, step));
