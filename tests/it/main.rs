@@ -27,6 +27,7 @@ mod graph_flow;
 mod graphs_live;
 mod hostile;
 mod interplay;
+mod map;
 mod observers;
 mod pairs;
 mod property;
