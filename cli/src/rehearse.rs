@@ -65,11 +65,11 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     let mut rehearsal = match Rehearsal::begin(trace_id, submit, Timestamp::from_millis(0)) {
         Ok(begun) => begun,
         Err(refusal) => {
-            let (code, rule) = refusal.code();
+            let (code, _) = refusal.code();
             if output == Output::Json {
                 out::print_json(&json!({"refusal": refusal.to_wire()}))?;
             }
-            out::complain(&format!("refused ({code}, rule {rule}): {refusal}"));
+            out::complain(&format!("refused ({code}): {refusal}"));
             return Ok(Ending::Refused);
         }
     };

@@ -35,7 +35,7 @@ async def main(submission: dict) -> int:
         reply = await nc.request(PREFIX + "agent.submit", json.dumps(submission).encode(), timeout=30)
         answer = await read(nc, reply)
         if answer["status"] == "refused":
-            print(f"refused: {answer['code']} (rule {answer['rule']}): {answer['message'].splitlines()[0]}")
+            print(f"refused ({answer['code']}): {answer['message'].splitlines()[0]}")
             # Not the first mistake but all of them, each with where it stands and what to do.
             for problem in answer.get("problems", []):
                 hint = f" (hint: {problem['hint']})" if problem.get("hint") else ""
