@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-fn sources(under: &str) -> Vec<(PathBuf, String)> {
+pub(super) fn sources(under: &str) -> Vec<(PathBuf, String)> {
     fn walk(path: &Path, found: &mut Vec<(PathBuf, String)>) {
         for entry in std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() {
@@ -19,7 +19,7 @@ fn sources(under: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
