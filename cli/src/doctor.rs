@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde_json::json;
 use shared::{
     bus::{Bus, Stream, Topology},
+    text::with_causes,
     wire::{Query, QueryAnswer, WorkerCall},
 };
 use tokio::time::Instant;
 
 use crate::{
     Ending, Output, client,
-    connect::{Servers, Unreachable, with_causes},
+    connect::{Servers, Unreachable},
     out, workers,
 };
 

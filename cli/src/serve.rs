@@ -4,16 +4,14 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use shared::{WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition};
+use shared::{
+    WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition, text::with_causes,
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    EXIT_CODES, Ending,
-    connect::{Servers, with_causes},
-    file::read_value,
-    out, parse,
-    signals::Signals,
+    EXIT_CODES, Ending, connect::Servers, file::read_value, out, parse, signals::Signals,
     worker_config::WorkerConfig,
 };
 

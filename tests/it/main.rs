@@ -11,13 +11,13 @@
 mod agents;
 mod attempts;
 mod bad_input;
-mod boundaries;
 mod budget;
 mod cancel;
 mod checkpoints;
 mod cluster;
 mod conformance;
 mod context_store;
+mod contract;
 mod deploy;
 mod embedded;
 mod faults;

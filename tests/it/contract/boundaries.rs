@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-fn sources(under: &str) -> Vec<(PathBuf, String)> {
+pub(super) fn sources(under: &str) -> Vec<(PathBuf, String)> {
     fn walk(path: &Path, found: &mut Vec<(PathBuf, String)>) {
         for entry in std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() {
@@ -19,7 +19,7 @@ fn sources(under: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -102,7 +102,7 @@ fn each_library_of_the_worker_is_known_in_one_place() {
 #[test]
 fn b3_models_are_called_in_one_place() {
     for (path, text) in sources("worker/src") {
-        let allowed = path.components().any(|part| part.as_os_str() == "model" || part.as_os_str() == "paid");
+        let allowed = path.components().any(|part| part.as_os_str() == "model" || part.as_os_str() == "billing");
         if !allowed {
             assert_eq!(breach(&text, &["models.complete("]), None, "in {}", path.display());
         }
