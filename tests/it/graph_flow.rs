@@ -53,7 +53,7 @@ fn g1_sequential_steps_run_one_after_another_and_hand_on_their_output() {
 }
 
 #[test]
-fn g1_t4_parallel_steps_run_at_once_and_nothing_starts_before_what_it_needs() {
+fn g1_parallel_steps_run_at_once_and_t4_nothing_starts_before_what_it_needs() {
     let mut world = World::with_graph(json!({"mode": "parallel", "steps": [
         step("join", json!({"input_from": ["a", "b"]})),
         step("one", json!({"output_to": "a"})),

@@ -5,7 +5,7 @@
 //! - `b1`, `t5`, `f05` (small letter, a fault has two digits) only in comments, in prose, and where a message
 //!   begins with it (`"t5: …"`), never in code; `f32` and `f64` are types there;
 //! - C, L and P only after `section` or `rule`, in a table's cell, or as the rule of a refusal;
-//! - the first parts of a test's name: `b8_b10_…`, `f32_…`, `p_…`. There, `b3` is the rule B3.
+//! - the first parts of a test's name and those after `and`: `b8_b10_…`, `f32_…`, `p_…`; `b3` there is the rule B3.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -154,7 +154,7 @@ fn tests(text: &str) -> Vec<Test> {
     found
 }
 
-/// The ids a test's name begins with.
+/// The ids a test's name begins with, and numbered ones after `and`: `b8_b10_…`, `g1_parallel_and_t4_…`.
 fn named(name: &str) -> Vec<String> {
     let id = |part: &str| match (part, letter(part)) {
         ("c" | "l" | "p", _) => Some(part.to_uppercase()),
@@ -164,7 +164,10 @@ fn named(name: &str) -> Vec<String> {
         (_, Some('t' | 'f')) => Some(part.to_owned()),
         _ => None,
     };
-    name.split('_').map_while(id).collect()
+    let parts: Vec<&str> = name.split('_').collect();
+    let first = parts.iter().map_while(|part| id(part));
+    let after = parts.windows(2).filter(|pair| pair[0] == "and" && letter(pair[1]).is_some());
+    first.chain(after.filter_map(|pair| id(pair[1]))).collect()
 }
 
 /// Everything that is wrong between the page and the repository.
@@ -224,6 +227,7 @@ fn a_planted_mistake_is_found_and_lookalikes_are_not() {
     assert_eq!(check("Refusal::Depth { .. } => (\"depth\", \"L\"),"), unknown("L"));
     assert_eq!(check("//! Section C: the store"), unknown("C"));
     assert_eq!(check("#[tokio::test]\nasync fn t5_f05_stopped() {}"), unknown("f05"));
+    assert_eq!(check("#[test]\nfn b1_at_once_and_t4_in_order_and_c_too() {}"), unknown("t4"));
     assert_eq!(
         check("#[test]\nfn b17_ceilings_bind() {}"),
         ["B17 is marked planned, and a test is named after it"]
