@@ -174,6 +174,37 @@ pub struct Spawn {
     pub reply_to: Option<String>,
 }
 
+impl Spawn {
+    /// A spawn that says no more than its goal.
+    pub fn new(goal: Text) -> Self {
+        Spawn {
+            goal,
+            agent_id: None,
+            trace_id: None,
+            child_id: None,
+            thread_id: None,
+            inputs: Default::default(),
+            input_from: Vec::new(),
+            output_to: None,
+            tools: None,
+            model: None,
+            max_cost_usd: None,
+            max_tokens: None,
+            funding: Default::default(),
+            closing_reserve_usd: None,
+            on_exhausted: None,
+            hitl: None,
+            timeout_ms: None,
+            limits: Default::default(),
+            window_tokens: None,
+            share: Vec::new(),
+            output_schema: None,
+            branch_from: None,
+            reply_to: None,
+        }
+    }
+}
+
 /// A child that a running agent asks for: one agent (`spawn`) or a graph (`run_pipeline`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Mutex,
     time::Duration,
 };
 
@@ -44,7 +45,7 @@ fn everything() -> Servers {
     start("everything", program(&[&package("server-everything"), "stdio"]))
 }
 
-async fn call(servers: &Servers, tool: &str, arguments: Value) -> Said {
+async fn call(servers: &Servers, tool: &str, arguments: Value) -> Output {
     let (server, tool) = tool.split_once(':').unwrap();
     tokio::time::timeout(SOON, servers.named(server).unwrap().call(tool, &arguments)).await.unwrap()
 }
