@@ -35,7 +35,7 @@ pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
 pub use crash::Crash;
 pub use pull::run;
-pub use sandbox::{VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
+pub use sandbox::{OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
 pub use settings::Settings;
 
 /// Why a worker could not work.

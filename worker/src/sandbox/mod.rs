@@ -39,6 +39,10 @@ pub(crate) use start::{Event, LINE, NotStarted, Program, Sandbox};
 /// user of a machine; an environment can't.
 pub const VARIABLE: &str = "TRELLIS_SANDBOX";
 
+/// The program this process runs, whatever its file is called, and also after the file was renamed, removed
+/// or replaced.
+pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
+
 /// How the helper ends when it could not do its part.
 const BROKEN: u8 = 125;
 
@@ -157,7 +161,7 @@ impl Handoff {
 
     /// The next step, as a process.
     fn next(&self, stage: &str) -> std::process::Command {
-        let mut command = std::process::Command::new("/proc/self/exe");
+        let mut command = std::process::Command::new(OWN_EXECUTABLE);
         command.args(["sandbox", stage]).env_clear();
         command.env(VARIABLE, serde_json::to_string(self).expect("plain fields"));
         command

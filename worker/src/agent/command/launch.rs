@@ -26,7 +26,7 @@ pub(super) async fn start(
     let Some(sandbox) = &run.equipment.sandbox else {
         return Err((
             failed(
-                "this worker can't run programs: it has no `trellis` binary to make a sandbox with".into(),
+                "this worker can't run programs: it was given no executable to make a sandbox with".into(),
             ),
             None,
         ));
