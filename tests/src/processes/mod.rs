@@ -206,18 +206,18 @@ impl Processes {
         let deadline = Instant::now() + PATIENCE;
         let mut running = self.names("");
         running.retain(|name| self.is_running(name));
-        // How long answers are collected: longer each time, for a machine that has much else to do.
-        let mut collect = Duration::from_millis(300);
+        // How long answers are collected: all of that time passes, so it is short at first, and longer each
+        // time for a machine that has much else to do.
+        let mut collect = Duration::from_millis(25);
         loop {
             let heard = self.heard(collect).await;
-            collect = (collect * 2).min(Duration::from_secs(5));
+            collect = (collect * 2).min(Duration::from_secs(2));
             if running.iter().all(|name| heard.contains(name)) {
                 return;
             }
             assert!(Instant::now() < deadline, "of {running:?} only {heard:?} are there");
             let dead = running.iter().find(|name| !self.is_running(name));
             assert!(dead.is_none(), "{dead:?} ended while it started");
-            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
