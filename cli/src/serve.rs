@@ -134,6 +134,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         crash: args.crash_at.unwrap_or_default(),
         health: args.health,
         settings,
+        sandbox: Some(worker::OWN_EXECUTABLE.into()),
         ..worker::Config::new(args.id.unwrap_or_else(|| fresh_id("worker")))
     };
     until_told(|stop| async move {

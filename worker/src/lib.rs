@@ -27,6 +27,6 @@ pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
 pub use crash::Crash;
 pub use error::Error;
-pub use sandbox::{VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
+pub use sandbox::{OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
 pub use service::pull::run;
 pub use settings::Settings;

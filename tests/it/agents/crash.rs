@@ -9,6 +9,7 @@ use shared::{
     wire::{EndStatus, HistoryEntry, HistoryStep},
 };
 use trellis_tests::{
+    cluster::SOON,
     processes::{LEASE, Processes},
     servers::{Gate, INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply},
 };
@@ -145,7 +146,7 @@ async fn f05_a_worker_stopped_in_a_model_call_and_woken_after_its_lease() {
         if reports.info().await.unwrap().state.messages == 0 {
             break;
         }
-        assert!(tries < 600, "reports stay in their queue");
+        assert!(tries < 3_600, "reports stay in their queue");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     cluster.check(&[run]).await;
@@ -172,7 +173,6 @@ async fn t5_an_entry_behind_a_step_that_is_not_the_last_is_refused() {
         payload: Value::Null.to_string().into(),
         expect_last: Some(1),
     };
-    let refused =
-        tokio::time::timeout(Duration::from_secs(30), cluster.client.bus.publish(late)).await.unwrap();
+    let refused = tokio::time::timeout(SOON, cluster.client.bus.publish(late)).await.unwrap();
     assert_eq!(refused, Err(shared::bus::PublishError::WrongSequence));
 }

@@ -1,6 +1,7 @@
 //! Programs as agents, on the real thing: real programs in the real sandbox, run as contexts by a real
 //! worker. What a program must not do it tries, and says how that went.
 
+mod binary_name;
 mod bombs;
 mod crash;
 mod escapes;

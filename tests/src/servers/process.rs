@@ -5,11 +5,12 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -20,9 +21,10 @@ use nix::{
     unistd::Pid,
 };
 
-/// Between two looks at a starting server, and how many.
+use crate::cluster::SOON;
+
+/// Between two looks at a starting server.
 const LOOK: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 1000;
 /// A port found free may be taken before the server has it.
 const PORTS: u32 = 5;
 
@@ -140,7 +142,8 @@ impl Process {
             .stderr(file)
             .spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{} did not start: {error}", path.display()));
-        for _ in 0..LOOKS {
+        let deadline = Instant::now() + SOON;
+        while Instant::now() < deadline {
             if child.try_wait().expect("the child is ours").is_some() {
                 return Err(tail(&log));
             }
@@ -193,9 +196,20 @@ fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
         && welcomes.contains(&answer.as_slice())
 }
 
+/// Beneath those that the kernel gives to whoever connects: while a server is down, nobody else gets its
+/// port. The nodes of a Redis cluster take the port 10,000 above theirs as well.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback has a free port");
-    listener.local_addr().expect("it is bound").port()
+    const PORTS: Range<u16> = 10_000..20_000;
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    // Processes that look at the same time begin at different places.
+    let first = std::process::id().wrapping_mul(7919);
+    loop {
+        let tried = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let above = u16::try_from(tried % u32::from(PORTS.end - PORTS.start)).expect("less than the range");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, PORTS.start + above)).is_ok() {
+            return PORTS.start + above;
+        }
+    }
 }
 
 fn fresh_dir(name: &str) -> PathBuf {

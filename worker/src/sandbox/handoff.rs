@@ -13,6 +13,10 @@ use shared::{
     wire::{AppliedLayer, MissingLayer, SandboxReport},
 };
 
+/// The program this process runs, whatever its file is called, and also after the file was renamed, removed
+/// or replaced.
+pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
+
 /// The environment variable of the helper that holds what it is told. Arguments can be read by every
 /// user of a machine; an environment can't.
 pub const VARIABLE: &str = "TRELLIS_SANDBOX";
@@ -117,7 +121,7 @@ impl Handoff {
 
     /// The next step, as a process.
     pub(super) fn next(&self, stage: &str) -> std::process::Command {
-        let mut command = std::process::Command::new("/proc/self/exe");
+        let mut command = std::process::Command::new(OWN_EXECUTABLE);
         command.args(["sandbox", stage]).env_clear();
         command.env(VARIABLE, serde_json::to_string(self).expect("plain fields"));
         command

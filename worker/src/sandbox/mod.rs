@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 pub(crate) use environment::Secrets;
 pub(crate) use handoff::Policy;
-pub use handoff::VARIABLE;
+pub use handoff::{OWN_EXECUTABLE, VARIABLE};
 pub(crate) use start::{Event, LINE, NotStarted, Program, Sandbox};
 
 use handoff::{Error, Word, say};

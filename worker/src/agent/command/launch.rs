@@ -29,7 +29,7 @@ pub(super) async fn start(
     let Some(sandbox) = &run.resources.sandbox else {
         return Err((
             failed(
-                "this worker can't run programs: it has no `trellis` binary to make a sandbox with".into(),
+                "this worker can't run programs: it was given no executable to make a sandbox with".into(),
             ),
             None,
         ));
