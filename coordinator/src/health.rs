@@ -15,7 +15,7 @@ use shared::{
 };
 use tokio::time::Instant;
 
-use crate::ground::Ground;
+use crate::handles::Ground;
 
 /// A queue that has not been answered for so long is not being served.
 const DEAF_AFTER: Duration = Duration::from_secs(40);

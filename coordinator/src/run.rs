@@ -18,15 +18,16 @@ use crate::{
     Config,
     clock::Clock,
     directory::Directory,
-    dispatch::{Dispatch, WAITING},
     epoch::Epoch,
-    ground::Ground,
+    handles::Ground,
     health::{self, Pulse},
-    intake::Intake,
-    partition::Membership,
-    shard::Shard,
+    inbound::intake::Intake,
+    ownership::{membership::Membership, sweep, timer},
+    shard::{
+        Shard,
+        dispatch::{Dispatch, WAITING},
+    },
     store::{self, Store},
-    sweep, timer,
 };
 
 /// How long a stopping coordinator may take to finish what it has.

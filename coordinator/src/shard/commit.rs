@@ -6,10 +6,12 @@ use std::{collections::HashMap, sync::Arc};
 use serde::Serialize;
 use shared::{Timestamp, TraceId};
 
-use super::{Open, Shard};
+use super::{
+    outbox::Parcel,
+    reply::Done,
+    turn::{Open, Shard},
+};
 use crate::{
-    done::Done,
-    parcel::Parcel,
     store::{Committed, Write},
     trace::Trace,
 };

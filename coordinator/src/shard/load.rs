@@ -9,11 +9,13 @@ use std::{
 use futures_util::StreamExt;
 use shared::{Timestamp, TraceId};
 
-use super::Shard;
-use crate::{
+use super::{
+    Shard,
     job::{Job, Origin, Work},
-    parcel::Parcel,
+    outbox::Parcel,
     rebuild::{self, Rebuilt},
+};
+use crate::{
     store::{self, Committed, Loaded, Sent, Write},
     trace::Trace,
 };

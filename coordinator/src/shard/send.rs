@@ -11,13 +11,9 @@ use shared::{
     wire::{ObjectReference, Stop},
 };
 
-use super::{Shard, commit::Settled};
+use super::{Shard, commit::Settled, job::Work, outbox::Parcel, reply::Done, spans};
 use crate::{
     crash::Point,
-    done::Done,
-    job::Work,
-    parcel::Parcel,
-    spans,
     store::Sent,
     trace::{Effect, Trace},
 };

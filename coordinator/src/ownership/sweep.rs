@@ -11,9 +11,11 @@ use shared::{
 use tokio::sync::mpsc;
 
 use crate::{
-    dispatch::Dispatch,
-    ground::Ground,
-    job::{Job, Origin, Work},
+    handles::Ground,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin, Work},
+    },
     store,
 };
 

@@ -12,9 +12,12 @@ use shared::{
     wire::{self, Acceptance, Answer, ContextValue, SubmitAnswer},
 };
 
-use crate::{
+use super::{
     job::{Job, Origin, Question, Submission, Work},
-    letter, spans,
+    spans,
+};
+use crate::{
+    dead_letter,
     trace::{Refusal, Trace, answer_refusal},
 };
 
@@ -70,7 +73,7 @@ impl Done {
                 let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
                 done.dead_letter = refusal.map(|refusal| {
                     tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "refused");
-                    letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
+                    dead_letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
                 });
             }
         }
@@ -160,7 +163,7 @@ impl Submission {
     pub(crate) fn dead_letter(&self, refusal: &wire::Refusal, trace_id: TraceId) -> Option<Outgoing> {
         let delivery = self.delivery.as_ref()?;
         let of = Some((trace_id, Some(self.child_id.clone())));
-        Some(letter::about(delivery, self.subject.kind(), refusal.clone(), of))
+        Some(dead_letter::about(delivery, self.subject.kind(), refusal.clone(), of))
     }
 }
 

@@ -8,10 +8,11 @@ use shared::{
     wire::{Query, QueryAnswer, Refusal, RunSummary},
 };
 
+use super::intake;
 use crate::{
     directory::Directory,
-    ground::Ground,
-    intake, store,
+    handles::Ground,
+    store,
     trace::{self, Trace},
 };
 

@@ -6,7 +6,8 @@ use shared::{
     telemetry::{self, Kind, Span, Value},
 };
 
-use crate::{job::Submission, trace::Trace};
+use super::job::Submission;
+use crate::trace::Trace;
 
 /// A run was admitted: from when its message was stored to the decision.
 pub(crate) fn admission(trace: &Trace, submission: &Submission, now: Timestamp) {

@@ -13,13 +13,18 @@ use shared::{
     wire::{Cancel, Control, Input, SubmitAnswer},
 };
 
-use crate::{
-    directory::Directory,
-    dispatch::Dispatch,
-    ground::Ground,
-    job::{Job, Origin, Work},
-    letter, query,
+use super::{
+    query,
     submission::{self, Arrival, Unusable},
+};
+use crate::{
+    dead_letter,
+    directory::Directory,
+    handles::Ground,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin, Work},
+    },
     trace::{Command, Refusal},
 };
 
@@ -124,10 +129,10 @@ fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
 async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
     let Unusable { arrival, refusal, reply_to } = unusable;
     let letter = match &arrival {
-        Arrival::Published(delivery) => letter::about(delivery, subject.kind(), refusal.clone(), None),
+        Arrival::Published(delivery) => dead_letter::about(delivery, subject.kind(), refusal.clone(), None),
         Arrival::Requested(message) => {
             let name = bus.namespace().subject(subject);
-            letter::about_request(message, name, refusal.clone())
+            dead_letter::about_request(message, name, refusal.clone())
         }
     };
     if let Some(to) = reply_to {
@@ -144,10 +149,10 @@ async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
 
 /// Keeps a dead letter about a message nobody can be told about, and lets it go.
 pub(crate) async fn dead(bus: &Bus, delivery: &Delivery, subject: Option<&Subject>, problems: Problems) {
-    let kind = letter::kind(subject);
+    let kind = dead_letter::kind(subject);
     tracing::warn!(subject = delivery.subject, %problems, "a message could not be taken");
     let refusal = Refusal::Malformed(problems).to_wire();
-    match bus.publish(letter::about(delivery, kind, refusal, None)).await {
+    match bus.publish(dead_letter::about(delivery, kind, refusal, None)).await {
         Ok(_) => delivery.terminate().await,
         Err(error) => tracing::warn!(%error, "a dead letter could not be stored"),
     }
@@ -156,7 +161,7 @@ pub(crate) async fn dead(bus: &Bus, delivery: &Delivery, subject: Option<&Subjec
 /// The same for a request.
 pub(crate) async fn dead_request(bus: &Bus, message: &Message, problems: Problems) {
     let refusal = Refusal::Malformed(problems).to_wire();
-    let letter = letter::about_request(message, bus.namespace().subject(&message.subject), refusal);
+    let letter = dead_letter::about_request(message, bus.namespace().subject(&message.subject), refusal);
     if let Err(error) = bus.publish(letter).await {
         tracing::warn!(%error, "a dead letter could not be stored");
     }

@@ -8,7 +8,8 @@ use std::{
 
 use shared::{Timestamp, TraceId};
 
-use crate::{parcel::Parcel, trace::Trace};
+use super::outbox::Parcel;
+use crate::trace::Trace;
 
 #[derive(Debug)]
 pub(crate) struct Cache {

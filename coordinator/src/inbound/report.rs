@@ -12,11 +12,13 @@ use shared::{
     wire,
 };
 
+use super::intake;
 use crate::{
-    dispatch::Dispatch,
-    ground::Ground,
-    intake,
-    job::{Job, Origin},
+    handles::Ground,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin},
+    },
     trace::Command,
 };
 

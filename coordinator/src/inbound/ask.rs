@@ -11,13 +11,14 @@ use shared::{
     wire::{Answer, Ask, AskMessage, ChildSpawn},
 };
 
+use super::{intake, submission::agents_of};
 use crate::{
     directory::Directory,
-    dispatch::Dispatch,
-    ground::Ground,
-    intake,
-    job::{Job, Origin, Question, Work},
-    submission::agents_of,
+    handles::Ground,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin, Question, Work},
+    },
     trace::{Command, Order, Refusal, Spawn},
 };
 

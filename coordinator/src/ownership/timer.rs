@@ -7,9 +7,11 @@ use shared::subject::Partition;
 use tokio::sync::watch;
 
 use crate::{
-    dispatch::Dispatch,
-    ground::Ground,
-    job::{Job, Origin, Work},
+    handles::Ground,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin, Work},
+    },
 };
 
 /// Traces of one partition looked at in one round.

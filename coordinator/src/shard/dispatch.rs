@@ -4,7 +4,7 @@
 use shared::TraceId;
 use tokio::sync::mpsc;
 
-use crate::job::Job;
+use super::job::Job;
 
 /// Jobs that wait for one shard.
 pub(crate) const WAITING: usize = 2048;

@@ -13,7 +13,12 @@ use shared::{
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{ask::Asks, directory::Directory, dispatch::Dispatch, ground::Ground, report::Reports};
+use crate::{
+    directory::Directory,
+    handles::Ground,
+    inbound::{ask::Asks, report::Reports},
+    shard::dispatch::Dispatch,
+};
 
 /// The owner of a partition among these: the one with the highest weight for it. When one comes or
 /// goes, only its own partitions move.

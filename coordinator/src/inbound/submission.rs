@@ -18,8 +18,8 @@ use uuid::Uuid;
 
 use crate::{
     directory::Directory,
-    ground::Ground,
-    job::{Job, Origin, Submission},
+    handles::Ground,
+    shard::job::{Job, Origin, Submission},
     trace::{Command, Order, Refusal, Submit},
 };
 

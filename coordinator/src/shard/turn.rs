@@ -1,0 +1,210 @@
+//! The heart: drain jobs → load missing traces (one pipeline) → decide all → commit all (one
+//! pipeline) → send (pipelined) → reply and ack. A shard owns its share of the traces among this
+//! coordinator's loops; between coordinators, the compare-and-set is what is safe.
+//!
+//! Crash windows: before the commit nothing happened, and the message comes again. Between commit and
+//! send, the outbox in the store is sent by whoever finds it due. Between send and ack, the message
+//! comes again and the trace's state answers it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use shared::{Timestamp, TraceId};
+use tokio::sync::mpsc;
+
+use super::{
+    cache::Cache,
+    job::{Job, Work},
+    reply::Done,
+    send,
+};
+use crate::{
+    crash::Point,
+    handles::Ground,
+    trace::{Command, Event, Refusal, Trace},
+};
+
+/// Jobs decided together. More would only make the first of them wait.
+const MOST_JOBS: usize = 512;
+/// Batches on their way to the bus at once; beyond, jobs wait in their channel.
+const MOST_SENDING: usize = 8;
+/// How often a job is decided again after somebody else's commit.
+const MOST_TRIES: u32 = 50;
+/// How long outboxes that were sent wait to be cleared together.
+const CLEAR_EVERY: Duration = Duration::from_millis(1_000);
+
+pub(crate) struct Shard {
+    pub(super) ground: Arc<Ground>,
+    jobs: mpsc::Receiver<Job>,
+    pub(super) cache: Cache,
+    epoch: u64,
+    pub(super) sending: FuturesUnordered<BoxFuture<'static, send::Batch>>,
+    /// Outboxes that were sent and are to be cleared, by trace.
+    pub(super) sent: HashMap<TraceId, Vec<u64>>,
+    /// Jobs to be decided again, on what is stored now.
+    pub(super) again: Vec<Job>,
+}
+
+/// A trace in a turn: what was decided on it.
+pub(super) struct Open {
+    pub(super) expected: u64,
+    pub(super) had_root: bool,
+    pub(super) events: Vec<Event>,
+    pub(super) done: Vec<Done>,
+}
+
+impl Shard {
+    pub(crate) fn new(ground: Arc<Ground>, jobs: mpsc::Receiver<Job>) -> Self {
+        let cache = Cache::new(ground.config.cached_contexts / ground.config.shards.max(1));
+        let epoch = ground.epoch.number();
+        let sending = FuturesUnordered::new();
+        Shard { ground, jobs, cache, epoch, sending, sent: HashMap::new(), again: Vec::new() }
+    }
+
+    /// Runs until nobody can give it jobs any more and what it has is done.
+    pub(crate) async fn run(mut self) {
+        let mut clear = tokio::time::interval(CLEAR_EVERY);
+        clear.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut open = true;
+        while open || !self.sending.is_empty() || !self.again.is_empty() {
+            if !self.again.is_empty() {
+                let jobs = std::mem::take(&mut self.again);
+                self.turn(jobs).await;
+                continue;
+            }
+            tokio::select! {
+                Some(batch) = self.sending.next(), if !self.sending.is_empty() => self.stored(batch).await,
+                job = self.jobs.recv(), if open && self.sending.len() < MOST_SENDING => match job {
+                    None => open = false,
+                    Some(first) => {
+                        let jobs = self.drain(first);
+                        self.turn(jobs).await;
+                    }
+                },
+                _ = clear.tick() => self.clear_outboxes().await,
+            }
+        }
+        self.clear_outboxes().await;
+    }
+
+    fn drain(&mut self, first: Job) -> Vec<Job> {
+        let mut jobs = vec![first];
+        while jobs.len() < MOST_JOBS
+            && let Ok(job) = self.jobs.try_recv()
+        {
+            jobs.push(job);
+        }
+        jobs
+    }
+
+    async fn turn(&mut self, jobs: Vec<Job>) {
+        self.ground.config.crash.pass(Point::Received);
+        if self.ground.epoch.number() != self.epoch {
+            self.epoch = self.ground.epoch.number();
+            self.cache.clear();
+            self.sent.clear();
+        }
+        let now = self.ground.clock.now();
+        let (jobs, fresh) = self.load(jobs, now).await;
+        let mut order = Vec::new();
+        let mut opened: HashMap<TraceId, Open> = HashMap::new();
+        for job in jobs {
+            let trace_id = job.trace_id;
+            let home = self.ground.home(trace_id);
+            let entry = self.cache.get(trace_id).expect("what could not be loaded has no job here");
+            let open = opened.entry(trace_id).or_insert_with(|| {
+                order.push(trace_id);
+                let had_root = entry.trace.root().is_some();
+                Open { expected: entry.trace.version(), had_root, events: Vec::new(), done: Vec::new() }
+            });
+            let (events, decided) = decide(&mut entry.trace, &job.work, now);
+            open.events.extend(events);
+            open.done.push(Done::new(job, &entry.trace, decided, &home, now));
+        }
+        self.ground.config.crash.pass(Point::Decided);
+        self.confirm(&mut order, &mut opened, &fresh).await;
+        let committed = self.commit(&order, opened, now).await;
+        self.ground.config.crash.pass(Point::Committed);
+        self.send(committed, now).await;
+        self.cache.trim();
+    }
+
+    /// What was decided to change nothing was decided on what we remember: is that still so? Traces
+    /// loaded in this turn need no second look, and the commit looks at the others.
+    async fn confirm(
+        &mut self,
+        order: &mut Vec<TraceId>,
+        opened: &mut HashMap<TraceId, Open>,
+        fresh: &HashSet<TraceId>,
+    ) {
+        let remembered = |id: &&TraceId| opened[*id].events.is_empty() && !fresh.contains(*id);
+        let remembered: Vec<TraceId> = order.iter().filter(remembered).copied().collect();
+        if remembered.is_empty() {
+            return;
+        }
+        match self.ground.store.versions(&remembered).await {
+            Ok(versions) => {
+                for (id, version) in remembered.iter().zip(versions) {
+                    if version != opened[id].expected
+                        && let Some(open) = opened.remove(id)
+                    {
+                        self.decide_again(*id, open.done).await;
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the store can't be asked: nothing is answered");
+                for id in &remembered {
+                    for done in opened.remove(id).into_iter().flat_map(|open| open.done) {
+                        self.unavailable(done.into_job()).await;
+                    }
+                }
+            }
+        }
+        order.retain(|id| opened.contains_key(id));
+    }
+
+    /// Somebody else committed first: load what is there now and decide on that.
+    pub(super) async fn decide_again(&mut self, id: TraceId, done: Vec<Done>) {
+        self.cache.remove(id);
+        for mut job in done.into_iter().map(Done::into_job) {
+            job.tries += 1;
+            if job.tries < MOST_TRIES {
+                self.again.push(job);
+            } else {
+                self.unavailable(job).await;
+            }
+        }
+    }
+
+    /// B13, fail closed: whoever waits is told to come again.
+    pub(super) async fn unavailable(&mut self, job: Job) {
+        Done::unavailable(job).tell(&self.ground.bus).await;
+    }
+}
+
+/// Decides a job's work on a trace. The refusal of one of several commands does not undo the others.
+fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result<(), Refusal>) {
+    let mut one = |command: &Command| match trace.handle(command.clone(), now) {
+        Ok(events) => (events, Ok(())),
+        Err(refusal) => (Vec::new(), Err(refusal)),
+    };
+    match work {
+        Work::Command(command) => one(command),
+        Work::Commands(commands) => {
+            let mut all = (Vec::new(), Ok(()));
+            for (events, decided) in commands.iter().map(one) {
+                all.0.extend(events);
+                all.1 = all.1.and(decided);
+            }
+            all
+        }
+        Work::Wake => one(&Command::Wake),
+        // Reading changes nothing; `Done` reads.
+        Work::ReadValue(..) | Work::ListValues(..) => (Vec::new(), Ok(())),
+    }
+}
