@@ -18,15 +18,10 @@ use shared::{
 };
 
 use super::{
-    GraphRun, Order, StepOf,
+    ContextIndex, GraphRun, Order, StepOf,
     budget::{Budget, Calls},
-    stored::Unsaved,
+    unsaved::Unsaved,
 };
-
-/// A context's number in its trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ContextIndex(pub(super) u32);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
