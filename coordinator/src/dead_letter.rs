@@ -1,8 +1,8 @@
 //! Dead letters: messages that could not be taken, kept for the operator with the reason.
 
 use shared::{
-    ChildId, TraceId,
-    bus::{Delivery, Headers, Message, Outgoing},
+    ChildId, Problems, TraceId,
+    bus::{Bus, Delivery, Headers, Message, Outgoing},
     subject::Subject,
     wire::{DeadLetter, Refusal},
 };
@@ -25,8 +25,28 @@ pub(crate) fn about_request(message: &Message, subject: String, refusal: Refusal
 }
 
 /// The kind of a subject that may be none of ours.
-pub(crate) fn kind(subject: Option<&Subject>) -> &'static str {
+fn kind(subject: Option<&Subject>) -> &'static str {
     subject.map_or("unknown", Subject::kind)
+}
+
+/// Keeps a dead letter about a message nobody can be told about, and lets it go.
+pub(crate) async fn keep(bus: &Bus, delivery: &Delivery, subject: Option<&Subject>, problems: Problems) {
+    let kind = kind(subject);
+    tracing::warn!(subject = delivery.subject, %problems, "a message could not be taken");
+    let refusal = Refusal::invalid(&problems);
+    match bus.publish(about(delivery, kind, refusal, None)).await {
+        Ok(_) => delivery.terminate().await,
+        Err(error) => tracing::warn!(%error, "a dead letter could not be stored"),
+    }
+}
+
+/// The same for a request.
+pub(crate) async fn keep_request(bus: &Bus, message: &Message, problems: Problems) {
+    let refusal = Refusal::invalid(&problems);
+    let letter = about_request(message, bus.namespace().subject(&message.subject), refusal);
+    if let Err(error) = bus.publish(letter).await {
+        tracing::warn!(%error, "a dead letter could not be stored");
+    }
 }
 
 fn letter(

@@ -11,8 +11,9 @@ use shared::{
     wire::{Answer, Ask, AskMessage, ChildSpawn},
 };
 
-use super::{intake, submission::agents_of};
+use super::submission::agents_of;
 use crate::{
+    dead_letter,
     directory::Directory,
     handles::Ground,
     shard::{
@@ -45,7 +46,7 @@ impl Asks {
         match job {
             Ok(job) => self.dispatch.give(job).await,
             Err(problems) => {
-                intake::dead_request(&self.ground.bus, &message, problems.clone()).await;
+                dead_letter::keep_request(&self.ground.bus, &message, problems.clone()).await;
                 if let Some(to) = &message.reply_to {
                     let answer = Answer::Refused(Refusal::Malformed(problems).to_wire());
                     let answer = serde_json::to_vec(&answer).expect("plain fields");

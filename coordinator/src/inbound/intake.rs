@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use shared::{
     Problems, TraceId,
-    bus::{Bus, Consumption, Delivery, Message, Subscription},
+    bus::{Bus, Consumption, Delivery, Subscription},
     decode,
     subject::Subject,
     wire::{Cancel, Control, Input, SubmitAnswer},
@@ -25,7 +25,7 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin, Work},
     },
-    trace::{Command, Refusal},
+    trace::Command,
 };
 
 /// Deliveries asked for ahead.
@@ -91,7 +91,7 @@ impl Intake {
             other => {
                 let problems = Problems::one("", "no message of this kind is taken here", None);
                 let subject = other.ok();
-                dead(&self.ground.bus, &delivery, subject.as_ref(), problems).await;
+                dead_letter::keep(&self.ground.bus, &delivery, subject.as_ref(), problems).await;
             }
         }
     }
@@ -107,7 +107,7 @@ impl Intake {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
             }
-            Err(problems) => dead(&self.ground.bus, &delivery, Some(&subject), problems).await,
+            Err(problems) => dead_letter::keep(&self.ground.bus, &delivery, Some(&subject), problems).await,
         }
     }
 }
@@ -144,25 +144,5 @@ async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
         // It comes again, and is refused again.
         (Err(error), Arrival::Published(_)) => tracing::warn!(%error, "a dead letter could not be stored"),
         (_, Arrival::Requested(_)) => {}
-    }
-}
-
-/// Keeps a dead letter about a message nobody can be told about, and lets it go.
-pub(crate) async fn dead(bus: &Bus, delivery: &Delivery, subject: Option<&Subject>, problems: Problems) {
-    let kind = dead_letter::kind(subject);
-    tracing::warn!(subject = delivery.subject, %problems, "a message could not be taken");
-    let refusal = Refusal::Malformed(problems).to_wire();
-    match bus.publish(dead_letter::about(delivery, kind, refusal, None)).await {
-        Ok(_) => delivery.terminate().await,
-        Err(error) => tracing::warn!(%error, "a dead letter could not be stored"),
-    }
-}
-
-/// The same for a request.
-pub(crate) async fn dead_request(bus: &Bus, message: &Message, problems: Problems) {
-    let refusal = Refusal::Malformed(problems).to_wire();
-    let letter = dead_letter::about_request(message, bus.namespace().subject(&message.subject), refusal);
-    if let Err(error) = bus.publish(letter).await {
-        tracing::warn!(%error, "a dead letter could not be stored");
     }
 }

@@ -8,13 +8,7 @@ use shared::{
     wire::{Query, QueryAnswer, Refusal, RunSummary},
 };
 
-use super::intake;
-use crate::{
-    directory::Directory,
-    handles::Ground,
-    store,
-    trace::{self, Trace},
-};
+use crate::{dead_letter, directory::Directory, handles::Ground, store, trace::Trace};
 
 /// The most runs one answer lists.
 const MOST_RUNS: u32 = 500;
@@ -26,7 +20,7 @@ pub(crate) async fn answer(ground: &Ground, directory: &Directory, message: &Mes
             QueryAnswer::Refused(Refusal::unavailable())
         }),
         Err(problems) => {
-            intake::dead_request(&ground.bus, message, problems.clone()).await;
+            dead_letter::keep_request(&ground.bus, message, problems.clone()).await;
             refused(problems)
         }
     };
@@ -37,7 +31,7 @@ pub(crate) async fn answer(ground: &Ground, directory: &Directory, message: &Mes
 }
 
 fn refused(problems: Problems) -> QueryAnswer {
-    QueryAnswer::Refused(trace::Refusal::Malformed(problems).to_wire())
+    QueryAnswer::Refused(Refusal::invalid(&problems))
 }
 
 async fn find(ground: &Ground, directory: &Directory, query: Query) -> Result<QueryAnswer, store::Error> {

@@ -12,8 +12,8 @@ use shared::{
     wire,
 };
 
-use super::intake;
 use crate::{
+    dead_letter,
     handles::Ground,
     shard::{
         dispatch::Dispatch,
@@ -49,7 +49,7 @@ impl Reports {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::command(trace_id, command, origin)).await;
             }
-            Err(problems) => intake::dead(&self.ground.bus, &delivery, subject.as_ref(), problems).await,
+            Err(problems) => dead_letter::keep(&self.ground.bus, &delivery, subject.as_ref(), problems).await,
         }
     }
 }

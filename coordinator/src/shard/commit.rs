@@ -7,21 +7,14 @@ use serde::Serialize;
 use shared::{Timestamp, TraceId};
 
 use super::{
+    Shard,
+    batch::{Open, Settled},
     outbox::Parcel,
-    reply::Done,
-    turn::{Open, Shard},
 };
 use crate::{
     store::{Committed, Write},
     trace::Trace,
 };
-
-/// A trace whose turn is committed, or which needed no commit.
-pub(super) struct Settled {
-    pub(super) trace_id: TraceId,
-    pub(super) parcel: Option<Arc<Parcel>>,
-    pub(super) done: Vec<Done>,
-}
 
 impl Shard {
     pub(super) async fn commit(

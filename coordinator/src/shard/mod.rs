@@ -2,6 +2,7 @@
 //! A shard owns its share of the traces among this coordinator's loops. It knows nothing of how a job
 //! came in.
 
+mod batch;
 mod cache;
 mod commit;
 pub(crate) mod dispatch;
@@ -12,6 +13,7 @@ mod rebuild;
 mod reply;
 mod send;
 mod spans;
+mod state;
 mod turn;
 
-pub(crate) use turn::Shard;
+pub(crate) use state::Shard;

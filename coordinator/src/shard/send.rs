@@ -1,38 +1,29 @@
 //! Sends what was committed, and when it is stored tells whoever waits. The next turn is decided
 //! meanwhile.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use shared::{
     ChildId, Timestamp, TraceId,
-    bus::{Bus, Outgoing, PublishError, Published},
+    bus::{Bus, Outgoing},
     subject::{Filter, Subject},
     wire::{ObjectReference, Stop},
 };
 
-use super::{Shard, commit::Settled, job::Work, outbox::Parcel, reply::Done, spans};
+use super::{
+    Shard,
+    batch::{Batch, Part, Settled},
+    job::Work,
+    outbox::Parcel,
+    reply::Done,
+    spans,
+};
 use crate::{
     crash::Point,
     store::Sent,
     trace::{Effect, Trace},
 };
-
-/// What was sent together.
-pub(super) struct Batch {
-    parts: Vec<Part>,
-    results: Vec<Result<Published, PublishError>>,
-    /// What is to be removed once all that has been told.
-    removed: Vec<(TraceId, ChildId)>,
-}
-
-struct Part {
-    trace_id: TraceId,
-    /// The commits whose parcels these are.
-    versions: Vec<u64>,
-    messages: Range<usize>,
-    done: Vec<Done>,
-}
 
 impl Shard {
     pub(super) async fn send(&mut self, settled: Vec<Settled>, now: Timestamp) {

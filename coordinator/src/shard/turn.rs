@@ -8,23 +8,20 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::StreamExt;
 use shared::{Timestamp, TraceId};
-use tokio::sync::mpsc;
 
 use super::{
-    cache::Cache,
+    Shard,
+    batch::Open,
     job::{Job, Work},
     reply::Done,
-    send,
 };
 use crate::{
     crash::Point,
-    handles::Ground,
     trace::{Command, Event, Refusal, Trace},
 };
 
@@ -32,39 +29,10 @@ use crate::{
 const MOST_JOBS: usize = 512;
 /// Batches on their way to the bus at once; beyond, jobs wait in their channel.
 const MOST_SENDING: usize = 8;
-/// How often a job is decided again after somebody else's commit.
-const MOST_TRIES: u32 = 50;
 /// How long outboxes that were sent wait to be cleared together.
 const CLEAR_EVERY: Duration = Duration::from_millis(1_000);
 
-pub(crate) struct Shard {
-    pub(super) ground: Arc<Ground>,
-    jobs: mpsc::Receiver<Job>,
-    pub(super) cache: Cache,
-    epoch: u64,
-    pub(super) sending: FuturesUnordered<BoxFuture<'static, send::Batch>>,
-    /// Outboxes that were sent and are to be cleared, by trace.
-    pub(super) sent: HashMap<TraceId, Vec<u64>>,
-    /// Jobs to be decided again, on what is stored now.
-    pub(super) again: Vec<Job>,
-}
-
-/// A trace in a turn: what was decided on it.
-pub(super) struct Open {
-    pub(super) expected: u64,
-    pub(super) had_root: bool,
-    pub(super) events: Vec<Event>,
-    pub(super) done: Vec<Done>,
-}
-
 impl Shard {
-    pub(crate) fn new(ground: Arc<Ground>, jobs: mpsc::Receiver<Job>) -> Self {
-        let cache = Cache::new(ground.config.cached_contexts / ground.config.shards.max(1));
-        let epoch = ground.epoch.number();
-        let sending = FuturesUnordered::new();
-        Shard { ground, jobs, cache, epoch, sending, sent: HashMap::new(), again: Vec::new() }
-    }
-
     /// Runs until nobody can give it jobs any more and what it has is done.
     pub(crate) async fn run(mut self) {
         let mut clear = tokio::time::interval(CLEAR_EVERY);
@@ -166,24 +134,6 @@ impl Shard {
             }
         }
         order.retain(|id| opened.contains_key(id));
-    }
-
-    /// Somebody else committed first: load what is there now and decide on that.
-    pub(super) async fn decide_again(&mut self, id: TraceId, done: Vec<Done>) {
-        self.cache.remove(id);
-        for mut job in done.into_iter().map(Done::into_job) {
-            job.tries += 1;
-            if job.tries < MOST_TRIES {
-                self.again.push(job);
-            } else {
-                self.unavailable(job).await;
-            }
-        }
-    }
-
-    /// B13, fail closed: whoever waits is told to come again.
-    pub(super) async fn unavailable(&mut self, job: Job) {
-        Done::unavailable(job).tell(&self.ground.bus).await;
     }
 }
 

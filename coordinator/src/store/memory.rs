@@ -8,7 +8,7 @@ use std::{
 
 use shared::{Timestamp, TraceId, WorkerId, clock::Clock, subject::Partition};
 
-use super::{Committed, Loaded, RUNS_KEPT, Record, Sent, Write};
+use super::{Committed, Loaded, Record, Sent, Write, record::RUNS_KEPT};
 
 #[derive(Debug, Clone)]
 pub struct Memory {

@@ -17,9 +17,6 @@ pub use self::redis::Redis;
 pub use memory::Memory;
 pub use record::{Committed, Durability, Error, Loaded, Record, Sent, Write};
 
-/// How many runs of one partition its index keeps, the newest: a list for people, not a register.
-const RUNS_KEPT: usize = 10_000;
-
 #[derive(Debug, Clone)]
 pub enum Store {
     Redis(Redis),

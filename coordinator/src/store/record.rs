@@ -7,6 +7,9 @@ use std::{
 
 use shared::{Timestamp, TraceId};
 
+/// How many runs of one partition its index keeps, the newest: a list for people, not a register.
+pub(super) const RUNS_KEPT: usize = 10_000;
+
 /// One change of one trace. It happens only if the trace still has the version `expected`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {

@@ -16,6 +16,8 @@ use super::super::Error;
 
 /// One try to connect, its handshake included.
 const CONNECT: Duration = Duration::from_secs(2);
+/// One answer, to a whole pipeline: a disk that syncs slowly is waited for, a dead server is not.
+pub(super) const RESPONSE: Duration = Duration::from_secs(3);
 /// A peer that vanished without a word is noticed by the kernel after about this long.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -145,7 +147,7 @@ fn cluster(rest: &str, tls: bool) -> Result<Address, Error> {
     let client = ClusterClientBuilder::new(nodes)
         .tcp_settings(tcp_settings())
         .connection_timeout(CONNECT)
-        .response_timeout(super::link::RESPONSE)
+        .response_timeout(RESPONSE)
         .retries(3)
         .build()
         .map_err(|error| wrong(&error.to_string()))?;

@@ -17,10 +17,8 @@ use redis::{
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 
-use super::address::{Address, Connection};
+use super::address::{Address, Connection, RESPONSE};
 
-/// One answer, to a whole pipeline: a disk that syncs slowly is waited for, a dead server is not.
-pub(super) const RESPONSE: Duration = Duration::from_secs(3);
 /// Pauses between the tries of one reconnect: a restarting server is back within some of them.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(50),

@@ -6,7 +6,7 @@ use redis::{Cmd, Script, Value};
 use shared::{Timestamp, TraceId, subject::Partition};
 
 use super::{
-    super::{Committed, Error, Loaded, RUNS_KEPT, Sent, Write, keys},
+    super::{Committed, Error, Loaded, Sent, Write, keys, record::RUNS_KEPT},
     Redis, Request, is_no_script,
     reply::{self, corrupt, decode},
     unavailable,

@@ -1,0 +1,43 @@
+//! What the stages of a turn hand to each other: traces decided on, traces committed, messages sent.
+//! Plain values.
+
+use std::{ops::Range, sync::Arc};
+
+use shared::{
+    ChildId, TraceId,
+    bus::{PublishError, Published},
+};
+
+use super::{outbox::Parcel, reply::Done};
+use crate::trace::Event;
+
+/// A trace in a turn: what was decided on it.
+pub(super) struct Open {
+    pub(super) expected: u64,
+    pub(super) had_root: bool,
+    pub(super) events: Vec<Event>,
+    pub(super) done: Vec<Done>,
+}
+
+/// A trace whose turn is committed, or which needed no commit.
+pub(super) struct Settled {
+    pub(super) trace_id: TraceId,
+    pub(super) parcel: Option<Arc<Parcel>>,
+    pub(super) done: Vec<Done>,
+}
+
+/// What was sent together.
+pub(super) struct Batch {
+    pub(super) parts: Vec<Part>,
+    pub(super) results: Vec<Result<Published, PublishError>>,
+    /// What is to be removed once all that has been told.
+    pub(super) removed: Vec<(TraceId, ChildId)>,
+}
+
+pub(super) struct Part {
+    pub(super) trace_id: TraceId,
+    /// The commits whose parcels these are.
+    pub(super) versions: Vec<u64>,
+    pub(super) messages: Range<usize>,
+    pub(super) done: Vec<Done>,
+}

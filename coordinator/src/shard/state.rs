@@ -1,0 +1,53 @@
+//! The state of a shard, and what every stage of a turn may do with a job that can't go on: have it
+//! decided again, or answer that nothing can be decided now.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures_util::{future::BoxFuture, stream::FuturesUnordered};
+use shared::TraceId;
+use tokio::sync::mpsc;
+
+use super::{batch::Batch, cache::Cache, job::Job, reply::Done};
+use crate::handles::Ground;
+
+/// How often a job is decided again after somebody else's commit.
+const MOST_TRIES: u32 = 50;
+
+pub(crate) struct Shard {
+    pub(super) ground: Arc<Ground>,
+    pub(super) jobs: mpsc::Receiver<Job>,
+    pub(super) cache: Cache,
+    pub(super) epoch: u64,
+    pub(super) sending: FuturesUnordered<BoxFuture<'static, Batch>>,
+    /// Outboxes that were sent and are to be cleared, by trace.
+    pub(super) sent: HashMap<TraceId, Vec<u64>>,
+    /// Jobs to be decided again, on what is stored now.
+    pub(super) again: Vec<Job>,
+}
+
+impl Shard {
+    pub(crate) fn new(ground: Arc<Ground>, jobs: mpsc::Receiver<Job>) -> Self {
+        let cache = Cache::new(ground.config.cached_contexts / ground.config.shards.max(1));
+        let epoch = ground.epoch.number();
+        let sending = FuturesUnordered::new();
+        Shard { ground, jobs, cache, epoch, sending, sent: HashMap::new(), again: Vec::new() }
+    }
+
+    /// Somebody else committed first: load what is there now and decide on that.
+    pub(super) async fn decide_again(&mut self, id: TraceId, done: Vec<Done>) {
+        self.cache.remove(id);
+        for mut job in done.into_iter().map(Done::into_job) {
+            job.tries += 1;
+            if job.tries < MOST_TRIES {
+                self.again.push(job);
+            } else {
+                self.unavailable(job).await;
+            }
+        }
+    }
+
+    /// B13, fail closed: whoever waits is told to come again.
+    pub(super) async fn unavailable(&mut self, job: Job) {
+        Done::unavailable(job).tell(&self.ground.bus).await;
+    }
+}
