@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Config, clock::Clock, epoch::Epoch, store::Store};
 
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Handles {
     pub(crate) config: Config,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
@@ -35,7 +35,7 @@ impl Drop for Fuse {
     }
 }
 
-impl Ground {
+impl Handles {
     pub(crate) fn partition(&self, trace: TraceId) -> Partition {
         Partition::of(trace, self.config.topology.partitions)
     }

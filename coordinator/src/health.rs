@@ -15,7 +15,7 @@ use shared::{
 };
 use tokio::time::Instant;
 
-use crate::handles::Ground;
+use crate::handles::Handles;
 
 /// A queue that has not been answered for so long is not being served.
 const DEAF_AFTER: Duration = Duration::from_secs(40);
@@ -59,9 +59,9 @@ impl Pulse {
 }
 
 /// Why it is not ready, if it is not.
-pub(crate) async fn ready(ground: &Ground, pulse: &Pulse) -> Result<(), String> {
-    ground.store.ping().await.map_err(|error| error.to_string())?;
-    ground.bus.ping().await.map_err(|error| error.to_string())?;
+pub(crate) async fn ready(handles: &Handles, pulse: &Pulse) -> Result<(), String> {
+    handles.store.ping().await.map_err(|error| error.to_string())?;
+    handles.bus.ping().await.map_err(|error| error.to_string())?;
     let silent = pulse.silent_for();
     if silent > DEAF_AFTER {
         return Err(format!("the intake has not been served for {} s", silent.as_secs()));

@@ -23,7 +23,7 @@ pub use run::{Error, run};
 
 /// The JSON Schema of every message of the interface, by name.
 pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
-    let mut all = shared::schema::all();
+    let mut all = shared::wire::schemas();
     all.push(("event-message", shared::schema::of::<trace::Logged>()));
     all.push(("event", shared::schema::of::<trace::Event>()));
     all

@@ -15,25 +15,25 @@ use super::submission::agents_of;
 use crate::{
     dead_letter,
     directory::Directory,
-    handles::Ground,
+    handles::Handles,
     shard::{
         dispatch::Dispatch,
-        job::{Job, Origin, Question, Work},
+        job::{AnswerKind, Job, Origin, Work},
     },
     trace::{Command, Order, Refusal, Spawn},
 };
 
 #[derive(Debug, Clone)]
 pub(crate) struct Asks {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) directory: Directory,
     pub(crate) dispatch: Dispatch,
     pub(crate) partition: Partition,
 }
 
 impl Asks {
-    pub(crate) async fn serve(self, mut questions: Subscription) {
-        while let Some(message) = questions.next().await {
+    pub(crate) async fn serve(self, mut asks: Subscription) {
+        while let Some(message) = asks.next().await {
             self.take(message).await;
         }
     }
@@ -46,11 +46,11 @@ impl Asks {
         match job {
             Ok(job) => self.dispatch.give(job).await,
             Err(problems) => {
-                dead_letter::keep_request(&self.ground.bus, &message, problems.clone()).await;
+                dead_letter::keep_request(&self.handles.bus, &message, problems.clone()).await;
                 if let Some(to) = &message.reply_to {
                     let answer = Answer::Refused(Refusal::Malformed(problems).to_wire());
                     let answer = serde_json::to_vec(&answer).expect("plain fields");
-                    self.ground.bus.reply(to, answer.into()).await.ok();
+                    self.handles.bus.reply(to, answer.into()).await.ok();
                 }
             }
         }
@@ -58,41 +58,41 @@ impl Asks {
 
     async fn job(&self, message: &Message, asked: AskMessage) -> Result<Job, Problems> {
         let AskMessage { trace_id, ask } = asked;
-        let home = self.ground.partition(trace_id);
+        let home = self.handles.partition(trace_id);
         if home != self.partition {
             let told = format!("trace {trace_id} lives at {home}, not here");
             let hint = "ask where the work's `report_to` says";
             return Err(Problems::one("trace_id", told, Some(hint.into())));
         }
-        let (work, question) = match ask {
-            Ask::Claim(claim) => (command(Command::Claim(claim.clone())), Question::Claim(claim)),
-            Ask::Tick(tick) => (command(Command::Tick(tick.clone())), Question::Tick(tick)),
-            Ask::Hold(hold) => (command(Command::Hold(hold)), Question::Plain),
+        let (work, kind) = match ask {
+            Ask::Claim(claim) => (command(Command::Claim(claim.clone())), AnswerKind::Claim(claim)),
+            Ask::Tick(tick) => (command(Command::Tick(tick.clone())), AnswerKind::Tick(tick)),
+            Ask::Hold(hold) => (command(Command::Hold(hold)), AnswerKind::Plain),
             Ask::Release { lease, call_id } => {
-                (command(Command::Release { lease, call_id }), Question::Plain)
+                (command(Command::Release { lease, call_id }), AnswerKind::Plain)
             }
             Ask::Forfeit { lease, call_id } => {
-                (command(Command::Forfeit { lease, call_id }), Question::Plain)
+                (command(Command::Forfeit { lease, call_id }), AnswerKind::Plain)
             }
             Ask::Settle { lease, call_id, amount } => {
-                (command(Command::Settle { lease, call_id, amount }), Question::Plain)
+                (command(Command::Settle { lease, call_id, amount }), AnswerKind::Plain)
             }
-            Ask::Resume(resume) => (command(Command::Resume(resume)), Question::Plain),
+            Ask::Resume(resume) => (command(Command::Resume(resume)), AnswerKind::Plain),
             Ask::Spawn(spawn) => {
                 let (spawn, child_id) = self.spawn(trace_id, *spawn).await?;
-                (command(Command::Spawn(Box::new(spawn))), Question::Spawn(child_id))
+                (command(Command::Spawn(Box::new(spawn))), AnswerKind::Spawn(child_id))
             }
-            Ask::ContextGet { lease, key } => (Work::ReadValue(lease, key), Question::Read),
-            Ask::ContextList { lease } => (Work::ListValues(lease), Question::Read),
+            Ask::ContextGet { lease, key } => (Work::ReadValue(lease, key), AnswerKind::Read),
+            Ask::ContextList { lease } => (Work::ListValues(lease), AnswerKind::Read),
             Ask::ContextSet { lease, key, value } => {
-                (command(Command::SetValue { lease, key, value }), Question::Plain)
+                (command(Command::SetValue { lease, key, value }), AnswerKind::Plain)
             }
             Ask::ContextDelete { lease, key } => {
-                (command(Command::DeleteValue { lease, key }), Question::Plain)
+                (command(Command::DeleteValue { lease, key }), AnswerKind::Plain)
             }
         };
         let origin = match &message.reply_to {
-            Some(reply_to) => Origin::Ask { reply_to: reply_to.clone(), question },
+            Some(reply_to) => Origin::Ask { reply_to: reply_to.clone(), kind },
             None => Origin::Timer,
         };
         Ok(Job::new(trace_id, work, origin))

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     dead_letter,
     directory::Directory,
-    handles::Ground,
+    handles::Handles,
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin, Work},
@@ -33,7 +33,7 @@ const AHEAD: usize = 1024;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Intake {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) directory: Directory,
     pub(crate) dispatch: Dispatch,
 }
@@ -53,25 +53,25 @@ impl Intake {
     pub(crate) async fn serve(self, mut requests: Subscription) {
         while let Some(message) = requests.next().await {
             if message.subject == Subject::Query {
-                query::answer(&self.ground, &self.directory, &message).await;
+                query::answer(&self.handles, &self.directory, &message).await;
                 continue;
             }
             let arrival = Arrival::Requested(&message);
-            match submission::job(&self.ground, &self.directory, arrival, Subject::Submit).await {
+            match submission::job(&self.handles, &self.directory, arrival, Subject::Submit).await {
                 Ok(job) => self.dispatch.give(job).await,
-                Err(unusable) => refuse(&self.ground.bus, *unusable, &Subject::Submit).await,
+                Err(unusable) => refuse(&self.handles.bus, *unusable, &Subject::Submit).await,
             }
         }
     }
 
     async fn take(&self, delivery: Delivery) {
-        let subject = self.ground.bus.namespace().parse(&delivery.subject);
+        let subject = self.handles.bus.namespace().parse(&delivery.subject);
         match subject {
             Ok(subject @ (Subject::Spawn | Subject::Graph)) => {
                 let arrival = Arrival::Published(delivery);
-                match submission::job(&self.ground, &self.directory, arrival, subject.clone()).await {
+                match submission::job(&self.handles, &self.directory, arrival, subject.clone()).await {
                     Ok(job) => self.dispatch.give(job).await,
-                    Err(unusable) => refuse(&self.ground.bus, *unusable, &subject).await,
+                    Err(unusable) => refuse(&self.handles.bus, *unusable, &subject).await,
                 }
             }
             Ok(subject @ Subject::Cancel) => {
@@ -91,7 +91,7 @@ impl Intake {
             other => {
                 let problems = Problems::one("", "no message of this kind is taken here", None);
                 let subject = other.ok();
-                dead_letter::keep(&self.ground.bus, &delivery, subject.as_ref(), problems).await;
+                dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await;
             }
         }
     }
@@ -107,7 +107,7 @@ impl Intake {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
             }
-            Err(problems) => dead_letter::keep(&self.ground.bus, &delivery, Some(&subject), problems).await,
+            Err(problems) => dead_letter::keep(&self.handles.bus, &delivery, Some(&subject), problems).await,
         }
     }
 }

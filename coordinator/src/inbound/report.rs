@@ -14,7 +14,7 @@ use shared::{
 
 use crate::{
     dead_letter,
-    handles::Ground,
+    handles::Handles,
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin},
@@ -27,7 +27,7 @@ const AHEAD: usize = 512;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Reports {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) dispatch: Dispatch,
 }
 
@@ -42,14 +42,16 @@ impl Reports {
     }
 
     async fn take(&self, delivery: Delivery) {
-        let subject = self.ground.bus.namespace().parse(&delivery.subject).ok();
+        let subject = self.handles.bus.namespace().parse(&delivery.subject).ok();
         match command(subject.as_ref(), &delivery) {
             Ok((trace_id, command)) => {
                 let subject = subject.expect("it was read as one");
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::command(trace_id, command, origin)).await;
             }
-            Err(problems) => dead_letter::keep(&self.ground.bus, &delivery, subject.as_ref(), problems).await,
+            Err(problems) => {
+                dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::{
     directory::Directory,
-    handles::Ground,
+    handles::Handles,
     shard::job::{Job, Origin, Submission},
     trace::{Command, Order, Refusal, Submit},
 };
@@ -79,23 +79,23 @@ pub(crate) struct Unusable<'a> {
 }
 
 pub(crate) async fn job<'a>(
-    ground: &Ground,
+    handles: &Handles,
     directory: &Directory,
     arrival: Arrival<'a>,
     subject: Subject,
 ) -> Result<Job, Box<Unusable<'a>>> {
-    let (asked, reply_to) = match read(ground, &arrival, &subject) {
+    let (asked, reply_to) = match read(handles, &arrival, &subject) {
         Ok(asked) => {
             let reply_to = requested_from(&arrival).or_else(|| asked.reply_to().cloned());
             (asked, reply_to)
         }
         Err(problems) => {
-            let reply_to = requested_from(&arrival).or_else(|| reply_to_of(ground, arrival.payload()));
+            let reply_to = requested_from(&arrival).or_else(|| reply_to_of(handles, arrival.payload()));
             let refusal = Refusal::Malformed(problems).to_wire();
             return Err(Box::new(Unusable { arrival, refusal, reply_to }));
         }
     };
-    let ids = Ids::choose(asked.trace_id(), &arrival, ground.started_at);
+    let ids = Ids::choose(asked.trace_id(), &arrival, handles.started_at);
     let (order, plan) = match asked.order(&ids.root) {
         Ok(ordered) => ordered,
         Err(problems) => {
@@ -105,8 +105,8 @@ pub(crate) async fn job<'a>(
     };
     let agents = directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
-    let submit = Submit { order, plan, agents, settings: ground.config.settings.clone() };
-    let now = ground.clock.now();
+    let submit = Submit { order, plan, agents, settings: handles.config.settings.clone() };
+    let now = handles.clock.now();
     let (delivery, received_at) = match arrival {
         Arrival::Published(delivery) => {
             let at = delivery.at.min(now);
@@ -155,7 +155,7 @@ impl Asked {
     }
 }
 
-fn read(ground: &Ground, arrival: &Arrival<'_>, subject: &Subject) -> Result<Asked, Problems> {
+fn read(handles: &Handles, arrival: &Arrival<'_>, subject: &Subject) -> Result<Asked, Problems> {
     let payload = arrival.payload();
     let has_steps = || {
         let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
@@ -170,7 +170,7 @@ fn read(ground: &Ground, arrival: &Arrival<'_>, subject: &Subject) -> Result<Ask
         Asked::Spawn(Box::new(decode::json(payload)?))
     };
     match asked.reply_to() {
-        Some(to) => check_reply_to(ground, to).map(|()| asked),
+        Some(to) => check_reply_to(handles, to).map(|()| asked),
         None => Ok(asked),
     }
 }
@@ -184,18 +184,18 @@ fn requested_from(arrival: &Arrival<'_>) -> Option<String> {
 }
 
 /// The `reply_to` of a message that is wrong in other ways, so that its sender can be told.
-fn reply_to_of(ground: &Ground, payload: &[u8]) -> Option<String> {
+fn reply_to_of(handles: &Handles, payload: &[u8]) -> Option<String> {
     let value: serde_json::Value = serde_json::from_slice(payload).ok()?;
     let to = value.get("reply_to")?.as_str()?;
-    check_reply_to(ground, to).ok().map(|()| to.to_owned())
+    check_reply_to(handles, to).ok().map(|()| to.to_owned())
 }
 
 /// A reply goes where its asker may listen, and never where it would be taken for a message to us or
 /// to the server: we publish with our own rights.
-fn check_reply_to(ground: &Ground, to: &str) -> Result<(), Problems> {
+fn check_reply_to(handles: &Handles, to: &str) -> Result<(), Problems> {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
     let tokens = to.split('.').all(|token| !token.is_empty());
-    let ours = ground.bus.namespace().parse(to).is_ok() || shared::subject::is_reserved(to);
+    let ours = handles.bus.namespace().parse(to).is_ok() || shared::subject::is_reserved(to);
     if tokens && to.len() <= 256 && to.chars().all(plain) && !ours {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use shared::{
 use tokio::sync::mpsc;
 
 use crate::{
-    handles::Ground,
+    handles::Handles,
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin, Work},
@@ -34,24 +34,24 @@ enum Error {
     Store(#[from] store::Error),
 }
 
-pub(crate) async fn run(ground: Arc<Ground>, dispatch: Dispatch) {
+pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
     let mut interval = tokio::time::interval(EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut tries = 0;
     loop {
         interval.tick().await;
-        let (number, partitions) = (ground.epoch.number(), ground.epoch.unswept());
+        let (number, partitions) = (handles.epoch.number(), handles.epoch.unswept());
         if partitions.is_empty() {
             tries = 0;
             continue;
         }
-        match sweep(&ground, &dispatch, &partitions, number > 0).await {
-            Ok(0) => ground.epoch.swept(&partitions, number),
+        match sweep(&handles, &dispatch, &partitions, number > 0).await {
+            Ok(0) => handles.epoch.swept(&partitions, number),
             Ok(missing) => {
                 tries += 1;
                 tracing::warn!(missing, tries, "traces of the event log could not be had");
                 if tries >= MOST_TRIES {
-                    ground.epoch.swept(&partitions, number);
+                    handles.epoch.swept(&partitions, number);
                 }
             }
             Err(error) => {
@@ -63,15 +63,15 @@ pub(crate) async fn run(ground: Arc<Ground>, dispatch: Dispatch) {
 
 /// Has every trace looked at that is not in the store; all of them, if the store has lost writes, for
 /// then what is there may be old. How many are still not there afterwards, though their log is whole.
-async fn sweep(ground: &Ground, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<usize, Error> {
-    let subjects = ground.bus.subjects(&Filter::Events).await?;
+async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<usize, Error> {
+    let subjects = handles.bus.subjects(&Filter::Events).await?;
     let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
     let traces: BTreeSet<TraceId> = subjects.into_iter().filter_map(trace).collect();
-    let traces: Vec<TraceId> = traces.into_iter().filter(|id| of.contains(&ground.partition(*id))).collect();
+    let traces: Vec<TraceId> = traces.into_iter().filter(|id| of.contains(&handles.partition(*id))).collect();
     let mut lost = Vec::new();
     let (waiting, mut done) = mpsc::channel(1);
     for some in traces.chunks(AT_ONCE) {
-        let versions = ground.store.versions(some).await?;
+        let versions = handles.store.versions(some).await?;
         for (trace_id, version) in some.iter().zip(versions) {
             if all || version == 0 {
                 let origin = Origin::Sweep { _waiting: waiting.clone() };
@@ -86,7 +86,7 @@ async fn sweep(ground: &Ground, dispatch: &Dispatch, of: &[Partition], all: bool
     done.recv().await;
     let mut missing = 0;
     for some in lost.chunks(AT_ONCE) {
-        missing += ground.store.versions(some).await?.into_iter().filter(|version| *version == 0).count();
+        missing += handles.store.versions(some).await?.into_iter().filter(|version| *version == 0).count();
     }
     Ok(missing)
 }

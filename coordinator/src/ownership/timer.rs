@@ -7,7 +7,7 @@ use shared::subject::Partition;
 use tokio::sync::watch;
 
 use crate::{
-    handles::Ground,
+    handles::Handles,
     shard::{
         dispatch::Dispatch,
         job::{Job, Origin, Work},
@@ -18,11 +18,11 @@ use crate::{
 const AT_ONCE: usize = 500;
 
 pub(crate) async fn run(
-    ground: Arc<Ground>,
+    handles: Arc<Handles>,
     dispatch: Dispatch,
     owned: watch::Receiver<Arc<Vec<Partition>>>,
 ) {
-    let mut interval = tokio::time::interval(ground.config.timer_interval);
+    let mut interval = tokio::time::interval(handles.config.timer_interval);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
@@ -30,7 +30,7 @@ pub(crate) async fn run(
         if partitions.is_empty() {
             continue;
         }
-        match ground.store.due(&partitions, ground.clock.now(), AT_ONCE).await {
+        match handles.store.due(&partitions, handles.clock.now(), AT_ONCE).await {
             Ok(due) => {
                 for trace_id in due {
                     dispatch.give(Job::new(trace_id, Work::Wake, Origin::Timer)).await;

@@ -8,7 +8,7 @@ use shared::{
     bus::{PublishError, Published},
 };
 
-use super::{outbox::Parcel, reply::Done};
+use super::{outbox::Outbox, reply::Reply};
 use crate::trace::Event;
 
 /// A trace in a turn: what was decided on it.
@@ -16,14 +16,14 @@ pub(super) struct Open {
     pub(super) expected: u64,
     pub(super) had_root: bool,
     pub(super) events: Vec<Event>,
-    pub(super) done: Vec<Done>,
+    pub(super) replies: Vec<Reply>,
 }
 
 /// A trace whose turn is committed, or which needed no commit.
 pub(super) struct Settled {
     pub(super) trace_id: TraceId,
-    pub(super) parcel: Option<Arc<Parcel>>,
-    pub(super) done: Vec<Done>,
+    pub(super) outbox: Option<Arc<Outbox>>,
+    pub(super) replies: Vec<Reply>,
 }
 
 /// What was sent together.
@@ -36,8 +36,8 @@ pub(super) struct Batch {
 
 pub(super) struct Part {
     pub(super) trace_id: TraceId,
-    /// The commits whose parcels these are.
+    /// The commits whose outboxes these are.
     pub(super) versions: Vec<u64>,
     pub(super) messages: Range<usize>,
-    pub(super) done: Vec<Done>,
+    pub(super) replies: Vec<Reply>,
 }

@@ -8,7 +8,7 @@ use std::{
 
 use shared::{Timestamp, TraceId};
 
-use super::outbox::Parcel;
+use super::outbox::Outbox;
 use crate::trace::Trace;
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) trace: Trace,
-    /// Parcels that are not known to be sent: our own on their way, and those it was loaded with.
-    pub(crate) unsent: Vec<Arc<Parcel>>,
+    /// Outboxes that are not known to be sent: our own on their way, and those it was loaded with.
+    pub(crate) unsent: Vec<Arc<Outbox>>,
     /// How many sends are under way; as long as there are, it stays.
     pub(crate) in_flight: u32,
     /// What could not be sent is not tried again before.
@@ -43,7 +43,7 @@ impl Cache {
         self.entries.contains_key(&id)
     }
 
-    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Arc<Parcel>>) {
+    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Arc<Outbox>>) {
         let id = trace.id();
         self.remove(id);
         self.entries.insert(
@@ -113,7 +113,7 @@ impl Entry {
 
     /// When what is not known to be sent is to be sent again.
     pub(crate) fn resend_at(&self, resend_ms: u64) -> Option<Timestamp> {
-        let oldest = self.unsent.iter().map(|parcel| parcel.at.plus_millis(resend_ms)).min()?;
+        let oldest = self.unsent.iter().map(|outbox| outbox.at.plus_millis(resend_ms)).min()?;
         Some(oldest.max(self.resend_not_before))
     }
 }

@@ -9,7 +9,7 @@ use shared::{Timestamp, TraceId};
 use super::{
     Shard,
     batch::{Open, Settled},
-    outbox::Parcel,
+    outbox::Outbox,
 };
 use crate::{
     store::{Committed, Write},
@@ -25,30 +25,30 @@ impl Shard {
     ) -> Vec<Settled> {
         let mut writes = Vec::new();
         let mut floors = Vec::new();
-        let mut parcels: HashMap<TraceId, Arc<Parcel>> = HashMap::new();
+        let mut outboxes: HashMap<TraceId, Arc<Outbox>> = HashMap::new();
         for id in order {
             let open = opened.get_mut(id).expect("what is in order is open");
             if open.events.is_empty() {
                 continue;
             }
-            let (write, parcel) = self.write(*id, open, now);
-            floors.push(self.ground.epoch.floor(self.ground.partition(*id)));
+            let (write, outbox) = self.write(*id, open, now);
+            floors.push(self.handles.epoch.floor(self.handles.partition(*id)));
             writes.push(write);
-            parcels.insert(*id, parcel);
+            outboxes.insert(*id, outbox);
         }
         if !writes.is_empty() {
-            match self.ground.store.commit(&writes).await {
+            match self.handles.store.commit(&writes).await {
                 Ok(committed) => {
                     for ((write, floor), committed) in writes.iter().zip(floors).zip(committed) {
                         let id = write.trace_id;
-                        let partition = self.ground.partition(id);
+                        let partition = self.handles.partition(id);
                         let (counter, conflict) = match committed {
                             Committed::Done { counter } => (counter, false),
                             Committed::Conflict { counter, .. } => (counter, true),
                         };
-                        self.ground.epoch.observe(partition, floor, counter, now);
+                        self.handles.epoch.observe(partition, floor, counter, now);
                         if conflict && let Some(open) = opened.remove(&id) {
-                            self.decide_again(id, open.done).await;
+                            self.decide_again(id, open.replies).await;
                         }
                     }
                 }
@@ -57,8 +57,9 @@ impl Shard {
                     tracing::warn!(%error, "commits failed: nothing is answered");
                     for write in &writes {
                         self.cache.remove(write.trace_id);
-                        for done in opened.remove(&write.trace_id).into_iter().flat_map(|open| open.done) {
-                            self.unavailable(done.into_job()).await;
+                        for reply in opened.remove(&write.trace_id).into_iter().flat_map(|open| open.replies)
+                        {
+                            self.unavailable(reply.into_job()).await;
                         }
                     }
                 }
@@ -66,40 +67,39 @@ impl Shard {
         }
         let settle = |id: &TraceId| {
             let open = opened.remove(id)?;
-            Some(Settled { trace_id: *id, parcel: parcels.remove(id), done: open.done })
+            Some(Settled { trace_id: *id, outbox: outboxes.remove(id), replies: open.replies })
         };
         order.iter().filter_map(settle).collect()
     }
 
-    fn write(&mut self, id: TraceId, open: &mut Open, now: Timestamp) -> (Write, Arc<Parcel>) {
-        let resend_ms = self.ground.resend_ms();
+    fn write(&mut self, id: TraceId, open: &mut Open, now: Timestamp) -> (Write, Arc<Outbox>) {
+        let resend_ms = self.handles.resend_ms();
         let cleared = self.sent.remove(&id).unwrap_or_default();
         let entry = self.cache.peek(id).expect("a trace in a turn is in the cache");
-        let parcel = Arc::new(Parcel::new(&entry.trace, std::mem::take(&mut open.events), now));
-        entry.unsent.push(parcel.clone());
+        let outbox = Arc::new(Outbox::new(&entry.trace, std::mem::take(&mut open.events), now));
+        entry.unsent.push(outbox.clone());
         let changes = entry.trace.take_changes();
         let timer = entry.next_timer(resend_ms);
         let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);
         let version = entry.trace.version();
-        let expire_ms = expire_ms(&entry.trace, self.ground.retention_ms());
-        let outbox = Some(text(&*parcel));
+        let expire_ms = expire_ms(&entry.trace, self.handles.retention_ms());
         let write = Write {
             trace_id: id,
             expected: open.expected,
             version,
             fields: changes.fields,
             values: changes.values,
-            outbox,
+            outbox: Some(text(&*outbox)),
             cleared,
             timer,
             expire_ms,
             opened_at,
         };
-        (write, parcel)
+        (write, outbox)
     }
 
     pub(super) fn expire_ms(&self, trace: &Trace) -> Option<u64> {
-        expire_ms(trace, self.ground.retention_ms())
+        expire_ms(trace, self.handles.retention_ms())
     }
 }
 
@@ -110,5 +110,5 @@ fn expire_ms(trace: &Trace, retention_ms: u64) -> Option<u64> {
 }
 
 pub(super) fn text(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("parcels have string keys only")
+    serde_json::to_string(value).expect("outboxes have string keys only")
 }

@@ -39,7 +39,7 @@ pub(crate) enum Origin {
     /// A sweep, which waits until all its jobs are gone. It has reason to doubt the store.
     Sweep { _waiting: mpsc::Sender<()> },
     /// A worker's question.
-    Ask { reply_to: String, question: Question },
+    Ask { reply_to: String, kind: AnswerKind },
     /// A request for a run.
     Submission(Box<Submission>),
     /// A message from a queue that gets no answer but an ack.
@@ -48,7 +48,7 @@ pub(crate) enum Origin {
 
 /// What of the state answers a worker.
 #[derive(Debug, Clone)]
-pub(crate) enum Question {
+pub(crate) enum AnswerKind {
     Claim(Claim),
     Tick(Tick),
     Spawn(ChildId),

@@ -12,7 +12,7 @@ use shared::{Timestamp, TraceId};
 use super::{
     Shard,
     job::{Job, Origin, Work},
-    outbox::Parcel,
+    outbox::Outbox,
     rebuild::{self, Rebuilt},
 };
 use crate::{
@@ -32,7 +32,7 @@ struct Found {
     trace: Trace,
     /// What the store has; not the trace's own if that could not be read.
     version: u64,
-    unsent: Vec<Arc<Parcel>>,
+    unsent: Vec<Arc<Outbox>>,
     corrupt: bool,
 }
 
@@ -57,7 +57,7 @@ impl Shard {
                 }
                 // Nearly always it is new. If not, the commit finds out, and then it is loaded.
                 let absent = submission.fresh
-                    || self.ground.epoch.believes_absence(self.ground.partition(job.trace_id));
+                    || self.handles.epoch.believes_absence(self.handles.partition(job.trace_id));
                 if absent && job.tries == 0 && !self.cache.has(job.trace_id) {
                     self.cache.put(Trace::new(job.trace_id), Vec::new());
                 }
@@ -100,11 +100,11 @@ impl Shard {
         doubted: &HashSet<TraceId>,
         now: Timestamp,
     ) -> Result<HashSet<TraceId>, store::Error> {
-        let ground = self.ground.clone();
-        let floors: Vec<u64> = ids.iter().map(|id| ground.epoch.floor(ground.partition(*id))).collect();
-        let loaded = ground.store.load(ids).await?;
+        let handles = self.handles.clone();
+        let floors: Vec<u64> = ids.iter().map(|id| handles.epoch.floor(handles.partition(*id))).collect();
+        let loaded = handles.store.load(ids).await?;
         for ((id, floor), loaded) in ids.iter().zip(floors).zip(&loaded) {
-            ground.epoch.observe(ground.partition(*id), floor, loaded.counter, now);
+            handles.epoch.observe(handles.partition(*id), floor, loaded.counter, now);
         }
         let mut failed = HashMap::new();
         let mut doubtful = Vec::new();
@@ -118,9 +118,9 @@ impl Shard {
                 Err(reason) => drop(failed.insert(*id, (reason, version))),
             }
         }
-        let thoroughly = ground.epoch.number() > 0;
+        let thoroughly = handles.epoch.number() > 0;
         let checks = doubtful.into_iter().map(|found| async {
-            let checked = rebuild::check(&ground.bus, &found.trace, thoroughly).await;
+            let checked = rebuild::check(&handles.bus, &found.trace, thoroughly).await;
             (found, checked)
         });
         let checked: Vec<_> =
@@ -148,8 +148,8 @@ impl Shard {
 
     /// Whether what was loaded can be decided on without a look at the log.
     fn believes(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
-        let epoch = &self.ground.epoch;
-        let partition = self.ground.partition(found.trace.id());
+        let epoch = &self.handles.epoch;
+        let partition = self.handles.partition(found.trace.id());
         match found.trace.root() {
             _ if found.corrupt => false,
             Some(root) => epoch.believes(partition, root.started_at),
@@ -171,7 +171,7 @@ impl Shard {
             Sent { trace_id: *id, outboxes: Vec::new(), version: Some(*version), timer }
         };
         let sent: Vec<Sent> = failed.iter().map(later).collect();
-        if let Err(error) = self.ground.store.sent(&sent).await {
+        if let Err(error) = self.handles.store.sent(&sent).await {
             tracing::warn!(%error, "and can't be postponed");
         }
     }
@@ -179,8 +179,8 @@ impl Shard {
     /// Stores a trace that was rebuilt, with all it may never have sent as its outbox, due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
         let Rebuilt { mut trace, told } = rebuilt;
-        let due = Timestamp::from_millis(now.millis().saturating_sub(self.ground.resend_ms()));
-        let parcel = Arc::new(Parcel::of_rebuilt(&trace, &told, due));
+        let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
+        let outbox = Arc::new(Outbox::of_rebuilt(&trace, &told, due));
         let changes = trace.take_changes();
         let write = Write {
             trace_id: trace.id(),
@@ -188,16 +188,16 @@ impl Shard {
             version: trace.version(),
             fields: changes.fields,
             values: changes.values,
-            outbox: Some(super::commit::text(&*parcel)),
+            outbox: Some(super::commit::text(&*outbox)),
             cleared: Vec::new(),
             timer: Some(now),
             expire_ms: self.expire_ms(&trace),
             opened_at: trace.root().map(|root| root.started_at),
         };
-        let committed = self.ground.store.commit(&[write]).await.map_err(|error| error.to_string())?;
+        let committed = self.handles.store.commit(&[write]).await.map_err(|error| error.to_string())?;
         match committed.first() {
             Some(Committed::Done { .. }) => {
-                let unsent = found.unsent.into_iter().chain([parcel]).collect();
+                let unsent = found.unsent.into_iter().chain([outbox]).collect();
                 self.cache.put(trace, unsent);
                 Ok(())
             }
@@ -211,8 +211,8 @@ fn read(id: TraceId, loaded: Loaded) -> Result<Found, String> {
     let Some(record) = loaded.record else {
         return Ok(Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false });
     };
-    let parcel = |text: &String| serde_json::from_str::<Parcel>(text).map(Arc::new);
-    let unsent = record.outbox.values().map(parcel).collect::<Result<_, _>>();
+    let outbox = |text: &String| serde_json::from_str::<Outbox>(text).map(Arc::new);
+    let unsent = record.outbox.values().map(outbox).collect::<Result<_, _>>();
     let unsent = unsent.map_err(|error| format!("its outbox can't be read: {error}"))?;
     let version = record.version;
     match Trace::from_stored(id, version, &record.fields, &record.values) {

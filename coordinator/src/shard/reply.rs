@@ -13,7 +13,7 @@ use shared::{
 };
 
 use super::{
-    job::{Job, Origin, Question, Submission, Work},
+    job::{AnswerKind, Job, Origin, Submission, Work},
     spans,
 };
 use crate::{
@@ -24,9 +24,9 @@ use crate::{
 /// How soon a message that could not be handled comes again.
 const COME_AGAIN: Duration = Duration::from_secs(1);
 
-pub(crate) struct Done {
+pub(crate) struct Reply {
     job: Job,
-    reply: Option<Bytes>,
+    answer: Option<Bytes>,
     /// The answer may be given as soon as it is committed: losing it with the store costs a lease,
     /// no money.
     early: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Done {
     ack: bool,
 }
 
-impl Done {
+impl Reply {
     pub(crate) fn new(
         job: Job,
         trace: &Trace,
@@ -45,52 +45,53 @@ impl Done {
         home: &Home,
         now: Timestamp,
     ) -> Self {
-        let mut done = Done { job, reply: None, early: false, dead_letter: None, elsewhere: None, ack: true };
-        match &done.job.origin {
+        let mut reply =
+            Reply { job, answer: None, early: false, dead_letter: None, elsewhere: None, ack: true };
+        match &reply.job.origin {
             Origin::Timer | Origin::Sweep { .. } => {}
-            Origin::Ask { question, .. } => {
-                done.early = matches!(question, Question::Claim(_) | Question::Tick(_) | Question::Read);
-                done.reply = Some(json(&answer(question, &done.job.work, trace, decided, home)));
+            Origin::Ask { kind, .. } => {
+                reply.early = matches!(kind, AnswerKind::Claim(_) | AnswerKind::Tick(_) | AnswerKind::Read);
+                reply.answer = Some(json(&answer(kind, &reply.job.work, trace, decided, home)));
             }
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
                     spans::admission(trace, submission, now);
                     let accepted = Acceptance { trace_id: trace.id(), child_id: submission.child_id.clone() };
-                    done.reply = Some(json(&SubmitAnswer::Accepted(accepted)));
+                    reply.answer = Some(json(&SubmitAnswer::Accepted(accepted)));
                 }
                 Err(Refusal::Conflict { .. }) if submission.elsewhere.is_some() => {
-                    done.elsewhere = submission.elsewhere;
+                    reply.elsewhere = submission.elsewhere;
                 }
                 Err(refusal) => {
                     let refusal = refusal.to_wire();
-                    done.dead_letter = submission.dead_letter(&refusal, trace.id());
-                    done.reply = Some(json(&SubmitAnswer::Refused(refusal)));
+                    reply.dead_letter = submission.dead_letter(&refusal, trace.id());
+                    reply.answer = Some(json(&SubmitAnswer::Refused(refusal)));
                 }
             },
             Origin::Queue { delivery, subject } => {
                 // A report that comes late is normal; whoever asks for something wants to know.
                 let report = matches!(subject, Subject::Result(..) | Subject::Cost(..));
                 let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
-                done.dead_letter = refusal.map(|refusal| {
+                reply.dead_letter = refusal.map(|refusal| {
                     tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "refused");
                     dead_letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
                 });
             }
         }
-        done
+        reply
     }
 
     /// B13: it can't be decided now.
     pub(crate) fn unavailable(job: Job) -> Self {
         let refusal = wire::Refusal::unavailable();
-        let reply = match &job.origin {
+        let answer = match &job.origin {
             Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
             // A published submission comes again; a requested one is told.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
         };
-        Done { job, reply, early: false, dead_letter: None, elsewhere: None, ack: false }
+        Reply { job, answer, early: false, dead_letter: None, elsewhere: None, ack: false }
     }
 
     pub(crate) fn job(&self) -> &Job {
@@ -101,7 +102,7 @@ impl Done {
         self.job
     }
 
-    /// The job as it is to be decided elsewhere, or itself if it is done.
+    /// The job as it is to be decided elsewhere, or itself if it is reply.
     pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
         let Some(trace_id) = self.elsewhere else { return Err(Box::new(self)) };
         let Job { work, origin, tries, trace_id: taken } = self.job;
@@ -123,15 +124,15 @@ impl Done {
     }
 
     /// Gives the answers that need not wait for the log.
-    pub(crate) async fn tell_early(&mut self, bus: &Bus) {
+    pub(crate) async fn answer_early(&mut self, bus: &Bus) {
         if self.early {
-            self.reply(bus).await;
+            self.send_answer(bus).await;
         }
     }
 
     /// Replies and acknowledges.
-    pub(crate) async fn tell(mut self, bus: &Bus) {
-        self.reply(bus).await;
+    pub(crate) async fn finish(mut self, bus: &Bus) {
+        self.send_answer(bus).await;
         let delivery = match &self.job.origin {
             Origin::Timer | Origin::Sweep { .. } | Origin::Ask { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
@@ -144,14 +145,14 @@ impl Done {
         }
     }
 
-    async fn reply(&mut self, bus: &Bus) {
+    async fn send_answer(&mut self, bus: &Bus) {
         let to = match &self.job.origin {
             Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
             Origin::Ask { reply_to, .. } => Some(reply_to),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };
-        if let (Some(to), Some(reply)) = (to, self.reply.take())
-            && let Err(error) = bus.reply(to, reply).await
+        if let (Some(to), Some(answer)) = (to, self.answer.take())
+            && let Err(error) = bus.reply(to, answer).await
         {
             tracing::debug!(%error, "an answer found nobody");
         }
@@ -168,18 +169,18 @@ impl Submission {
 }
 
 fn answer(
-    question: &Question,
+    kind: &AnswerKind,
     work: &Work,
     trace: &Trace,
     decided: Result<(), Refusal>,
     home: &Home,
 ) -> Answer {
-    match question {
-        Question::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
-        Question::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
-        Question::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
-        Question::Plain => answered(decided, || Answer::Done),
-        Question::Read => read(work, trace),
+    match kind {
+        AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
+        AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
+        AnswerKind::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
+        AnswerKind::Plain => answered(decided, || Answer::Done),
+        AnswerKind::Read => read(work, trace),
     }
 }
 

@@ -15,8 +15,8 @@ use super::{
     Shard,
     batch::{Batch, Part, Settled},
     job::Work,
-    outbox::Parcel,
-    reply::Done,
+    outbox::Outbox,
+    reply::Reply,
     spans,
 };
 use crate::{
@@ -30,75 +30,75 @@ impl Shard {
         let mut messages: Vec<Outgoing> = Vec::new();
         let mut parts = Vec::new();
         let mut removed = Vec::new();
-        for Settled { trace_id, parcel, done } in settled {
+        for Settled { trace_id, outbox, replies } in settled {
             let start = messages.len();
-            let mut parcels: Vec<Arc<Parcel>> = self.overdue(trace_id, &done, now);
-            parcels.extend(parcel);
-            for parcel in &parcels {
-                self.act(trace_id, parcel, &mut removed).await;
+            let mut outboxes: Vec<Arc<Outbox>> = self.overdue(trace_id, &replies, now);
+            outboxes.extend(outbox);
+            for outbox in &outboxes {
+                self.act(trace_id, outbox, &mut removed).await;
             }
-            let home = self.ground.home(trace_id);
+            let home = self.handles.home(trace_id);
             let entry = self.cache.peek(trace_id).expect("a trace in a turn is in the cache");
-            for parcel in &parcels {
-                parcel.messages(&entry.trace, &home, &mut messages);
+            for outbox in &outboxes {
+                outbox.messages(&entry.trace, &home, &mut messages);
             }
-            entry.in_flight += u32::from(!parcels.is_empty());
-            let woken = done.iter().any(|done| matches!(done.job().work, Work::Wake));
-            if parcels.is_empty() && woken {
+            entry.in_flight += u32::from(!outboxes.is_empty());
+            let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake));
+            if outboxes.is_empty() && woken {
                 // Nothing was due after all, or it is on its way: the timer is set to what is.
                 if entry.in_flight > 0 {
-                    entry.resend_not_before = now.plus_millis(self.ground.resend_ms());
+                    entry.resend_not_before = now.plus_millis(self.handles.resend_ms());
                 }
                 self.sent.entry(trace_id).or_default();
             }
-            let mut told = Vec::with_capacity(done.len());
-            for done in done {
-                match done.redirected() {
+            let mut told = Vec::with_capacity(replies.len());
+            for reply in replies {
+                match reply.redirected() {
                     Ok(job) => self.again.push(job),
-                    Err(mut done) => {
-                        done.tell_early(&self.ground.bus).await;
-                        messages.extend(done.dead_letter.take());
-                        told.push(*done);
+                    Err(mut reply) => {
+                        reply.answer_early(&self.handles.bus).await;
+                        messages.extend(reply.dead_letter.take());
+                        told.push(*reply);
                     }
                 }
             }
-            let versions = parcels.iter().map(|parcel| parcel.version).collect();
-            parts.push(Part { trace_id, versions, messages: start..messages.len(), done: told });
+            let versions = outboxes.iter().map(|outbox| outbox.version).collect();
+            parts.push(Part { trace_id, versions, messages: start..messages.len(), replies: told });
         }
         if messages.is_empty() {
             self.stored(Batch { parts, results: Vec::new(), removed }).await;
             return;
         }
-        let sent = self.ground.bus.send(messages).await;
+        let sent = self.handles.bus.send(messages).await;
         let batch = async move { Batch { parts, results: sent.stored().await, removed } };
         self.sending.push(batch.boxed());
     }
 
-    /// Parcels that were committed a while ago, by whomever, and are not known to be sent. Sending
+    /// Outboxes that were committed a while ago, by whomever, and are not known to be sent. Sending
     /// them again is harmless: their ids are the same.
-    fn overdue(&mut self, id: TraceId, done: &[Done], now: Timestamp) -> Vec<Arc<Parcel>> {
-        let woken = done.iter().any(|done| matches!(done.job().work, Work::Wake));
-        let resend_ms = self.ground.resend_ms();
+    fn overdue(&mut self, id: TraceId, replies: &[Reply], now: Timestamp) -> Vec<Arc<Outbox>> {
+        let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake));
+        let resend_ms = self.handles.resend_ms();
         let Some(entry) = self.cache.peek(id).filter(|entry| woken && entry.in_flight == 0) else {
             return Vec::new();
         };
         if entry.resend_at(resend_ms).is_none_or(|at| at > now) {
             return Vec::new();
         }
-        entry.unsent.iter().filter(|parcel| parcel.at.plus_millis(resend_ms) <= now).cloned().collect()
+        entry.unsent.iter().filter(|outbox| outbox.at.plus_millis(resend_ms) <= now).cloned().collect()
     }
 
     /// The effects that are no messages to be stored.
-    async fn act(&mut self, id: TraceId, parcel: &Parcel, removed: &mut Vec<(TraceId, ChildId)>) {
+    async fn act(&mut self, id: TraceId, outbox: &Outbox, removed: &mut Vec<(TraceId, ChildId)>) {
         let trace: &Trace = &self.cache.peek(id).expect("a trace in a turn is in the cache").trace;
-        for effect in parcel.effects() {
+        for effect in outbox.effects() {
             match effect {
                 Effect::Stop { child_id } => {
                     let stop = Stop { trace_id: id, child_id: child_id.clone() };
                     let payload = serde_json::to_vec(&stop).expect("plain fields");
                     let headers = Default::default();
                     // Lossy by nature: the next tick is certain.
-                    self.ground.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
+                    self.handles.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
                 }
                 Effect::Remove { child_id } => {
                     removed.push((id, child_id.clone()));
@@ -114,7 +114,7 @@ impl Shard {
         if batch.parts.is_empty() {
             return;
         }
-        self.ground.config.crash.pass(Point::Sent);
+        self.handles.config.crash.pass(Point::Sent);
         for part in batch.parts {
             let failed =
                 batch.results.get(part.messages.clone()).into_iter().flatten().find_map(|r| r.as_ref().err());
@@ -122,10 +122,10 @@ impl Shard {
             if let Some(entry) = entry {
                 entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.versions.is_empty()));
                 match failed {
-                    None => entry.unsent.retain(|parcel| !part.versions.contains(&parcel.version)),
+                    None => entry.unsent.retain(|outbox| !part.versions.contains(&outbox.version)),
                     Some(_) => {
                         entry.resend_not_before =
-                            self.ground.clock.now().plus_millis(self.ground.resend_ms());
+                            self.handles.clock.now().plus_millis(self.handles.resend_ms());
                     }
                 }
             }
@@ -138,13 +138,13 @@ impl Shard {
             if !part.versions.is_empty() {
                 self.sent.entry(part.trace_id).or_default().extend(part.versions);
             }
-            for done in part.done {
-                done.tell(&self.ground.bus).await;
+            for reply in part.replies {
+                reply.finish(&self.handles.bus).await;
             }
         }
-        self.ground.config.crash.pass(Point::Acknowledged);
+        self.handles.config.crash.pass(Point::Acknowledged);
         if !batch.removed.is_empty() {
-            let bus = self.ground.bus.clone();
+            let bus = self.handles.bus.clone();
             let removing = async move {
                 remove(&bus, batch.removed).await;
                 Batch { parts: Vec::new(), results: Vec::new(), removed: Vec::new() }
@@ -159,7 +159,7 @@ impl Shard {
         if self.sent.is_empty() {
             return;
         }
-        let resend_ms = self.ground.resend_ms();
+        let resend_ms = self.handles.resend_ms();
         let mut sent = Vec::with_capacity(self.sent.len());
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
             // Of a trace we no longer remember, the timer is left to whoever does.
@@ -169,7 +169,7 @@ impl Shard {
             };
             sent.push(Sent { trace_id, outboxes, version, timer });
         }
-        if let Err(error) = self.ground.store.sent(&sent).await {
+        if let Err(error) = self.handles.store.sent(&sent).await {
             tracing::warn!(%error, "outboxes could not be cleared yet");
             for Sent { trace_id, outboxes, .. } in sent {
                 self.sent.entry(trace_id).or_default().extend(outboxes);

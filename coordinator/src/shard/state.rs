@@ -7,14 +7,14 @@ use futures_util::{future::BoxFuture, stream::FuturesUnordered};
 use shared::TraceId;
 use tokio::sync::mpsc;
 
-use super::{batch::Batch, cache::Cache, job::Job, reply::Done};
-use crate::handles::Ground;
+use super::{batch::Batch, cache::Cache, job::Job, reply::Reply};
+use crate::handles::Handles;
 
 /// How often a job is decided again after somebody else's commit.
 const MOST_TRIES: u32 = 50;
 
 pub(crate) struct Shard {
-    pub(super) ground: Arc<Ground>,
+    pub(super) handles: Arc<Handles>,
     pub(super) jobs: mpsc::Receiver<Job>,
     pub(super) cache: Cache,
     pub(super) epoch: u64,
@@ -26,17 +26,17 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(ground: Arc<Ground>, jobs: mpsc::Receiver<Job>) -> Self {
-        let cache = Cache::new(ground.config.cached_contexts / ground.config.shards.max(1));
-        let epoch = ground.epoch.number();
+    pub(crate) fn new(handles: Arc<Handles>, jobs: mpsc::Receiver<Job>) -> Self {
+        let cache = Cache::new(handles.config.cached_contexts / handles.config.shards.max(1));
+        let epoch = handles.epoch.number();
         let sending = FuturesUnordered::new();
-        Shard { ground, jobs, cache, epoch, sending, sent: HashMap::new(), again: Vec::new() }
+        Shard { handles, jobs, cache, epoch, sending, sent: HashMap::new(), again: Vec::new() }
     }
 
     /// Somebody else committed first: load what is there now and decide on that.
-    pub(super) async fn decide_again(&mut self, id: TraceId, done: Vec<Done>) {
+    pub(super) async fn decide_again(&mut self, id: TraceId, replies: Vec<Reply>) {
         self.cache.remove(id);
-        for mut job in done.into_iter().map(Done::into_job) {
+        for mut job in replies.into_iter().map(Reply::into_job) {
             job.tries += 1;
             if job.tries < MOST_TRIES {
                 self.again.push(job);
@@ -48,6 +48,6 @@ impl Shard {
 
     /// B13, fail closed: whoever waits is told to come again.
     pub(super) async fn unavailable(&mut self, job: Job) {
-        Done::unavailable(job).tell(&self.ground.bus).await;
+        Reply::unavailable(job).finish(&self.handles.bus).await;
     }
 }

@@ -18,7 +18,7 @@ use super::{
     Shard,
     batch::Open,
     job::{Job, Work},
-    reply::Done,
+    reply::Reply,
 };
 use crate::{
     crash::Point,
@@ -70,33 +70,33 @@ impl Shard {
     }
 
     async fn turn(&mut self, jobs: Vec<Job>) {
-        self.ground.config.crash.pass(Point::Received);
-        if self.ground.epoch.number() != self.epoch {
-            self.epoch = self.ground.epoch.number();
+        self.handles.config.crash.pass(Point::Received);
+        if self.handles.epoch.number() != self.epoch {
+            self.epoch = self.handles.epoch.number();
             self.cache.clear();
             self.sent.clear();
         }
-        let now = self.ground.clock.now();
+        let now = self.handles.clock.now();
         let (jobs, fresh) = self.load(jobs, now).await;
         let mut order = Vec::new();
         let mut opened: HashMap<TraceId, Open> = HashMap::new();
         for job in jobs {
             let trace_id = job.trace_id;
-            let home = self.ground.home(trace_id);
+            let home = self.handles.home(trace_id);
             let entry = self.cache.get(trace_id).expect("what could not be loaded has no job here");
             let open = opened.entry(trace_id).or_insert_with(|| {
                 order.push(trace_id);
                 let had_root = entry.trace.root().is_some();
-                Open { expected: entry.trace.version(), had_root, events: Vec::new(), done: Vec::new() }
+                Open { expected: entry.trace.version(), had_root, events: Vec::new(), replies: Vec::new() }
             });
             let (events, decided) = decide(&mut entry.trace, &job.work, now);
             open.events.extend(events);
-            open.done.push(Done::new(job, &entry.trace, decided, &home, now));
+            open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));
         }
-        self.ground.config.crash.pass(Point::Decided);
+        self.handles.config.crash.pass(Point::Decided);
         self.confirm(&mut order, &mut opened, &fresh).await;
         let committed = self.commit(&order, opened, now).await;
-        self.ground.config.crash.pass(Point::Committed);
+        self.handles.config.crash.pass(Point::Committed);
         self.send(committed, now).await;
         self.cache.trim();
     }
@@ -114,21 +114,21 @@ impl Shard {
         if remembered.is_empty() {
             return;
         }
-        match self.ground.store.versions(&remembered).await {
+        match self.handles.store.versions(&remembered).await {
             Ok(versions) => {
                 for (id, version) in remembered.iter().zip(versions) {
                     if version != opened[id].expected
                         && let Some(open) = opened.remove(id)
                     {
-                        self.decide_again(*id, open.done).await;
+                        self.decide_again(*id, open.replies).await;
                     }
                 }
             }
             Err(error) => {
                 tracing::warn!(%error, "the store can't be asked: nothing is answered");
                 for id in &remembered {
-                    for done in opened.remove(id).into_iter().flat_map(|open| open.done) {
-                        self.unavailable(done.into_job()).await;
+                    for reply in opened.remove(id).into_iter().flat_map(|open| open.replies) {
+                        self.unavailable(reply.into_job()).await;
                     }
                 }
             }
@@ -154,7 +154,7 @@ fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result
             all
         }
         Work::Wake => one(&Command::Wake),
-        // Reading changes nothing; `Done` reads.
+        // Reading changes nothing; `Reply` reads.
         Work::ReadValue(..) | Work::ListValues(..) => (Vec::new(), Ok(())),
     }
 }

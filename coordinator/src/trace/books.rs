@@ -109,11 +109,11 @@ impl Trace {
     }
 
     /// Changes a budget (or whether its context lives) and passes on what that does to its claim.
-    pub(super) fn reclaim(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
+    pub(super) fn change_budget(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
         let node = self.node_mut(at);
-        let (before, carved_before) = node.claims();
+        let (before, carved_before) = node.parent_holds();
         change(node);
-        let (after, carved_after) = node.claims();
+        let (after, carved_after) = node.parent_holds();
         let parent = node.parent;
         let posting = Posting {
             held: Move::between(before, after),
@@ -126,7 +126,7 @@ impl Trace {
     /// Raises a ceiling, and with it the ceilings beneath that are only inherited from it (B8).
     pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
         let more = limit.saturating_sub(self.node(at).budget.limit);
-        self.reclaim(at, |node| node.budget.limit = limit);
+        self.change_budget(at, |node| node.budget.limit = limit);
         self.node_mut(at).replenish();
         let children = self.node(at).children.clone();
         for child in children {
@@ -161,8 +161,8 @@ impl Trace {
     }
 
     /// Puts the claim of a context that has just come to be onto its ancestors.
-    pub(super) fn claim_for_new(&mut self, at: ContextIndex) {
-        let (held, carved) = self.node(at).claims();
+    pub(super) fn hold_on_parent_for_new(&mut self, at: ContextIndex) {
+        let (held, carved) = self.node(at).parent_holds();
         let posting = Posting { held: Move::more(held), carved: Move::more(carved), ..Posting::default() };
         self.post_from(self.node(at).parent, posting);
     }
@@ -174,14 +174,14 @@ impl Trace {
                 return;
             }
             let node = self.node_mut(at);
-            let (before, carved_before) = node.claims();
+            let (before, carved_before) = node.parent_holds();
             let budget = &mut node.budget;
             budget.held = posting.held.on(budget.held);
             budget.carved = posting.carved.on(budget.carved);
             budget.spent = posting.spent.on(budget.spent);
             budget.estimated = posting.estimated.on(budget.estimated);
             budget.uncovered = Move::more(posting.uncovered).on(budget.uncovered);
-            let (after, carved_after) = node.claims();
+            let (after, carved_after) = node.parent_holds();
             posting.held = Move::between(before, after);
             posting.carved = Move::between(carved_before, carved_after);
             next = node.parent;
@@ -211,7 +211,7 @@ impl Trace {
                     pause: self.may_pause(at),
                 })));
             }
-            need = node.claim_growth(need);
+            need = node.parent_hold_growth(need);
             if need.is_zero() {
                 return Ok(());
             }

@@ -116,7 +116,7 @@ impl Budget {
     }
 
     /// What it keeps held on its parent.
-    pub fn claim(&self, live: bool) -> Amount {
+    pub fn parent_hold(&self, live: bool) -> Amount {
         if !live {
             return self.held;
         }
@@ -124,11 +124,11 @@ impl Budget {
     }
 
     /// The part of its claim that is grants: its own, or those beneath it.
-    pub fn carved_claim(&self, live: bool) -> Amount {
+    pub fn granted_parent_hold(&self, live: bool) -> Amount {
         if !live {
             return self.carved;
         }
-        self.granted.choose(self.claim(live), self.carved)
+        self.granted.choose(self.parent_hold(live), self.carved)
     }
 
     pub fn snapshot(&self) -> BudgetSnapshot {

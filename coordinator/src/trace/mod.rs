@@ -95,8 +95,8 @@ impl Trace {
             self.apply(event, now);
             agenda.follow(self, event);
         }
-        while let Some(question) = agenda.next() {
-            for event in agenda::answer(self, question, now) {
+        while let Some(follow_up) = agenda.next() {
+            for event in agenda::decide(self, follow_up, now) {
                 self.apply(&event, now);
                 agenda.follow(self, &event);
                 log.push(event);

@@ -9,6 +9,7 @@ mod history;
 mod outcome;
 mod refusal;
 mod report;
+mod schemas;
 mod service;
 mod submission;
 
@@ -29,6 +30,7 @@ pub use outcome::{
 };
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
+pub use schemas::schemas;
 pub use service::{Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState};
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 
