@@ -1,4 +1,4 @@
-//! Dead letters: messages that could not be taken, kept for the operator with the reason.
+//! Dead letters: messages that were refused for good, kept for the operator with the reason.
 
 use shared::{
     ChildId, Problems, TraceId,
@@ -7,8 +7,8 @@ use shared::{
     wire::{DeadLetter, Refusal},
 };
 
-/// A letter about a message from a queue. Its id is the message's own, so that there is one however
-/// often the message comes.
+/// A dead letter about a message from a queue. Its id follows from the message, so that it is stored once
+/// however often the message is delivered.
 pub(crate) fn about(
     delivery: &Delivery,
     kind: &str,
@@ -19,28 +19,31 @@ pub(crate) fn about(
     letter(&delivery.subject, kind, &delivery.payload, refusal, of, Some(id))
 }
 
-/// A letter about a request nobody could be told about.
+/// A dead letter about a request.
 pub(crate) fn about_request(message: &Message, subject: String, refusal: Refusal) -> Outgoing {
     letter(&subject, message.subject.kind(), &message.payload, refusal, None, None)
 }
 
-/// The kind of a subject that may be none of ours.
+/// The kind of a subject; `unknown` if it does not parse.
 fn kind(subject: Option<&Subject>) -> &'static str {
     subject.map_or("unknown", Subject::kind)
 }
 
-/// Keeps a dead letter about a message nobody can be told about, and lets it go.
+/// Stores a dead letter about a message that names nobody to reply to, and removes the message from its
+/// queue. If the dead letter can't be stored, the message is delivered again.
 pub(crate) async fn keep(bus: &Bus, delivery: &Delivery, subject: Option<&Subject>, problems: Problems) {
     let kind = kind(subject);
-    tracing::warn!(subject = delivery.subject, %problems, "a message could not be taken");
+    tracing::warn!(subject = delivery.subject, %problems, "a message is refused: it becomes a dead letter");
     let refusal = Refusal::invalid(&problems);
     match bus.publish(about(delivery, kind, refusal, None)).await {
         Ok(_) => delivery.terminate().await,
-        Err(error) => tracing::warn!(%error, "a dead letter could not be stored"),
+        Err(error) => {
+            tracing::warn!(%error, "a dead letter could not be stored; the message will be delivered again")
+        }
     }
 }
 
-/// The same for a request.
+/// Stores a dead letter about a request.
 pub(crate) async fn keep_request(bus: &Bus, message: &Message, problems: Problems) {
     let refusal = Refusal::invalid(&problems);
     let letter = about_request(message, bus.namespace().subject(&message.subject), refusal);
@@ -63,7 +66,7 @@ fn letter(
         subject: Subject::Dead(ChildId::new(kind).expect("kinds are words")),
         id,
         headers: Headers::new(),
-        payload: serde_json::to_vec(&letter).expect("plain fields").into(),
+        payload: serde_json::to_vec(&letter).expect("a message has string keys only").into(),
         expect_last: None,
     }
 }

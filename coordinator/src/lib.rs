@@ -1,5 +1,5 @@
-//! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides; everything else
-//! here brings commands to it, keeps what it decided in the [`store`], and says so on the bus.
+//! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides. Everything else here
+//! brings commands to the core, keeps its decisions in the [`store`], and publishes them on the bus.
 
 mod clock;
 mod config;

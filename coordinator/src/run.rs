@@ -1,5 +1,5 @@
-//! A coordinator, from start to drain: sets up its bus and store, starts its loops, and when told to
-//! stop takes no more, finishes what it has, and leaves.
+//! A coordinator from start to drain: sets up its bus and store and starts its loops. When told to stop, it
+//! takes no more work, finishes what it has, and leaves.
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
@@ -30,14 +30,14 @@ use crate::{
     store::{self, Store},
 };
 
-/// How long a stopping coordinator may take to finish what it has.
+/// The longest time a stopping coordinator takes to finish its work.
 const DRAIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the bus is not usable")]
+    #[error("the message bus can't be used")]
     Bus(#[from] bus::Error),
-    #[error("the store is not usable")]
+    #[error("the store can't be used")]
     Store(#[from] store::Error),
     #[error("could not listen on {address} for health checks")]
     Health {
@@ -45,7 +45,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("a loop of the coordinator panicked; the log says where")]
+    #[error("a loop of the coordinator panicked; the log shows where")]
     Panicked,
 }
 
@@ -86,9 +86,7 @@ pub async fn run(
         shards.wait().await;
     };
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::warn!(
-            "not everything could be finished in time; the messages are delivered again elsewhere"
-        );
+        tracing::warn!("not all work was finished in time; its messages will be delivered again");
     }
     if panicked { Err(Error::Panicked) } else { Ok(()) }
 }
@@ -99,7 +97,7 @@ async fn health_listener(handles: &Handles) -> Result<Option<TcpListener>, Error
     Ok(Some(listener.map_err(|source| Error::Health { address, source })?))
 }
 
-/// The loops that decide. They end when nobody can give them jobs any more.
+/// Starts the loops that decide. They end when all senders of jobs are gone.
 fn start_shards(handles: &Arc<Handles>) -> (TaskTracker, Dispatch) {
     let shards = TaskTracker::new();
     let mut senders = Vec::new();
@@ -116,7 +114,7 @@ fn start_shards(handles: &Arc<Handles>) -> (TaskTracker, Dispatch) {
     (shards, Dispatch::new(senders))
 }
 
-/// Everything that gives jobs to the shards, and the health checks: all of it ends with `stop`.
+/// Everything that gives jobs to the shards, and the health endpoints. All of it ends with `stop`.
 struct Readers {
     handles: Arc<Handles>,
     tasks: TaskTracker,
@@ -178,7 +176,7 @@ impl Readers {
         };
         self.tasks.spawn(async move {
             let served = shared::health::serve(listener, ready, stopped.cancelled_owned()).await;
-            served.unwrap_or_else(|error| tracing::error!(%error, "health checks are not answered"));
+            served.unwrap_or_else(|error| tracing::error!(%error, "the health endpoints have stopped"));
         });
     }
 }

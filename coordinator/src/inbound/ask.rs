@@ -1,5 +1,5 @@
-//! What workers ask about the traces of one partition: claim, tick, hold, settle, spawn, shared
-//! context. Each may come twice; the answer is then the same.
+//! The asks of workers about the traces of one partition: claim, tick, hold, settle, spawn, shared store.
+//! An ask that comes twice gets the same answer.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Asks {
                 dead_letter::keep_request(&self.handles.bus, &message, problems.clone()).await;
                 if let Some(to) = &message.reply_to {
                     let answer = Answer::Refused(Refusal::Malformed(problems).to_wire());
-                    let answer = serde_json::to_vec(&answer).expect("plain fields");
+                    let answer = serde_json::to_vec(&answer).expect("a message has string keys only");
                     self.handles.bus.reply(to, answer.into()).await.ok();
                 }
             }
@@ -60,8 +60,8 @@ impl Asks {
         let AskMessage { trace_id, ask } = asked;
         let home = self.handles.partition(trace_id);
         if home != self.partition {
-            let told = format!("trace {trace_id} lives at {home}, not here");
-            let hint = "ask where the work's `report_to` says";
+            let told = format!("trace {trace_id} belongs to partition {home}, not to this one");
+            let hint = "send it to the subject `report_to.ask` of the execute message";
             return Err(Problems::one("trace_id", told, Some(hint.into())));
         }
         let (work, kind) = match ask {
@@ -102,7 +102,7 @@ impl Asks {
         let ChildSpawn { lease, spawn, graph, shared_messages } = asked;
         let named = spawn.as_ref().and_then(|spawn| spawn.child_id.clone());
         let Some(fresh) = named.or_else(|| graph.as_ref().and_then(|graph| graph.child_id.clone())) else {
-            let hint = "a name of your choice, the same if you ask again: so that asking twice is one child";
+            let hint = "choose a name, and use it again when you repeat the ask: then there is one child";
             return Err(Problems::one("ask.spawn", "`child_id` is missing", Some(hint.into())));
         };
         let (order, plan) = match (spawn, graph) {
@@ -112,13 +112,17 @@ impl Asks {
                 (order, Some(plan))
             }
             (Some(_), Some(_)) | (None, None) => {
-                let hint = "exactly one of `spawn` and `graph`";
-                return Err(Problems::one("ask.spawn", "what is to be spawned?", Some(hint.into())));
+                let hint = "give exactly one of `spawn` and `graph`";
+                return Err(Problems::one(
+                    "ask.spawn",
+                    "it names nothing to spawn, or two things",
+                    Some(hint.into()),
+                ));
             }
         };
         let agents = self.directory.find(&agents_of(&order, plan.as_deref())).await;
         let child_id = order.child_id.clone();
-        tracing::debug!(%trace_id, %child_id, parent = %lease.child_id, "a spawn is asked for");
+        tracing::debug!(%trace_id, %child_id, parent = %lease.child_id, "a worker asks for a spawn");
         Ok((Spawn { lease, order, plan, agents }, child_id))
     }
 }

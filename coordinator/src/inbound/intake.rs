@@ -1,6 +1,6 @@
-//! The intake: what clients publish, durably queued, read by all coordinators; and the service beside
-//! it that answers requests. Everything becomes a job for a shard, or an error for its sender and a
-//! dead letter. Nothing blocks the queue behind it.
+//! The intake: messages of clients from a durable queue that all coordinators read, and the service beside
+//! it that answers requests. Each message becomes a job for a shard, or a refusal for its sender and a dead
+//! letter. No message blocks those behind it.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::{
     trace::Command,
 };
 
-/// Deliveries asked for ahead.
+/// Deliveries requested in advance.
 const AHEAD: usize = 1024;
 
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Reads the queue for ever.
+    /// Reads the queue until it is dropped.
     pub(crate) async fn consume(self, mut queue: Consumption, health: crate::health::Pulse) {
         queue.want(AHEAD);
         loop {
@@ -49,7 +49,7 @@ impl Intake {
         }
     }
 
-    /// Answers requests for ever.
+    /// Answers requests until the subscription ends.
     pub(crate) async fn serve(self, mut requests: Subscription) {
         while let Some(message) = requests.next().await {
             if message.subject == Subject::Query {
@@ -89,7 +89,7 @@ impl Intake {
             }
             Ok(subject @ Subject::Control) => self.give(delivery, subject, control).await,
             other => {
-                let problems = Problems::one("", "no message of this kind is taken here", None);
+                let problems = Problems::one("", "messages on this subject are not accepted here", None);
                 let subject = other.ok();
                 dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await;
             }
@@ -119,13 +119,13 @@ fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
     let restore = control.restore.map(Command::Restore);
     let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).chain(restore).collect();
     if commands.is_empty() {
-        let hint = "one of `raise`, `charge`, `delete` and `restore`";
-        return Err(Problems::one("", "it asks for nothing", Some(hint.into())));
+        let hint = "give at least one of `raise`, `charge`, `delete` and `restore`";
+        return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
     }
     Ok((control.trace_id, commands))
 }
 
-/// Tells the sender, keeps a dead letter, and lets the message go.
+/// Replies to the sender, stores a dead letter, and removes the message from its queue.
 async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
     let Unusable { arrival, refusal, reply_to } = unusable;
     let letter = match &arrival {
@@ -136,12 +136,13 @@ async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
         }
     };
     if let Some(to) = reply_to {
-        let answer = serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("plain fields");
+        let answer =
+            serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("a message has string keys only");
         bus.reply(&to, answer.into()).await.ok();
     }
     match (bus.publish(letter).await, &arrival) {
         (Ok(_), Arrival::Published(delivery)) => delivery.terminate().await,
-        // It comes again, and is refused again.
+        // The message is delivered again, and refused again.
         (Err(error), Arrival::Published(_)) => tracing::warn!(%error, "a dead letter could not be stored"),
         (_, Arrival::Requested(_)) => {}
     }

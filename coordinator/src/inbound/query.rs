@@ -1,4 +1,4 @@
-//! Questions about runs and agents, answered by any coordinator from the store.
+//! Queries about runs, agents and coordinators, answered by any coordinator from the store.
 
 use shared::{
     AgentProfile, Problems,
@@ -56,7 +56,7 @@ async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<
     })
 }
 
-/// All that is wrong with all of them.
+/// All problems of all profiles.
 fn check(agents: &[AgentProfile]) -> Result<(), Problems> {
     let mut problems = Problems::default();
     for (index, agent) in agents.iter().enumerate() {
@@ -75,7 +75,7 @@ async fn runs(handles: &Handles, limit: u32) -> Result<Vec<RunSummary>, store::E
     let orders = handles.store.fields(&ids, Trace::ROOT_ORDER_FIELD).await?;
     let summary = |((id, root), order): ((_, Option<String>), Option<String>)| {
         Trace::summary(id, &root?, &order?)
-            .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read"))
+            .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read; it is left out of the list of runs"))
             .ok()
     };
     Ok(ids.into_iter().zip(roots).zip(orders).filter_map(summary).collect())

@@ -1,6 +1,6 @@
-//! Who owns which partition: rendezvous hashing over the coordinators that are alive. Ownership is
-//! only an optimisation, so that a trace is mostly decided in one place; two owners for a while, or
-//! none, harm nobody.
+//! Which coordinator owns which partition: rendezvous hashing over the coordinators that are alive.
+//! Ownership is only an optimisation, so that a trace is mostly decided in one place. Two owners for a
+//! while, or none, do no harm.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,8 +20,8 @@ use crate::{
     shard::dispatch::Dispatch,
 };
 
-/// The owner of a partition among these: the one with the highest weight for it. When one comes or
-/// goes, only its own partitions move.
+/// The owner of a partition: the coordinator with the highest weight for it. When one comes or goes, only
+/// its own partitions move.
 pub(crate) fn owner(partition: Partition, coordinators: &[WorkerId]) -> Option<&WorkerId> {
     coordinators.iter().max_by_key(|id| (weight(partition, id), *id))
 }
@@ -36,7 +36,7 @@ fn weight(partition: Partition, coordinator: &WorkerId) -> u64 {
     mixed ^ (mixed >> 33)
 }
 
-/// Keeps this coordinator's place among the others, and serves what it owns.
+/// Keeps this coordinator's membership alive, and serves the partitions it owns.
 pub(crate) struct Membership {
     pub(crate) handles: Arc<Handles>,
     pub(crate) directory: Directory,
@@ -47,7 +47,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Runs until `stop`; then nothing is owned any more.
+    /// Runs until `stop`; afterwards it owns nothing.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut interval = tokio::time::interval(self.handles.config.heartbeat);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -60,7 +60,7 @@ impl Membership {
         self.serving.drain().for_each(|(_, token)| token.cancel());
         self.owned.send_replace(Arc::default());
         if let Err(error) = self.handles.store.leave(&self.handles.config.id).await {
-            tracing::debug!(%error, "could not say goodbye; the others will notice");
+            tracing::debug!(%error, "could not deregister; the heartbeat will expire");
         }
     }
 
@@ -70,8 +70,8 @@ impl Membership {
         let alive = match alive {
             Ok(alive) => alive,
             Err(error) => {
-                // Others will take over. Until then it goes on: the compare-and-set keeps it honest.
-                tracing::warn!(%error, "no heartbeat");
+                // Others will take over. Until then it goes on: the compare-and-set keeps two owners safe.
+                tracing::warn!(%error, "the heartbeat could not be written");
                 return;
             }
         };
@@ -79,7 +79,7 @@ impl Membership {
             handles.clock.set(now);
         }
         if let Err(error) = self.directory.refresh().await {
-            tracing::warn!(%error, "the agent directory can't be read");
+            tracing::warn!(%error, "the agent profiles can't be read; using those already known");
         }
         let all = Partition::all(handles.config.topology.partitions);
         let mine: Vec<Partition> =
@@ -88,8 +88,8 @@ impl Membership {
         self.watch_store(&mine).await;
     }
 
-    /// Whether the store still has what it acknowledged, also while nothing comes that would show it:
-    /// leases, deadlines and retries wait in the store alone.
+    /// Checks that the store still has what it acknowledged, also while no message would show a loss:
+    /// leases, deadlines and retries are kept in the store alone.
     async fn watch_store(&self, mine: &[Partition]) {
         let handles = &self.handles;
         let floors: Vec<u64> = mine.iter().map(|partition| handles.epoch.floor(*partition)).collect();
@@ -103,13 +103,13 @@ impl Membership {
         }
     }
 
-    /// Begins to serve what is new, and ceases to serve what is not ours any more.
+    /// Begins to serve partitions that are new, and stops serving those that are no longer ours.
     async fn serve(&mut self, mine: &[Partition]) {
         let epoch = &self.handles.epoch;
         self.serving.retain(|partition, token| {
             let keep = mine.contains(partition);
             if !keep {
-                tracing::info!(%partition, "another coordinator owns it now");
+                tracing::info!(%partition, "another coordinator owns this partition now");
                 epoch.disown(*partition);
                 token.cancel();
             }
@@ -121,7 +121,9 @@ impl Membership {
             }
             match self.begin(*partition).await {
                 Ok(token) => drop(self.serving.insert(*partition, token)),
-                Err(error) => tracing::warn!(%partition, %error, "it can't be served yet"),
+                Err(error) => {
+                    tracing::warn!(%partition, %error, "the partition can't be served yet; trying again")
+                }
             }
         }
         let serving: Vec<Partition> = mine.iter().filter(|p| self.serving.contains_key(p)).copied().collect();

@@ -1,6 +1,6 @@
-//! Looks for traces that the event log knows and the store does not. Whoever begins to own a partition
-//! does this once, and again when the store is seen to have lost writes: a trace that only waits (for a
-//! human, for its timer) would otherwise be missed by nobody.
+//! Looks for traces that are in the event log and not in the store. A coordinator sweeps a partition once
+//! when it begins to own it, and again when the store has lost writes: nobody else would notice the loss of
+//! a trace that only waits for a human or a timer.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -19,18 +19,19 @@ use crate::{
     store,
 };
 
-/// How often is looked whether there is something to sweep.
+/// Interval at which unswept partitions are looked for.
 const EVERY: Duration = Duration::from_millis(500);
 /// Traces looked up at once.
 const AT_ONCE: usize = 500;
-/// How often traces are looked for that can't be had. Some never can: their beginning has aged out.
+/// How often a sweep is repeated for traces that can't be rebuilt. Some never can: their first events have
+/// expired.
 const MOST_TRIES: u32 = 5;
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("the event log can't be listed")]
     Bus(#[from] bus::Error),
-    #[error("the store can't be asked")]
+    #[error("the store can't be read")]
     Store(#[from] store::Error),
 }
 
@@ -49,20 +50,20 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
             Ok(0) => handles.epoch.swept(&partitions, number),
             Ok(missing) => {
                 tries += 1;
-                tracing::warn!(missing, tries, "traces of the event log could not be had");
+                tracing::warn!(missing, tries, "traces of the event log could not be rebuilt");
                 if tries >= MOST_TRIES {
                     handles.epoch.swept(&partitions, number);
                 }
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the sweep is tried again")
+                tracing::warn!(error = &error as &dyn std::error::Error, "the sweep failed; trying again")
             }
         }
     }
 }
 
-/// Has every trace looked at that is not in the store; all of them, if the store has lost writes, for
-/// then what is there may be old. How many are still not there afterwards, though their log is whole.
+/// Wakes every trace that is not in the store; all traces, if the store has lost writes, because those that
+/// are there may be old. Returns how many are still missing afterwards.
 async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<usize, Error> {
     let subjects = handles.bus.subjects(&Filter::Events).await?;
     let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };

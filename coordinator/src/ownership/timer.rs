@@ -1,5 +1,5 @@
-//! Looks for traces whose time has come, and has them looked at. Between two coordinators that look
-//! at once, one commit wins; a look that finds nothing to do sets the timer right.
+//! Wakes the traces whose timer is due. If two coordinators wake a trace at once, one commit wins. A wake
+//! that finds nothing to do corrects the timer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Traces of one partition looked at in one round.
+/// Traces of one partition woken in one round.
 const AT_ONCE: usize = 500;
 
 pub(crate) async fn run(

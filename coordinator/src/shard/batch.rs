@@ -11,7 +11,7 @@ use shared::{
 use super::{outbox::Outbox, reply::Reply};
 use crate::trace::Event;
 
-/// A trace in a turn: what was decided on it.
+/// A trace in a turn, with what was decided on it.
 pub(super) struct Open {
     pub(super) expected: u64,
     pub(super) had_root: bool,
@@ -19,24 +19,24 @@ pub(super) struct Open {
     pub(super) replies: Vec<Reply>,
 }
 
-/// A trace whose turn is committed, or which needed no commit.
+/// A trace whose turn is committed, or needed no commit.
 pub(super) struct Settled {
     pub(super) trace_id: TraceId,
     pub(super) outbox: Option<Arc<Outbox>>,
     pub(super) replies: Vec<Reply>,
 }
 
-/// What was sent together.
+/// Messages that were sent together.
 pub(super) struct Batch {
     pub(super) parts: Vec<Part>,
     pub(super) results: Vec<Result<Published, PublishError>>,
-    /// What is to be removed once all that has been told.
+    /// Contexts whose journal and objects are removed once all replies are given.
     pub(super) removed: Vec<(TraceId, ChildId)>,
 }
 
 pub(super) struct Part {
     pub(super) trace_id: TraceId,
-    /// The commits whose outboxes these are.
+    /// The versions of the commits whose outboxes were sent.
     pub(super) versions: Vec<u64>,
     pub(super) messages: Range<usize>,
     pub(super) replies: Vec<Reply>,

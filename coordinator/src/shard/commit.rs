@@ -1,5 +1,5 @@
-//! Writes what a turn has decided: every changed trace with its outbox and its timer, by
-//! compare-and-set, in one pipeline.
+//! Commits what a turn has decided: every changed trace with its outbox and its timer, by compare-and-set,
+//! in one pipeline.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -27,7 +27,7 @@ impl Shard {
         let mut floors = Vec::new();
         let mut outboxes: HashMap<TraceId, Arc<Outbox>> = HashMap::new();
         for id in order {
-            let open = opened.get_mut(id).expect("what is in order is open");
+            let open = opened.get_mut(id).expect("every trace in `order` is open");
             if open.events.is_empty() {
                 continue;
             }
@@ -53,8 +53,9 @@ impl Shard {
                     }
                 }
                 Err(error) => {
-                    // Some may have been written. Nobody is told, and all are loaded again.
-                    tracing::warn!(%error, "commits failed: nothing is answered");
+                    // Some writes may have happened. Nobody gets an answer, and all these traces are loaded
+                    // again.
+                    tracing::warn!(%error, "commits failed; the jobs are answered as unavailable");
                     for write in &writes {
                         self.cache.remove(write.trace_id);
                         for reply in opened.remove(&write.trace_id).into_iter().flat_map(|open| open.replies)
@@ -103,7 +104,7 @@ impl Shard {
     }
 }
 
-/// Live traces never expire; what is over, and what never began, does after the retention.
+/// Live traces never expire. Traces that have ended, or never began, expire after the retention.
 fn expire_ms(trace: &Trace, retention_ms: u64) -> Option<u64> {
     let over = trace.root().is_none_or(|root| !root.is_live()) && trace.next_timer().is_none();
     over.then_some(retention_ms)

@@ -1,5 +1,4 @@
-//! Brings the traces of a turn into memory: from the store, or from the event log where the store
-//! can't be believed.
+//! Loads the traces of a turn: from the store, or from the event log where the store can't be trusted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,24 +19,24 @@ use crate::{
     trace::Trace,
 };
 
-/// Traces loaded in one pipeline: large ones must arrive in time, too.
+/// Traces loaded in one pipeline: few enough that large ones arrive before the timeout.
 const AT_ONCE: usize = 128;
 /// Logs read at once.
 const LOGS_AT_ONCE: usize = 32;
-/// When a trace that can't be had is looked at again.
+/// Delay before a trace that could not be loaded is tried again.
 const POSTPONED_MS: u64 = 30_000;
 
 /// A trace as it was loaded.
 struct Found {
     trace: Trace,
-    /// What the store has; not the trace's own if that could not be read.
+    /// The version in the store; not the trace's own if the trace could not be read.
     version: u64,
     unsent: Vec<Arc<Outbox>>,
     corrupt: bool,
 }
 
 impl Shard {
-    /// Returns the jobs that can be decided, and the traces that were loaded just now.
+    /// Returns the jobs that can be decided, and the traces that were loaded for them.
     pub(super) async fn load(&mut self, jobs: Vec<Job>, now: Timestamp) -> (Vec<Job>, HashSet<TraceId>) {
         let mut missing = HashSet::new();
         let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
@@ -45,7 +44,7 @@ impl Shard {
             if matches!(job.origin, Origin::Sweep { .. }) {
                 doubted.insert(job.trace_id);
             }
-            // Only the store knows whether what we believe unsent still is.
+            // Only the store knows whether our unsent outboxes are still unsent.
             let unsure = matches!(job.work, Work::Wake)
                 && self.cache.peek(job.trace_id).is_some_and(|e| e.in_flight == 0 && !e.unsent.is_empty());
             if unsure {
@@ -55,7 +54,7 @@ impl Shard {
                 if submission.fresh {
                     known_new.insert(job.trace_id);
                 }
-                // Nearly always it is new. If not, the commit finds out, and then it is loaded.
+                // Nearly always the trace is new. If it is not, the commit fails and the trace is loaded.
                 let absent = submission.fresh
                     || self.handles.epoch.believes_absence(self.handles.partition(job.trace_id));
                 if absent && job.tries == 0 && !self.cache.has(job.trace_id) {
@@ -76,7 +75,7 @@ impl Shard {
             match self.fetch(some, &known_new, &doubted, now).await {
                 Ok(not_had) => failed.extend(not_had),
                 Err(error) => {
-                    tracing::warn!(%error, "traces can't be loaded: nothing is decided");
+                    tracing::warn!(%error, "traces can't be loaded; their jobs are answered as unavailable");
                     failed.extend(some);
                 }
             }
@@ -92,7 +91,7 @@ impl Shard {
         (ready, missing)
     }
 
-    /// Returns those that could not be had.
+    /// Returns the traces that could not be loaded.
     async fn fetch(
         &mut self,
         ids: &[TraceId],
@@ -131,7 +130,7 @@ impl Shard {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() >= version => {
                     self.keep_rebuilt(rebuilt, found, now).await
                 }
-                Ok(_) if found.corrupt => Err("it is corrupt, and its log is no better".into()),
+                Ok(_) if found.corrupt => Err("it is corrupt, and so is its event log".into()),
                 Ok(_) => {
                     self.cache.put(found.trace, found.unsent);
                     Ok(())
@@ -146,7 +145,7 @@ impl Shard {
         Ok(failed.into_keys().collect())
     }
 
-    /// Whether what was loaded can be decided on without a look at the log.
+    /// Whether a loaded trace can be decided on without comparing it with the event log.
     fn believes(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
         let epoch = &self.handles.epoch;
         let partition = self.handles.partition(found.trace.id());
@@ -160,23 +159,24 @@ impl Shard {
         }
     }
 
-    /// Fail closed, loudly, and not five times a second.
+    /// Nothing is decided on a trace that can't be loaded. Its timer is moved ahead, so that it is not
+    /// tried at every timer round.
     async fn postpone(&mut self, failed: &HashMap<TraceId, (String, u64)>, now: Timestamp) {
         if failed.is_empty() {
             return;
         }
         let later = |(id, (reason, version)): (&TraceId, &(String, u64))| {
-            tracing::error!(trace_id = %id, reason, "a trace can't be had: nothing is decided on it");
+            tracing::error!(trace_id = %id, reason, "a trace can't be loaded; nothing is decided on it");
             let timer = (*version > 0).then(|| now.plus_millis(POSTPONED_MS));
             Sent { trace_id: *id, outboxes: Vec::new(), version: Some(*version), timer }
         };
         let sent: Vec<Sent> = failed.iter().map(later).collect();
         if let Err(error) = self.handles.store.sent(&sent).await {
-            tracing::warn!(%error, "and can't be postponed");
+            tracing::warn!(%error, "the timers of traces that can't be loaded could not be moved ahead");
         }
     }
 
-    /// Stores a trace that was rebuilt, with all it may never have sent as its outbox, due at once.
+    /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
         let Rebuilt { mut trace, told } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
@@ -201,12 +201,12 @@ impl Shard {
                 self.cache.put(trace, unsent);
                 Ok(())
             }
-            Some(Committed::Conflict { .. }) | None => Err("somebody else rebuilt it first".into()),
+            Some(Committed::Conflict { .. }) | None => Err("another coordinator rebuilt it first".into()),
         }
     }
 }
 
-/// What was stored, as a trace. What can't be read as one may still be had from its log.
+/// Reads a stored trace. One that can't be read may still be rebuilt from its event log.
 fn read(id: TraceId, loaded: Loaded) -> Result<Found, String> {
     let Some(record) = loaded.record else {
         return Ok(Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false });
@@ -218,7 +218,7 @@ fn read(id: TraceId, loaded: Loaded) -> Result<Found, String> {
     match Trace::from_stored(id, version, &record.fields, &record.values) {
         Ok(trace) => Ok(Found { trace, version, unsent, corrupt: false }),
         Err(error) => {
-            tracing::error!(trace_id = %id, %error, "what is stored of a trace can't be read");
+            tracing::error!(trace_id = %id, %error, "a stored trace can't be read; trying its event log");
             Ok(Found { trace: Trace::new(id), version, unsent, corrupt: true })
         }
     }

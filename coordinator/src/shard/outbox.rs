@@ -1,5 +1,6 @@
-//! The outbox: what a commit still has to send. Events are kept as they are; everything else is named,
-//! and its message made from the state when it is sent, so that sending again sends what is true then.
+//! The outbox: what a commit still has to send. Events are stored as they are. Everything else is stored by
+//! name, and its message is made from the current state when it is sent: sending again sends what is true
+//! then.
 
 use std::collections::HashSet;
 
@@ -19,7 +20,7 @@ use crate::trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged}
 /// What one commit has to send.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Outbox {
-    /// The version the commit made.
+    /// The version that the commit made.
     pub(crate) version: u64,
     pub(crate) at: Timestamp,
     events: Vec<EventMessage>,
@@ -30,12 +31,12 @@ pub(crate) struct Outbox {
 struct EventMessage {
     child_id: ChildId,
     version: u64,
-    /// The message itself, written once for the store and the bus.
+    /// The message itself, serialized once for the store and the bus.
     body: Box<RawValue>,
 }
 
 impl Outbox {
-    /// What events that have just been applied to `trace` have to send.
+    /// The outbox of events that have just been applied to `trace`.
     pub(crate) fn new(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Self {
         let effects = effects(trace, &events);
         let message = |logged: Logged| EventMessage {
@@ -47,8 +48,8 @@ impl Outbox {
         Outbox { version: trace.version(), at, events, effects }
     }
 
-    /// What a trace that was rebuilt from its log may never have sent: its queue, and the outcomes
-    /// that are not in the log.
+    /// The outbox of a trace that was rebuilt from its event log, with everything that may never have been
+    /// sent: queued work, open questions, and outcomes that are not in the log.
     pub(crate) fn of_rebuilt(trace: &Trace, told: &HashSet<ChildId>, at: Timestamp) -> Self {
         let effect = |node: &crate::trace::ContextNode| match &node.status {
             Status::Submitted { .. } | Status::Working(Phase::Queued { sent_at: Some(_), .. }) => {
@@ -68,7 +69,7 @@ impl Outbox {
         &self.effects
     }
 
-    /// The messages to be stored, made from the trace as it is now.
+    /// The messages to be stored, made from the current state of the trace.
     pub(crate) fn messages(&self, trace: &Trace, home: &Home, out: &mut Vec<Outgoing>) {
         for event in &self.events {
             out.push(Outgoing {
@@ -119,7 +120,7 @@ impl Outbox {
                 }));
                 messages
             }
-            // Not stored: a stop is broadcast, a removal is done. See `Outbox::effects`.
+            // Not stored: a stop is broadcast, a removal is carried out. See `Outbox::effects`.
             Effect::Stop { .. } | Effect::Remove { .. } => Vec::new(),
         }
     }

@@ -1,5 +1,5 @@
-//! A job that was decided: what is said about it, to whom, and when. An answer is made on the state
-//! right after the decision; it is given when the decision is safe.
+//! The reply to a job that was decided: what is answered, to whom, and when. The answer is made from the
+//! state right after the decision, and sent when the decision is committed and its messages are stored.
 
 use std::time::Duration;
 
@@ -21,18 +21,18 @@ use crate::{
     trace::{Refusal, Trace, answer_refusal},
 };
 
-/// How soon a message that could not be handled comes again.
+/// Redelivery delay of a message that could not be handled.
 const COME_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Reply {
     job: Job,
     answer: Option<Bytes>,
-    /// The answer may be given as soon as it is committed: losing it with the store costs a lease,
-    /// no money.
+    /// The answer is sent right after the commit. If the store loses the commit, this costs a lease, no
+    /// money.
     early: bool,
-    /// To be stored before the message it is about is acknowledged.
+    /// Stored before the message it is about is acknowledged.
     pub(crate) dead_letter: Option<Outgoing>,
-    /// Where it is to be decided instead (X2).
+    /// The trace it is to be decided in instead (X2).
     elsewhere: Option<TraceId>,
     ack: bool,
 }
@@ -69,7 +69,7 @@ impl Reply {
                 }
             },
             Origin::Queue { delivery, subject } => {
-                // A report that comes late is normal; whoever asks for something wants to know.
+                // A late report is normal; a refused request of a client is not.
                 let report = matches!(subject, Subject::Result(..) | Subject::Cost(..));
                 let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
                 reply.dead_letter = refusal.map(|refusal| {
@@ -81,13 +81,13 @@ impl Reply {
         reply
     }
 
-    /// B13: it can't be decided now.
+    /// B13: nothing can be decided now.
     pub(crate) fn unavailable(job: Job) -> Self {
         let refusal = wire::Refusal::unavailable();
         let answer = match &job.origin {
             Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
-            // A published submission comes again; a requested one is told.
+            // A published submission is delivered again; a requested one gets an answer.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
         };
@@ -102,7 +102,7 @@ impl Reply {
         self.job
     }
 
-    /// The job as it is to be decided elsewhere, or itself if it is reply.
+    /// The job for the other trace it is to be decided in (X2); the reply itself if there is none.
     pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
         let Some(trace_id) = self.elsewhere else { return Err(Box::new(self)) };
         let Job { work, origin, tries, trace_id: taken } = self.job;
@@ -123,7 +123,7 @@ impl Reply {
         Ok(Job { trace_id, work, origin, tries })
     }
 
-    /// Gives the answers that need not wait for the log.
+    /// Sends an answer that need not wait until the messages are stored.
     pub(crate) async fn answer_early(&mut self, bus: &Bus) {
         if self.early {
             self.send_answer(bus).await;
@@ -154,13 +154,13 @@ impl Reply {
         if let (Some(to), Some(answer)) = (to, self.answer.take())
             && let Err(error) = bus.reply(to, answer).await
         {
-            tracing::debug!(%error, "an answer found nobody");
+            tracing::debug!(%error, "an answer could not be sent");
         }
     }
 }
 
 impl Submission {
-    /// What is kept of a refused submission nobody waits for.
+    /// The dead letter of a refused submission that came from a queue.
     pub(crate) fn dead_letter(&self, refusal: &wire::Refusal, trace_id: TraceId) -> Option<Outgoing> {
         let delivery = self.delivery.as_ref()?;
         let of = Some((trace_id, Some(self.child_id.clone())));

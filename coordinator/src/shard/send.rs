@@ -1,4 +1,4 @@
-//! Sends what was committed, and when it is stored tells whoever waits. The next turn is decided
+//! Sends what was committed. When it is stored, replies and acknowledges. The next turn is decided
 //! meanwhile.
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Shard {
             entry.in_flight += u32::from(!outboxes.is_empty());
             let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake));
             if outboxes.is_empty() && woken {
-                // Nothing was due after all, or it is on its way: the timer is set to what is.
+                // Nothing was due, or it is being sent: set the timer to what is due next.
                 if entry.in_flight > 0 {
                     entry.resend_not_before = now.plus_millis(self.handles.resend_ms());
                 }
@@ -74,8 +74,8 @@ impl Shard {
         self.sending.push(batch.boxed());
     }
 
-    /// Outboxes that were committed a while ago, by whomever, and are not known to be sent. Sending
-    /// them again is harmless: their ids are the same.
+    /// Outboxes that were committed a while ago, by any coordinator, and are not known to be sent. Sending
+    /// them again is harmless: the ids of their messages are the same.
     fn overdue(&mut self, id: TraceId, replies: &[Reply], now: Timestamp) -> Vec<Arc<Outbox>> {
         let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake));
         let resend_ms = self.handles.resend_ms();
@@ -88,16 +88,16 @@ impl Shard {
         entry.unsent.iter().filter(|outbox| outbox.at.plus_millis(resend_ms) <= now).cloned().collect()
     }
 
-    /// The effects that are no messages to be stored.
+    /// Carries out the effects that are not stored messages.
     async fn act(&mut self, id: TraceId, outbox: &Outbox, removed: &mut Vec<(TraceId, ChildId)>) {
         let trace: &Trace = &self.cache.peek(id).expect("a trace in a turn is in the cache").trace;
         for effect in outbox.effects() {
             match effect {
                 Effect::Stop { child_id } => {
                     let stop = Stop { trace_id: id, child_id: child_id.clone() };
-                    let payload = serde_json::to_vec(&stop).expect("plain fields");
+                    let payload = serde_json::to_vec(&stop).expect("a message has string keys only");
                     let headers = Default::default();
-                    // Lossy by nature: the next tick is certain.
+                    // May be lost: the answer to the next tick stops the worker anyway.
                     self.handles.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
                 }
                 Effect::Remove { child_id } => {
@@ -109,7 +109,7 @@ impl Shard {
         }
     }
 
-    /// A batch is stored, or as much of it as could be: tells and acknowledges what is.
+    /// Handles the result of a send: replies and acknowledges where all messages are stored.
     pub(super) async fn stored(&mut self, batch: Batch) {
         if batch.parts.is_empty() {
             return;
@@ -130,8 +130,9 @@ impl Shard {
                 }
             }
             if let Some(error) = failed {
-                // The outbox keeps it and its timer sends it again; unacknowledged messages come again.
-                tracing::warn!(trace_id = %part.trace_id, %error, "committed, but not all of it could be sent");
+                // The outbox keeps the messages and its timer sends them again. Unacknowledged messages are
+                // delivered again.
+                tracing::warn!(trace_id = %part.trace_id, %error, "committed, but not all messages could be sent; sending them again later");
                 self.sent.entry(part.trace_id).or_default();
                 continue;
             }
@@ -153,8 +154,9 @@ impl Shard {
         }
     }
 
-    /// Clears what was sent. Lost with this coordinator, it is sent once more: harmless. While the store
-    /// is away it is kept: the timer that would find it looks at what we remember, and that is clear.
+    /// Clears outboxes that were sent. If this coordinator dies before, they are sent once more, which is
+    /// harmless. While the store is unreachable they are kept: the timer looks at our memory, where they
+    /// are already clear.
     pub(super) async fn clear_outboxes(&mut self) {
         if self.sent.is_empty() {
             return;
@@ -162,7 +164,7 @@ impl Shard {
         let resend_ms = self.handles.resend_ms();
         let mut sent = Vec::with_capacity(self.sent.len());
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
-            // Of a trace we no longer remember, the timer is left to whoever does.
+            // If the trace was evicted, its timer is left as it is.
             let (version, timer) = match self.cache.peek(trace_id) {
                 Some(entry) => (Some(entry.trace.version()), entry.next_timer(resend_ms)),
                 None => (None, None),
@@ -170,7 +172,7 @@ impl Shard {
             sent.push(Sent { trace_id, outboxes, version, timer });
         }
         if let Err(error) = self.handles.store.sent(&sent).await {
-            tracing::warn!(%error, "outboxes could not be cleared yet");
+            tracing::warn!(%error, "outboxes could not be cleared; trying again");
             for Sent { trace_id, outboxes, .. } in sent {
                 self.sent.entry(trace_id).or_default().extend(outboxes);
             }
@@ -178,8 +180,8 @@ impl Shard {
     }
 }
 
-/// Removes the journals and objects of contexts, which takes a look at every object there is: nobody waits
-/// for it. What stays, because we were killed before or the bus was away, goes by age.
+/// Removes the journals and objects of contexts. It lists every object there is, so nobody waits for it.
+/// What is left, because of a crash or an unreachable bus, expires by age.
 async fn remove(bus: &Bus, contexts: Vec<(TraceId, ChildId)>) {
     if contexts.is_empty() {
         return;
@@ -189,21 +191,21 @@ async fn remove(bus: &Bus, contexts: Vec<(TraceId, ChildId)>) {
     for (trace_id, child_id) in contexts {
         let journal = Filter::One(Subject::History(trace_id, child_id));
         if let Err(error) = bus.purge(&journal).await {
-            tracing::warn!(%journal, %error, "a journal could not be removed");
+            tracing::warn!(%journal, %error, "a journal could not be removed; it will expire");
         }
     }
-    // One look at all objects, however many contexts go: a server has no other way to find them.
+    // One list of all objects, however many contexts: a server offers no other way to find them.
     let found = match bus.objects("").await {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!(%error, "the objects of what was deleted could not be found");
+            tracing::warn!(%error, "the objects of deleted contexts could not be listed; they will expire");
             return;
         }
     };
     let theirs = found.into_iter().filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
     for object in theirs {
         if let Err(error) = bus.delete_object(&object).await {
-            tracing::warn!(object, %error, "an object could not be removed");
+            tracing::warn!(object, %error, "an object could not be removed; it will expire");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The state of a shard, and what every stage of a turn may do with a job that can't go on: have it
+//! The state of a shard, and what every stage of a turn can do with a job that it can't finish: have it
 //! decided again, or answer that nothing can be decided now.
 
 use std::{collections::HashMap, sync::Arc};
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::{batch::Batch, cache::Cache, job::Job, reply::Reply};
 use crate::handles::Handles;
 
-/// How often a job is decided again after somebody else's commit.
+/// How often a job is decided again because another coordinator committed first.
 const MOST_TRIES: u32 = 50;
 
 pub(crate) struct Shard {
@@ -19,9 +19,9 @@ pub(crate) struct Shard {
     pub(super) cache: Cache,
     pub(super) epoch: u64,
     pub(super) sending: FuturesUnordered<BoxFuture<'static, Batch>>,
-    /// Outboxes that were sent and are to be cleared, by trace.
+    /// Outboxes that were sent and have to be cleared, by trace.
     pub(super) sent: HashMap<TraceId, Vec<u64>>,
-    /// Jobs to be decided again, on what is stored now.
+    /// Jobs to be decided again on what is stored now.
     pub(super) again: Vec<Job>,
 }
 
@@ -33,7 +33,7 @@ impl Shard {
         Shard { handles, jobs, cache, epoch, sending, sent: HashMap::new(), again: Vec::new() }
     }
 
-    /// Somebody else committed first: load what is there now and decide on that.
+    /// Another coordinator committed first: load its state and decide again.
     pub(super) async fn decide_again(&mut self, id: TraceId, replies: Vec<Reply>) {
         self.cache.remove(id);
         for mut job in replies.into_iter().map(Reply::into_job) {
@@ -46,7 +46,7 @@ impl Shard {
         }
     }
 
-    /// B13, fail closed: whoever waits is told to come again.
+    /// B13: nothing is decided without the store. Whoever waits is told to try again.
     pub(super) async fn unavailable(&mut self, job: Job) {
         Reply::unavailable(job).finish(&self.handles.bus).await;
     }

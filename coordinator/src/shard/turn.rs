@@ -1,10 +1,10 @@
-//! The heart: drain jobs → load missing traces (one pipeline) → decide all → commit all (one
-//! pipeline) → send (pipelined) → reply and ack. A shard owns its share of the traces among this
-//! coordinator's loops; between coordinators, the compare-and-set is what is safe.
+//! The loop of a shard. One turn: drain jobs → load missing traces (one pipeline) → decide all → commit all
+//! (one pipeline) → send (pipelined) → reply and acknowledge. A shard owns its share of the traces among
+//! this coordinator's loops; between coordinators, the compare-and-set keeps a trace consistent.
 //!
-//! Crash windows: before the commit nothing happened, and the message comes again. Between commit and
-//! send, the outbox in the store is sent by whoever finds it due. Between send and ack, the message
-//! comes again and the trace's state answers it.
+//! Crash windows: before the commit nothing has happened, and the message is delivered again. Between
+//! commit and send, the outbox is in the store, and whoever finds it due sends it. Between send and
+//! acknowledgement, the message is delivered again and answered from the state.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,15 +25,15 @@ use crate::{
     trace::{Command, Event, Refusal, Trace},
 };
 
-/// Jobs decided together. More would only make the first of them wait.
+/// Jobs decided in one turn. More would only make the first of them wait.
 const MOST_JOBS: usize = 512;
-/// Batches on their way to the bus at once; beyond, jobs wait in their channel.
+/// Batches being sent at once; beyond that, jobs wait in their channel.
 const MOST_SENDING: usize = 8;
-/// How long outboxes that were sent wait to be cleared together.
+/// Interval at which sent outboxes are cleared together.
 const CLEAR_EVERY: Duration = Duration::from_millis(1_000);
 
 impl Shard {
-    /// Runs until nobody can give it jobs any more and what it has is done.
+    /// Runs until all senders of jobs are gone and all its jobs are done.
     pub(crate) async fn run(mut self) {
         let mut clear = tokio::time::interval(CLEAR_EVERY);
         clear.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -83,7 +83,7 @@ impl Shard {
         for job in jobs {
             let trace_id = job.trace_id;
             let home = self.handles.home(trace_id);
-            let entry = self.cache.get(trace_id).expect("what could not be loaded has no job here");
+            let entry = self.cache.get(trace_id).expect("jobs whose trace could not be loaded are gone");
             let open = opened.entry(trace_id).or_insert_with(|| {
                 order.push(trace_id);
                 let had_root = entry.trace.root().is_some();
@@ -101,8 +101,8 @@ impl Shard {
         self.cache.trim();
     }
 
-    /// What was decided to change nothing was decided on what we remember: is that still so? Traces
-    /// loaded in this turn need no second look, and the commit looks at the others.
+    /// Decisions that change nothing are not committed, so this checks that they were made on the current
+    /// version. Traces loaded in this turn are current; for the others the commit checks it.
     async fn confirm(
         &mut self,
         order: &mut Vec<TraceId>,
@@ -125,7 +125,7 @@ impl Shard {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "the store can't be asked: nothing is answered");
+                tracing::warn!(%error, "the store can't be read; the jobs are answered as unavailable");
                 for id in &remembered {
                     for reply in opened.remove(id).into_iter().flat_map(|open| open.replies) {
                         self.unavailable(reply.into_job()).await;
@@ -154,7 +154,7 @@ fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result
             all
         }
         Work::Wake => one(&Command::Wake),
-        // Reading changes nothing; `Reply` reads.
+        // Reading changes nothing; `Reply` does it.
         Work::ReadValue(..) | Work::ListValues(..) => (Vec::new(), Ok(())),
     }
 }
