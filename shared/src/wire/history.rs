@@ -10,6 +10,7 @@ use crate::{
     json::Json,
     money::Amount,
     time::Timestamp,
+    usage::Usage,
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -119,18 +120,6 @@ pub struct CallCost {
     pub prices: String,
 }
 
-/// What a provider says was used. Cached and written-to-cache tokens are part of the input, reasoning
-/// tokens part of the output.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Usage {
-    pub input_tokens: u64,
-    pub cached_tokens: u64,
-    pub cache_write_tokens: u64,
-    pub output_tokens: u64,
-    pub reasoning_tokens: u64,
-}
-
 /// A tool call a model asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -200,7 +189,7 @@ pub struct SandboxReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppliedLayer {
-    pub layer: crate::agent::Layer,
+    pub layer: crate::sandbox::Layer,
     /// How much of it: an ABI, the limits.
     pub detail: String,
 }
@@ -208,7 +197,7 @@ pub struct AppliedLayer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MissingLayer {
-    pub layer: crate::agent::Layer,
+    pub layer: crate::sandbox::Layer,
     pub reason: String,
 }
 

@@ -1,6 +1,7 @@
-//! What workers report about the traces of one partition: results and costs, durably queued.
+//! The reports of workers about the traces of one partition, from a durable queue: results and costs.
 //!
-//! A second delivery is harmless: a result ends the attempt it names, a cost is booked by its call.
+//! A second delivery is harmless: a result ends the attempt it names, and a cost is booked once by its call
+//! id.
 
 use std::sync::Arc;
 
@@ -13,19 +14,21 @@ use shared::{
 };
 
 use crate::{
-    dispatch::Dispatch,
-    ground::Ground,
-    intake,
-    job::{Job, Origin},
+    dead_letter,
+    handles::Handles,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin},
+    },
     trace::Command,
 };
 
-/// Deliveries asked for ahead.
+/// Deliveries requested in advance.
 const AHEAD: usize = 512;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Reports {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) dispatch: Dispatch,
 }
 
@@ -40,14 +43,16 @@ impl Reports {
     }
 
     async fn take(&self, delivery: Delivery) {
-        let subject = self.ground.bus.namespace().parse(&delivery.subject).ok();
+        let subject = self.handles.bus.namespace().parse(&delivery.subject).ok();
         match command(subject.as_ref(), &delivery) {
             Ok((trace_id, command)) => {
-                let subject = subject.expect("it was read as one");
+                let subject = subject.expect("a message was read from it");
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::command(trace_id, command, origin)).await;
             }
-            Err(problems) => intake::dead(&self.ground.bus, &delivery, subject.as_ref(), problems).await,
+            Err(problems) => {
+                dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await
+            }
         }
     }
 }
@@ -65,15 +70,15 @@ fn command(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, C
             let wire::Cost { lease, call_id, amount, .. } = cost;
             Ok((*trace_id, Command::Settle { lease, call_id, amount }))
         }
-        Some(_) | None => Err(Problems::one("", "no message of this kind is taken here", None)),
+        Some(_) | None => Err(Problems::one("", "messages on this subject are not accepted here", None)),
     }
 }
 
-/// What a worker may publish is decided by subject; so a message must be about what its subject says.
+/// Permissions are given by subject, so a message must be about the context that its subject names.
 fn check(same_trace: bool, subject: &ChildId, message: &ChildId) -> Result<(), Problems> {
     if same_trace && subject == message {
         return Ok(());
     }
-    let told = "the message is about another context than its subject";
+    let told = "the message names another trace or context than its subject";
     Err(Problems::one("", told, None))
 }

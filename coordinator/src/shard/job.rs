@@ -1,4 +1,4 @@
-//! What a shard is given to do: a command for a trace, and who waits for it to be done.
+//! What a shard is given to do: work on a trace, and who waits for the answer.
 
 use shared::{
     ChildId, ContextKey, TraceId,
@@ -16,57 +16,57 @@ pub(crate) struct Job {
     pub(crate) trace_id: TraceId,
     pub(crate) work: Work,
     pub(crate) origin: Origin,
-    /// How often it met somebody else's commit and was decided again.
+    /// How often it was decided again because another coordinator had committed first.
     pub(crate) tries: u32,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
     Command(Box<Command>),
-    /// Several that came in one message; each may be refused by itself.
+    /// Several commands of one message; each may be refused by itself.
     Commands(Vec<Command>),
     ReadValue(Lease, ContextKey),
     ListValues(Lease),
-    /// A look at a trace that may need one: what is due, what was never sent.
+    /// Checks what is due in a trace, and what was never sent.
     Wake,
 }
 
-/// Where a job came from, and so what is to be said and acknowledged when it is done.
+/// Where a job came from: this determines who gets an answer and what is acknowledged.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// Our own timers; nobody waits.
+    /// Our own timers; nobody waits for an answer.
     Timer,
-    /// A sweep, which waits until all its jobs are gone. It has reason to doubt the store.
+    /// A sweep, which waits until all its jobs are done. It has reason to distrust the store.
     Sweep { _waiting: mpsc::Sender<()> },
-    /// A worker's question.
-    Ask { reply_to: String, question: Question },
-    /// A request for a run.
+    /// A worker's ask.
+    Ask { reply_to: String, kind: AnswerKind },
+    /// A submission of a client.
     Submission(Box<Submission>),
-    /// A message from a queue that gets no answer but an ack.
+    /// A message from a queue; it is acknowledged and gets no other answer.
     Queue { delivery: Box<Delivery>, subject: Subject },
 }
 
-/// What of the state answers a worker.
+/// Which answer a worker gets.
 #[derive(Debug, Clone)]
-pub(crate) enum Question {
+pub(crate) enum AnswerKind {
     Claim(Claim),
     Tick(Tick),
     Spawn(ChildId),
-    /// Done, or why not.
+    /// `Done`, or the refusal.
     Plain,
     Read,
 }
 
 #[derive(Debug)]
 pub(crate) struct Submission {
-    /// None if it came by request.
+    /// None if it came as a request.
     pub(crate) delivery: Option<Delivery>,
     pub(crate) reply_to: Option<String>,
     pub(crate) subject: Subject,
     pub(crate) child_id: ChildId,
-    /// Its trace id was made for it and used by nobody before.
+    /// Its trace id was made for it: no such trace can exist.
     pub(crate) fresh: bool,
-    /// X2: where it goes if the trace its caller has is taken. The caller's trace is then linked.
+    /// X2: the trace it is decided in if the caller's trace is taken. The caller's trace is then linked.
     pub(crate) elsewhere: Option<TraceId>,
     pub(crate) link: Option<(TraceId, u64)>,
     /// The caller's span.

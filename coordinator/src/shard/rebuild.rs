@@ -1,6 +1,6 @@
-//! A trace held against its event log. The log has every event with the version it produced; a trace
-//! that is stored behind it was lost in part, and is made again from the log before anything is
-//! decided on it (t9). A log that can't be read whole rebuilds nothing: an older state would be a lie.
+//! Compares a trace with its event log. The log has every event with the version it made. A stored trace
+//! that is behind its log has lost writes, and is rebuilt from the log before anything is decided on it
+//! (t9). A log with gaps rebuilds nothing: the result would be an older state.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::trace::{Logged, Trace};
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) trace: Trace,
-    /// Whose outcome is in the log already.
+    /// The contexts whose outcome is already published.
     pub(crate) told: HashSet<ChildId>,
 }
 
@@ -23,14 +23,15 @@ pub(crate) struct Rebuilt {
 pub(crate) enum Error {
     #[error(transparent)]
     Bus(#[from] bus::Error),
-    #[error("an event of its log can't be read: {0}")]
+    #[error("an event in its log can't be read: {0}")]
     Unreadable(serde_json::Error),
     #[error("its log has a gap before version {0}")]
     Gap(u64),
 }
 
-/// The trace as its log has it, if that is ahead of what is stored. `thoroughly` reads the whole log:
-/// its last message is not always its newest, since what was sent again stands after what came later.
+/// The trace as its log has it, if the log is ahead of the stored trace. `thoroughly` reads the whole log:
+/// its last message is not always the newest event, because messages that are sent again are stored behind
+/// later ones.
 pub(crate) async fn check(bus: &Bus, stored: &Trace, thoroughly: bool) -> Result<Option<Rebuilt>, Error> {
     let id = stored.id();
     let Some(last) = bus.last(&Filter::EventsOf(id)).await? else { return Ok(None) };
@@ -39,10 +40,10 @@ pub(crate) async fn check(bus: &Bus, stored: &Trace, thoroughly: bool) -> Result
     }
     let log = bus.read(&Filter::EventsOf(id)).await?;
     let mut messages = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
-    // Of two with one version the first stands.
+    // Of two messages with the same version the first counts.
     messages.sort_by_key(|logged| logged.version);
     if stored.version() == 0 && messages.first().is_some_and(|first| first.version > 1) {
-        // Its beginning is older than the log is kept: it is over and gone, or beyond help.
+        // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
         return Ok(None);
     }
     let mut trace = stored.clone();
@@ -55,7 +56,7 @@ pub(crate) async fn check(bus: &Bus, stored: &Trace, thoroughly: bool) -> Result
         return Ok(None);
     }
     trace.mark_all_changed();
-    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), "rebuilt from the event log");
+    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), "a trace was rebuilt from the event log");
     let told = bus.subjects(&Filter::OutcomesOf(id)).await?;
     let child = |subject| if let Subject::Outcome(_, child_id) = subject { Some(child_id) } else { None };
     Ok(Some(Rebuilt { trace, told: told.into_iter().filter_map(child).collect() }))

@@ -1,5 +1,5 @@
-//! Traces kept in memory, the least recently used falling out first. What is here may be old: the
-//! version in the store decides. Nothing here matters; losing it costs a load.
+//! Traces kept in memory; the least recently used are evicted first. An entry may be outdated: the version
+//! in the store decides. Losing an entry costs a load and nothing else.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,12 +8,13 @@ use std::{
 
 use shared::{Timestamp, TraceId};
 
-use crate::{parcel::Parcel, trace::Trace};
+use super::outbox::Outbox;
+use crate::trace::Trace;
 
 #[derive(Debug)]
 pub(crate) struct Cache {
     entries: HashMap<TraceId, Entry>,
-    /// By when they were last used.
+    /// By when they were last used; ascending.
     order: BTreeMap<u64, TraceId>,
     tick: u64,
     contexts: usize,
@@ -23,11 +24,12 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) trace: Trace,
-    /// Parcels that are not known to be sent: our own on their way, and those it was loaded with.
-    pub(crate) unsent: Vec<Arc<Parcel>>,
-    /// How many sends are under way; as long as there are, it stays.
+    /// Outboxes that are not known to be sent: our own that are being sent, and those the trace was loaded
+    /// with.
+    pub(crate) unsent: Vec<Arc<Outbox>>,
+    /// Number of sends in progress; while there are any, the entry is not evicted.
     pub(crate) in_flight: u32,
-    /// What could not be sent is not tried again before.
+    /// What could not be sent is not sent again before this time.
     pub(crate) resend_not_before: Timestamp,
     used: u64,
     counted: usize,
@@ -42,7 +44,7 @@ impl Cache {
         self.entries.contains_key(&id)
     }
 
-    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Arc<Parcel>>) {
+    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Arc<Outbox>>) {
         let id = trace.id();
         self.remove(id);
         self.entries.insert(
@@ -59,13 +61,13 @@ impl Cache {
         self.touch(id);
     }
 
-    /// The entry, used now.
+    /// The entry; counts as a use.
     pub(crate) fn get(&mut self, id: TraceId) -> Option<&mut Entry> {
         self.touch(id);
         self.entries.get_mut(&id)
     }
 
-    /// The entry, without it counting as used.
+    /// The entry; does not count as a use.
     pub(crate) fn peek(&mut self, id: TraceId) -> Option<&mut Entry> {
         self.entries.get_mut(&id)
     }
@@ -87,14 +89,14 @@ impl Cache {
             self.order.remove(&entry.used);
             entry.used = self.tick;
             self.order.insert(self.tick, id);
-            // An empty trace takes room too.
+            // An empty trace takes space too.
             let size = entry.trace.contexts().len() + 1;
             self.contexts = self.contexts + size - entry.counted;
             entry.counted = size;
         }
     }
 
-    /// Lets the oldest go until the rest fits. What has messages under way stays.
+    /// Evicts the least recently used until the rest fits. Entries with messages in flight stay.
     pub(crate) fn trim(&mut self) {
         while self.contexts > self.most_contexts {
             let idle = |id: &TraceId| self.entries.get(id).is_none_or(|entry| entry.in_flight == 0);
@@ -105,14 +107,14 @@ impl Cache {
 }
 
 impl Entry {
-    /// When the trace next needs a look: for itself, or for what it has not sent.
+    /// When the trace next needs a wake: for its own timers, or to send what is unsent.
     pub(crate) fn next_timer(&self, resend_ms: u64) -> Option<Timestamp> {
         [self.trace.next_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
     }
 
-    /// When what is not known to be sent is to be sent again.
+    /// When the unsent outboxes are to be sent again.
     pub(crate) fn resend_at(&self, resend_ms: u64) -> Option<Timestamp> {
-        let oldest = self.unsent.iter().map(|parcel| parcel.at.plus_millis(resend_ms)).min()?;
+        let oldest = self.unsent.iter().map(|outbox| outbox.at.plus_millis(resend_ms)).min()?;
         Some(oldest.max(self.resend_not_before))
     }
 }

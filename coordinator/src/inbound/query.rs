@@ -1,4 +1,4 @@
-//! Questions about runs and agents, answered by any coordinator from the store.
+//! Queries about runs, agents and coordinators, answered by any coordinator from the store.
 
 use shared::{
     AgentProfile, Problems,
@@ -8,40 +8,35 @@ use shared::{
     wire::{Query, QueryAnswer, Refusal, RunSummary},
 };
 
-use crate::{
-    directory::Directory,
-    ground::Ground,
-    intake, store,
-    trace::{self, Trace},
-};
+use crate::{dead_letter, directory::Directory, handles::Handles, store, trace::Trace};
 
 /// The most runs one answer lists.
 const MOST_RUNS: u32 = 500;
 
-pub(crate) async fn answer(ground: &Ground, directory: &Directory, message: &Message) {
+pub(crate) async fn answer(handles: &Handles, directory: &Directory, message: &Message) {
     let answer = match decode::json::<Query>(&message.payload) {
-        Ok(query) => find(ground, directory, query).await.unwrap_or_else(|error| {
+        Ok(query) => find(handles, directory, query).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "a query could not be answered");
             QueryAnswer::Refused(Refusal::unavailable())
         }),
         Err(problems) => {
-            intake::dead_request(&ground.bus, message, problems.clone()).await;
+            dead_letter::keep_request(&handles.bus, message, problems.clone()).await;
             refused(problems)
         }
     };
     if let Some(to) = &message.reply_to {
         let answer = serde_json::to_vec(&answer).expect("messages have string keys only");
-        ground.bus.reply(to, answer.into()).await.ok();
+        handles.bus.reply(to, answer.into()).await.ok();
     }
 }
 
 fn refused(problems: Problems) -> QueryAnswer {
-    QueryAnswer::Refused(trace::Refusal::Malformed(problems).to_wire())
+    QueryAnswer::Refused(Refusal::invalid(&problems))
 }
 
-async fn find(ground: &Ground, directory: &Directory, query: Query) -> Result<QueryAnswer, store::Error> {
+async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<QueryAnswer, store::Error> {
     Ok(match query {
-        Query::Runs { limit } => QueryAnswer::Runs { runs: runs(ground, limit.min(MOST_RUNS)).await? },
+        Query::Runs { limit } => QueryAnswer::Runs { runs: runs(handles, limit.min(MOST_RUNS)).await? },
         Query::Agents => {
             directory.refresh().await?;
             QueryAnswer::Agents { agents: directory.all() }
@@ -54,14 +49,14 @@ async fn find(ground: &Ground, directory: &Directory, query: Query) -> Result<Qu
             }
         },
         Query::Coordinators => {
-            let ttl = millis(ground.config.heartbeat_ttl);
-            let coordinators = ground.store.heartbeat(&ground.config.id, ttl).await?;
+            let ttl = millis(handles.config.heartbeat_ttl);
+            let coordinators = handles.store.heartbeat(&handles.config.id, ttl).await?;
             QueryAnswer::Coordinators { coordinators }
         }
     })
 }
 
-/// All that is wrong with all of them.
+/// All problems of all profiles.
 fn check(agents: &[AgentProfile]) -> Result<(), Problems> {
     let mut problems = Problems::default();
     for (index, agent) in agents.iter().enumerate() {
@@ -73,14 +68,14 @@ fn check(agents: &[AgentProfile]) -> Result<(), Problems> {
     problems.or(())
 }
 
-async fn runs(ground: &Ground, limit: u32) -> Result<Vec<RunSummary>, store::Error> {
-    let newest = ground.store.runs(usize::try_from(limit).unwrap_or(usize::MAX)).await?;
+async fn runs(handles: &Handles, limit: u32) -> Result<Vec<RunSummary>, store::Error> {
+    let newest = handles.store.runs(usize::try_from(limit).unwrap_or(usize::MAX)).await?;
     let ids: Vec<_> = newest.iter().map(|(id, _)| *id).collect();
-    let roots = ground.store.fields(&ids, Trace::ROOT_FIELD).await?;
-    let orders = ground.store.fields(&ids, Trace::ROOT_ORDER_FIELD).await?;
+    let roots = handles.store.fields(&ids, Trace::ROOT_FIELD).await?;
+    let orders = handles.store.fields(&ids, Trace::ROOT_ORDER_FIELD).await?;
     let summary = |((id, root), order): ((_, Option<String>), Option<String>)| {
         Trace::summary(id, &root?, &order?)
-            .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read"))
+            .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read; it is left out of the list of runs"))
             .ok()
     };
     Ok(ids.into_iter().zip(roots).zip(orders).filter_map(summary).collect())

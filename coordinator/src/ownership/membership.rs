@@ -1,6 +1,6 @@
-//! Who owns which partition: rendezvous hashing over the coordinators that are alive. Ownership is
-//! only an optimisation, so that a trace is mostly decided in one place; two owners for a while, or
-//! none, harm nobody.
+//! Which coordinator owns which partition: rendezvous hashing over the coordinators that are alive.
+//! Ownership is only an optimisation, so that a trace is mostly decided in one place. Two owners for a
+//! while, or none, do no harm.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,10 +13,15 @@ use shared::{
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{ask::Asks, directory::Directory, dispatch::Dispatch, ground::Ground, report::Reports};
+use crate::{
+    directory::Directory,
+    handles::Handles,
+    inbound::{ask::Asks, report::Reports},
+    shard::dispatch::Dispatch,
+};
 
-/// The owner of a partition among these: the one with the highest weight for it. When one comes or
-/// goes, only its own partitions move.
+/// The owner of a partition: the coordinator with the highest weight for it. When one comes or goes, only
+/// its own partitions move.
 pub(crate) fn owner(partition: Partition, coordinators: &[WorkerId]) -> Option<&WorkerId> {
     coordinators.iter().max_by_key(|id| (weight(partition, id), *id))
 }
@@ -31,9 +36,9 @@ fn weight(partition: Partition, coordinator: &WorkerId) -> u64 {
     mixed ^ (mixed >> 33)
 }
 
-/// Keeps this coordinator's place among the others, and serves what it owns.
+/// Keeps this coordinator's membership alive, and serves the partitions it owns.
 pub(crate) struct Membership {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) directory: Directory,
     pub(crate) dispatch: Dispatch,
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
@@ -42,9 +47,9 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Runs until `stop`; then nothing is owned any more.
+    /// Runs until `stop`; afterwards it owns nothing.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut interval = tokio::time::interval(self.ground.config.heartbeat);
+        let mut interval = tokio::time::interval(self.handles.config.heartbeat);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -54,57 +59,57 @@ impl Membership {
         }
         self.serving.drain().for_each(|(_, token)| token.cancel());
         self.owned.send_replace(Arc::default());
-        if let Err(error) = self.ground.store.leave(&self.ground.config.id).await {
-            tracing::debug!(%error, "could not say goodbye; the others will notice");
+        if let Err(error) = self.handles.store.leave(&self.handles.config.id).await {
+            tracing::debug!(%error, "could not deregister; the heartbeat will expire");
         }
     }
 
     async fn beat(&mut self) {
-        let ground = self.ground.clone();
-        let alive = ground.store.heartbeat(&ground.config.id, millis(ground.config.heartbeat_ttl)).await;
+        let handles = self.handles.clone();
+        let alive = handles.store.heartbeat(&handles.config.id, millis(handles.config.heartbeat_ttl)).await;
         let alive = match alive {
             Ok(alive) => alive,
             Err(error) => {
-                // Others will take over. Until then it goes on: the compare-and-set keeps it honest.
-                tracing::warn!(%error, "no heartbeat");
+                // Others will take over. Until then it goes on: the compare-and-set keeps two owners safe.
+                tracing::warn!(%error, "the heartbeat could not be written");
                 return;
             }
         };
-        if let Ok(now) = ground.store.now().await {
-            ground.clock.set(now);
+        if let Ok(now) = handles.store.now().await {
+            handles.clock.set(now);
         }
         if let Err(error) = self.directory.refresh().await {
-            tracing::warn!(%error, "the agent directory can't be read");
+            tracing::warn!(%error, "the agent profiles can't be read; using those already known");
         }
-        let all = Partition::all(ground.config.topology.partitions);
+        let all = Partition::all(handles.config.topology.partitions);
         let mine: Vec<Partition> =
-            all.filter(|partition| owner(*partition, &alive) == Some(&ground.config.id)).collect();
+            all.filter(|partition| owner(*partition, &alive) == Some(&handles.config.id)).collect();
         self.serve(&mine).await;
         self.watch_store(&mine).await;
     }
 
-    /// Whether the store still has what it acknowledged, also while nothing comes that would show it:
-    /// leases, deadlines and retries wait in the store alone.
+    /// Checks that the store still has what it acknowledged, also while no message would show a loss:
+    /// leases, deadlines and retries are kept in the store alone.
     async fn watch_store(&self, mine: &[Partition]) {
-        let ground = &self.ground;
-        let floors: Vec<u64> = mine.iter().map(|partition| ground.epoch.floor(*partition)).collect();
-        match ground.store.counters(mine).await {
+        let handles = &self.handles;
+        let floors: Vec<u64> = mine.iter().map(|partition| handles.epoch.floor(*partition)).collect();
+        match handles.store.counters(mine).await {
             Ok(counters) => {
                 for ((partition, floor), counter) in mine.iter().zip(floors).zip(counters) {
-                    ground.epoch.observe(*partition, floor, counter, ground.clock.now());
+                    handles.epoch.observe(*partition, floor, counter, handles.clock.now());
                 }
             }
             Err(error) => tracing::warn!(%error, "the counters of partitions can't be read"),
         }
     }
 
-    /// Begins to serve what is new, and ceases to serve what is not ours any more.
+    /// Begins to serve partitions that are new, and stops serving those that are no longer ours.
     async fn serve(&mut self, mine: &[Partition]) {
-        let epoch = &self.ground.epoch;
+        let epoch = &self.handles.epoch;
         self.serving.retain(|partition, token| {
             let keep = mine.contains(partition);
             if !keep {
-                tracing::info!(%partition, "another coordinator owns it now");
+                tracing::info!(%partition, "another coordinator owns this partition now");
                 epoch.disown(*partition);
                 token.cancel();
             }
@@ -116,7 +121,9 @@ impl Membership {
             }
             match self.begin(*partition).await {
                 Ok(token) => drop(self.serving.insert(*partition, token)),
-                Err(error) => tracing::warn!(%partition, %error, "it can't be served yet"),
+                Err(error) => {
+                    tracing::warn!(%partition, %error, "the partition can't be served yet; trying again")
+                }
             }
         }
         let serving: Vec<Partition> = mine.iter().filter(|p| self.serving.contains_key(p)).copied().collect();
@@ -128,27 +135,27 @@ impl Membership {
     }
 
     async fn begin(&self, partition: Partition) -> Result<CancellationToken, shared::bus::Error> {
-        let bus = &self.ground.bus;
-        self.ground.epoch.own(partition, self.ground.clock.now());
-        let questions = bus.serve(&Subject::Ask(partition)).await?;
+        let bus = &self.handles.bus;
+        self.handles.epoch.own(partition, self.handles.clock.now());
+        let requests = bus.serve(&Subject::Ask(partition)).await?;
         let reports = bus.consume(&Consumer::Report(partition)).await?;
         let token = CancellationToken::new();
-        let (ground, dispatch) = (self.ground.clone(), self.dispatch.clone());
+        let (handles, dispatch) = (self.handles.clone(), self.dispatch.clone());
         let asks = Asks {
-            ground: ground.clone(),
+            handles: handles.clone(),
             directory: self.directory.clone(),
             dispatch: dispatch.clone(),
             partition,
         };
         let stopped = token.clone();
-        let fuse = self.ground.fuse();
+        let fuse = self.handles.fuse();
         self.tasks.spawn(async move {
-            stopped.run_until_cancelled(asks.serve(questions)).await;
+            stopped.run_until_cancelled(asks.serve(requests)).await;
             drop(fuse);
         });
-        let consumer = Reports { ground, dispatch };
+        let consumer = Reports { handles, dispatch };
         let stopped = token.clone();
-        let fuse = self.ground.fuse();
+        let fuse = self.handles.fuse();
         self.tasks.spawn(async move {
             stopped.run_until_cancelled(consumer.consume(reports)).await;
             drop(fuse);

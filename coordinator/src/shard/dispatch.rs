@@ -1,10 +1,10 @@
-//! Gives each job to the shard of its trace. A full shard makes whoever gives wait: that is how load
-//! is pushed back into the queues.
+//! Gives each job to the shard of its trace. The sender waits while the shard is full: so load stays in the
+//! queues.
 
 use shared::TraceId;
 use tokio::sync::mpsc;
 
-use crate::job::Job;
+use super::job::Job;
 
 /// Jobs that wait for one shard.
 pub(crate) const WAITING: usize = 2048;
@@ -19,7 +19,7 @@ impl Dispatch {
 
     pub(crate) async fn give(&self, job: Job) {
         let shard = self.shard(job.trace_id);
-        // A shard that is gone has been told to stop; the message comes again elsewhere.
+        // A shard that is gone was told to stop; the message is delivered again elsewhere.
         self.0[shard].send(job).await.ok();
     }
 

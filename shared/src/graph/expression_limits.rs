@@ -35,7 +35,7 @@ pub(super) struct Reads {
 }
 
 /// Looks an expression over once.
-pub(super) fn vet(expression: &IdedExpr, path: &str) -> Result<Reads, Problems> {
+pub(super) fn check(expression: &IdedExpr, path: &str) -> Result<Reads, Problems> {
     let mut check = Check {
         path,
         problems: Problems::default(),

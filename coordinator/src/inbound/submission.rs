@@ -1,7 +1,7 @@
 //! Submissions: a goal or a graph, published or requested, becomes a job for the shard of its trace.
 //!
-//! A second delivery is harmless: ids that were not given are made from the message's place in its
-//! stream, so that the same message is the same submission.
+//! A second delivery is harmless: missing ids are derived from the message's place in its stream, so that
+//! the same message is the same submission.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,12 +18,12 @@ use uuid::Uuid;
 
 use crate::{
     directory::Directory,
-    ground::Ground,
-    job::{Job, Origin, Submission},
+    handles::Handles,
+    shard::job::{Job, Origin, Submission},
     trace::{Command, Order, Refusal, Submit},
 };
 
-/// How a submission reached us.
+/// How a submission arrived.
 pub(crate) enum Arrival<'a> {
     Published(Delivery),
     Requested(&'a Message),
@@ -44,7 +44,7 @@ impl Arrival<'_> {
         }
     }
 
-    /// An id nobody else has: made from the message itself where it may come twice.
+    /// A new unique id. For a message that may be delivered twice it is derived from the message.
     fn fresh(&self) -> Uuid {
         match self {
             Arrival::Published(delivery) => {
@@ -55,8 +55,8 @@ impl Arrival<'_> {
         }
     }
 
-    /// Whether nobody can have handled it before. A server that lost its own books counts from one again;
-    /// so only what came while we were there is believed.
+    /// Whether no coordinator can have handled it before. A server that lost its state counts deliveries
+    /// from one again, so only messages that were stored after our start count.
     fn comes_first(&self, since: Timestamp) -> bool {
         match self {
             Arrival::Published(delivery) => delivery.delivered == 1 && delivery.at >= since,
@@ -65,13 +65,13 @@ impl Arrival<'_> {
     }
 }
 
-/// What a submission asks for, whichever form it has.
+/// What is submitted: one agent or a graph.
 enum Asked {
     Spawn(Box<Spawn>),
     Graph(Box<TaskGraph>),
 }
 
-/// Why there is no job, and to whom that is said.
+/// A submission that can't become a job: the refusal, and where it is sent.
 pub(crate) struct Unusable<'a> {
     pub(crate) arrival: Arrival<'a>,
     pub(crate) refusal: wire::Refusal,
@@ -79,23 +79,23 @@ pub(crate) struct Unusable<'a> {
 }
 
 pub(crate) async fn job<'a>(
-    ground: &Ground,
+    handles: &Handles,
     directory: &Directory,
     arrival: Arrival<'a>,
     subject: Subject,
 ) -> Result<Job, Box<Unusable<'a>>> {
-    let (asked, reply_to) = match read(ground, &arrival, &subject) {
+    let (asked, reply_to) = match read(handles, &arrival, &subject) {
         Ok(asked) => {
             let reply_to = requested_from(&arrival).or_else(|| asked.reply_to().cloned());
             (asked, reply_to)
         }
         Err(problems) => {
-            let reply_to = requested_from(&arrival).or_else(|| reply_to_of(ground, arrival.payload()));
+            let reply_to = requested_from(&arrival).or_else(|| reply_to_of(handles, arrival.payload()));
             let refusal = Refusal::Malformed(problems).to_wire();
             return Err(Box::new(Unusable { arrival, refusal, reply_to }));
         }
     };
-    let ids = Ids::choose(asked.trace_id(), &arrival, ground.started_at);
+    let ids = Ids::choose(asked.trace_id(), &arrival, handles.started_at);
     let (order, plan) = match asked.order(&ids.root) {
         Ok(ordered) => ordered,
         Err(problems) => {
@@ -105,8 +105,8 @@ pub(crate) async fn job<'a>(
     };
     let agents = directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
-    let submit = Submit { order, plan, agents, settings: ground.config.settings.clone() };
-    let now = ground.clock.now();
+    let submit = Submit { order, plan, agents, settings: handles.config.settings.clone() };
+    let now = handles.clock.now();
     let (delivery, received_at) = match arrival {
         Arrival::Published(delivery) => {
             let at = delivery.at.min(now);
@@ -155,13 +155,13 @@ impl Asked {
     }
 }
 
-fn read(ground: &Ground, arrival: &Arrival<'_>, subject: &Subject) -> Result<Asked, Problems> {
+fn read(handles: &Handles, arrival: &Arrival<'_>, subject: &Subject) -> Result<Asked, Problems> {
     let payload = arrival.payload();
     let has_steps = || {
         let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
         value.is_ok_and(|value| value.get("steps").is_some())
     };
-    // A request may be either: a graph has steps.
+    // A request may be either; only a graph has steps.
     let is_graph = *subject == Subject::Graph || (*subject == Subject::Submit && has_steps());
     let asked = if is_graph {
         let (graph, _) = shared::graph::read(payload, decode::Format::Json)?;
@@ -170,12 +170,12 @@ fn read(ground: &Ground, arrival: &Arrival<'_>, subject: &Subject) -> Result<Ask
         Asked::Spawn(Box::new(decode::json(payload)?))
     };
     match asked.reply_to() {
-        Some(to) => check_reply_to(ground, to).map(|()| asked),
+        Some(to) => check_reply_to(handles, to).map(|()| asked),
         None => Ok(asked),
     }
 }
 
-/// Who asked, if it was by request.
+/// Where the sender of a request waits for its answer.
 fn requested_from(arrival: &Arrival<'_>) -> Option<String> {
     match arrival {
         Arrival::Published(_) => None,
@@ -183,27 +183,27 @@ fn requested_from(arrival: &Arrival<'_>) -> Option<String> {
     }
 }
 
-/// The `reply_to` of a message that is wrong in other ways, so that its sender can be told.
-fn reply_to_of(ground: &Ground, payload: &[u8]) -> Option<String> {
+/// The `reply_to` of a message that is otherwise invalid, so that its sender learns of the refusal.
+fn reply_to_of(handles: &Handles, payload: &[u8]) -> Option<String> {
     let value: serde_json::Value = serde_json::from_slice(payload).ok()?;
     let to = value.get("reply_to")?.as_str()?;
-    check_reply_to(ground, to).ok().map(|()| to.to_owned())
+    check_reply_to(handles, to).ok().map(|()| to.to_owned())
 }
 
-/// A reply goes where its asker may listen, and never where it would be taken for a message to us or
-/// to the server: we publish with our own rights.
-fn check_reply_to(ground: &Ground, to: &str) -> Result<(), Problems> {
+/// A `reply_to` must not be a subject of this deployment or of the server: the coordinator publishes there
+/// with its own permissions.
+fn check_reply_to(handles: &Handles, to: &str) -> Result<(), Problems> {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
     let tokens = to.split('.').all(|token| !token.is_empty());
-    let ours = ground.bus.namespace().parse(to).is_ok() || shared::subject::is_reserved(to);
+    let ours = handles.bus.namespace().parse(to).is_ok() || shared::subject::is_reserved(to);
     if tokens && to.len() <= 256 && to.chars().all(plain) && !ours {
         return Ok(());
     }
-    let hint = "a subject of your own, such as the inbox of your client, without wildcards";
-    Err(Problems::one("reply_to", format!("{to:?} can't be replied to"), Some(hint.into())))
+    let hint = "use a subject of your own without wildcards, such as your client's inbox";
+    Err(Problems::one("reply_to", format!("{to:?} can't be used as a reply subject"), Some(hint.into())))
 }
 
-/// The ids of a submission.
+/// The ids a submission gets.
 struct Ids {
     trace: TraceId,
     root: ChildId,
@@ -213,7 +213,7 @@ struct Ids {
 }
 
 impl Ids {
-    /// X2: the caller's trace, from the request or its trace context, else a new one.
+    /// X2: the trace that the request names, else the caller's from its trace context, else a new one.
     fn choose(given: Option<TraceId>, arrival: &Arrival<'_>, since: Timestamp) -> Self {
         let made = arrival.fresh();
         let fresh = TraceId::from_u128(made.as_u128()).expect("a UUID has version bits");
@@ -224,7 +224,7 @@ impl Ids {
                 let parent_span = parent.filter(|(of, _)| *of == trace).map(|(_, span)| span);
                 Ids { trace, root: root(), fresh: false, elsewhere: None, parent_span }
             }
-            // Many requests may come from one trace of the caller's; each has its own root.
+            // Many requests may come from one trace of the caller; each gets its own root.
             (None, Some((trace, span))) => {
                 let own = format!("root-{:012x}", made.as_u128() & 0xffff_ffff_ffff);
                 let root = ChildId::new(&own).expect("hex digits");
@@ -241,7 +241,7 @@ impl Ids {
     }
 }
 
-/// The names of the agents an order and its plan need.
+/// The agents that an order and its plan name.
 pub(crate) fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
     let of_plan = plan.into_iter().flat_map(|plan| plan.agents().map(|(agent, _)| agent.clone()));
     order.agent_id.iter().cloned().chain(of_plan).collect()

@@ -1,5 +1,5 @@
-//! Looks for traces whose time has come, and has them looked at. Between two coordinators that look
-//! at once, one commit wins; a look that finds nothing to do sets the timer right.
+//! Wakes the traces whose timer is due. If two coordinators wake a trace at once, one commit wins. A wake
+//! that finds nothing to do corrects the timer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,20 +7,22 @@ use shared::subject::Partition;
 use tokio::sync::watch;
 
 use crate::{
-    dispatch::Dispatch,
-    ground::Ground,
-    job::{Job, Origin, Work},
+    handles::Handles,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin, Work},
+    },
 };
 
-/// Traces of one partition looked at in one round.
+/// Traces of one partition woken in one round.
 const AT_ONCE: usize = 500;
 
 pub(crate) async fn run(
-    ground: Arc<Ground>,
+    handles: Arc<Handles>,
     dispatch: Dispatch,
     owned: watch::Receiver<Arc<Vec<Partition>>>,
 ) {
-    let mut interval = tokio::time::interval(ground.config.timer_interval);
+    let mut interval = tokio::time::interval(handles.config.timer_interval);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
@@ -28,7 +30,7 @@ pub(crate) async fn run(
         if partitions.is_empty() {
             continue;
         }
-        match ground.store.due(&partitions, ground.clock.now(), AT_ONCE).await {
+        match handles.store.due(&partitions, handles.clock.now(), AT_ONCE).await {
             Ok(due) => {
                 for trace_id in due {
                     dispatch.give(Job::new(trace_id, Work::Wake, Origin::Timer)).await;

@@ -1,5 +1,6 @@
-//! The outbox: what a commit still has to send. Events are kept as they are; everything else is named,
-//! and its message made from the state when it is sent, so that sending again sends what is true then.
+//! The outbox: what a commit still has to send. Events are stored as they are. Everything else is stored by
+//! name, and its message is made from the current state when it is sent: sending again sends what is true
+//! then.
 
 use std::collections::HashSet;
 
@@ -18,37 +19,37 @@ use crate::trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged}
 
 /// What one commit has to send.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Parcel {
-    /// The version the commit made.
+pub(crate) struct Outbox {
+    /// The version that the commit made.
     pub(crate) version: u64,
     pub(crate) at: Timestamp,
-    events: Vec<Letter>,
+    events: Vec<EventMessage>,
     effects: Vec<Effect>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Letter {
+struct EventMessage {
     child_id: ChildId,
     version: u64,
-    /// The message itself, written once for the store and the bus.
+    /// The message itself, serialized once for the store and the bus.
     body: Box<RawValue>,
 }
 
-impl Parcel {
-    /// What events that have just been applied to `trace` have to send.
+impl Outbox {
+    /// The outbox of events that have just been applied to `trace`.
     pub(crate) fn new(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Self {
         let effects = effects(trace, &events);
-        let letter = |logged: Logged| Letter {
+        let message = |logged: Logged| EventMessage {
             body: serde_json::value::to_raw_value(&logged).expect("events have string keys only"),
             child_id: logged.child_id,
             version: logged.version,
         };
-        let events = logged(trace, events, at).into_iter().map(letter).collect();
-        Parcel { version: trace.version(), at, events, effects }
+        let events = logged(trace, events, at).into_iter().map(message).collect();
+        Outbox { version: trace.version(), at, events, effects }
     }
 
-    /// What a trace that was rebuilt from its log may never have sent: its queue, and the outcomes
-    /// that are not in the log.
+    /// The outbox of a trace that was rebuilt from its event log, with everything that may never have been
+    /// sent: queued work, open questions, and outcomes that are not in the log.
     pub(crate) fn of_rebuilt(trace: &Trace, told: &HashSet<ChildId>, at: Timestamp) -> Self {
         let effect = |node: &crate::trace::ContextNode| match &node.status {
             Status::Submitted { .. } | Status::Working(Phase::Queued { sent_at: Some(_), .. }) => {
@@ -61,21 +62,21 @@ impl Parcel {
             Status::Working(_) | Status::Paused { .. } | Status::Ended(_) => None,
         };
         let effects = trace.contexts().iter().filter_map(effect).collect();
-        Parcel { version: trace.version(), at, events: Vec::new(), effects }
+        Outbox { version: trace.version(), at, events: Vec::new(), effects }
     }
 
     pub(crate) fn effects(&self) -> &[Effect] {
         &self.effects
     }
 
-    /// The messages to be stored, made from the trace as it is now.
+    /// The messages to be stored, made from the current state of the trace.
     pub(crate) fn messages(&self, trace: &Trace, home: &Home, out: &mut Vec<Outgoing>) {
-        for letter in &self.events {
+        for event in &self.events {
             out.push(Outgoing {
-                subject: Subject::Event(trace.id(), letter.child_id.clone()),
-                id: Some(format!("{}.{}.event", trace.id(), letter.version)),
-                headers: headers(trace, &letter.child_id),
-                payload: Bytes::copy_from_slice(letter.body.get().as_bytes()),
+                subject: Subject::Event(trace.id(), event.child_id.clone()),
+                id: Some(format!("{}.{}.event", trace.id(), event.version)),
+                headers: headers(trace, &event.child_id),
+                payload: Bytes::copy_from_slice(event.body.get().as_bytes()),
                 expect_last: None,
             });
         }
@@ -113,13 +114,13 @@ impl Parcel {
                 messages.extend(error.map(|error| {
                     let kind = ChildId::new("execute").expect("a valid literal");
                     let subject = home.namespace.subject(&Subject::Execute(PoolName::default_pool()));
-                    let letter = DeadLetter::new(subject, &[], Refusal::worker_lost(error.message))
+                    let dead_letter = DeadLetter::new(subject, &[], Refusal::worker_lost(error.message))
                         .about(Some(trace.id()), Some(child_id.clone()));
-                    message(child_id, Subject::Dead(kind), "dead".into(), json(&letter))
+                    message(child_id, Subject::Dead(kind), "dead".into(), json(&dead_letter))
                 }));
                 messages
             }
-            // Not stored: a stop is broadcast, a removal is done. See `Parcel::effects`.
+            // Not stored: a stop is broadcast, a removal is carried out. See `Outbox::effects`.
             Effect::Stop { .. } | Effect::Remove { .. } => Vec::new(),
         }
     }

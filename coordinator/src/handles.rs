@@ -1,4 +1,5 @@
-//! What all loops of a coordinator have in common: its handles, its clock, and where traces live.
+//! What all loops of a coordinator share: its bus, store, clock and configuration, and which partition a
+//! trace belongs to.
 
 use shared::{
     Timestamp, TraceId,
@@ -12,18 +13,19 @@ use tokio_util::sync::CancellationToken;
 use crate::{Config, clock::Clock, epoch::Epoch, store::Store};
 
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Handles {
     pub(crate) config: Config,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) epoch: Epoch,
     pub(crate) started_at: Timestamp,
-    /// A loop has panicked: the whole coordinator ends, rather than go on half deaf.
+    /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
+    /// of its loops.
     pub(crate) panicked: CancellationToken,
 }
 
-/// Held by a loop; if that panics, the coordinator hears of it.
+/// Held by a loop; if the loop panics, the coordinator ends.
 #[derive(Debug)]
 pub(crate) struct Fuse(CancellationToken);
 
@@ -35,7 +37,7 @@ impl Drop for Fuse {
     }
 }
 
-impl Ground {
+impl Handles {
     pub(crate) fn partition(&self, trace: TraceId) -> Partition {
         Partition::of(trace, self.config.topology.partitions)
     }

@@ -1,14 +1,16 @@
-//! The spans a coordinator emits. A context's span is named by its ids, so that those beneath can
-//! name it long before it is emitted, at the context's end, by whichever coordinator decides that.
+//! The spans a coordinator emits. The span id of a context follows from its ids, so that its children can
+//! name it long before it is emitted. It is emitted when the context ends, by the coordinator that decides
+//! the end.
 
 use shared::{
     ChildId, Timestamp,
     telemetry::{self, Kind, Span, Value},
 };
 
-use crate::{job::Submission, trace::Trace};
+use super::job::Submission;
+use crate::trace::Trace;
 
-/// A run was admitted: from when its message was stored to the decision.
+/// A run was admitted: from the time its message was stored to the decision.
 pub(crate) fn admission(trace: &Trace, submission: &Submission, now: Timestamp) {
     if !telemetry::is_on() {
         return;

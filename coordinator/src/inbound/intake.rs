@@ -1,40 +1,45 @@
-//! The intake: what clients publish, durably queued, read by all coordinators; and the service beside
-//! it that answers requests. Everything becomes a job for a shard, or an error for its sender and a
-//! dead letter. Nothing blocks the queue behind it.
+//! The intake: messages of clients from a durable queue that all coordinators read, and the service beside
+//! it that answers requests. Each message becomes a job for a shard, or a refusal for its sender and a dead
+//! letter. No message blocks those behind it.
 
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use shared::{
     Problems, TraceId,
-    bus::{Bus, Consumption, Delivery, Message, Subscription},
+    bus::{Bus, Consumption, Delivery, Subscription},
     decode,
     subject::Subject,
     wire::{Cancel, Control, Input, SubmitAnswer},
 };
 
-use crate::{
-    directory::Directory,
-    dispatch::Dispatch,
-    ground::Ground,
-    job::{Job, Origin, Work},
-    letter, query,
+use super::{
+    query,
     submission::{self, Arrival, Unusable},
-    trace::{Command, Refusal},
+};
+use crate::{
+    dead_letter,
+    directory::Directory,
+    handles::Handles,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin, Work},
+    },
+    trace::Command,
 };
 
-/// Deliveries asked for ahead.
+/// Deliveries requested in advance.
 const AHEAD: usize = 1024;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Intake {
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) directory: Directory,
     pub(crate) dispatch: Dispatch,
 }
 
 impl Intake {
-    /// Reads the queue for ever.
+    /// Reads the queue until it is dropped.
     pub(crate) async fn consume(self, mut queue: Consumption, health: crate::health::Pulse) {
         queue.want(AHEAD);
         loop {
@@ -44,29 +49,29 @@ impl Intake {
         }
     }
 
-    /// Answers requests for ever.
+    /// Answers requests until the subscription ends.
     pub(crate) async fn serve(self, mut requests: Subscription) {
         while let Some(message) = requests.next().await {
             if message.subject == Subject::Query {
-                query::answer(&self.ground, &self.directory, &message).await;
+                query::answer(&self.handles, &self.directory, &message).await;
                 continue;
             }
             let arrival = Arrival::Requested(&message);
-            match submission::job(&self.ground, &self.directory, arrival, Subject::Submit).await {
+            match submission::job(&self.handles, &self.directory, arrival, Subject::Submit).await {
                 Ok(job) => self.dispatch.give(job).await,
-                Err(unusable) => refuse(&self.ground.bus, *unusable, &Subject::Submit).await,
+                Err(unusable) => refuse(&self.handles.bus, *unusable, &Subject::Submit).await,
             }
         }
     }
 
     async fn take(&self, delivery: Delivery) {
-        let subject = self.ground.bus.namespace().parse(&delivery.subject);
+        let subject = self.handles.bus.namespace().parse(&delivery.subject);
         match subject {
             Ok(subject @ (Subject::Spawn | Subject::Graph)) => {
                 let arrival = Arrival::Published(delivery);
-                match submission::job(&self.ground, &self.directory, arrival, subject.clone()).await {
+                match submission::job(&self.handles, &self.directory, arrival, subject.clone()).await {
                     Ok(job) => self.dispatch.give(job).await,
-                    Err(unusable) => refuse(&self.ground.bus, *unusable, &subject).await,
+                    Err(unusable) => refuse(&self.handles.bus, *unusable, &subject).await,
                 }
             }
             Ok(subject @ Subject::Cancel) => {
@@ -84,9 +89,9 @@ impl Intake {
             }
             Ok(subject @ Subject::Control) => self.give(delivery, subject, control).await,
             other => {
-                let problems = Problems::one("", "no message of this kind is taken here", None);
+                let problems = Problems::one("", "messages on this subject are not accepted here", None);
                 let subject = other.ok();
-                dead(&self.ground.bus, &delivery, subject.as_ref(), problems).await;
+                dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await;
             }
         }
     }
@@ -102,7 +107,7 @@ impl Intake {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
             }
-            Err(problems) => dead(&self.ground.bus, &delivery, Some(&subject), problems).await,
+            Err(problems) => dead_letter::keep(&self.handles.bus, &delivery, Some(&subject), problems).await,
         }
     }
 }
@@ -114,50 +119,31 @@ fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
     let restore = control.restore.map(Command::Restore);
     let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).chain(restore).collect();
     if commands.is_empty() {
-        let hint = "one of `raise`, `charge`, `delete` and `restore`";
-        return Err(Problems::one("", "it asks for nothing", Some(hint.into())));
+        let hint = "give at least one of `raise`, `charge`, `delete` and `restore`";
+        return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
     }
     Ok((control.trace_id, commands))
 }
 
-/// Tells the sender, keeps a dead letter, and lets the message go.
+/// Replies to the sender, stores a dead letter, and removes the message from its queue.
 async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
     let Unusable { arrival, refusal, reply_to } = unusable;
     let letter = match &arrival {
-        Arrival::Published(delivery) => letter::about(delivery, subject.kind(), refusal.clone(), None),
+        Arrival::Published(delivery) => dead_letter::about(delivery, subject.kind(), refusal.clone(), None),
         Arrival::Requested(message) => {
             let name = bus.namespace().subject(subject);
-            letter::about_request(message, name, refusal.clone())
+            dead_letter::about_request(message, name, refusal.clone())
         }
     };
     if let Some(to) = reply_to {
-        let answer = serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("plain fields");
+        let answer =
+            serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("a message has string keys only");
         bus.reply(&to, answer.into()).await.ok();
     }
     match (bus.publish(letter).await, &arrival) {
         (Ok(_), Arrival::Published(delivery)) => delivery.terminate().await,
-        // It comes again, and is refused again.
+        // The message is delivered again, and refused again.
         (Err(error), Arrival::Published(_)) => tracing::warn!(%error, "a dead letter could not be stored"),
         (_, Arrival::Requested(_)) => {}
-    }
-}
-
-/// Keeps a dead letter about a message nobody can be told about, and lets it go.
-pub(crate) async fn dead(bus: &Bus, delivery: &Delivery, subject: Option<&Subject>, problems: Problems) {
-    let kind = letter::kind(subject);
-    tracing::warn!(subject = delivery.subject, %problems, "a message could not be taken");
-    let refusal = Refusal::Malformed(problems).to_wire();
-    match bus.publish(letter::about(delivery, kind, refusal, None)).await {
-        Ok(_) => delivery.terminate().await,
-        Err(error) => tracing::warn!(%error, "a dead letter could not be stored"),
-    }
-}
-
-/// The same for a request.
-pub(crate) async fn dead_request(bus: &Bus, message: &Message, problems: Problems) {
-    let refusal = Refusal::Malformed(problems).to_wire();
-    let letter = letter::about_request(message, bus.namespace().subject(&message.subject), refusal);
-    if let Err(error) = bus.publish(letter).await {
-        tracing::warn!(%error, "a dead letter could not be stored");
     }
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Mode,
-    check::{Draft, join},
     plan::{Group, GroupIndex, Input, Source, StepIndex},
+    steps::{Draft, join},
 };
 use crate::{
     id::ContextKey,

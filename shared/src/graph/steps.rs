@@ -1,17 +1,17 @@
 //! The first pass over a definition: each step by itself. Gives every step its id and place, and
-//! notes whatever makes no sense; how the steps hang together is the second pass, `dependency`.
+//! notes whatever makes no sense; how the steps hang together is the second pass, `link`.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, Policy, StepDef, TaskGraph,
-    plan::{Aggregate, Fallback, ForEach, GroupIndex, OutputSchema, Repeat, Step, StepIndex},
+    Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputSchema, Policy, StepDef, TaskGraph,
+    plan::{Aggregate, Fallback, ForEach, GroupIndex, Repeat, Step, StepIndex},
 };
 use crate::{
     id::{AgentId, StepId},
     limits::{Ceilings, MAX_GROUP_NESTING, MAX_LOOP_ROUNDS, check_ceilings},
     problem::Problems,
-    wire::Text,
+    terms::Text,
 };
 
 /// The most steps a definition may have; a deployment's `max_contexts` is usually lower.

@@ -1,5 +1,5 @@
-//! A job that was decided: what is said about it, to whom, and when. An answer is made on the state
-//! right after the decision; it is given when the decision is safe.
+//! The reply to a job that was decided: what is answered, to whom, and when. The answer is made from the
+//! state right after the decision, and sent when the decision is committed and its messages are stored.
 
 use std::time::Duration;
 
@@ -12,29 +12,32 @@ use shared::{
     wire::{self, Acceptance, Answer, ContextValue, SubmitAnswer},
 };
 
+use super::{
+    job::{AnswerKind, Job, Origin, Submission, Work},
+    spans,
+};
 use crate::{
-    job::{Job, Origin, Question, Submission, Work},
-    letter, spans,
+    dead_letter,
     trace::{Refusal, Trace, answer_refusal},
 };
 
-/// How soon a message that could not be handled comes again.
+/// Redelivery delay of a message that could not be handled.
 const COME_AGAIN: Duration = Duration::from_secs(1);
 
-pub(crate) struct Done {
+pub(crate) struct Reply {
     job: Job,
-    reply: Option<Bytes>,
-    /// The answer may be given as soon as it is committed: losing it with the store costs a lease,
-    /// no money.
+    answer: Option<Bytes>,
+    /// The answer is sent right after the commit. If the store loses the commit, this costs a lease, no
+    /// money.
     early: bool,
-    /// To be stored before the message it is about is acknowledged.
+    /// Stored before the message it is about is acknowledged.
     pub(crate) dead_letter: Option<Outgoing>,
-    /// Where it is to be decided instead (X2).
+    /// The trace it is to be decided in instead (X2).
     elsewhere: Option<TraceId>,
     ack: bool,
 }
 
-impl Done {
+impl Reply {
     pub(crate) fn new(
         job: Job,
         trace: &Trace,
@@ -42,52 +45,53 @@ impl Done {
         home: &Home,
         now: Timestamp,
     ) -> Self {
-        let mut done = Done { job, reply: None, early: false, dead_letter: None, elsewhere: None, ack: true };
-        match &done.job.origin {
+        let mut reply =
+            Reply { job, answer: None, early: false, dead_letter: None, elsewhere: None, ack: true };
+        match &reply.job.origin {
             Origin::Timer | Origin::Sweep { .. } => {}
-            Origin::Ask { question, .. } => {
-                done.early = matches!(question, Question::Claim(_) | Question::Tick(_) | Question::Read);
-                done.reply = Some(json(&answer(question, &done.job.work, trace, decided, home)));
+            Origin::Ask { kind, .. } => {
+                reply.early = matches!(kind, AnswerKind::Claim(_) | AnswerKind::Tick(_) | AnswerKind::Read);
+                reply.answer = Some(json(&answer(kind, &reply.job.work, trace, decided, home)));
             }
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
                     spans::admission(trace, submission, now);
                     let accepted = Acceptance { trace_id: trace.id(), child_id: submission.child_id.clone() };
-                    done.reply = Some(json(&SubmitAnswer::Accepted(accepted)));
+                    reply.answer = Some(json(&SubmitAnswer::Accepted(accepted)));
                 }
                 Err(Refusal::Conflict { .. }) if submission.elsewhere.is_some() => {
-                    done.elsewhere = submission.elsewhere;
+                    reply.elsewhere = submission.elsewhere;
                 }
                 Err(refusal) => {
                     let refusal = refusal.to_wire();
-                    done.dead_letter = submission.dead_letter(&refusal, trace.id());
-                    done.reply = Some(json(&SubmitAnswer::Refused(refusal)));
+                    reply.dead_letter = submission.dead_letter(&refusal, trace.id());
+                    reply.answer = Some(json(&SubmitAnswer::Refused(refusal)));
                 }
             },
             Origin::Queue { delivery, subject } => {
-                // A report that comes late is normal; whoever asks for something wants to know.
+                // A late report is normal; a refused request of a client is not.
                 let report = matches!(subject, Subject::Result(..) | Subject::Cost(..));
                 let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
-                done.dead_letter = refusal.map(|refusal| {
+                reply.dead_letter = refusal.map(|refusal| {
                     tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "refused");
-                    letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
+                    dead_letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
                 });
             }
         }
-        done
+        reply
     }
 
-    /// B13: it can't be decided now.
+    /// B13: nothing can be decided now.
     pub(crate) fn unavailable(job: Job) -> Self {
         let refusal = wire::Refusal::unavailable();
-        let reply = match &job.origin {
+        let answer = match &job.origin {
             Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
-            // A published submission comes again; a requested one is told.
+            // A published submission is delivered again; a requested one gets an answer.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
         };
-        Done { job, reply, early: false, dead_letter: None, elsewhere: None, ack: false }
+        Reply { job, answer, early: false, dead_letter: None, elsewhere: None, ack: false }
     }
 
     pub(crate) fn job(&self) -> &Job {
@@ -98,7 +102,7 @@ impl Done {
         self.job
     }
 
-    /// The job as it is to be decided elsewhere, or itself if it is done.
+    /// The job for the other trace it is to be decided in (X2); the reply itself if there is none.
     pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
         let Some(trace_id) = self.elsewhere else { return Err(Box::new(self)) };
         let Job { work, origin, tries, trace_id: taken } = self.job;
@@ -119,16 +123,16 @@ impl Done {
         Ok(Job { trace_id, work, origin, tries })
     }
 
-    /// Gives the answers that need not wait for the log.
-    pub(crate) async fn tell_early(&mut self, bus: &Bus) {
+    /// Sends an answer that need not wait until the messages are stored.
+    pub(crate) async fn answer_early(&mut self, bus: &Bus) {
         if self.early {
-            self.reply(bus).await;
+            self.send_answer(bus).await;
         }
     }
 
     /// Replies and acknowledges.
-    pub(crate) async fn tell(mut self, bus: &Bus) {
-        self.reply(bus).await;
+    pub(crate) async fn finish(mut self, bus: &Bus) {
+        self.send_answer(bus).await;
         let delivery = match &self.job.origin {
             Origin::Timer | Origin::Sweep { .. } | Origin::Ask { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
@@ -141,42 +145,42 @@ impl Done {
         }
     }
 
-    async fn reply(&mut self, bus: &Bus) {
+    async fn send_answer(&mut self, bus: &Bus) {
         let to = match &self.job.origin {
             Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
             Origin::Ask { reply_to, .. } => Some(reply_to),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };
-        if let (Some(to), Some(reply)) = (to, self.reply.take())
-            && let Err(error) = bus.reply(to, reply).await
+        if let (Some(to), Some(answer)) = (to, self.answer.take())
+            && let Err(error) = bus.reply(to, answer).await
         {
-            tracing::debug!(%error, "an answer found nobody");
+            tracing::debug!(%error, "an answer could not be sent");
         }
     }
 }
 
 impl Submission {
-    /// What is kept of a refused submission nobody waits for.
+    /// The dead letter of a refused submission that came from a queue.
     pub(crate) fn dead_letter(&self, refusal: &wire::Refusal, trace_id: TraceId) -> Option<Outgoing> {
         let delivery = self.delivery.as_ref()?;
         let of = Some((trace_id, Some(self.child_id.clone())));
-        Some(letter::about(delivery, self.subject.kind(), refusal.clone(), of))
+        Some(dead_letter::about(delivery, self.subject.kind(), refusal.clone(), of))
     }
 }
 
 fn answer(
-    question: &Question,
+    kind: &AnswerKind,
     work: &Work,
     trace: &Trace,
     decided: Result<(), Refusal>,
     home: &Home,
 ) -> Answer {
-    match question {
-        Question::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
-        Question::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
-        Question::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
-        Question::Plain => answered(decided, || Answer::Done),
-        Question::Read => read(work, trace),
+    match kind {
+        AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
+        AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
+        AnswerKind::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
+        AnswerKind::Plain => answered(decided, || Answer::Done),
+        AnswerKind::Read => read(work, trace),
     }
 }
 
