@@ -1,44 +1,24 @@
 //! The `trellis` binary: reads the command line and the environment, runs the command, says how it
 //! went. Data goes to stdout, everything else to stderr; the exit code means something.
 
-mod agents;
-mod amend;
-mod answer;
-mod budget;
-mod client;
-mod connect;
-mod dev;
-mod doctor;
-mod embedded;
-mod file;
-mod graph;
-mod history;
-mod live;
-mod out;
-mod outputs;
-mod parse;
-mod people;
-mod place;
-mod profiles;
-mod rehearse;
-mod run;
-mod runs;
-mod schema;
-mod serve;
-mod signals;
-mod submit;
-mod table;
-mod task;
-mod tree;
-mod watch;
-mod words;
-mod worker_config;
-mod workers;
+mod cluster;
+mod command;
+mod input;
+mod terminal;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use shared::{telemetry, wire::EndStatus};
+
+use crate::{
+    cluster::connect,
+    command::{
+        agents, answer, budget, dev, doctor, graph, history, outputs, run, runs, schema, serve, submit,
+        workers,
+    },
+    terminal::output,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -171,9 +151,9 @@ fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(ending) => ending.into(),
         // Whoever read our output has seen enough.
-        Err(error) if out::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            out::complain(&format!("{error:#}"));
+            output::complain(&format!("{error:#}"));
             if error.is::<connect::Unreachable>() {
                 return Ending::Unreachable.into();
             }
@@ -190,7 +170,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Ending> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "trellis", &mut script);
-            out::print(&String::from_utf8_lossy(&script))?;
+            output::print(&String::from_utf8_lossy(&script))?;
             Ok(Ending::Completed)
         }
         command @ (Command::Run(_)

@@ -1,0 +1,105 @@
+//! How the command line names a context, or a step of its journal: `TRACE`, `TRACE/CHILD`, `TRACE/CHILD@N`.
+
+use std::str::FromStr;
+
+use anyhow::Context;
+use shared::{
+    ChildId, TraceId,
+    bus::Bus,
+    decode,
+    subject::{Filter, Subject},
+    wire::{Checkpoint, HistoryEntry},
+};
+
+use crate::cluster::{client, connect::unreachable};
+
+/// A context; the root of the trace if it names none.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Place {
+    /// The run's id, as `runs list` shows it; `TRACE/CHILD` names a context of it.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    trace: Named,
+    /// The context; the root if absent.
+    child: Option<ChildId>,
+}
+
+#[derive(Debug, Clone)]
+struct Named {
+    trace: TraceId,
+    child: Option<ChildId>,
+}
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (trace, child) = match text.split_once('/') {
+            Some((trace, child)) => (trace, Some(child)),
+            None => (text, None),
+        };
+        let told = |error: shared::id::Error| error.to_string();
+        Ok(Named {
+            trace: trace.parse().map_err(told)?,
+            child: child.map(str::parse).transpose().map_err(told)?,
+        })
+    }
+}
+
+impl Place {
+    pub(crate) fn trace(&self) -> TraceId {
+        self.trace.trace
+    }
+
+    /// The context that is meant.
+    pub(crate) async fn child(&self, bus: &Bus) -> anyhow::Result<ChildId> {
+        match (&self.trace.child, &self.child) {
+            (Some(one), Some(other)) if one != other => {
+                anyhow::bail!("`{one}` and `{other}` are both named; give one context")
+            }
+            (Some(child), _) | (None, Some(child)) => Ok(child.clone()),
+            (None, None) => {
+                let trace = client::replay(bus, self.trace()).await?;
+                Ok(trace.root().context("the trace has no root")?.id.clone())
+            }
+        }
+    }
+}
+
+/// `TRACE[/CHILD]@N`: a step of a journal.
+pub(crate) fn checkpoint(text: &str) -> Result<Checkpoint, String> {
+    let (place, step) =
+        text.split_once('@').ok_or("write it as TRACE/CHILD@STEP, such as 0af7…319c/root@4")?;
+    let Named { trace, child } = place.parse()?;
+    let step = step.parse().map_err(|_| format!("{step:?} is not the number of a step"))?;
+    let child_id =
+        child.map_or_else(|| "root".parse().map_err(|error: shared::id::Error| error.to_string()), Ok)?;
+    Ok(Checkpoint { trace_id: trace, child_id, step })
+}
+
+/// The journal of a context as it is now; an error if it has none.
+pub(crate) async fn journal(bus: &Bus, trace: TraceId, child: &ChildId) -> anyhow::Result<Vec<HistoryEntry>> {
+    let filter = Filter::One(Subject::History(trace, child.clone()));
+    let stored = bus.read(&filter).await.map_err(|error| unreachable(&error))?;
+    if stored.is_empty() {
+        let others = bus.subjects(&Filter::HistoriesOf(trace)).await.map_err(|error| unreachable(&error))?;
+        let others: Vec<String> =
+            others.into_iter().filter_map(of_whom).map(|id| format!("`{id}`")).collect();
+        let hint = if others.is_empty() {
+            "built-in agents and graphs keep none, and journals are kept for a limited time".to_owned()
+        } else {
+            format!("these contexts have one: {}", others.join(", "))
+        };
+        anyhow::bail!("`{child}` of trace {trace} has no journal\n\nhint: {hint}");
+    }
+    stored.iter().map(|message| entry(&message.payload)).collect()
+}
+
+pub(crate) fn entry(payload: &[u8]) -> anyhow::Result<HistoryEntry> {
+    decode::json(payload).map_err(|problems| {
+        anyhow::anyhow!("the journal has an entry this version of trellis does not know\n\n{problems}")
+    })
+}
+
+fn of_whom(subject: Subject) -> Option<ChildId> {
+    if let Subject::History(_, child) = subject { Some(child) } else { None }
+}

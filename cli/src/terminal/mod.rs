@@ -1,0 +1,8 @@
+//! What users see: output, tables, the tree of a run, questions and signals.
+
+pub(crate) mod live;
+pub(crate) mod output;
+pub(crate) mod questions;
+pub(crate) mod signals;
+pub(crate) mod table;
+pub(crate) mod tree;
