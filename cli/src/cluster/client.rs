@@ -10,7 +10,10 @@ use shared::{
     bus::{Bus, Headers, Outgoing, RequestError},
     graph::TaskGraph,
     subject::{Filter, Subject},
-    wire::{Cancel, Query, QueryAnswer, Spawn, SubmitAnswer, Text},
+    wire::{
+        Answered, Cancel, Input, Query, QueryAnswer, Question, Spawn, SubmitAnswer, Text, WorkerCall,
+        WorkerState,
+    },
 };
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -25,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long what was published may take to be seen in the log.
 pub(crate) const TAKES_EFFECT: Duration = Duration::from_secs(5);
+
+/// How long workers have to answer.
+pub(crate) const WORKERS_ANSWER: Duration = Duration::from_millis(500);
 
 /// What is asked for, whole: with ids of its own, so that asking twice is asking once.
 #[derive(Debug, Clone)]
@@ -67,6 +73,11 @@ pub(crate) async fn submit(bus: &Bus, submission: &Submission) -> anyhow::Result
 
 pub(crate) async fn query(bus: &Bus, query: &Query) -> anyhow::Result<QueryAnswer> {
     request(bus, &Subject::Query, serde_json::to_vec(query)?, "the question").await
+}
+
+/// The error for an answer that belongs to another query.
+pub(crate) fn unexpected(answer: &QueryAnswer) -> anyhow::Error {
+    anyhow::anyhow!("the coordinator gave an answer that does not fit the query: {answer:?}")
 }
 
 async fn request<A: DeserializeOwned>(
@@ -117,6 +128,23 @@ pub(crate) async fn cancel(
     reason: Option<Text>,
 ) -> anyhow::Result<()> {
     tell(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
+}
+
+/// Answers a question, durably.
+pub(crate) async fn answer(bus: &Bus, question: &Question, text: Text) -> anyhow::Result<()> {
+    let answered = Answered { child_id: question.child_id.clone(), question: question.number, answer: text };
+    tell(bus, Subject::Input, &Input { trace_id: question.trace_id, answered }).await
+}
+
+/// The workers that answer within a moment, by name.
+pub(crate) async fn workers(bus: &Bus) -> anyhow::Result<Vec<WorkerState>> {
+    let call = serde_json::to_vec(&WorkerCall::Describe)?;
+    let answers = bus.gather(&Subject::Worker, call.into(), WORKERS_ANSWER).await;
+    let answers = answers.map_err(|error| unreachable(&error))?;
+    let mut workers: Vec<WorkerState> =
+        answers.iter().filter_map(|answer| serde_json::from_slice(answer).ok()).collect();
+    workers.sort_by(|one, other| one.worker_id.cmp(&other.worker_id));
+    Ok(workers)
 }
 
 /// A trace as its log tells it now. An error if there is no such trace.

@@ -12,7 +12,7 @@ use shared::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cluster::connect::Servers, command::serve, terminal::output};
+use crate::cluster::{connect::Servers, process_id};
 
 /// How many agents run at once in one process: they mostly wait.
 const SLOTS: usize = 64;
@@ -50,7 +50,7 @@ impl Deployment {
         let store = Store::Memory(Memory::new(topology.partitions));
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let mut config = coordinator::Config::new(serve::fresh_id("coordinator"));
+        let mut config = coordinator::Config::new(process_id::fresh("coordinator"));
         config.topology = topology;
         config.health = health;
         let ended = coordinator::run(config, bus.clone(), store, stop.clone().cancelled_owned());
@@ -59,7 +59,7 @@ impl Deployment {
             slots: SLOTS,
             drain: DRAIN,
             settings,
-            ..worker::Config::new(serve::fresh_id("worker"))
+            ..worker::Config::new(process_id::fresh("worker"))
         };
         let ended = worker::run(config, bus.clone(), stop.clone().cancelled_owned());
         tasks.spawn(async { ended.await.context("the worker in this process failed") });
@@ -85,12 +85,11 @@ impl Deployment {
         }
     }
 
-    /// Stops what runs here, and waits for it.
-    pub(crate) async fn close(mut self) {
+    /// Stops what runs here, and waits for it; false if not all of it ended in time.
+    #[must_use]
+    pub(crate) async fn close(mut self) -> bool {
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(2 * DRAIN, all).await.is_err() {
-            output::note("warning: not everything in this process ended in time");
-        }
+        tokio::time::timeout(2 * DRAIN, all).await.is_ok()
     }
 }

@@ -3,5 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod connect;
 pub(crate) mod embedded;
+pub(crate) mod journal;
+pub(crate) mod process_id;
 pub(crate) mod stream;
 pub(crate) mod watch;

@@ -6,44 +6,34 @@ use shared::{
     bus::{Bus, Subscription},
     decode,
     subject::Filter,
-    wire::{Said, StreamPiece},
+    wire::StreamPiece,
 };
 
-use crate::{cluster::connect::unreachable, terminal::tree};
+use crate::cluster::connect::unreachable;
 
 /// Which of a run's words are wanted.
-pub(crate) enum Words {
-    Unheard,
-    Heard(Subscription),
+pub(crate) enum Stream {
+    Off,
+    On(Subscription),
 }
 
-impl Words {
+impl Stream {
     pub(crate) async fn listen(bus: &Bus, trace_id: TraceId, wanted: bool) -> anyhow::Result<Self> {
         if !wanted {
-            return Ok(Words::Unheard);
+            return Ok(Stream::Off);
         }
         let heard = bus.subscribe(&Filter::StreamsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
-        Ok(Words::Heard(heard))
+        Ok(Stream::On(heard))
     }
 
-    /// The next line of it. Safe to be dropped and called again.
-    pub(crate) async fn next(&mut self) -> String {
-        let Words::Heard(heard) = self else { return std::future::pending().await };
+    /// The next piece. Safe to be dropped and called again.
+    pub(crate) async fn next(&mut self) -> StreamPiece {
+        let Stream::On(heard) = self else { return std::future::pending().await };
         loop {
             let Some(message) = heard.next().await else { return std::future::pending().await };
             if let Ok(piece) = decode::json::<StreamPiece>(&message.payload) {
-                return line(&piece);
+                return piece;
             }
         }
     }
-}
-
-fn line(piece: &StreamPiece) -> String {
-    let said = match &piece.said {
-        Said::Text(text) => tree::flat(text),
-        Said::Again { why } => format!("(once more: {})", tree::flat(why)),
-        Said::Tool { tool } => format!("→ {}", tree::flat(tool)),
-        Said::Progress { message } => tree::flat(message),
-    };
-    format!("{}> {said}", piece.child_id)
 }

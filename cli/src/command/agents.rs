@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use serde_json::json;
 use shared::{
     AgentProfile,
+    bus::Bus,
     wire::{Query, QueryAnswer},
 };
 
 use crate::{
-    Ending, Output,
     cluster::{client, connect::Servers},
     input::profiles,
-    terminal::{output, table, tree},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        table, text,
+    },
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -50,7 +54,26 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
         QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
         other @ (QueryAnswer::Runs { .. } | QueryAnswer::Coordinators { .. }) => {
-            anyhow::bail!("the coordinator answered something else: {other:?}")
+            Err(client::unexpected(&other))
+        }
+    }
+}
+
+/// Applies profiles, if there are any; how the command ends if they are refused.
+pub(crate) async fn apply(
+    bus: &Bus,
+    agents: Vec<AgentProfile>,
+    output: Output,
+) -> anyhow::Result<Option<Ending>> {
+    if agents.is_empty() {
+        return Ok(None);
+    }
+    match client::query(bus, &Query::ApplyAgents { agents }).await? {
+        QueryAnswer::Applied { .. } => Ok(None),
+        QueryAnswer::Refused(refusal) => output::refuse(&refusal, output).map(Some),
+        other
+        @ (QueryAnswer::Runs { .. } | QueryAnswer::Agents { .. } | QueryAnswer::Coordinators { .. }) => {
+            Err(client::unexpected(&other))
         }
     }
 }
@@ -69,10 +92,10 @@ fn list(agents: &[AgentProfile], output: Output) -> anyhow::Result<Ending> {
         let what = agent.builtin.clone().or(model).or_else(|| agent.command.first().cloned());
         [
             agent.agent_id.to_string(),
-            tree::plain(serde_json::to_value(agent.kind)),
+            text::plain(serde_json::to_value(agent.kind)),
             what.unwrap_or_default(),
             agent.pool.as_ref().map_or_else(|| "default".into(), ToString::to_string),
-            tree::cut(&tree::flat(agent.description.as_deref().unwrap_or_default()), 60),
+            text::cut(&text::flat(agent.description.as_deref().unwrap_or_default()), 60),
         ]
     };
     let rows: Vec<_> = agents.iter().map(row).collect();

@@ -7,10 +7,12 @@ use shared::{
 };
 
 use crate::{
-    Ending, Output,
     cluster::{client, connect::Servers, watch::questions},
     input::parse,
-    terminal::{output, questions},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
 };
 
 /// Answer a question of an agent; its run goes on.
@@ -42,7 +44,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let bus = servers.cluster().await?;
     let trace = client::replay(&bus, args.trace).await?;
     let question = choose(questions(&trace), child.as_ref(), args.question)?;
-    questions::answer(&bus, &question, text).await?;
+    client::answer(&bus, &question, text).await?;
     let open = |trace: &_| !questions(trace).contains(&question);
     let (_, taken) = client::until(&bus, args.trace, open).await?;
     match output {

@@ -11,13 +11,16 @@ use shared::{
 };
 
 use crate::{
-    EXIT_CODES, Ending, Output,
     cluster::{
         client,
         connect::{Servers, unreachable},
     },
     input::parse,
-    terminal::{output, table, tree},
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+        table, text,
+    },
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -76,9 +79,7 @@ fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a Con
     let Some(child) = child else { return trace.root().context("the trace has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
-        let near = shared::problem::nearest(child.as_str(), known);
-        let hint =
-            near.map_or("`trellis budget tree` shows all".into(), |near| format!("did you mean `{near}`?"));
+        let hint = text::did_you_mean(child.as_str(), known, "`trellis budget tree` shows all");
         format!("the trace has no context `{child}`\n\nhint: {hint}")
     })
 }
@@ -118,13 +119,13 @@ fn whole(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
         let budget = node.budget.snapshot();
         [
             format!("{}{}", "  ".repeat(node.depth as usize), node.id),
-            tree::plain(serde_json::to_value(node.status_word())),
+            text::plain(serde_json::to_value(node.status_word())),
             budget.limit.cost_usd.to_string(),
             budget.spent.cost_usd.to_string(),
             budget.own.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
             budget.remaining.cost_usd.to_string(),
-            tree::plain(serde_json::to_value(budget.funding)),
+            text::plain(serde_json::to_value(budget.funding)),
         ]
     };
     let heading = ["CONTEXT", "STATUS", "LIMIT", "SPENT", "OWN", "HELD", "LEFT", "FUNDING"];

@@ -11,7 +11,13 @@ use shared::{
     wire::{Control, Delete, HistoryEntry, Referrers, Restore},
 };
 
-use crate::{Ending, Output, cluster::client, input::context_ref, terminal::output};
+use crate::{
+    cluster::{client, journal},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
+};
 
 /// Removes the papers of a run or of one context and all beneath it.
 pub(crate) async fn delete(
@@ -53,7 +59,7 @@ pub(crate) async fn restore(
     if let Some(ending) = refused(&known, Command::Restore(restore.clone()), output)? {
         return Ok(ending);
     }
-    let entries = context_ref::journal(bus, trace_id, &child).await?;
+    let entries = journal::read(bus, trace_id, &child).await?;
     let last = entries.last().map_or(0, |entry: &HistoryEntry| entry.number);
     if to >= last {
         output::complain(&format!(

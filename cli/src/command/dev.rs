@@ -15,16 +15,21 @@ use tokio::{
 };
 
 use crate::{
-    EXIT_CODES, Ending, Output,
     cluster::{
         client::{self, Submission},
         connect::Servers,
         embedded::Deployment,
         watch::Watch,
     },
-    command::run,
+    command::agents,
     input::{file::read_value, parse, profiles, task, worker_config::WorkerConfig},
-    terminal::{output, questions, signals::Signals},
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        outcome,
+        output::{self, Output},
+        questions::{Answerer, Questions},
+        signals::Signals,
+    },
 };
 
 /// Runs under way at once; further lines wait.
@@ -76,7 +81,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let mut deployment = Deployment::embedded(servers.namespace(), health, settings).await?;
     let bus = deployment.bus().clone();
     let work = async {
-        if let Some(ending) = run::apply(&bus, agents, output).await? {
+        if let Some(ending) = agents::apply(&bus, agents, output).await? {
             return Ok(ending);
         }
         output::note("trellis dev: a coordinator and a worker in this process, no servers; nothing is kept");
@@ -87,7 +92,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Desk { bus, answer: args.answer, output, runs: JoinSet::new(), worst: Ending::Completed }.open().await
     };
     let ended = deployment.while_up(work).await;
-    deployment.close().await;
+    if !deployment.close().await {
+        output::note("warning: not everything in this process ended in time");
+    }
     ended
 }
 
@@ -174,7 +181,7 @@ impl Desk {
             self.worst = Ending::Failed;
         }
         match self.output {
-            Output::Text => output::print(&run::in_short(outcome)),
+            Output::Text => output::print(&outcome::one_line(outcome)),
             Output::Json => output::print_json_line(&json!({"outcome": outcome})),
         }
     }
@@ -195,11 +202,11 @@ fn read(line: &str) -> Result<Submission, String> {
 /// Waits for an outcome, and answers what is asked on the way.
 async fn see_through(bus: &Bus, trace_id: shared::TraceId, answer: Option<Text>) -> anyhow::Result<Outcome> {
     let mut watch = Watch::begin(bus, trace_id).await?;
-    let who = answer.map_or(questions::Who::Nobody, questions::Who::Told);
-    let mut people = questions::People::new(who);
+    let who = answer.map_or(Answerer::Nobody, Answerer::Told);
+    let mut asked = Questions::new(who);
     while watch.outcome().is_none() {
         watch.next().await?;
-        people.ask(bus, watch.questions()).await?;
+        asked.ask(bus, watch.questions()).await?;
     }
     watch.outcome().cloned().context("it was just here")
 }

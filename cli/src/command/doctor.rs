@@ -7,18 +7,19 @@ use serde::Serialize;
 use serde_json::json;
 use shared::{
     bus::{Bus, Stream, Topology},
-    wire::{Query, QueryAnswer, WorkerCall},
+    wire::{Query, QueryAnswer},
 };
 use tokio::time::Instant;
 
 use crate::{
-    Ending, Output,
     cluster::{
         client,
         connect::{Servers, Unreachable, with_causes},
     },
-    command::workers,
-    terminal::output,
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
 };
 
 /// Check the servers and processes of a cluster, and say what to do about what is wrong.
@@ -117,7 +118,7 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
             Some("start one: `trellis coordinator`"),
         ),
     }
-    match workers::gather(&bus, &WorkerCall::Describe).await {
+    match client::workers(&bus).await {
         Ok(found) if found.is_empty() => {
             findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));
         }

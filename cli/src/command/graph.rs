@@ -6,7 +6,14 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use shared::graph::Plan;
 
-use crate::{EXIT_CODES, Ending, Output, command::rehearse, input::file::read_graph, terminal::output};
+use crate::{
+    command::rehearse,
+    input::file::read_graph,
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+    },
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

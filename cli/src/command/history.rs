@@ -11,10 +11,16 @@ use shared::{
 };
 
 use crate::{
-    Ending, Output,
-    cluster::connect::{Servers, unreachable},
-    input::context_ref::{self, Place},
-    terminal::{output, tree},
+    cluster::{
+        connect::{Servers, unreachable},
+        journal,
+    },
+    input::context_ref::ContextRef,
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        text,
+    },
 };
 
 /// How much of what was said is on a line.
@@ -35,7 +41,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    place: Place,
+    context: ContextRef,
     /// Only this step, with all it says.
     #[arg(long, value_name = "N", conflicts_with = "follow")]
     step: Option<u32>,
@@ -46,11 +52,11 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let (trace, child) = (args.place.trace(), args.place.child(&bus).await?);
+    let (trace, child) = (args.context.trace(), args.context.child(&bus).await?);
     if args.follow {
         return follow(&bus, trace, &child, output).await;
     }
-    let entries = context_ref::journal(&bus, trace, &child).await?;
+    let entries = journal::read(&bus, trace, &child).await?;
     match (args.step, output) {
         (Some(number), output) => {
             let Some(entry) = entries.iter().find(|entry| entry.number == number) else {
@@ -92,7 +98,7 @@ async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> a
             }
         };
         at = stored.sequence;
-        let entry = context_ref::entry(&stored.payload)?;
+        let entry = journal::entry(&stored.payload)?;
         match output {
             Output::Json => output::print_json_line(&json!(entry))?,
             Output::Text => output::print(&line(&entry, *first.get_or_insert(entry.at), false))?,
@@ -144,10 +150,10 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
 fn line(entry: &HistoryEntry, first: Timestamp, taken_back: bool) -> String {
     let Row { what, who, tokens, cost, said } = row(&entry.step);
     let at = format!("{} ms", entry.at.millis_since(first));
-    let said = tree::cut(&tree::flat(&said), SHOWN);
+    let said = text::cut(&text::flat(&said), SHOWN);
     let said = if taken_back { format!("(taken back) {said}") } else { said };
     let (number, attempt) = (entry.number, entry.attempt);
-    let who = tree::cut(&tree::flat(&who), 28);
+    let who = text::cut(&text::flat(&who), 28);
     let text =
         format!("{number:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}  {said}");
     format!("{}\n", text.trim_end())

@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub(crate) mod answer;
 pub(crate) mod budget;
+pub(crate) mod cli;
 pub(crate) mod delete_restore;
 pub(crate) mod dev;
 pub(crate) mod doctor;

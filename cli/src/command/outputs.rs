@@ -19,13 +19,17 @@ use shared::{
 };
 
 use crate::{
-    Ending, Output,
     cluster::{
         client,
         connect::{Servers, unreachable},
+        journal,
     },
-    input::context_ref::{self, Place},
-    terminal::{output, table, tree},
+    input::context_ref::ContextRef,
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        table, text, tree,
+    },
 };
 
 const EXAMPLES: &str = "\
@@ -40,7 +44,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    place: Place,
+    context: ContextRef,
     /// Write this file to stdout.
     #[arg(long, value_name = "PATH", conflicts_with = "save")]
     get: Option<String>,
@@ -51,18 +55,17 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let (trace, child) = (args.place.trace(), args.place.child(&bus).await?);
-    let entries = context_ref::journal(&bus, trace, &child).await?;
+    let (trace, child) = (args.context.trace(), args.context.child(&bus).await?);
+    let entries = journal::read(&bus, trace, &child).await?;
     let Some(files) = left(&entries) else {
         output::complain(&why_none(&client::replay(&bus, trace).await?, &child));
         return Ok(Ending::Refused);
     };
     if let Some(path) = &args.get {
         let Some(file) = files.iter().find(|file| file.path == *path) else {
-            let near = shared::problem::nearest(path, files.iter().map(|file| file.path.as_str()));
-            let hint =
-                near.map_or("without --get, all are listed".into(), |near| format!("did you mean `{near}`?"));
-            output::complain(&format!("`{child}` left no file `{}`\n\nhint: {hint}", tree::flat(path)));
+            let known = files.iter().map(|file| file.path.as_str());
+            let hint = text::did_you_mean(path, known, "without --get, all are listed");
+            output::complain(&format!("`{child}` left no file `{}`\n\nhint: {hint}", text::flat(path)));
             return Ok(Ending::Refused);
         };
         let bytes = fetch(&bus, file).await?;
@@ -106,7 +109,7 @@ fn list(files: &[OutputFile], output: Output) -> anyhow::Result<Ending> {
         Output::Json => output::print_json(&json!(files))?,
         Output::Text if files.is_empty() => output::note("it left no files"),
         Output::Text => {
-            let row = |file: &OutputFile| [file.object.size_bytes.to_string(), tree::flat(&file.path)];
+            let row = |file: &OutputFile| [file.object.size_bytes.to_string(), text::flat(&file.path)];
             output::print(&table::show(["BYTES", "PATH"], &files.iter().map(row).collect::<Vec<_>>()))?;
         }
     }
@@ -116,11 +119,11 @@ fn list(files: &[OutputFile], output: Output) -> anyhow::Result<Ending> {
 async fn fetch(bus: &Bus, file: &OutputFile) -> anyhow::Result<bytes::Bytes> {
     let found = bus.get_object(&file.object.object).await.map_err(|error| unreachable(&error))?;
     let bytes = found.with_context(|| {
-        format!("`{}` is gone\n\nhint: files are kept for a limited time", tree::flat(&file.path))
+        format!("`{}` is gone\n\nhint: files are kept for a limited time", text::flat(&file.path))
     })?;
     let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     if sha256 != file.object.sha256 {
-        bail!("`{}` is not what the agent left: its checksum differs", tree::flat(&file.path));
+        bail!("`{}` is not what the agent left: its checksum differs", text::flat(&file.path));
     }
     Ok(bytes)
 }

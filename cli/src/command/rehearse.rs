@@ -16,9 +16,12 @@ use shared::{
 };
 
 use crate::{
-    Ending, Output,
     input::{file::read_graph, parse},
-    terminal::{output, tree},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        text, tree,
+    },
 };
 
 /// How much of an event is shown on a line.
@@ -46,13 +49,7 @@ pub(crate) struct Args {
 }
 
 fn parse_result(text: &str) -> Result<(StepId, Value), String> {
-    let (step, json) =
-        text.split_once('=').ok_or("write it as step=json, such as review='{\"good\": true}'")?;
-    let name = step.parse().map_err(|error: shared::id::Error| error.to_string())?;
-    let value = serde_json::from_str(json).map_err(|error| {
-        format!("{json:?} is not JSON: {error}\n\nhint: a text takes quotes, as in '{step}=\"{json}\"'")
-    })?;
-    Ok((name, value))
+    parse::key_json(text, "write it as step=json, such as review='{\"good\": true}'")
 }
 
 pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
@@ -111,9 +108,8 @@ fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
     if steps().any(|step| step.id == *name) {
         anyhow::bail!("`{name}` is a group, and runs no agent of its own\n\nhint: name one of its steps");
     }
-    let near = shared::problem::nearest(name.as_str(), known.iter().copied());
-    let hint =
-        near.map_or(format!("its steps are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+    let otherwise = format!("its steps are {}", known.join(", "));
+    let hint = text::did_you_mean(name.as_str(), known.iter().copied(), otherwise);
     anyhow::bail!("the graph has no step `{name}`\n\nhint: {hint}")
 }
 
@@ -172,7 +168,7 @@ impl<'a> Cast<'a> {
 fn events(rehearsal: &Rehearsal) -> String {
     let line = |(at, event): &(Timestamp, Event)| {
         let event = serde_json::to_string(event).unwrap_or_default();
-        format!("{:>8} ms  {}\n", at.millis(), tree::cut(&event, EVENT_SHOWN))
+        format!("{:>8} ms  {}\n", at.millis(), text::cut(&event, EVENT_SHOWN))
     };
     rehearsal.log.iter().map(line).chain(["\n".into()]).collect()
 }

@@ -1,25 +1,23 @@
 //! `trellis run`: submits, shows it going on, and prints how it ended.
 
-use serde_json::json;
 use shared::{
-    Json,
     bus::Bus,
-    wire::{Outcome, Query, QueryAnswer, SubmitAnswer, Text},
+    wire::{SubmitAnswer, Text},
 };
 
 use crate::{
-    EXIT_CODES, Ending, Output,
     cluster::{
         client::{self, Submission},
         connect::Servers,
         embedded::Deployment,
-        watch::Watch,
     },
+    command::agents,
     input::{parse, task::Task, worker_config::WorkerConfig},
     terminal::{
-        live, output,
-        questions::{People, Who},
-        tree,
+        ending::{EXIT_CODES, Ending},
+        live, outcome,
+        output::{self, Output},
+        questions::{Answerer, Questions},
     },
 };
 
@@ -60,7 +58,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
-    let people = People::new(Who::is(args.answer, embedded, from_stdin));
+    let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
     let settings = match args.config.read() {
         Ok(settings) => settings,
         Err(ending) => return Ok(ending),
@@ -68,39 +66,22 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let mut deployment = Deployment::open(servers, settings).await?;
     let bus = deployment.bus().clone();
     let work = async {
-        if let Some(ending) = apply(&bus, profiles, output).await? {
+        if let Some(ending) = agents::apply(&bus, profiles, output).await? {
             return Ok(ending);
         }
-        perform(&bus, &submission, people, args.words, output).await
+        perform(&bus, &submission, asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
-    deployment.close().await;
+    if !deployment.close().await {
+        output::note("warning: not everything in this process ended in time");
+    }
     ended
-}
-
-/// Applies profiles, if there are any; how the command ends if they are refused.
-pub(crate) async fn apply(
-    bus: &Bus,
-    agents: Vec<shared::AgentProfile>,
-    output: Output,
-) -> anyhow::Result<Option<Ending>> {
-    if agents.is_empty() {
-        return Ok(None);
-    }
-    match client::query(bus, &Query::ApplyAgents { agents }).await? {
-        QueryAnswer::Applied { .. } => Ok(None),
-        QueryAnswer::Refused(refusal) => output::refuse(&refusal, output).map(Some),
-        other
-        @ (QueryAnswer::Runs { .. } | QueryAnswer::Agents { .. } | QueryAnswer::Coordinators { .. }) => {
-            anyhow::bail!("the coordinator answered something else: {other:?}")
-        }
-    }
 }
 
 async fn perform(
     bus: &Bus,
     submission: &Submission,
-    people: People,
+    asked: Questions,
     words: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
@@ -109,32 +90,8 @@ async fn perform(
         SubmitAnswer::Refused(refusal) => return output::refuse(&refusal, output),
     };
     output::note(&format!("trace {}", accepted.trace_id));
-    match live::follow(bus, accepted.trace_id, people, words).await? {
-        Some(watch) => tell(&watch, output),
+    match live::follow(bus, accepted.trace_id, asked, words).await? {
+        Some(watch) => outcome::print(&watch, output),
         None => Ok(Ending::Cancelled),
     }
-}
-
-/// Prints the outcome of a run that has ended.
-pub(crate) fn tell(watch: &Watch, output: Output) -> anyhow::Result<Ending> {
-    let Some(outcome) = watch.outcome() else { return Ok(Ending::Failed) };
-    match output {
-        Output::Json => output::print_json(&json!(outcome))?,
-        // The log may be gone where the outcome is not.
-        Output::Text if watch.trace.root().is_none() => output::print(&in_short(outcome))?,
-        Output::Text => output::print(&tree::show(&watch.trace))?,
-    }
-    Ok(outcome.context.status.into())
-}
-
-/// An outcome on one line.
-pub(crate) fn in_short(outcome: &Outcome) -> String {
-    let context = &outcome.context;
-    let status = tree::plain(serde_json::to_value(context.status));
-    let said = context.result.as_ref().map(Json::to_text);
-    let said = said.or_else(|| context.result_object.as_ref().map(|at| format!("→ {}", at.object)));
-    let said = said.or_else(|| context.error.as_ref().map(|error| error.message.clone()));
-    let said = said.or_else(|| context.reason.clone()).unwrap_or_default();
-    let money = context.budget.spent.cost_usd;
-    format!("{} {status} {money} {}\n", outcome.trace_id, tree::cut(&tree::flat(&said), 200))
 }

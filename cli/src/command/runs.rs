@@ -9,14 +9,15 @@ use shared::{
 };
 
 use crate::{
-    EXIT_CODES, Ending, Output,
     cluster::{client, connect::Servers, watch::questions},
-    command::{delete_restore, run},
-    input::{context_ref::Place, parse},
+    command::delete_restore,
+    input::{context_ref::ContextRef, parse},
     terminal::{
-        live, output,
-        questions::{People, Who},
-        table, tree,
+        ending::{EXIT_CODES, Ending},
+        live, outcome,
+        output::{self, Output},
+        questions::{Answerer, Questions},
+        table, text, tree,
     },
 };
 
@@ -65,7 +66,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  trellis runs restore 0af7…319c writer --to 4")]
     Restore {
         #[command(flatten)]
-        place: Place,
+        context: ContextRef,
         /// The last step that is to count, as `trellis history` shows it; 0 is none.
         #[arg(long, value_name = "STEP")]
         to: u32,
@@ -95,16 +96,14 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
             other @ (QueryAnswer::Agents { .. }
             | QueryAnswer::Applied { .. }
-            | QueryAnswer::Coordinators { .. }) => {
-                anyhow::bail!("the coordinator answered something else: {other:?}")
-            }
+            | QueryAnswer::Coordinators { .. }) => Err(client::unexpected(&other)),
         },
         Command::Describe { trace } => describe(&client::replay(&bus, trace).await?, output),
         Command::Watch { trace, answer, words } => {
             client::replay(&bus, trace).await?;
-            let people = People::new(Who::is(answer, false, false));
-            match live::follow(&bus, trace, people, words).await? {
-                Some(watch) => run::tell(&watch, output),
+            let asked = Questions::new(Answerer::is(answer, false, false));
+            match live::follow(&bus, trace, asked, words).await? {
+                Some(watch) => outcome::print(&watch, output),
                 None => Ok(Ending::Cancelled),
             }
         }
@@ -113,9 +112,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let (trace, stopped) = client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await?;
             cancelled(&trace, stopped, output)
         }
-        Command::Restore { place, to } => {
-            let child = place.child(&bus).await?;
-            delete_restore::restore(&bus, place.trace(), child, to, output).await
+        Command::Restore { context, to } => {
+            let child = context.child(&bus).await?;
+            delete_restore::restore(&bus, context.trace(), child, to, output).await
         }
         Command::Delete { trace, child, force } => {
             delete_restore::delete(&bus, trace, child, force, output).await
@@ -138,11 +137,11 @@ fn list(runs: &[RunSummary], output: Output) -> anyhow::Result<Ending> {
             let what = run.goal.as_ref().map_or(run.child_id.as_str(), Text::as_str);
             [
                 run.trace_id.to_string(),
-                tree::plain(serde_json::to_value(run.status)),
+                text::plain(serde_json::to_value(run.status)),
                 format!("{} of {}", run.budget.spent.cost_usd, run.budget.limit.cost_usd),
                 run.ended_at
                     .map_or_else(String::new, |end| format!("{} ms", end.millis_since(run.started_at))),
-                tree::cut(&tree::flat(what), 60),
+                text::cut(&text::flat(what), 60),
             ]
         })
         .collect();
@@ -159,7 +158,7 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
         let budget = node.budget.snapshot();
         [
             node.id.to_string(),
-            tree::plain(serde_json::to_value(node.status_word())),
+            text::plain(serde_json::to_value(node.status_word())),
             budget.spent.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
             budget.remaining.cost_usd.to_string(),
@@ -199,7 +198,7 @@ fn cancelled(trace: &Trace, stopped: bool, output: Output) -> anyhow::Result<End
     }
     let said = match (stopped, status) {
         (true, Some(status)) => {
-            let word = tree::plain(serde_json::to_value(status));
+            let word = text::plain(serde_json::to_value(status));
             format!("the cancel has taken effect; the run is {word}")
         }
         (true, None) => "nothing of it has begun; if it does, it ends at once".into(),

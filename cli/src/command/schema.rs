@@ -2,7 +2,11 @@
 
 use serde_json::json;
 
-use crate::{Ending, Output, terminal::output};
+use crate::terminal::{
+    ending::Ending,
+    output::{self, Output},
+    text,
+};
 
 pub(crate) fn run(name: Option<&str>, output: Output) -> anyhow::Result<Ending> {
     let all = coordinator::schemas();
@@ -15,9 +19,8 @@ pub(crate) fn run(name: Option<&str>, output: Output) -> anyhow::Result<Ending> 
         return Ok(Ending::Completed);
     };
     let Some((_, schema)) = all.iter().find(|(name, _)| *name == wanted) else {
-        let near = shared::problem::nearest(wanted, names.iter().copied());
-        let hint =
-            near.map_or(format!("there are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
+        let otherwise = format!("there are {}", names.join(", "));
+        let hint = text::did_you_mean(wanted, names.iter().copied(), otherwise);
         anyhow::bail!("no message is called `{wanted}`\n\nhint: {hint}");
     };
     output::print_json(schema)?;

@@ -6,13 +6,22 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use anyhow::Context;
 use shared::{WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use crate::{
-    EXIT_CODES, Ending,
-    cluster::connect::{Servers, with_causes},
-    input::{file::read_value, parse, worker_config::WorkerConfig},
-    terminal::{output, signals::Signals},
+    cluster::{
+        connect::{Servers, with_causes},
+        process_id,
+    },
+    input::{
+        file::{Unusable, read_value},
+        parse,
+        worker_config::WorkerConfig,
+    },
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output,
+        signals::Signals,
+    },
 };
 
 /// Run a coordinator: it owns budgets, contexts and graphs. Any number may run; any may be killed.
@@ -87,7 +96,7 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> anyhow::Result<Ending> {
-    let mut config = coordinator::Config::new(args.id.unwrap_or_else(|| fresh_id("coordinator")));
+    let mut config = coordinator::Config::new(args.id.unwrap_or_else(|| process_id::fresh("coordinator")));
     let default = Topology::default();
     config.topology = Topology {
         partitions: args.partitions,
@@ -100,8 +109,8 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     config.health = args.health;
     config.crash = args.crash_at.unwrap_or_default();
     if let Some(path) = &args.settings {
-        let read = read_value(path)
-            .and_then(|value| decode::value::<Settings>(&value).map_err(crate::input::file::Unusable::Wrong));
+        let read =
+            read_value(path).and_then(|value| decode::value::<Settings>(&value).map_err(Unusable::Wrong));
         match read {
             Ok(settings) => config.settings = settings,
             Err(unusable) => return Ok(unusable.explain_as(path, "settings of a deployment")),
@@ -134,7 +143,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         crash: args.crash_at.unwrap_or_default(),
         health: args.health,
         settings,
-        ..worker::Config::new(args.id.unwrap_or_else(|| fresh_id("worker")))
+        ..worker::Config::new(args.id.unwrap_or_else(|| process_id::fresh("worker")))
     };
     until_told(|stop| async move {
         worker::run(config, bus, stop.cancelled_owned()).await.map_err(|error| with_causes(&error))
@@ -174,16 +183,4 @@ async fn until_told<F: Future<Output = Result<(), String>>>(
             Ok(Ending::Failed)
         }
     }
-}
-
-/// `<host>-<pid>-<random>`, made to fit the grammar of ids.
-pub(crate) fn fresh_id(fallback: &str) -> WorkerId {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host: String =
-        host.trim().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
-    let host = host.trim_matches('-');
-    let host = if host.is_empty() { fallback } else { host };
-    let random = Uuid::new_v4().simple().to_string();
-    WorkerId::new(&format!("{host}-{}-{}", std::process::id(), &random[..6]))
-        .expect("letters, digits and dashes")
 }

@@ -4,11 +4,14 @@ use serde_json::json;
 use shared::wire::SubmitAnswer;
 
 use crate::{
-    EXIT_CODES, Ending, Output,
     cluster::{client, connect::Servers, watch::Watch},
-    command::run,
+    command::agents,
     input::task::Task,
-    terminal::output,
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        outcome,
+        output::{self, Output},
+    },
 };
 
 /// Hand a graph or a goal to a cluster; it is committed when this returns.
@@ -32,7 +35,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let bus = servers.cluster().await?;
-    if let Some(ending) = run::apply(&bus, profiles, output).await? {
+    if let Some(ending) = agents::apply(&bus, profiles, output).await? {
         return Ok(ending);
     }
     let accepted = match client::submit(&bus, &submission).await? {
@@ -43,7 +46,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
         let mut watch = Watch::begin(&bus, accepted.trace_id).await?;
         watch.ended().await?;
-        return run::tell(&watch, output);
+        return outcome::print(&watch, output);
     }
     match output {
         Output::Json => output::print_json(&json!(accepted))?,

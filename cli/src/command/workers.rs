@@ -1,7 +1,5 @@
 //! `trellis workers`: who is there, and asking one to go.
 
-use std::time::Duration;
-
 use serde_json::json;
 use shared::{
     WorkerId,
@@ -12,16 +10,16 @@ use shared::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Ending, Output,
     cluster::{
         client,
         connect::{Servers, unreachable},
     },
-    terminal::{output, table},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        table, text,
+    },
 };
-
-/// How long workers have to say that they are there.
-const WAIT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -37,19 +35,9 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
     match command {
-        Command::List => list(&gather(&bus, &WorkerCall::Describe).await?, output),
+        Command::List => list(&client::workers(&bus).await?, output),
         Command::Drain { id } => drain(&bus, id, output).await,
     }
-}
-
-/// Asks all workers; what those say that can be understood.
-pub(crate) async fn gather(bus: &Bus, call: &WorkerCall) -> anyhow::Result<Vec<WorkerState>> {
-    let answers = bus.gather(&Subject::Worker, serde_json::to_vec(call)?.into(), WAIT).await;
-    let answers = answers.map_err(|error| unreachable(&error))?;
-    let mut workers: Vec<WorkerState> =
-        answers.iter().filter_map(|answer| serde_json::from_slice(answer).ok()).collect();
-    workers.sort_by(|one, other| one.worker_id.cmp(&other.worker_id));
-    Ok(workers)
 }
 
 fn list(workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
@@ -76,13 +64,11 @@ fn list(workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
 }
 
 async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending> {
-    let known = gather(bus, &WorkerCall::Describe).await?;
+    let known = client::workers(bus).await?;
     if !known.iter().any(|worker| worker.worker_id == id) {
-        let near =
-            shared::problem::nearest(id.as_str(), known.iter().map(|worker| worker.worker_id.as_str()));
-        let hint = near.map_or("`trellis workers list` shows who answers".into(), |near| {
-            format!("did you mean `{near}`?")
-        });
+        let known = known.iter().map(|worker| worker.worker_id.as_str());
+        let hint =
+            text::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
         anyhow::bail!("no worker `{id}` answers\n\nhint: {hint}");
     }
     let call = WorkerCall::Drain { worker_id: id.clone() };
@@ -92,8 +78,8 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
         bus.broadcast(&Subject::Worker, &shared::bus::Headers::new(), serde_json::to_vec(&call)?.into())
             .await
             .map_err(|error| unreachable(&error))?;
-        sleep(WAIT / 5).await;
-        let now = gather(bus, &WorkerCall::Describe).await?;
+        sleep(client::WORKERS_ANSWER / 5).await;
+        let now = client::workers(bus).await?;
         let worker = now.iter().find(|worker| worker.worker_id == id);
         if worker.is_none_or(|worker| worker.draining) {
             break true;

@@ -3,19 +3,13 @@
 use std::str::FromStr;
 
 use anyhow::Context;
-use shared::{
-    ChildId, TraceId,
-    bus::Bus,
-    decode,
-    subject::{Filter, Subject},
-    wire::{Checkpoint, HistoryEntry},
-};
+use shared::{ChildId, TraceId, bus::Bus, wire::Checkpoint};
 
-use crate::cluster::{client, connect::unreachable};
+use crate::cluster::client;
 
 /// A context; the root of the trace if it names none.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Place {
+pub(crate) struct ContextRef {
     /// The run's id, as `runs list` shows it; `TRACE/CHILD` names a context of it.
     #[arg(value_name = "TRACE[/CHILD]")]
     trace: Named,
@@ -45,7 +39,7 @@ impl FromStr for Named {
     }
 }
 
-impl Place {
+impl ContextRef {
     pub(crate) fn trace(&self) -> TraceId {
         self.trace.trace
     }
@@ -74,32 +68,4 @@ pub(crate) fn checkpoint(text: &str) -> Result<Checkpoint, String> {
     let child_id =
         child.map_or_else(|| "root".parse().map_err(|error: shared::id::Error| error.to_string()), Ok)?;
     Ok(Checkpoint { trace_id: trace, child_id, step })
-}
-
-/// The journal of a context as it is now; an error if it has none.
-pub(crate) async fn journal(bus: &Bus, trace: TraceId, child: &ChildId) -> anyhow::Result<Vec<HistoryEntry>> {
-    let filter = Filter::One(Subject::History(trace, child.clone()));
-    let stored = bus.read(&filter).await.map_err(|error| unreachable(&error))?;
-    if stored.is_empty() {
-        let others = bus.subjects(&Filter::HistoriesOf(trace)).await.map_err(|error| unreachable(&error))?;
-        let others: Vec<String> =
-            others.into_iter().filter_map(of_whom).map(|id| format!("`{id}`")).collect();
-        let hint = if others.is_empty() {
-            "built-in agents and graphs keep none, and journals are kept for a limited time".to_owned()
-        } else {
-            format!("these contexts have one: {}", others.join(", "))
-        };
-        anyhow::bail!("`{child}` of trace {trace} has no journal\n\nhint: {hint}");
-    }
-    stored.iter().map(|message| entry(&message.payload)).collect()
-}
-
-pub(crate) fn entry(payload: &[u8]) -> anyhow::Result<HistoryEntry> {
-    decode::json(payload).map_err(|problems| {
-        anyhow::anyhow!("the journal has an entry this version of trellis does not know\n\n{problems}")
-    })
-}
-
-fn of_whom(subject: Subject) -> Option<ChildId> {
-    if let Subject::History(_, child) = subject { Some(child) } else { None }
 }

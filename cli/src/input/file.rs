@@ -11,7 +11,10 @@ use shared::{
     limits::MAX_MESSAGE_BYTES,
 };
 
-use crate::{Ending, Output, terminal::output};
+use crate::terminal::{
+    ending::Ending,
+    output::{self, Output},
+};
 
 /// Why there is no graph to work with.
 pub(crate) enum Unusable {

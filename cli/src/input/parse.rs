@@ -1,6 +1,6 @@
 //! Values of the command line: read into checked types, with errors that say what is accepted.
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use serde_json::Value;
 use shared::{ContextKey, Tokens, Usd, limits::MAX_TIMEOUT_MS, wire::Text};
@@ -51,9 +51,17 @@ pub(crate) fn bytes(text: &str) -> Result<i64, String> {
         .ok_or_else(|| "that is no size a stream can have".into())
 }
 
-/// `key=json`.
+/// `key=json`: an input of a task.
 pub(crate) fn input(text: &str) -> Result<(ContextKey, Value), String> {
-    let (key, json) = text.split_once('=').ok_or("write it as key=json, such as topic='\"ants\"'")?;
+    key_json(text, "write it as key=json, such as topic='\"ants\"'")
+}
+
+/// A name and a JSON value; `usage` is the error if there is no `=`.
+pub(crate) fn key_json<K: FromStr<Err = shared::id::Error>>(
+    text: &str,
+    usage: &str,
+) -> Result<(K, Value), String> {
+    let (key, json) = text.split_once('=').ok_or(usage)?;
     let name = key.parse().map_err(|error: shared::id::Error| error.to_string())?;
     let value = serde_json::from_str(json).map_err(|error| {
         format!("{json:?} is not JSON: {error}\n\nhint: a text takes quotes, as in '{key}=\"{json}\"'")

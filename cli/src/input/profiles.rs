@@ -9,8 +9,8 @@ use serde_json::Value;
 use shared::{AgentId, AgentProfile, Problems, decode};
 
 use crate::{
-    Ending,
     input::file::{Unusable, read_value},
+    terminal::ending::Ending,
 };
 
 /// The file beside a graph that its agents are taken from, if it is there.

@@ -14,14 +14,16 @@ use shared::{
 };
 
 use crate::{
-    Ending, Output,
     cluster::client::Submission,
     input::{
         context_ref,
         file::{Unusable, read_value},
         parse, profiles,
     },
-    terminal::output,
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
 };
 
 #[derive(Debug, clap::Args)]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use shared::decode;
 
 use crate::{
-    Ending,
     input::file::{Unusable, read_value},
+    terminal::ending::Ending,
 };
 
 #[derive(Debug, clap::Args)]

@@ -8,12 +8,16 @@ use std::{
 };
 
 use coordinator::trace::Trace;
-use shared::{ChildId, TraceId, bus::Bus, wire::Text};
+use shared::{
+    ChildId, TraceId,
+    bus::Bus,
+    wire::{Said, StreamPiece, Text},
+};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
-    cluster::{client, stream::Words, watch::Watch},
-    terminal::{output, questions::People, signals::Signals, tree},
+    cluster::{client, stream::Stream, watch::Watch},
+    terminal::{output, questions::Questions, signals::Signals, text, tree},
 };
 
 /// Often enough to look alive.
@@ -26,13 +30,13 @@ const MOST_LINES: usize = 20;
 pub(crate) async fn follow(
     bus: &Bus,
     trace_id: TraceId,
-    mut people: People,
+    mut asked: Questions,
     words: bool,
 ) -> anyhow::Result<Option<Watch>> {
     let mut signals = Signals::listen()?;
     let mut watch = Watch::begin(bus, trace_id).await?;
     let mut display = Display::new(words);
-    let mut words = Words::listen(bus, trace_id, words).await?;
+    let mut stream = Stream::listen(bus, trace_id, words).await?;
     let mut redraw = interval(REDRAW);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut interrupted = false;
@@ -42,15 +46,15 @@ pub(crate) async fn follow(
                 next?;
                 display.changed(&watch.trace);
                 let questions = watch.questions();
-                if people.has_news(&questions) {
+                if asked.has_news(&questions) {
                     display.draw(&watch.trace);
                     display.leave_standing();
                 }
-                people.ask(bus, questions).await?;
+                asked.ask(bus, questions).await?;
             }
-            line = words.next() => output::note(&line),
-            _ = redraw.tick() => if !people.is_asking() { display.draw(&watch.trace) },
-            typed = people.typed() => people.answer(bus, typed?).await?,
+            piece = stream.next() => output::note(&line(&piece)),
+            _ = redraw.tick() => if !asked.is_asking() { display.draw(&watch.trace) },
+            typed = asked.typed() => asked.answer(bus, typed?).await?,
             () = signals.next() => {
                 display.leave_standing();
                 if interrupted {
@@ -144,4 +148,15 @@ impl Display {
 /// Up to the first of so many lines, and everything below gone.
 fn over(drawn: usize) -> String {
     if drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\r\x1b[J") }
+}
+
+/// A piece of what an agent says, on a line.
+fn line(piece: &StreamPiece) -> String {
+    let said = match &piece.said {
+        Said::Text(text) => text::flat(text),
+        Said::Again { why } => format!("(once more: {})", text::flat(why)),
+        Said::Tool { tool } => format!("→ {}", text::flat(tool)),
+        Said::Progress { message } => text::flat(message),
+    };
+    format!("{}> {said}", piece.child_id)
 }

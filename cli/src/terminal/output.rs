@@ -7,13 +7,20 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use shared::wire::Refusal;
 
-use crate::{Ending, Output, terminal::tree};
+use crate::terminal::{ending::Ending, text};
+
+/// What a command prints: text for people, JSON for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    Text,
+    Json,
+}
 
 /// To stdout: data. Much of it was said by agents: a terminal is given no orders by it.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout
-        .write_all(tree::printable(text).as_bytes())
+        .write_all(text::printable(text).as_bytes())
         .and_then(|()| stdout.flush())
         .context("could not write the output")
 }
@@ -29,12 +36,12 @@ pub(crate) fn print_json_line(value: &Value) -> anyhow::Result<()> {
 
 /// To stderr: what goes on.
 pub(crate) fn note(what: &str) {
-    std::io::stderr().write_all(format!("{}\n", tree::printable(what)).as_bytes()).ok();
+    std::io::stderr().write_all(format!("{}\n", text::printable(what)).as_bytes()).ok();
 }
 
 /// To stderr: what went wrong. If even that can't be said, the exit code still does.
 pub(crate) fn complain(what: &str) {
-    std::io::stderr().write_all(format!("error: {}\n", tree::printable(what)).as_bytes()).ok();
+    std::io::stderr().write_all(format!("error: {}\n", text::printable(what)).as_bytes()).ok();
 }
 
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {

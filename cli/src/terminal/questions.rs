@@ -6,15 +6,14 @@ use anyhow::Context;
 use shared::{
     ChildId,
     bus::Bus,
-    subject::Subject,
-    wire::{Answered, Input, Question, Text},
+    wire::{Question, Text},
 };
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use crate::{cluster::client, terminal::output};
 
 /// Who answers.
-pub(crate) enum Who {
+pub(crate) enum Answerer {
     /// The same text to every question.
     Told(Text),
     /// A person at this terminal.
@@ -25,20 +24,20 @@ pub(crate) enum Who {
     Nobody,
 }
 
-impl Who {
+impl Answerer {
     /// `stdin_taken`: what is typed there is something else.
     pub(crate) fn is(told: Option<Text>, embedded: bool, stdin_taken: bool) -> Self {
         match told {
-            Some(text) => Who::Told(text),
-            None if std::io::stdin().is_terminal() && !stdin_taken => Who::Terminal,
-            None if embedded => Who::Nobody,
-            None => Who::Elsewhere,
+            Some(text) => Answerer::Told(text),
+            None if std::io::stdin().is_terminal() && !stdin_taken => Answerer::Terminal,
+            None if embedded => Answerer::Nobody,
+            None => Answerer::Elsewhere,
         }
     }
 }
 
-pub(crate) struct People {
-    who: Who,
+pub(crate) struct Questions {
+    who: Answerer,
     /// Dealt with already.
     seen: BTreeSet<(ChildId, u32)>,
     /// What the person is asked now.
@@ -46,9 +45,9 @@ pub(crate) struct People {
     lines: Option<Lines<BufReader<Stdin>>>,
 }
 
-impl People {
-    pub(crate) fn new(who: Who) -> Self {
-        People { who, seen: BTreeSet::new(), asking: None, lines: None }
+impl Questions {
+    pub(crate) fn new(who: Answerer) -> Self {
+        Questions { who, seen: BTreeSet::new(), asking: None, lines: None }
     }
 
     pub(crate) fn is_asking(&self) -> bool {
@@ -75,16 +74,16 @@ impl People {
             output::note(&format!("question from {}: {}", path.join(" › "), question.question));
             let Question { trace_id, child_id, number, .. } = &question;
             match &self.who {
-                Who::Told(text) => answer(bus, &question, text.clone()).await?,
-                Who::Terminal => {
+                Answerer::Told(text) => client::answer(bus, &question, text.clone()).await?,
+                Answerer::Terminal => {
                     output::note("type the answer and press enter:");
                     self.lines.get_or_insert_with(|| BufReader::new(tokio::io::stdin()).lines());
                     self.asking = Some(question);
                 }
-                Who::Elsewhere => output::note(&format!(
+                Answerer::Elsewhere => output::note(&format!(
                     "answer it with: trellis answer {trace_id} {child_id} --question {number} 'TEXT'"
                 )),
-                Who::Nobody => {
+                Answerer::Nobody => {
                     output::note(
                         "nobody can answer: stdin is not a terminal\n\nhint: give --answer TEXT, or let the step say `hitl: fail`",
                     );
@@ -108,12 +107,12 @@ impl People {
         let Some(question) = self.asking.take() else { return Ok(()) };
         let Some(typed) = typed else {
             output::note("no more answers will come from here");
-            self.who = Who::Elsewhere;
+            self.who = Answerer::Elsewhere;
             self.seen.remove(&(question.child_id, question.number));
             return Ok(());
         };
         match Text::new(typed.trim()) {
-            Ok(text) => answer(bus, &question, text).await,
+            Ok(text) => client::answer(bus, &question, text).await,
             Err(why) => {
                 output::note(&format!("{why}; type the answer and press enter:"));
                 self.asking = Some(question);
@@ -121,10 +120,4 @@ impl People {
             }
         }
     }
-}
-
-/// Answers a question, durably.
-pub(crate) async fn answer(bus: &Bus, question: &Question, text: Text) -> anyhow::Result<()> {
-    let answered = Answered { child_id: question.child_id.clone(), question: question.number, answer: text };
-    client::tell(bus, Subject::Input, &Input { trace_id: question.trace_id, answered }).await
 }

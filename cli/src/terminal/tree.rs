@@ -6,6 +6,8 @@ use coordinator::trace::{ContextNode, Status, Trace};
 use serde_json::{Value, json};
 use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 
+use super::text::{cut, flat, plain};
+
 /// How much of an answer, a reason or an event is shown on a line.
 const SHOWN: usize = 70;
 
@@ -104,10 +106,6 @@ fn step_word(step: &StepReport) -> String {
     }
 }
 
-pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
-    word.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
 /// What it answered; of one that waits, for what.
 fn answer(node: &ContextNode) -> Option<String> {
     match &node.status {
@@ -131,29 +129,6 @@ fn why(node: &ContextNode) -> Option<String> {
     end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
 }
 
-/// On one line, whatever an agent has put into it.
-pub(crate) fn flat(text: &str) -> String {
-    printable(text).replace(['\n', '\t'], " ")
-}
-
-/// Without what a terminal would take for an order: agents, tools and models are not to move the cursor,
-/// nor to turn round what is read.
-pub(crate) fn printable(text: &str) -> String {
-    let orders = |character: char| match character {
-        '\n' | '\t' => false,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-        other => other.is_control(),
-    };
-    text.chars().map(|character| if orders(character) { '\u{fffd}' } else { character }).collect()
-}
-
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 fn line(text: &mut String, what: &str) {
     writeln!(text, "{}", what.trim_end()).expect("a string takes all");
 }
@@ -163,16 +138,4 @@ pub(crate) fn as_json(trace: &Trace) -> Value {
     let contexts: Vec<_> = trace.contexts().iter().map(|node| trace.snapshot(node)).collect();
     let outcome = trace.root().and_then(|root| trace.outcome(&root.id));
     json!({"outcome": outcome, "contexts": contexts})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_agents_say_gives_a_terminal_no_orders() {
-        let said = "a\x1b[2Jb\r\u{9b}31mc\u{202e}d\te\nf";
-        assert_eq!(printable(said), "a\u{fffd}[2Jb\u{fffd}\u{fffd}31mc\u{fffd}d\te\nf");
-        assert_eq!(flat("é\tb\nc\x07"), "é b c\u{fffd}");
-    }
 }
