@@ -4,10 +4,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shared::Timestamp;
+use shared::{Timestamp, time::millis};
 use tokio::time::Instant;
-
-use crate::ground::millis;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Clock(Arc<Mutex<Reading>>);

@@ -79,12 +79,7 @@ impl Done {
 
     /// B13: it can't be decided now.
     pub(crate) fn unavailable(job: Job) -> Self {
-        let refusal = wire::Refusal {
-            code: "unavailable".into(),
-            rule: "B13".into(),
-            message: "the coordinator can't reach its store: try again".into(),
-            problems: Vec::new(),
-        };
+        let refusal = wire::Refusal::unavailable();
         let reply = match &job.origin {
             Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),

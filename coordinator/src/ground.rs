@@ -4,6 +4,7 @@ use shared::{
     Timestamp, TraceId,
     bus::Bus,
     subject::{Home, Partition},
+    time::millis,
 };
 
 use tokio_util::sync::CancellationToken;
@@ -54,8 +55,4 @@ impl Ground {
     pub(crate) fn retention_ms(&self) -> u64 {
         millis(self.config.retention)
     }
-}
-
-pub(crate) fn millis(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -9,10 +9,13 @@ use std::{
     time::Duration,
 };
 
-use shared::bus::{Consumption, Delivery};
+use shared::{
+    bus::{Consumption, Delivery},
+    time::millis,
+};
 use tokio::time::Instant;
 
-use crate::ground::{Ground, millis};
+use crate::ground::Ground;
 
 /// A queue that has not been answered for so long is not being served.
 const DEAF_AFTER: Duration = Duration::from_secs(40);

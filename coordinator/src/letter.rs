@@ -7,9 +7,6 @@ use shared::{
     wire::{DeadLetter, Refusal},
 };
 
-/// How much of a message is kept.
-const KEPT_BYTES: usize = 64 * 1024;
-
 /// A letter about a message from a queue. Its id is the message's own, so that there is one however
 /// often the message comes.
 pub(crate) fn about(
@@ -40,16 +37,8 @@ fn letter(
     of: Option<(TraceId, Option<ChildId>)>,
     id: Option<String>,
 ) -> Outgoing {
-    let kept = &payload[..payload.len().min(KEPT_BYTES)];
     let (trace_id, child_id) = of.map_or((None, None), |(trace_id, child_id)| (Some(trace_id), child_id));
-    let letter = DeadLetter {
-        subject: subject.into(),
-        refusal,
-        trace_id,
-        child_id,
-        call_id: None,
-        payload: String::from_utf8_lossy(kept).into_owned(),
-    };
+    let letter = DeadLetter::new(subject, payload, refusal).about(trace_id, child_id);
     Outgoing {
         subject: Subject::Dead(ChildId::new(kind).expect("kinds are words")),
         id,

@@ -112,19 +112,9 @@ impl Parcel {
                 let error = outcome.context.error.filter(|error| error.kind == FailureKind::WorkerLost);
                 messages.extend(error.map(|error| {
                     let kind = ChildId::new("execute").expect("a valid literal");
-                    let letter = DeadLetter {
-                        subject: home.namespace.subject(&Subject::Execute(PoolName::default_pool())),
-                        refusal: Refusal {
-                            code: "worker_lost".into(),
-                            rule: "B15".into(),
-                            message: error.message,
-                            problems: Vec::new(),
-                        },
-                        trace_id: Some(trace.id()),
-                        child_id: Some(child_id.clone()),
-                        call_id: None,
-                        payload: String::new(),
-                    };
+                    let subject = home.namespace.subject(&Subject::Execute(PoolName::default_pool()));
+                    let letter = DeadLetter::new(subject, &[], Refusal::worker_lost(error.message))
+                        .about(Some(trace.id()), Some(child_id.clone()));
                     message(child_id, Subject::Dead(kind), "dead".into(), json(&letter))
                 }));
                 messages

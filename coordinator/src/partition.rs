@@ -8,17 +8,12 @@ use shared::{
     WorkerId,
     bus::Consumer,
     subject::{Partition, Subject},
+    time::millis,
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    ask::Asks,
-    directory::Directory,
-    dispatch::Dispatch,
-    ground::{Ground, millis},
-    report::Reports,
-};
+use crate::{ask::Asks, directory::Directory, dispatch::Dispatch, ground::Ground, report::Reports};
 
 /// The owner of a partition among these: the one with the highest weight for it. When one comes or
 /// goes, only its own partitions move.

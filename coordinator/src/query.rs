@@ -4,12 +4,13 @@ use shared::{
     AgentProfile, Problems,
     bus::Message,
     decode,
+    time::millis,
     wire::{Query, QueryAnswer, Refusal, RunSummary},
 };
 
 use crate::{
     directory::Directory,
-    ground::{Ground, millis},
+    ground::Ground,
     intake, store,
     trace::{self, Trace},
 };
@@ -21,12 +22,7 @@ pub(crate) async fn answer(ground: &Ground, directory: &Directory, message: &Mes
     let answer = match decode::json::<Query>(&message.payload) {
         Ok(query) => find(ground, directory, query).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "a query could not be answered");
-            QueryAnswer::Refused(Refusal {
-                code: "unavailable".into(),
-                rule: "B13".into(),
-                message: "the coordinator can't reach its store: try again".into(),
-                problems: Vec::new(),
-            })
+            QueryAnswer::Refused(Refusal::unavailable())
         }),
         Err(problems) => {
             intake::dead_request(&ground.bus, message, problems.clone()).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::time::ClockId;
 use tokio::time::Instant;
 
-use crate::time::Timestamp;
+use crate::time::{Timestamp, millis};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Clock {
@@ -54,7 +54,3 @@ impl Clock {
 /// A moment of [`Clock::mark`]: good for differences, and for nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(Duration);
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}

@@ -7,6 +7,7 @@ pub mod bus;
 pub mod clock;
 pub mod crash;
 pub mod decode;
+pub mod digest;
 pub mod graph;
 pub mod health;
 pub mod id;
@@ -17,6 +18,7 @@ pub mod problem;
 pub mod schema;
 pub mod subject;
 pub mod telemetry;
+pub mod text;
 pub mod time;
 pub mod wire;
 

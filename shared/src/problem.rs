@@ -5,8 +5,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text;
+
 /// How many problems one answer lists; a submission with more is told how many more.
 const LISTED: usize = 50;
+/// The longest path, message or hint. A field's name may be as long as its message, and a list of such
+/// names longer than an answer may be.
+const TEXT_BYTES: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Problem {
@@ -54,6 +59,7 @@ impl Problems {
     }
 
     pub fn add(&mut self, path: impl Into<String>, message: impl Into<String>, hint: Option<String>) {
+        let cut = |text| text::cut(text, TEXT_BYTES);
         let problem = Problem { path: cut(path.into()), message: cut(message.into()), hint: hint.map(cut) };
         if self.problems.contains(&problem) {
             return;
@@ -101,16 +107,6 @@ impl fmt::Display for Problems {
         }
         Ok(())
     }
-}
-
-/// A field's name may be as long as its message, and a list of such names longer than an answer may be.
-fn cut(mut text: String) -> String {
-    const LONGEST: usize = 2000;
-    if let Some((at, _)) = text.char_indices().nth(LONGEST) {
-        text.truncate(at);
-        text.push('…');
-    }
-    text
 }
 
 /// The known word closest to `word`, if it is close enough to be what was meant.

@@ -1,6 +1,8 @@
 //! A moment, in milliseconds since the Unix epoch. Nothing here reads a clock: the time comes in
 //! with each command, and Redis TIME is the clock of record.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(
@@ -37,4 +39,9 @@ impl Timestamp {
     pub const fn millis_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+}
+
+/// A duration in whole milliseconds; the largest number if it does not fit.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,38 +4,23 @@
 
 mod agent;
 mod attempt;
-mod branch;
-mod calls;
-mod claim;
+mod billing;
 mod config;
-mod coordinator;
 mod crash;
-mod equipment;
-mod finish;
+mod delivery;
+mod files;
 mod journal;
-mod lease;
-mod meter;
 mod model;
-mod object;
-mod offload;
-mod paid;
-mod premises;
-mod prompt;
-mod pull;
-mod ready;
-mod report;
 mod sandbox;
+mod service;
 mod settings;
 mod tool;
-mod voice;
-mod window;
-mod workspace;
 
 pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
 pub use crash::Crash;
-pub use pull::run;
 pub use sandbox::{VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
+pub use service::pull::run;
 pub use settings::Settings;
 
 /// Why a worker could not work.

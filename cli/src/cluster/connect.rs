@@ -6,6 +6,7 @@ use coordinator::store::{Redis, Store};
 use shared::{
     bus::{self, Bus, Connect, Nats},
     subject::Namespace,
+    text::with_causes,
 };
 
 #[derive(Debug, clap::Args)]
@@ -105,19 +106,4 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
         bus::Error::Failed { .. } => "`trellis doctor` looks at each server",
     };
     Unreachable(format!("{error}\n\nhint: {hint}")).into()
-}
-
-/// An error and its causes on one line.
-pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let next_said = next.to_string();
-        if !said.ends_with(&next_said) {
-            said.push_str(": ");
-            said.push_str(&next_said);
-        }
-        cause = next.source();
-    }
-    said
 }

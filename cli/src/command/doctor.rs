@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use shared::{
     bus::{Bus, Stream, Topology},
+    text::with_causes,
     wire::{Query, QueryAnswer},
 };
 use tokio::time::Instant;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use crate::{
     cluster::{
         client,
-        connect::{Servers, Unreachable, with_causes},
+        connect::{Servers, Unreachable},
     },
     terminal::{
         ending::Ending,

@@ -11,10 +11,10 @@ use anyhow::{Context, bail};
 use cap_std::{ambient_authority, fs::Dir};
 use coordinator::trace::Trace;
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use shared::{
     ChildId,
     bus::Bus,
+    digest,
     wire::{HistoryEntry, HistoryStep, OutputFile},
 };
 
@@ -121,8 +121,7 @@ async fn fetch(bus: &Bus, file: &OutputFile) -> anyhow::Result<bytes::Bytes> {
     let bytes = found.with_context(|| {
         format!("`{}` is gone\n\nhint: files are kept for a limited time", text::flat(&file.path))
     })?;
-    let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    if sha256 != file.object.sha256 {
+    if digest::sha256(&bytes) != file.object.sha256 {
         bail!("`{}` is not what the agent left: its checksum differs", text::flat(&file.path));
     }
     Ok(bytes)

@@ -4,14 +4,13 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use shared::{WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition};
+use shared::{
+    WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition, text::with_causes,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cluster::{
-        connect::{Servers, with_causes},
-        process_id,
-    },
+    cluster::{connect::Servers, process_id},
     input::{
         file::{Unusable, read_value},
         parse,

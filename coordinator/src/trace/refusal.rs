@@ -9,7 +9,7 @@ use shared::{
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    #[error("the request makes no sense:\n{0}")]
+    #[error("the request is invalid:\n{0}")]
     Malformed(Problems),
     #[error("no such trace: nothing was submitted under this id")]
     NoTrace,
@@ -151,11 +151,9 @@ impl Refusal {
     /// As it goes to whoever asked.
     pub fn to_wire(&self) -> wire::Refusal {
         let (code, rule) = self.code();
-        let problems = if let Refusal::Malformed(problems) = self {
-            problems.iter().cloned().collect()
-        } else {
-            Vec::new()
-        };
-        wire::Refusal { code: code.into(), rule: rule.into(), message: self.to_string(), problems }
+        if let Refusal::Malformed(problems) = self {
+            return wire::Refusal::invalid(problems);
+        }
+        wire::Refusal::new(code, rule, self.to_string())
     }
 }

@@ -3,9 +3,11 @@
 
 mod ask;
 mod control;
+mod dead_letter;
 mod execute;
 mod history;
 mod outcome;
+mod refusal;
 mod report;
 mod service;
 mod submission;
@@ -15,15 +17,17 @@ pub use ask::{
     Tick,
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
+pub use dead_letter::DeadLetter;
 pub use execute::{ChildResult, Execute, GivenAnswer, ReportTo, RestorePoint};
 pub use history::{
     AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
     ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, Usage,
 };
 pub use outcome::{
-    Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, DeadLetter, EndStatus,
-    GraphOutcome, GraphVerdict, Outcome, Question, Refusal, StepReport, StepStatus,
+    Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus, GraphOutcome,
+    GraphVerdict, Outcome, Question, StepReport, StepStatus,
 };
+pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use service::{Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState};
 pub use submission::{ChildSpawn, Funding, Hitl, OnExhausted, ShareCategory, SharedMessage, Spawn, Text};

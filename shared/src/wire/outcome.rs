@@ -7,11 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Failure, Funding, ObjectReference, Text};
 use crate::{
-    id::{AgentId, CallId, ChildId, ContextKey, StepId, ThreadId, TraceId},
+    id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
     limits::Limits,
     money::{Amount, Tokens, Usd, booked},
-    problem::Problem,
     time::Timestamp,
 };
 
@@ -19,18 +18,6 @@ use crate::{
 pub struct Acceptance {
     pub trace_id: TraceId,
     pub child_id: ChildId,
-}
-
-/// Why something was refused: the rule's id, and every problem at once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Refusal {
-    /// A word a program can match on, such as `depth` or `budget`.
-    pub code: String,
-    /// The rule of the specification, such as `B6`.
-    pub rule: String,
-    pub message: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<Problem>,
 }
 
 /// How a context ended. The first committed one stands.
@@ -218,19 +205,4 @@ pub struct StepReport {
     #[serde(deserialize_with = "booked::tokens")]
     pub tokens: Tokens,
     pub attempts: u32,
-}
-
-/// A message that could not be taken, kept for the operator on `agent.dead.…`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct DeadLetter {
-    pub subject: String,
-    pub refusal: Refusal,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace_id: Option<TraceId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub child_id: Option<ChildId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call_id: Option<CallId>,
-    /// The message itself, as text where it is text.
-    pub payload: String,
 }

@@ -3,7 +3,9 @@
 
 pub(crate) mod builtin;
 mod command;
+pub(crate) mod journaled;
 mod llm;
+pub(crate) mod resources;
 mod run;
 
 use shared::{
@@ -11,7 +13,7 @@ use shared::{
     wire::{Failure, FailureKind, Verdict},
 };
 
-use crate::{branch, journal::Journal, workspace::Workspace};
+use crate::{files::workspace::Workspace, journal::Journal, journal::checkpoint as branch};
 pub(crate) use builtin::denial;
 pub(crate) use run::{Child, Counters, Read, Run, Spawned, WayOut, child_of};
 

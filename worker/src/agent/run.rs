@@ -16,11 +16,11 @@ use shared::{
 use tokio::sync::watch;
 
 use crate::{
+    agent::resources::Equipment,
+    attempt::coordinator::Coordinator,
+    attempt::lease::Keeper,
+    billing::meter::{Meter, unexpected},
     config::Config,
-    coordinator::Coordinator,
-    equipment::Equipment,
-    lease::Keeper,
-    meter::{Meter, unexpected},
 };
 
 #[derive(Debug, Clone, Copy)]

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{Handoff, MARK, Policy, VARIABLE, Word};
-use crate::workspace::Workspace;
+use crate::files::workspace::Workspace;
 
 /// The longest line that is read.
 pub(crate) const LINE: usize = 1 << 20;

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Invocation, Said, arguments};
-use crate::{offload::PASSAGE_BYTES, report, workspace::Listed};
+use crate::{delivery::report, files::tool_output::PASSAGE_BYTES, files::workspace::Listed};
 
 /// The largest file of which lines are shown.
 const LARGEST: u64 = 8 << 20;

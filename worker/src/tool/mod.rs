@@ -22,7 +22,7 @@ use shared::{
     wire::{SharedMessage, Text},
 };
 
-use crate::{agent::Run, model::ToolSpec, settings::Settings, workspace::Workspace};
+use crate::{agent::Run, files::workspace::Workspace, model::ToolSpec, settings::Settings};
 use builtin::Builtin;
 
 /// As much of what a tool says as is handed on; a window holds far less.

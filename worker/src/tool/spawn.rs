@@ -20,7 +20,7 @@ use shared::{
 use super::{Invocation, Observation, Outcome, Said, arguments, builtin::Builtin};
 use crate::{
     agent::{Child, Run, Spawned, child_of},
-    object,
+    files::objects as object,
 };
 
 /// As much of a goal as the parent's journal shows (I2).

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use shared::{
     AgentId,
     limits::MAX_TEXT_BYTES,
+    text,
     wire::{EndStatus, StepStatus, Text},
 };
 
@@ -39,7 +40,7 @@ pub(in crate::trace) fn synthesis_goal(trace: &Trace, graph: &ContextNode) -> Op
     let room = MAX_TEXT_BYTES.saturating_sub(head.len() + tail.len()) / findings.len().max(1);
     let shown: Vec<String> = findings.iter().map(|finding| finding.show(room)).collect();
     let mut goal = format!("{head}{}{tail}", shown.join("\n\n"));
-    goal.truncate(floor_char_boundary(&goal, MAX_TEXT_BYTES));
+    goal.truncate(goal.floor_char_boundary(MAX_TEXT_BYTES));
     Text::new(goal).ok()
 }
 
@@ -49,13 +50,8 @@ impl Finding {
             [] => String::new(),
             also => format!(" (also {})", also.join(", ")),
         };
-        let mut shown = format!("{}{also}: {}", self.by, self.text);
-        let most = room.saturating_sub("\n\n…".len());
-        if shown.len() > most {
-            shown.truncate(floor_char_boundary(&shown, most));
-            shown.push('…');
-        }
-        shown
+        let shown = format!("{}{also}: {}", self.by, self.text);
+        text::cut(shown, room.saturating_sub("\n\n…".len()))
     }
 }
 
@@ -100,8 +96,4 @@ fn title(agent: &AgentId) -> String {
     let mut letters = agent.as_str().chars();
     let first = letters.next().map(|c| c.to_ascii_uppercase());
     first.into_iter().chain(letters).collect()
-}
-
-fn floor_char_boundary(text: &str, most: usize) -> usize {
-    (0..=most.min(text.len())).rev().find(|cut| text.is_char_boundary(*cut)).unwrap_or(0)
 }

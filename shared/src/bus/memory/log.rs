@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{super::Topology, Outgoing, Pattern, PublishError, Published, Stored, Stream};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, millis};
 
 /// What the server counts for a message beside its text.
 const OVERHEAD_BYTES: usize = 30;
@@ -39,7 +39,6 @@ pub(super) struct Bounds {
 
 impl Bounds {
     pub(super) fn of(stream: Stream, topology: &Topology) -> Self {
-        let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let max = if stream.is_queue() { topology.max_queue_bytes } else { topology.max_log_bytes };
         Bounds {
             max_bytes: usize::try_from(max).ok().filter(|max| *max > 0),

@@ -11,7 +11,6 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -28,7 +27,7 @@ use super::{
 };
 use crate::{
     subject::{Filter, Namespace, Subject},
-    time::Timestamp,
+    time::{Timestamp, millis},
 };
 
 /// A bus of this process; clones are the same bus.
@@ -209,8 +208,7 @@ impl Memory {
     }
 
     fn now(&self) -> Timestamp {
-        let passed: Duration = self.0.started.elapsed();
-        self.0.started_at.plus_millis(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX))
+        self.0.started_at.plus_millis(millis(self.0.started.elapsed()))
     }
 
     fn changed(&self, stream: Stream) -> &Notify {

@@ -10,7 +10,7 @@ use shared::{
 };
 
 use super::{Bad, Parameters, Run, completed};
-use crate::meter::Hold;
+use crate::billing::meter::Hold;
 
 const MOST_CALLS: u32 = 10_000;
 const LONGEST_CALL_MS: u32 = 24 * 3600 * 1000;

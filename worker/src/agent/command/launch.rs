@@ -8,9 +8,9 @@ use shared::wire::{SandboxReport, Verdict};
 use super::{again, message::Start};
 use crate::{
     agent::{Run, failed},
+    files::workspace::Workspace,
     model::ToolSpec,
     sandbox::{NotStarted, Policy, Program},
-    workspace::Workspace,
 };
 
 /// A workspace may hold this much at the least, and otherwise so many times its outputs.

@@ -15,16 +15,16 @@ use shared::{
 
 use super::{Run, again, failed};
 use crate::{
+    agent::journaled as finish,
+    attempt::live_output::Voice,
+    billing::model_call::{self as paid, Paid, Question, Short},
     crash::Point,
-    finish,
+    files::tool_output as offload,
+    files::workspace::Workspace,
     journal::Journal,
     model::{Cue, ToolSpec},
-    offload,
-    paid::{self, Paid, Question, Short},
     sandbox::{Event, Program},
     tool::{Invocation, Observation, Outcome},
-    voice::Voice,
-    workspace::Workspace,
 };
 use message::{Answer, Heard, Line, ModelAsk, Start, ToolAsk, hear};
 use replay::Replay;

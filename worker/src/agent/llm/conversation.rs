@@ -7,8 +7,8 @@ use shared::{
 };
 
 use crate::{
+    agent::llm::window::{Category, Window},
     model::Message,
-    window::{Category, Window},
 };
 
 #[derive(Debug, Default)]

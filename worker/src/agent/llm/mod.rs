@@ -4,6 +4,8 @@
 
 mod conversation;
 mod judge;
+mod prompt;
+mod window;
 
 use shared::{
     ChildId, Json,
@@ -14,20 +16,19 @@ use shared::{
 
 use super::Run;
 use crate::{
-    branch,
+    agent::journaled as finish,
+    attempt::live_output::Voice,
+    billing::model_call::{self as paid, Before, Paid, Question, Short},
     crash::Point,
-    finish,
+    files::tool_output as offload,
+    files::workspace::Workspace,
     journal::Journal,
+    journal::checkpoint as branch,
     model::{Cue, Message, ToolSpec},
-    offload,
-    paid::{self, Before, Paid, Question, Short},
-    prompt,
     tool::{Invocation, Observation, Outcome},
-    voice::Voice,
-    window::{Category, Window},
-    workspace::Workspace,
 };
 use conversation::{Conversation, Next, Pending};
+use window::{Category, Window};
 
 /// What the model is told when its budget does not reach for what is left to do.
 const LAST_WORDS: &str = "Your budget ends here: this is your last answer, and no tool can be called any more. \

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use shared::wire::{Execute, ShareCategory};
 
 use crate::{
+    agent::llm::window::{Category, Window},
     model::Message,
-    window::{Category, Window},
 };
 
 /// The window of a context that has done nothing yet.

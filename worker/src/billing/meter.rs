@@ -20,8 +20,8 @@ use shared::{
 };
 
 use crate::{
-    coordinator::{Backoff, Coordinator},
-    lease::Keeper,
+    attempt::coordinator::{Backoff, Coordinator},
+    attempt::lease::Keeper,
 };
 
 /// How long a cancelled attempt may take to send what its calls cost.

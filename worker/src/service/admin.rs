@@ -7,7 +7,7 @@ use shared::{
     wire::{Refusal, WorkerCall, WorkerState},
 };
 
-use crate::{attempt::malformed, config::Config};
+use crate::{config::Config, delivery::handle::malformed};
 
 /// What does not change while it runs.
 #[derive(Debug)]

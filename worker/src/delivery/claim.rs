@@ -10,7 +10,7 @@ use shared::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::{config::Config, coordinator::Coordinator, lease::LEASE};
+use crate::{attempt::coordinator::Coordinator, attempt::lease::LEASE, config::Config};
 
 /// How long a claim is tried before the work goes back to the queue.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,8 +6,6 @@
 //! answer and the journal the call is lost and its hold booked (B10); once it is written down it is never
 //! made again, and the successor books it from there.
 
-mod question;
-
 use std::time::Duration;
 
 use shared::{
@@ -17,15 +15,15 @@ use shared::{
     wire::{CallCost, Failure, FailureKind, HistoryStep, HoldDenied, ModelStep, Said, Usage},
 };
 
+pub(crate) use super::token_bound::{Before, Question};
 use crate::{
     agent::{Run, denial},
+    attempt::live_output::Voice,
+    billing::meter::{Hold, Priced},
     crash::Point,
     journal::Journal,
-    meter::{Hold, Priced},
     model::{Completion, Error, Price, Request},
-    voice::Voice,
 };
-pub(crate) use question::{Before, Question};
 
 /// An answer shorter than this is not worth asking for.
 const SHORTEST_ANSWER: u32 = 64;

@@ -14,7 +14,7 @@ use shared::{
 
 use tokio::time::Instant;
 
-use crate::lease::Keeper;
+use crate::attempt::lease::Keeper;
 
 /// How long one try waits for its answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);

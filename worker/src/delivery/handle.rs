@@ -15,15 +15,15 @@ use shared::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agent::resources::Equipment,
     agent::{self, Counters, Run, WayOut},
-    claim::{AGAIN, Claim, claim},
+    attempt::coordinator::Coordinator,
+    attempt::lease::{Keeper, Lost},
+    billing::meter::Meter,
     config::Config,
-    coordinator::Coordinator,
     crash::Point,
-    equipment::Equipment,
-    lease::{Keeper, Lost},
-    meter::Meter,
-    report,
+    delivery::claim::{AGAIN, Claim, claim},
+    delivery::report,
 };
 
 /// What an attempt needs beside its delivery.

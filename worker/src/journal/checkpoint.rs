@@ -10,8 +10,8 @@ use shared::{
 
 use crate::{
     agent::Run,
+    files::objects as object,
     journal::{self, Journal},
-    object,
 };
 
 /// Comes right after the journal was opened.

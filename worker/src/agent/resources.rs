@@ -7,8 +7,8 @@ use shared::Problems;
 
 use crate::{
     config::Config,
+    files::worker_directory::Premises,
     model::Models,
-    premises::Premises,
     sandbox::{Sandbox, Secrets},
     tool::Toolbox,
 };

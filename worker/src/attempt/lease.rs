@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::Counters,
-    coordinator::{self, Coordinator},
+    attempt::coordinator::{self, Coordinator},
 };
 
 /// How long a claim lasts without a tick, unless the claim says less.

@@ -10,7 +10,7 @@ use shared::{
     wire::{Failure, FailureKind},
 };
 
-use crate::{agent::Run, coordinator::Backoff};
+use crate::{agent::Run, attempt::coordinator::Backoff};
 
 /// A longer name does not fit the subject a server makes of it.
 const MAX_PATH_BYTES: usize = 512;

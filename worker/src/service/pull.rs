@@ -19,13 +19,13 @@ use tracing::Instrument;
 
 use crate::{
     Error,
-    attempt::{Surroundings, malformed},
-    calls,
+    agent::resources::Equipment,
+    attempt::coordinator::Backoff,
     config::Config,
-    coordinator::Backoff,
-    equipment::Equipment,
-    ready::{self, Pulse},
-    report,
+    delivery::handle::{Surroundings, malformed},
+    delivery::report,
+    service::admin as calls,
+    service::readiness::{self as ready, Pulse},
 };
 
 /// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it

@@ -11,8 +11,8 @@ use shared::{
 };
 
 use crate::{
-    coordinator::{Backoff, Enough},
-    object,
+    attempt::coordinator::{Backoff, Enough},
+    files::objects as object,
 };
 
 /// The longest failure message: it is read by people, and kept in the trace.
@@ -111,7 +111,7 @@ pub(crate) async fn dead_letter(
         Ok(_) => delivery.terminate().await,
         Err(error) => {
             tracing::warn!(%error, "the dead letter could not be stored; the message will come again");
-            delivery.nak(crate::claim::AGAIN).await;
+            delivery.nak(crate::delivery::claim::AGAIN).await;
         }
     }
 }

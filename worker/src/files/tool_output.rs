@@ -11,7 +11,7 @@ use shared::{
     wire::{Execute, HistoryEntry, HistoryStep, ToolCall, ToolOutput},
 };
 
-use crate::{agent::Run, object, report, workspace::Workspace};
+use crate::{agent::Run, delivery::report, files::objects as object, files::workspace::Workspace};
 
 /// From here on an output is large.
 const BYTES: usize = 2048;

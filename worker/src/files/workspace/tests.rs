@@ -8,7 +8,7 @@ use std::{
 use shared::wire::{HistoryStep, Verdict};
 
 use super::*;
-use crate::premises::Premises;
+use crate::files::worker_directory::Premises;
 
 /// A directory with a workspace in it and a secret beside; gone at the end.
 struct Place {

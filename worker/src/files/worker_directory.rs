@@ -11,7 +11,7 @@ use std::{
 
 use shared::WorkerId;
 
-use crate::workspace::{private, remove};
+use crate::files::workspace::{private, remove};
 
 /// What the directory of a worker ends in.
 const ENDING: &str = "worker";

@@ -7,9 +7,10 @@ use shared::wire::{Failure, FailureKind, HistoryStep, OutputFile, ResultStep, Sa
 
 use crate::{
     agent::Run,
+    delivery::report,
+    files::objects as object,
+    files::workspace::{Error, Workspace},
     journal::Journal,
-    object, report,
-    workspace::{Error, Workspace},
 };
 
 /// The largest result an entry of the journal has in it: with all else it fits a server's payload limit.

@@ -6,6 +6,8 @@
 //! An append that is sent twice is stored once: it carries an id, and one that finds its own entry in
 //! its place was stored the first time.
 
+pub(crate) mod checkpoint;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shared::{
@@ -17,7 +19,7 @@ use shared::{
     wire::{CallCost, Failure, FailureKind, HistoryEntry, HistoryStep, Lease, OpenHold, SettledCall},
 };
 
-use crate::{agent::Run, coordinator::Backoff};
+use crate::{agent::Run, attempt::coordinator::Backoff};
 
 /// The largest entry: well below what a message may have, so that whatever is written can be read again.
 const MAX_ENTRY_BYTES: usize = 4 << 20;

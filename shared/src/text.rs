@@ -1,0 +1,54 @@
+//! Text for people: shortening it, and writing an error together with its causes. Nothing here knows
+//! what the text is about.
+
+use std::error::Error;
+
+/// Shortens `text` to at most `max_bytes`, at a character boundary. A shortened text ends in `…`, which
+/// is not counted.
+pub fn cut(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
+        text.push('…');
+    }
+    text
+}
+
+/// An error and its causes on one line, separated by `: `. A cause whose text is already there is
+/// left out.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Layer(&'static str, #[source] Option<Box<Layer>>);
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(cut("short".into(), 5), "short");
+        assert_eq!(cut("longer".into(), 4), "long…");
+        assert_eq!(cut("äöü".into(), 3), "ä…");
+    }
+
+    #[test]
+    fn each_cause_is_written_once() {
+        let root = Layer("connection refused", None);
+        let middle = Layer("request failed: connection refused", Some(Box::new(root)));
+        let top = Layer("can't reach the store", Some(Box::new(middle)));
+        assert_eq!(with_causes(&top), "can't reach the store: request failed: connection refused");
+    }
+}

@@ -1,0 +1,47 @@
+//! A dead letter: a message that was refused for good, kept for the operator with the reason. It is
+//! information only; nothing is decided by it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Refusal;
+use crate::{
+    id::{CallId, ChildId, TraceId},
+    text,
+};
+
+/// How much of a refused message is kept. Escaped as JSON, it still fits a server's payload limit.
+const KEPT_BYTES: usize = 64 * 1024;
+
+/// A message that could not be taken, kept for the operator on `agent.dead.…`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct DeadLetter {
+    pub subject: String,
+    pub refusal: Refusal,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_id: Option<ChildId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<CallId>,
+    /// The message itself, as text where it is text.
+    pub payload: String,
+}
+
+impl DeadLetter {
+    /// `subject` and `payload` are those of the refused message.
+    pub fn new(subject: impl Into<String>, payload: &[u8], refusal: Refusal) -> Self {
+        DeadLetter {
+            subject: subject.into(),
+            refusal,
+            trace_id: None,
+            child_id: None,
+            call_id: None,
+            payload: text::cut(String::from_utf8_lossy(payload).into_owned(), KEPT_BYTES),
+        }
+    }
+
+    /// Names the trace and the context that the refused message is about, where they are known.
+    pub fn about(self, trace_id: Option<TraceId>, child_id: Option<ChildId>) -> Self {
+        DeadLetter { trace_id, child_id, ..self }
+    }
+}

@@ -1,0 +1,54 @@
+//! A refusal as its recipient sees it: a code for programs, a message for people, and every problem of
+//! the input at once. Each refusal that is not decided on a trace has its constructor here.
+
+use serde::{Deserialize, Serialize};
+
+use crate::problem::{Problem, Problems};
+
+/// Why something was refused: the rule's id, and every problem at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Refusal {
+    /// A word a program can match on, such as `depth` or `budget`.
+    pub code: String,
+    /// The rule of the specification, such as `B6`.
+    pub rule: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+}
+
+impl Refusal {
+    pub fn new(code: &str, rule: &str, message: impl Into<String>) -> Self {
+        Refusal { code: code.into(), rule: rule.into(), message: message.into(), problems: Vec::new() }
+    }
+
+    /// The input can't be read or contradicts itself.
+    pub fn malformed(message: impl Into<String>) -> Self {
+        Self::new("malformed", "P", message)
+    }
+
+    /// The input is invalid; its sender gets the whole list.
+    pub fn invalid(problems: &Problems) -> Self {
+        let problems_listed = problems.iter().cloned().collect();
+        Refusal {
+            problems: problems_listed,
+            ..Self::malformed(format!("the request is invalid:\n{problems}"))
+        }
+    }
+
+    /// The coordinator gave an answer that does not belong to `ask`: it speaks another protocol.
+    pub fn unexpected(ask: &str) -> Self {
+        let message = format!("the coordinator's answer does not belong to a {ask}; is it another version?");
+        Self::new("unexpected_answer", "P", message)
+    }
+
+    /// B13: nothing can be decided without the store.
+    pub fn unavailable() -> Self {
+        Self::new("unavailable", "B13", "the coordinator can't reach its store: try again")
+    }
+
+    /// B15: the last permitted attempt was lost with its worker.
+    pub fn worker_lost(message: impl Into<String>) -> Self {
+        Self::new("worker_lost", "B15", message)
+    }
+}
