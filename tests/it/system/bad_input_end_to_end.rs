@@ -303,7 +303,7 @@ async fn disagree(siege: &mut Siege) {
 
 /// The work of the protocol's page, under a trace that does not exist.
 fn example_work() -> Value {
-    let page = include_str!("../../docs/protocol.md");
+    let page = include_str!("../../../docs/protocol.md");
     let text = page.split("```json execute\n").nth(1).unwrap().split("```").next().unwrap();
     let mut work: Value = serde_json::from_str(text).unwrap();
     work["trace_id"] = json!(TRACE);
