@@ -4,7 +4,6 @@
 use std::{
     path::PathBuf,
     process::{Command, Output},
-    time::Duration,
 };
 
 use coordinator::store::{Redis, Store};
@@ -18,7 +17,7 @@ use shared::{
     },
 };
 use trellis_tests::{
-    cluster::{Client, Cluster, SOON, name},
+    cluster::{Client, Cluster, SOON, eventually, name},
     servers::{NatsServer, RedisServer},
     world::id,
 };
@@ -69,7 +68,7 @@ impl Site {
     }
 
     async fn journal(&self, trace: TraceId, child: &ChildId) -> Vec<HistoryEntry> {
-        journal(&self.client().bus, trace, child).await
+        self.client().journal(trace, child).await
     }
 
     /// What is left of workspaces.
@@ -84,20 +83,6 @@ impl Site {
         assert_eq!(std::fs::read_dir(&self.root).unwrap().count(), 0, "a worker that ends leaves nothing");
         std::fs::remove_dir(&self.root).unwrap();
     }
-}
-
-async fn journal(bus: &Bus, trace: TraceId, child: &ChildId) -> Vec<HistoryEntry> {
-    let stored = bus.read(&Filter::One(Subject::History(trace, child.clone()))).await.unwrap();
-    stored.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect()
-}
-
-async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    let waited = tokio::time::timeout(SOON, async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    assert!(waited.await.is_ok(), "never: {what}");
 }
 
 /// Writes two files, reads the large one, and says so. Its journal: 1 model, 2 and 3 tools, 4 model, 5 tool
@@ -143,7 +128,8 @@ async fn i3_outputs_are_in_the_object_store_and_the_workspace_is_gone() {
     let site = Site::in_one_process().await;
     let (outcome, entries) = run_scribe(&site, json!({})).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
-    let bus = &site.client().bus;
+    let client = site.client();
+    let bus = &client.bus;
     let numbers: Vec<u32> = entries.iter().map(|entry| entry.number).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
     let outputs = &result(&entries).outputs;
@@ -156,7 +142,7 @@ async fn i3_outputs_are_in_the_object_store_and_the_workspace_is_gone() {
     assert_eq!(path, "outputs/tools/step_005.txt");
     assert!(preview.len() < 400 && preview.contains("2800 bytes in 400 lines"), "{preview}");
     assert_eq!(object(bus, reference).await, "a note\n".repeat(400).as_bytes());
-    eventually("the workspace is removed", || async { site.left() == 0 }).await;
+    eventually("the workspace is removed", async || site.left() == 0).await;
     site.stop().await;
 }
 
@@ -182,7 +168,8 @@ async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
     let spent = |outcome: &Outcome| outcome.context.budget.spent.cost_usd.nanos();
     assert_eq!(3 * spent(&second), spent(&first), "one call of three");
     // The files are there again, as the copied steps wrote them.
-    let bus = &site.client().bus;
+    let client = site.client();
+    let bus = &client.bus;
     let outputs = &result(&entries).outputs;
     assert_eq!(outputs.len(), 2);
     assert_eq!(object(bus, &outputs[1].object).await, b"write it down");
@@ -258,16 +245,16 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     let client = site.client();
     let accepted = client.accepted(json!({"goal": "ask", "agent_id": "asker"})).await;
     let (trace, root) = (accepted.trace_id, accepted.child_id.clone());
-    let asks = || async { !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty() };
+    let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
     eventually("it asks", asks).await;
     let restore = json!({"trace_id": trace, "restore": {"child_id": root, "number": 1, "to": 2}});
     client.publish(Subject::Control, &restore).await;
     client.publish(Subject::Control, &restore).await;
-    let asks_again = || async { client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 1 };
+    let asks_again = async || client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 1;
     eventually("it asks again", asks_again).await;
     let answer = |trace: TraceId, question: u32, answer: &str| json!({"trace_id": trace, "answered": {"child_id": root, "question": question, "answer": answer}});
     client.publish(Subject::Input, &answer(trace, 2, "yes")).await;
-    let asks_more = || async { client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 2 };
+    let asks_more = async || client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 2;
     eventually("it asks the other question", asks_more).await;
     client.publish(Subject::Input, &answer(trace, 3, "slowly")).await;
     let outcome = client.outcome(trace, &root).await;
@@ -292,7 +279,7 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     let from = json!({"trace_id": trace, "child_id": root, "step": asked.unwrap().number});
     let again = client.accepted(json!({"goal": "ask", "agent_id": "asker", "branch_from": from})).await;
     let trace = again.trace_id;
-    let asks = || async { !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty() };
+    let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
     eventually("the branch asks", asks).await;
     client.publish(Subject::Input, &answer(trace, 1, "mine")).await;
     let outcome = client.outcome(trace, &again.child_id).await;
@@ -314,7 +301,7 @@ async fn asked(site: &Site) -> (TraceId, ChildId) {
     let client = site.client();
     let accepted = client.accepted(json!({"goal": "ask", "agent_id": "waiter"})).await;
     let trace = accepted.trace_id;
-    let asks = || async { !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty() };
+    let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
     eventually("it asks", asks).await;
     (trace, accepted.child_id)
 }
@@ -472,14 +459,15 @@ async fn w6_history_and_outputs_are_read_from_anywhere_until_they_are_deleted() 
 
     let deleted = said(&ask(&["runs", "delete", &trace]));
     assert!(deleted.contains("is deleted"), "{deleted}");
-    let bus = &site.client().bus;
+    let client = site.client();
+    let bus = &client.bus;
     let prefix = ObjectReference::prefix(outcome.trace_id, &outcome.context.child_id);
-    eventually("its journal and objects are gone", || async {
-        journal(bus, outcome.trace_id, &id("writer")).await.is_empty()
+    eventually("its journal and objects are gone", async || {
+        client.journal(outcome.trace_id, &id("writer")).await.is_empty()
             && bus.objects(&prefix).await.unwrap().is_empty()
     })
     .await;
-    assert!(!journal(bus, kept.trace_id, &kept.context.child_id).await.is_empty(), "the other's stay");
+    assert!(!client.journal(kept.trace_id, &kept.context.child_id).await.is_empty(), "the other's stay");
     let others = ObjectReference::prefix(kept.trace_id, &kept.context.child_id);
     assert_eq!(bus.objects(&others).await.unwrap().len(), 3);
     site.stop().await;
@@ -489,7 +477,8 @@ async fn w6_history_and_outputs_are_read_from_anywhere_until_they_are_deleted() 
 async fn i4_a_hostile_journal_writes_nothing_outside_the_directory_that_was_named() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let site = Site::on(&nats, &redis).await;
-    let bus = &site.client().bus;
+    let client = site.client();
+    let bus = &client.bus;
     let outcome = site.client().run(json!({"goal": "nothing"})).await;
     bus.put_object("evil", b"evil"[..].into()).await.unwrap();
     let sha256 = "4b2a2b8ad3dbf8b4d8d9e4e0f3a0a5b8c07e8d6c9b1f6a1a2b3c4d5e6f708192";
