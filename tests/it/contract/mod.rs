@@ -1,4 +1,8 @@
-//! What is promised to readers of the code: who may know what, which file may name which.
+//! What is promised to readers and users: who may know what in the code, the protocol, its schemas, what is shipped.
 
 mod boundaries;
+mod deploy;
 mod imports;
+mod protocol;
+mod python;
+mod schemas;

@@ -115,14 +115,6 @@ fn error(outcome: &Outcome) -> String {
     failure.map(|failure| failure.message).unwrap_or_else(|| panic!("no error: {outcome:#?}"))
 }
 
-async fn eventually(what: &str, is: impl Fn() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !is() {
-        assert!(Instant::now() < deadline, "never {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 /// How many processes of this machine have a word in their command line.
 fn processes_with(word: &str) -> usize {
     let listed = std::fs::read_dir("/proc").unwrap().flatten();

@@ -28,6 +28,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A port found free may be taken before the server has it.
 const PORTS: u32 = 5;
 
+/// The folder beneath a server's directory for what it keeps.
+pub(super) const DATA: &str = "data";
+
 /// How a server is started and spoken to.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -56,7 +59,7 @@ pub(super) struct Settings {
 }
 
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     program: &'static Program,
     settings: Settings,
     child: Option<Child>,
@@ -76,57 +79,63 @@ impl Process {
         panic!("{} did not start {PORTS} times; the last log:\n{tried}", program.name);
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.settings.port
     }
 
-    pub(super) fn dir(&self) -> &Path {
-        &self.settings.dir
-    }
-
-    /// As a crash of the process: nothing is flushed.
-    pub(super) fn kill(&mut self) {
+    /// SIGKILL, as a crash of the process: nothing is flushed.
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("the child is ours");
             child.wait().expect("the child is ours");
         }
     }
 
-    /// As an operator stops it: it may finish and flush.
-    pub(super) fn stop(&mut self) {
+    /// SIGTERM, as an operator stops it: it may finish and flush. Waits until it has ended.
+    pub fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
         if let Some(mut child) = self.child.take() {
             child.wait().expect("the child is ours");
         }
     }
 
-    /// With the same port and directory.
-    pub(super) fn restart(&mut self) {
+    /// Starts it again with the same port and directory.
+    pub fn restart(&mut self) {
         self.kill();
         if let Err(log) = self.run() {
             panic!("{} did not start again; its log ends:\n{log}", self.program.name);
         }
     }
 
-    /// Connections stay open and nobody answers: what a hung host looks like.
-    pub(super) fn pause(&self) {
+    /// SIGSTOP: connections stay open and nobody answers, as with a hung host.
+    pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
         // The signal is sent before it has arrived at every thread.
-        let stopped = wait::waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED));
+        let stopped = wait::waitpid(self.nix_pid(), Some(WaitPidFlag::WUNTRACED));
         assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{}: {stopped:?}", self.program.name);
     }
 
-    pub(super) fn resume(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    fn signal(&self, signal: Signal) {
-        signal::kill(self.pid(), signal).expect("the child is ours");
+    /// Kills it, deletes its data and starts it again.
+    pub fn wipe(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.settings.dir.join(DATA)).expect("the directory is ours");
+        self.restart();
     }
 
-    pub(super) fn pid(&self) -> Pid {
-        let child = self.child.as_ref().expect("the server runs");
-        Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"))
+    fn signal(&self, signal: Signal) {
+        signal::kill(self.nix_pid(), signal).expect("the child is ours");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the server runs").id()
+    }
+
+    fn nix_pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.pid()).expect("a pid fits"))
     }
 
     /// Until it answers. If it does not, the end of its log.
