@@ -66,11 +66,11 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     let mut rehearsal = match Rehearsal::begin(trace_id, submit, Timestamp::from_millis(0)) {
         Ok(begun) => begun,
         Err(refusal) => {
-            let (code, rule) = refusal.code();
+            let (code, _) = refusal.code();
             if output == Output::Json {
                 output::print_json(&json!({"refusal": refusal.to_wire()}))?;
             }
-            output::complain(&format!("refused ({code}, rule {rule}): {refusal}"));
+            output::complain(&format!("refused ({code}): {refusal}"));
             return Ok(Ending::Refused);
         }
     };

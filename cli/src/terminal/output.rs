@@ -49,7 +49,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
-/// A refusal, to whoever asked: the rule, and every problem at once.
+/// A refusal, to whoever asked: what happened, and every problem at once. The rule is for programs (`-o json`).
 pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
         print_json(&json!({"refusal": refusal}))?;
@@ -59,10 +59,10 @@ pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending
 }
 
 pub(crate) fn refused(refusal: &Refusal) -> String {
-    let Refusal { code, rule, message, problems } = refusal;
+    let Refusal { code, message, problems, rule: _ } = refusal;
     // Some messages are the list of the problems already.
     let untold = problems.iter().filter(|problem| !message.contains(&problem.message));
     let listed: Vec<String> = untold.map(|problem| format!("\n{problem}")).collect();
     let gap = if listed.is_empty() { "" } else { "\n" };
-    format!("refused ({code}, rule {rule}): {message}{gap}{}", listed.concat())
+    format!("refused ({code}): {message}{gap}{}", listed.concat())
 }

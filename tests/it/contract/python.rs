@@ -68,7 +68,7 @@ async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
     let (code, said) = submit(&nats, r#"{"goal": "", "agent_idd": "x", "max_cost_usd": -1}"#).await;
     assert_eq!(code, Some(3), "{said}");
     for part in [
-        "refused: malformed (rule P)",
+        "refused (malformed): ",
         "goal: the text is empty",
         "max_cost_usd: -1 is negative",
         "did you mean `agent_id`?",

@@ -184,7 +184,8 @@ async fn f09_a_coordinator_stopped_mid_transition() {
     cluster.check(&runs).await;
 }
 
-/// proves: no coordinator has state that matters: all are dead for longer than a lease, then new ones.
+/// proves: no coordinator has state that matters (N1): all are dead for longer than a lease, then new ones
+/// bring everything to its end in bounded time (t8).
 #[tokio::test(flavor = "multi_thread")]
 async fn f07_all_coordinators_dead_for_a_while() {
     let mut cluster = Processes::start(2, 2).await;
