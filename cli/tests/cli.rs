@@ -107,6 +107,13 @@ fn a_rehearsed_loop_ends_at_its_bound() {
 }
 
 #[test]
+fn what_an_agent_says_can_not_control_the_terminal() {
+    let said = trellis(&["run", "--goal", "é a\x1b[2Jb\r\u{9b}31mc\u{202e}d\te\nf\x07"]);
+    let shown = "é a\u{fffd}[2Jb\u{fffd}\u{fffd}31mc\u{fffd}d e f\u{fffd}";
+    assert!(stdout(&said).contains(shown), "{said}");
+}
+
+#[test]
 fn a_rehearsal_for_programs() {
     let said = trellis(&["graph", "rehearse", "examples/race.yaml", "-o", "json", "--events"]);
     let json = json(&said);

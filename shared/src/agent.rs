@@ -10,8 +10,11 @@ use crate::{
     limits::{Ceilings, LimitOverrides, check_ceilings},
     money::{Tokens, Usd},
     problem::Problems,
-    wire::{Hitl, OnExhausted},
+    terms::{Hitl, OnExhausted},
+    usage::Usage,
 };
+
+pub use crate::sandbox::{Layer, Resources};
 
 /// The agents every worker has built in.
 pub const BUILTINS: [&str; 10] =
@@ -101,54 +104,6 @@ pub struct AgentProfile {
     pub reads: Vec<String>,
 }
 
-/// A layer of the sandbox around a program.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Layer {
-    /// Files, TCP and signals.
-    Landlock,
-    /// System calls: no other kinds of sockets, no tracing, no mounts.
-    Seccomp,
-    /// Processor time, memory, files, processes.
-    Rlimits,
-    /// Its processes see and reach only each other, and end together.
-    PidNamespace,
-    /// No network at all.
-    NetworkNamespace,
-}
-
-/// What a program may use of the machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Resources {
-    pub memory_bytes: u64,
-    pub cpu_seconds: u64,
-    /// The largest single file.
-    pub file_bytes: u64,
-    pub open_files: u64,
-    pub processes: u64,
-}
-
-impl Default for Resources {
-    fn default() -> Self {
-        Resources {
-            memory_bytes: 1 << 30,
-            cpu_seconds: 300,
-            file_bytes: 64 << 20,
-            open_files: 256,
-            processes: 64,
-        }
-    }
-}
-
-impl Resources {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// One turn of a scripted model: what it says and which tools it calls, when it is called for the n-th
 /// time. `{goal}`, `{last}` (what the last tool said) and `{inputs.KEY}` are filled in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -160,7 +115,7 @@ pub struct Turn {
     pub call: Vec<ScriptedCall>,
     /// What it says it used; counted from the text if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<crate::wire::Usage>,
+    pub usage: Option<Usage>,
     /// How long it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<u64>,

@@ -22,7 +22,8 @@ use crate::{
     limits::MAX_MESSAGE_BYTES,
     money,
     problem::{Problems, nearest},
-    schema, wire,
+    schema,
+    terms::Text,
 };
 
 /// Mistakes looked at in one message: far more than are listed.
@@ -365,7 +366,7 @@ impl Check {
             "context key" => reads::<id::ContextKey>(value),
             "tool" => reads::<id::ToolName>(value),
             "model" => reads::<id::ModelName>(value),
-            "text" => reads::<wire::Text>(value),
+            "text" => reads::<Text>(value),
             unknown => Err(format!("no check is called {unknown}")),
         }
     }

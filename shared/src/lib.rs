@@ -15,11 +15,14 @@ pub mod json;
 pub mod limits;
 pub mod money;
 pub mod problem;
+pub mod sandbox;
 pub mod schema;
 pub mod subject;
 pub mod telemetry;
+pub mod terms;
 pub mod text;
 pub mod time;
+pub mod usage;
 pub mod wire;
 
 pub use agent::AgentProfile;

@@ -9,34 +9,10 @@
 )]
 
 mod agents;
-mod attempts;
-mod bad_input;
-mod budget;
-mod cancel;
-mod checkpoints;
-mod cluster;
 mod conformance;
-mod context_store;
 mod contract;
-mod deploy;
-mod embedded;
+mod core;
 mod faults;
-mod files;
-mod graph;
-mod graph_flow;
-mod graphs_live;
-mod hostile;
-mod interplay;
-mod observers;
-mod pairs;
-mod property;
-mod protocol;
-mod python;
 mod sandbox;
-mod schemas;
-mod servers;
-mod spawning;
-mod telemetry;
-mod together;
-mod tools;
+mod system;
 mod worker;

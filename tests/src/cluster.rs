@@ -10,16 +10,27 @@ use coordinator::{
 use serde_json::Value;
 use shared::{
     ChildId, TraceId, WorkerId,
-    bus::{Bus, Connect, From, Headers, Nats, Outgoing, RequestError},
+    bus::{Bus, Connect, From, Headers, Nats, Outgoing, RequestError, Stored},
     subject::{Filter, Subject},
-    wire::{Acceptance, Outcome, SubmitAnswer},
+    wire::{Acceptance, HistoryEntry, Outcome, SubmitAnswer},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::servers::{NatsServer, RedisServer};
 
-/// How long anything may take in a test before it counts as stuck.
-pub const SOON: Duration = Duration::from_secs(60);
+/// How long anything may take in a test before it counts as stuck. It only bounds a hang: no test passes
+/// or fails by how fast the machine is.
+pub const SOON: Duration = Duration::from_secs(180);
+
+/// Waits until something holds; panics with `what` if it does not soon.
+pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
+    let waited = tokio::time::timeout(SOON, async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "never: {what}");
+}
 
 /// A client of a cluster, wherever that runs.
 #[derive(Debug, Clone)]
@@ -31,7 +42,8 @@ impl Client {
     /// Submits by request; waits for a coordinator to be there.
     pub async fn submit(&self, message: Value) -> SubmitAnswer {
         let payload = serde_json::to_vec(&message).expect("JSON");
-        for _ in 0..600 {
+        let deadline = tokio::time::Instant::now() + SOON;
+        while tokio::time::Instant::now() < deadline {
             let asked =
                 self.bus.request(&Subject::Submit, &Headers::new(), payload.clone().into(), SOON).await;
             match asked {
@@ -55,6 +67,14 @@ impl Client {
         let payload = serde_json::to_vec(message).expect("JSON").into();
         let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };
         self.bus.publish(message).await.expect("published");
+    }
+
+    /// The journal of a context as it is now.
+    pub async fn journal(&self, trace: TraceId, child: &ChildId) -> Vec<HistoryEntry> {
+        let filter = Filter::One(Subject::History(trace, child.clone()));
+        let stored = self.bus.read(&filter).await.expect("the journal can be read");
+        let entry = |stored: &Stored| serde_json::from_slice(&stored.payload).expect("an entry");
+        stored.iter().map(entry).collect()
     }
 
     /// The outcome of a context, whether it is there already or comes later.

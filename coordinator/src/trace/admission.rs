@@ -29,10 +29,11 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
     }
     let mut events = vec![Event::Opened { settings: Box::new(submit.settings.clone()) }];
     let settings = Arc::new(submit.settings);
-    let ground = Ground { trace, parent: None, limits: &settings.limits, root_budget: settings.root_budget };
+    let handles =
+        Handles { trace, parent: None, limits: &settings.limits, root_budget: settings.root_budget };
     let child_id = submit.order.child_id.clone();
     let request = Request { order: submit.order, plan: submit.plan, agents: submit.agents, step: None };
-    events.extend(ground.admit(request, now)?);
+    events.extend(handles.admit(request, now)?);
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
 }
@@ -51,7 +52,7 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
     }
     let parent = trace.running(&spawn.lease)?;
     let request = Request { order: spawn.order, plan: spawn.plan, agents: spawn.agents, step: None };
-    let mut events = Ground::under(trace, parent).admit(request, now)?;
+    let mut events = Handles::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
 }
@@ -67,7 +68,7 @@ pub(super) fn step(
 ) -> Result<Vec<Event>, Refusal> {
     let child_id = order.child_id.clone();
     let request = Request { order, plan: None, agents: Vec::new(), step: Some((step, body)) };
-    let mut events = Ground::under(trace, graph).admit(request, now)?;
+    let mut events = Handles::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
 }
@@ -100,18 +101,18 @@ struct Request {
 }
 
 /// Where it is asked for: under a parent, or as the root of a trace.
-pub(super) struct Ground<'a> {
+pub(super) struct Handles<'a> {
     pub(super) trace: &'a Trace,
     pub(super) parent: Option<(ContextIndex, &'a ContextNode)>,
     pub(super) limits: &'a Limits,
     pub(super) root_budget: Amount,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> Handles<'a> {
     fn under(trace: &'a Trace, parent: ContextIndex) -> Self {
         let node = trace.node(parent);
         let root_budget = trace.settings().root_budget;
-        Ground { trace, parent: Some((parent, node)), limits: &node.limits, root_budget }
+        Handles { trace, parent: Some((parent, node)), limits: &node.limits, root_budget }
     }
 
     fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {

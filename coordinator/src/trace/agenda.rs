@@ -1,4 +1,4 @@
-//! What follows from events. Each event may raise questions; each question is answered on the state
+//! What follows from events. Each event may raise follow_ups; each question is answered on the state
 //! as it is when its turn comes, and its answer is events again, until nothing more follows.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use super::{
 };
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Question {
+pub(super) enum FollowUp {
     /// A cost was booked here: whose budget does that use up?
     Spent(ContextIndex),
     /// This budget is used up: who beneath it can't go on?
@@ -35,62 +35,62 @@ pub(super) enum Question {
 
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    questions: VecDeque<Question>,
+    follow_ups: VecDeque<FollowUp>,
 }
 
 impl Agenda {
-    pub(super) fn next(&mut self) -> Option<Question> {
-        self.questions.pop_front()
+    pub(super) fn next(&mut self) -> Option<FollowUp> {
+        self.follow_ups.pop_front()
     }
 
     pub(super) fn extend_due(&mut self, due: Vec<ContextIndex>) {
-        self.questions.extend(due.into_iter().map(Question::Due));
+        self.follow_ups.extend(due.into_iter().map(FollowUp::Due));
     }
 
-    /// The questions an event raises, once it has been applied.
+    /// The follow_ups an event raises, once it has been applied.
     pub(super) fn follow(&mut self, trace: &Trace, event: &Event) {
         match event {
             Event::Settled { child_id, .. }
             | Event::Forfeited { child_id, .. }
             | Event::Charged { child_id, .. } => {
-                self.ask(Question::Spent(trace.expect(child_id)));
-                self.ask_if_paused(trace);
+                self.add(FollowUp::Spent(trace.expect(child_id)));
+                self.add_if_paused(trace);
             }
-            Event::Exhausted { child_id, .. } => self.ask(Question::Exhausted(trace.expect(child_id))),
+            Event::Exhausted { child_id, .. } => self.add(FollowUp::Exhausted(trace.expect(child_id))),
             Event::Raised { child_id, .. } | Event::Replenished { child_id } => {
                 let at = trace.expect(child_id);
-                self.ask(Question::Raised(at));
+                self.add(FollowUp::Raised(at));
                 let graphs = trace.subtree(at).into_iter().filter(|index| trace.node(*index).graph.is_some());
-                graphs.for_each(|graph| self.ask(Question::Graph(graph)));
+                graphs.for_each(|graph| self.add(FollowUp::Graph(graph)));
             }
             Event::Ended(ended) => {
                 let at = trace.expect(&ended.child_id);
-                self.ask(Question::Beneath(at));
-                self.ask(Question::Above(at));
-                self.ask_if_paused(trace);
+                self.add(FollowUp::Beneath(at));
+                self.add(FollowUp::Above(at));
+                self.add_if_paused(trace);
             }
             Event::Admitted(admitted) => {
                 let at = trace.expect(&admitted.order.child_id);
                 if trace.node(at).graph.is_some() {
-                    self.ask(Question::Graph(at));
+                    self.add(FollowUp::Graph(at));
                 }
                 // One thing was started; there may be more.
                 if let (Some(parent), Some(_)) = (trace.node(at).parent, trace.node(at).step) {
-                    self.ask(Question::Graph(parent));
+                    self.add(FollowUp::Graph(parent));
                 }
             }
             Event::StepEnded { child_id, .. }
             | Event::StepContinues { child_id, .. }
             | Event::ItemsTaken { child_id, .. }
             | Event::ItemRefused { child_id, .. }
-            | Event::GatheringEnded { child_id } => self.ask(Question::Graph(trace.expect(child_id))),
+            | Event::GatheringEnded { child_id } => self.add(FollowUp::Graph(trace.expect(child_id))),
             Event::Requeued { child_id, .. } => {
                 let at = trace.expect(child_id);
                 if trace.node(at).graph.is_some() {
-                    self.ask(Question::Graph(at));
+                    self.add(FollowUp::Graph(at));
                 }
             }
-            Event::Answered { child_id, .. } => self.ask(Question::Answered(trace.expect(child_id))),
+            Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
             Event::Opened { .. }
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
@@ -117,28 +117,28 @@ impl Agenda {
         }
     }
 
-    fn ask_if_paused(&mut self, trace: &Trace) {
+    fn add_if_paused(&mut self, trace: &Trace) {
         if !trace.paused.is_empty() {
-            self.ask(Question::Returned);
+            self.add(FollowUp::Returned);
         }
     }
 
-    fn ask(&mut self, question: Question) {
-        self.questions.push_back(question);
+    fn add(&mut self, follow_up: FollowUp) {
+        self.follow_ups.push_back(follow_up);
     }
 }
 
-pub(super) fn answer(trace: &Trace, question: Question, now: Timestamp) -> Vec<Event> {
-    match question {
-        Question::Spent(at) => money::newly_exhausted(trace, at),
-        Question::Exhausted(at) => cannot_go_on(trace, at, now),
-        Question::Raised(at) => may_go_on(trace, at, now),
-        Question::Returned => may_start_again(trace, now),
-        Question::Beneath(at) => beneath(trace, at),
-        Question::Above(at) => above(trace, at, now),
-        Question::Graph(at) => graph::advance(trace, at, now),
-        Question::Answered(at) => vec![queue_again(trace, at, Requeue::Answered, now)],
-        Question::Due(at) => timer::due(trace, at, now),
+pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<Event> {
+    match follow_up {
+        FollowUp::Spent(at) => money::newly_exhausted(trace, at),
+        FollowUp::Exhausted(at) => cannot_go_on(trace, at, now),
+        FollowUp::Raised(at) => may_go_on(trace, at, now),
+        FollowUp::Returned => may_start_again(trace, now),
+        FollowUp::Beneath(at) => beneath(trace, at),
+        FollowUp::Above(at) => above(trace, at, now),
+        FollowUp::Graph(at) => graph::advance(trace, at, now),
+        FollowUp::Answered(at) => vec![queue_again(trace, at, Requeue::Answered, now)],
+        FollowUp::Due(at) => timer::due(trace, at, now),
     }
 }
 

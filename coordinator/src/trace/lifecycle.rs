@@ -5,14 +5,31 @@ use shared::{ChildId, Timestamp, wire::StepStatus};
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, End, Ended, Entry, GraphRun, Phase, Ran, Requeue, RunPhase,
-    Status, Trace, budget::Budget, context_store::full_key, graph::status_of,
+    Status, StepOf, Trace, budget::Budget, context_store::full_key, graph::status_of,
 };
 
 impl Trace {
     pub(super) fn admitted(&mut self, admitted: &Admitted, now: Timestamp) {
         let at = ContextIndex(u32::try_from(self.contexts.len()).expect("max_contexts was checked"));
-        let parent = admitted.parent_id.as_ref().map(|parent| self.expect(parent));
-        let order = admitted.order.clone();
+        let node = self.new_context(admitted, now);
+        let is_graph_of_its_own = node.graph.is_some() && node.step.is_none();
+        let parent = node.parent;
+        self.by_id.insert(node.id.clone(), at);
+        self.unsaved.contexts.insert(at);
+        self.unsaved.orders.insert(at);
+        self.contexts.push(node);
+        if let Some(parent) = parent {
+            self.child_admitted(parent, at, admitted.step);
+        }
+        self.hold_on_parent_for_new(at);
+        if is_graph_of_its_own {
+            self.give_inputs(at);
+        }
+        self.retime(at);
+    }
+
+    /// A context at its beginning.
+    fn new_context(&self, admitted: &Admitted, now: Timestamp) -> ContextNode {
         let graph = match admitted.body {
             Body::Agent => None,
             Body::Graph { plan, group } => {
@@ -24,27 +41,21 @@ impl Trace {
             Some(_) => Status::Working(Phase::Steps),
             None => Status::Submitted { sent_at: now },
         };
-        let is_graph_of_its_own = graph.is_some() && admitted.step.is_none();
-        self.by_id.insert(order.child_id.clone(), at);
-        self.unsaved.contexts.insert(at);
-        self.unsaved.orders.insert(at);
-        self.contexts.push(ContextNode {
-            id: order.child_id.clone(),
-            parent,
+        let budget =
+            Budget::new(admitted.ceiling, admitted.closing_reserve_usd, admitted.granted, admitted.inherited);
+        ContextNode {
+            id: admitted.order.child_id.clone(),
+            parent: admitted.parent_id.as_ref().map(|parent| self.expect(parent)),
             children: Vec::new(),
             live_children: 0,
             depth: admitted.depth,
+            order: admitted.order.clone(),
             graph,
             step: admitted.step,
             scope: admitted.scope.clone(),
             thread_id: admitted.thread_id.clone(),
             status,
-            budget: Budget::new(
-                admitted.ceiling,
-                admitted.closing_reserve_usd,
-                admitted.granted,
-                admitted.inherited,
-            ),
+            budget,
             calls: Default::default(),
             open_calls: 0,
             exhausted: None,
@@ -64,29 +75,25 @@ impl Trace {
             clock_stopped_at: now,
             started_at: now,
             deleted: false,
-            order,
             timer: None,
-        });
-        if let Some(parent) = parent {
-            let node = self.node_mut(parent);
-            node.children.push(at);
-            node.live_children += 1;
-            if let (Some(of), Some(run)) = (admitted.step, &mut node.graph) {
-                let step = &mut run.steps[of.step as usize];
-                step.status = StepStatus::Running;
-                step.next = None;
-                step.contexts.push(at);
-                match of.ran {
-                    Ran::Item(_) => run.item_started(of.step),
-                    Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
-                }
+        }
+    }
+
+    /// A child was admitted under `parent`: it is counted, and the step it runs is running.
+    fn child_admitted(&mut self, parent: ContextIndex, child: ContextIndex, step: Option<StepOf>) {
+        let node = self.node_mut(parent);
+        node.children.push(child);
+        node.live_children += 1;
+        if let (Some(of), Some(run)) = (step, &mut node.graph) {
+            let step = &mut run.steps[of.step as usize];
+            step.status = StepStatus::Running;
+            step.next = None;
+            step.contexts.push(child);
+            match of.ran {
+                Ran::Item(_) => run.item_started(of.step),
+                Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
             }
         }
-        self.claim_for_new(at);
-        if is_graph_of_its_own {
-            self.give_inputs(at);
-        }
-        self.retime(at);
     }
 
     /// The inputs of a graph are values of the shared store before its first step.
@@ -169,7 +176,7 @@ impl Trace {
             at: now,
         };
         // Ending returns what is left of a grant: the claim shrinks to the calls still open.
-        self.reclaim(at, |node| node.status = Status::Ended(Box::new(end)));
+        self.change_budget(at, |node| node.status = Status::Ended(Box::new(end)));
         self.retime(at);
         self.end_steps(at);
         let (parent, step) = (self.node(at).parent, self.node(at).step);

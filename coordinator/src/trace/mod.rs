@@ -15,6 +15,7 @@ mod admission;
 mod agenda;
 mod apply;
 mod attempt;
+mod books;
 mod budget;
 mod checkpoint;
 mod command;
@@ -23,6 +24,7 @@ mod effect;
 mod end;
 mod event;
 mod graph;
+mod index;
 mod lifecycle;
 mod log;
 mod message;
@@ -35,17 +37,19 @@ mod state;
 mod stored;
 mod terms;
 mod timer;
+mod unsaved;
 
 pub use budget::{Budget, Call, CallState, Granted};
 pub use command::{Command, Spawn, Submit};
 pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Ended, Event, Ran, Requeue, StepOf};
 pub use graph::{GraphRun, Items, RunPhase, StepRun};
+pub use index::ContextIndex;
 pub use log::{Logged, logged};
 pub use message::answer_refusal;
 pub use order::Order;
 pub use refusal::Refusal;
-pub use state::{Attempt, ContextIndex, ContextNode, End, Entry, Phase, Status, Trace};
+pub use state::{Attempt, ContextNode, End, Entry, Phase, Status, Trace};
 pub use stored::{Changes, Corrupt};
 
 use agenda::Agenda;
@@ -91,8 +95,8 @@ impl Trace {
             self.apply(event, now);
             agenda.follow(self, event);
         }
-        while let Some(question) = agenda.next() {
-            for event in agenda::answer(self, question, now) {
+        while let Some(follow_up) = agenda.next() {
+            for event in agenda::decide(self, follow_up, now) {
                 self.apply(&event, now);
                 agenda.follow(self, &event);
                 log.push(event);

@@ -169,7 +169,7 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
             return Err(Refusal::RaiseParentFirst { child_id: node.id.clone(), parent: above.id.clone() });
         }
         let raised = Budget { limit: new, ..node.budget.clone() };
-        let growth = raised.claim(true).saturating_sub(node.budget.claim(true));
+        let growth = raised.parent_hold(true).saturating_sub(node.budget.parent_hold(true));
         trace.check_hold(parent, growth, true)?;
     }
     Ok(vec![Event::Raised { child_id: node.id.clone(), limit: new }])

@@ -18,15 +18,10 @@ use shared::{
 };
 
 use super::{
-    GraphRun, Order, StepOf,
+    ContextIndex, GraphRun, Order, StepOf,
     budget::{Budget, Calls},
-    stored::Unsaved,
+    unsaved::Unsaved,
 };
-
-/// A context's number in its trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ContextIndex(pub(super) u32);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
@@ -187,17 +182,17 @@ impl ContextNode {
     }
 
     /// What it keeps held on its parent: in all, and the part of that which is grants.
-    pub(super) fn claims(&self) -> (Amount, Amount) {
+    pub(super) fn parent_holds(&self) -> (Amount, Amount) {
         let live = self.is_live();
-        (self.budget.claim(live), self.budget.carved_claim(live))
+        (self.budget.parent_hold(live), self.budget.granted_parent_hold(live))
     }
 
     /// By how much its claim on its parent grows if `need` more is held here.
-    pub(super) fn claim_growth(&self, need: Amount) -> Amount {
+    pub(super) fn parent_hold_growth(&self, need: Amount) -> Amount {
         let mut after = self.budget.clone();
         let Some(held) = after.held.checked_add(need) else { return need };
         after.held = held;
-        after.claim(self.is_live()).saturating_sub(self.budget.claim(self.is_live()))
+        after.parent_hold(self.is_live()).saturating_sub(self.budget.parent_hold(self.is_live()))
     }
 
     /// Something is left again of its budget, if something is.

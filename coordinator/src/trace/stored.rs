@@ -2,38 +2,19 @@
 //! written; what is derived is made again when it is read.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shared::{ChildId, ContextKey, TraceId, limits::Settings, wire::RunSummary};
 
-use super::{ContextIndex, ContextNode, Entry, Order, Trace};
+use super::{ContextIndex, ContextNode, Entry, Order, Trace, unsaved::Unsaved};
 
 const HEAD: &str = "head";
 const AGENTS: &str = "agents";
 const PLANS: &str = "plans";
 const OUTPUTS: &str = "outputs";
-
-/// What has changed since the trace was last stored. No part of what the trace *is*: two traces that
-/// differ only in this are equal.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Unsaved {
-    pub(super) head: bool,
-    pub(super) agents: bool,
-    pub(super) plans: bool,
-    pub(super) outputs: bool,
-    pub(super) contexts: BTreeSet<ContextIndex>,
-    pub(super) orders: BTreeSet<ContextIndex>,
-    pub(super) values: BTreeSet<ContextKey>,
-}
-
-impl PartialEq for Unsaved {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
 
 /// What to write so that the stored trace is this one again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

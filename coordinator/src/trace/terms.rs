@@ -9,7 +9,7 @@ use shared::{
     wire::{Funding, Hitl, OnExhausted},
 };
 
-use super::{ContextIndex, ContextNode, Order, Refusal, admission::Ground, budget::Granted};
+use super::{ContextIndex, ContextNode, Order, Refusal, admission::Handles, budget::Granted};
 
 /// What a context may spend, and how that hangs on its parent.
 pub(super) struct Terms {
@@ -19,7 +19,7 @@ pub(super) struct Terms {
     pub(super) reserve_usd: Usd,
 }
 
-impl Ground<'_> {
+impl Handles<'_> {
     pub(super) fn check_budget(&self, order: &Order, agent: Option<&AgentProfile>) -> Result<Terms, Refusal> {
         let asked_usd = order.max_cost_usd.or(agent.and_then(|a| a.max_cost_usd));
         let asked_tokens = order.max_tokens.or(agent.and_then(|a| a.max_tokens));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Error;
+use super::error::Error;
 use crate::{
     id::PoolName,
     subject::{Filter, Partition, Subject},

@@ -10,7 +10,7 @@ use std::{
 use cel::{Context, ExecutionError, Value as CelValue, common::ast::IdedExpr, parser::PrattParser};
 use serde_json::{Map, Value};
 
-use super::vet::{MAX_DEPTH, Reads, VARIABLES, vet};
+use super::expression_limits::{MAX_DEPTH, Reads, VARIABLES, check};
 use crate::{limits::MAX_CONDITION_BYTES, problem::Problems};
 
 /// How much of the shared store one expression may look at.
@@ -59,7 +59,7 @@ impl Condition {
                 "conditions are CEL, such as `outputs.review.score > 0.5 && budget.remaining_usd > 0.10`";
             Problems::one(path, format!("not a CEL expression: {first}"), Some(hint.into()))
         })?;
-        let reads = vet(&expression, path)?;
+        let reads = check(&expression, path)?;
         Ok(Condition { source: source.into(), expression: Arc::new(expression), reads })
     }
 

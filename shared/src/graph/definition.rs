@@ -10,7 +10,7 @@ use crate::{
     json::Json,
     limits::LimitOverrides,
     money::{Tokens, Usd},
-    wire::{Funding, Hitl, OnExhausted, Text},
+    terms::{Funding, Hitl, OnExhausted, Text},
 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -3,19 +3,13 @@
 
 use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Serialize, Serializer};
 
-use super::{
-    Condition, Mode, Policy, TaskGraph,
-    check::{self, Reading},
-    dependency,
-};
+use super::{Condition, Mode, OutputSchema, Policy, TaskGraph};
 use crate::{
     id::{AgentId, ContextKey, ModelName, StepId, ToolName},
-    json::Json,
     money::{Tokens, Usd},
-    problem::Problems,
-    wire::{Funding, Hitl, Text},
+    terms::{Funding, Hitl, Text},
 };
 
 pub type GroupIndex = u32;
@@ -25,9 +19,9 @@ pub type StepIndex = u32;
 #[derive(Clone)]
 pub struct Plan {
     /// The definition, as compact JSON: what is stored, compared and sent.
-    source: Arc<str>,
-    groups: Vec<Group>,
-    step_count: u32,
+    pub(super) source: Arc<str>,
+    pub(super) groups: Vec<Group>,
+    pub(super) step_count: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -121,16 +115,6 @@ pub struct Aggregate {
 }
 
 impl Plan {
-    /// Compiles a definition, or says all that is wrong with it (G2).
-    pub fn compile(definition: &TaskGraph) -> Result<Self, Problems> {
-        let Reading { mut groups, drafts, mut problems } = check::read(definition);
-        dependency::link(&mut groups, &drafts, &definition.inputs, &mut problems);
-        let step_count =
-            u32::try_from(groups.iter().map(|g| g.steps.len()).sum::<usize>()).unwrap_or(u32::MAX);
-        let source = serde_json::to_string(definition).expect("a definition has string keys only");
-        problems.or(Plan { source: source.into(), groups, step_count })
-    }
-
     pub fn group(&self, index: GroupIndex) -> &Group {
         &self.groups[index as usize]
     }
@@ -209,83 +193,11 @@ impl Serialize for Plan {
     }
 }
 
-impl<'de> Deserialize<'de> for Plan {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Plan::compile(&TaskGraph::deserialize(d)?).map_err(de::Error::custom)
-    }
-}
-
 impl schemars::JsonSchema for Plan {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         TaskGraph::schema_name()
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         TaskGraph::json_schema(generator)
-    }
-}
-
-/// A JSON Schema a result must fit, compiled once. It never fetches what it refers to.
-#[derive(Clone)]
-pub struct OutputSchema {
-    schema: Json,
-    validator: Arc<jsonschema::Validator>,
-}
-
-impl OutputSchema {
-    pub fn compile(schema: &Json) -> Result<Self, String> {
-        let size = schema.size_bytes();
-        if size > crate::limits::MAX_SCHEMA_BYTES {
-            return Err(format!(
-                "the schema has {size} bytes, more than {} allowed",
-                crate::limits::MAX_SCHEMA_BYTES
-            ));
-        }
-        let validator =
-            jsonschema::validator_for(schema.value()).map_err(|e| format!("not a JSON Schema: {e}"))?;
-        Ok(OutputSchema { schema: schema.clone(), validator: Arc::new(validator) })
-    }
-
-    pub fn schema(&self) -> &Json {
-        &self.schema
-    }
-
-    /// The first few ways in which `value` does not fit.
-    pub fn check(&self, value: &Json) -> Result<(), String> {
-        let errors: Vec<String> =
-            self.validator.iter_errors(value.value()).take(3).map(|e| e.to_string()).collect();
-        if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
-    }
-}
-
-impl PartialEq for OutputSchema {
-    fn eq(&self, other: &Self) -> bool {
-        self.schema == other.schema
-    }
-}
-
-impl fmt::Debug for OutputSchema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OutputSchema({:?})", self.schema)
-    }
-}
-
-impl Serialize for OutputSchema {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        self.schema.serialize(s)
-    }
-}
-
-impl<'de> Deserialize<'de> for OutputSchema {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        OutputSchema::compile(&Json::deserialize(d)?).map_err(de::Error::custom)
-    }
-}
-
-impl schemars::JsonSchema for OutputSchema {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "OutputSchema".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"description": "A JSON Schema."})
     }
 }

@@ -1,9 +1,11 @@
 //! What a worker asks its trace's coordinator, and the answers: request and reply on `agent.ask.<p>`.
 //! Each ask may come twice; the answer is then the same.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use super::{ChildSpawn, Execute, Lease, Progress};
+use super::{ChildSpawn, Execute, Lease, Progress, Refusal};
 use crate::{
     id::{CallId, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
     json::Json,
@@ -140,7 +142,34 @@ pub enum Answer {
     Keys {
         keys: Vec<ContextKey>,
     },
-    Refused(super::Refusal),
+    Refused(Refusal),
+}
+
+impl Answer {
+    /// Why what `ask` asked for was not done. Every answer that does not belong to it says that the
+    /// coordinator speaks another protocol.
+    pub fn into_refusal(self, ask: &str) -> Refusal {
+        match self {
+            Answer::Refused(refusal) => refusal,
+            Answer::Denied(denied) => Refusal::new("budget", "B5", denied.to_string()),
+            Answer::Halt { context, dimension, .. } => {
+                Refusal::new("exhausted", "B4", exhausted(&context, dimension))
+            }
+            Answer::Claimed(_)
+            | Answer::Taken { .. }
+            | Answer::GoOn { .. }
+            | Answer::Stop { .. }
+            | Answer::Done
+            | Answer::Spawned { .. }
+            | Answer::Value { .. }
+            | Answer::Keys { .. } => Refusal::unexpected(ask),
+        }
+    }
+}
+
+/// What is said of a budget that is used up.
+pub fn exhausted(context: &ChildId, dimension: Dimension) -> String {
+    format!("the {dimension} budget of `{context}` is used up")
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -179,6 +208,26 @@ pub struct HoldDenied {
     /// The context may wait for more: if nothing cheaper will do, report `out_of_budget` (B8).
     #[serde(default)]
     pub pause: bool,
+}
+
+impl fmt::Display for HoldDenied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HoldDenied { context, asked, limit, spent, held, left_usd, left_tokens, .. } = self;
+        match self.dimension {
+            Dimension::Cost => write!(
+                f,
+                "a hold of {} was denied by the cost budget of `{context}`: limit {}, spent {}, held {}, left \
+                 {left_usd}",
+                asked.cost_usd, limit.cost_usd, spent.cost_usd, held.cost_usd
+            ),
+            Dimension::Tokens => write!(
+                f,
+                "a hold of {} tokens was denied by the token budget of `{context}`: limit {}, spent {}, held \
+                 {}, left {left_tokens}",
+                asked.tokens, limit.tokens, spent.tokens, held.tokens
+            ),
+        }
+    }
 }
 
 /// A value of the shared store, with who wrote it.

@@ -10,6 +10,7 @@ use crate::{
     json::Json,
     money::Amount,
     time::Timestamp,
+    usage::Usage,
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -42,6 +43,25 @@ pub enum HistoryStep {
     Branched { from: Checkpoint, copies: u32 },
     /// How it ended.
     Result(Box<ResultStep>),
+}
+
+impl HistoryStep {
+    pub fn as_model(&self) -> Option<&ModelStep> {
+        if let HistoryStep::Model(step) = self { Some(step) } else { None }
+    }
+
+    pub fn as_tool(&self) -> Option<&ToolStep> {
+        if let HistoryStep::Tool(step) = self { Some(step) } else { None }
+    }
+
+    pub fn as_result(&self) -> Option<&ResultStep> {
+        if let HistoryStep::Result(step) = self { Some(step) } else { None }
+    }
+
+    /// Whether it is work of the agent: a model's answer or a tool's. The rest is bookkeeping.
+    pub fn is_work(&self) -> bool {
+        self.as_model().is_some() || self.as_tool().is_some()
+    }
 }
 
 /// A place in a journal.
@@ -98,18 +118,6 @@ pub struct CallCost {
     pub estimated: bool,
     /// The price table and its version.
     pub prices: String,
-}
-
-/// What a provider says was used. Cached and written-to-cache tokens are part of the input, reasoning
-/// tokens part of the output.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Usage {
-    pub input_tokens: u64,
-    pub cached_tokens: u64,
-    pub cache_write_tokens: u64,
-    pub output_tokens: u64,
-    pub reasoning_tokens: u64,
 }
 
 /// A tool call a model asks for.
@@ -181,7 +189,7 @@ pub struct SandboxReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppliedLayer {
-    pub layer: crate::agent::Layer,
+    pub layer: crate::sandbox::Layer,
     /// How much of it: an ABI, the limits.
     pub detail: String,
 }
@@ -189,7 +197,7 @@ pub struct AppliedLayer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MissingLayer {
-    pub layer: crate::agent::Layer,
+    pub layer: crate::sandbox::Layer,
     pub reason: String,
 }
 

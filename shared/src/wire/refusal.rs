@@ -22,6 +22,15 @@ impl Refusal {
         Refusal { code: code.into(), rule: rule.into(), message: message.into(), problems: Vec::new() }
     }
 
+    /// The message and every problem of the input, in lines, for people.
+    pub fn to_text(&self) -> String {
+        let mut text = self.message.clone();
+        for problem in &self.problems {
+            text.push_str(&format!("\n{problem}"));
+        }
+        text
+    }
+
     /// The input can't be read or contradicts itself.
     pub fn malformed(message: impl Into<String>) -> Self {
         Self::new("malformed", "P", message)

@@ -118,6 +118,18 @@ pub struct Failure {
     pub retryable: bool,
 }
 
+impl Failure {
+    /// A failure that another attempt would only repeat.
+    pub fn lasting(kind: FailureKind, message: impl Into<String>) -> Self {
+        Failure { kind, message: message.into(), retryable: false }
+    }
+
+    /// A failure of this attempt's circumstances: another attempt may do better.
+    pub fn retryable(message: impl Into<String>) -> Self {
+        Failure { kind: FailureKind::Agent, message: message.into(), retryable: true }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {

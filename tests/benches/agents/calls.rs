@@ -19,7 +19,7 @@ use trellis_tests::{
 
 use crate::{
     cluster,
-    meter::{Latencies, Usage},
+    measure::meter::{Latencies, Usage},
     submission,
 };
 

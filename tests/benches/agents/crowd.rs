@@ -21,7 +21,7 @@ use trellis_tests::{
 
 use crate::{
     cluster,
-    meter::{Usage, rss},
+    measure::meter::{Usage, rss},
     submission,
 };
 

@@ -18,13 +18,14 @@
 
 mod calls;
 mod crowd;
-#[path = "../cluster/meter.rs"]
-mod meter;
+#[path = "../measure/mod.rs"]
+mod measure;
 mod parts;
 
 use std::time::Duration;
 
 use calls::{Calls, Kind, Measured};
+use measure::options;
 use serde_json::{Value, json};
 use trellis_tests::{
     processes::{Processes, Shape},
@@ -39,16 +40,7 @@ struct Options {
 impl Options {
     fn read() -> Self {
         let mut options = Options { rounds: 10, agents: 1000 };
-        let mut arguments = std::env::args().skip(1);
-        while let Some(argument) = arguments.next() {
-            let place = match argument.as_str() {
-                "--rounds" => &mut options.rounds,
-                "--agents" => &mut options.agents,
-                // What cargo adds.
-                _ => continue,
-            };
-            *place = arguments.next().and_then(|number| number.parse().ok()).expect("a number");
-        }
+        options::read(&mut [("--rounds", &mut options.rounds), ("--agents", &mut options.agents)]);
         options
     }
 }

@@ -12,7 +12,7 @@ use shared::{
 };
 use trellis_tests::processes::Processes;
 
-use crate::meter::Latencies;
+use crate::measure::meter::Latencies;
 
 const TIMES: usize = 200;
 /// How many parts are done between two ticks: far less than a lease takes.

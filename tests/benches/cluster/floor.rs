@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use tokio::{sync::oneshot, task::JoinSet};
 use trellis_tests::servers::{NatsServer, RedisServer};
 
-use crate::meter::Latencies;
+use crate::measure::meter::Latencies;
 
 const SCRIPT: &str = "redis.call('HSET', KEYS[1], 'v', ARGV[1], 'a', ARGV[2]) \
                       redis.call('ZADD', KEYS[2], ARGV[1], KEYS[1]) return redis.call('INCR', KEYS[3])";

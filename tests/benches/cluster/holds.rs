@@ -10,7 +10,7 @@ use shared::{
     wire::{Answer, Claimed, Execute},
 };
 
-use crate::{meter::Latencies, trellis::Trellis};
+use crate::{measure::meter::Latencies, trellis::Trellis};
 
 const DEPTH: usize = 8;
 

@@ -16,12 +16,13 @@
 
 mod floor;
 mod holds;
-mod meter;
+#[path = "../measure/mod.rs"]
+mod measure;
 mod trellis;
 
 use std::time::Duration;
 
-use meter::Latencies;
+use measure::{meter::Latencies, options};
 use trellis_tests::servers::{NatsServer, RedisServer};
 
 /// Jobs under way at once, where many are.
@@ -38,17 +39,11 @@ struct Options {
 impl Options {
     fn read() -> Self {
         let mut options = Options { jobs: 10_000, singles: 500, pending: 10_000 };
-        let mut arguments = std::env::args().skip(1);
-        while let Some(argument) = arguments.next() {
-            let place = match argument.as_str() {
-                "--jobs" => &mut options.jobs,
-                "--singles" => &mut options.singles,
-                "--pending" => &mut options.pending,
-                // What cargo adds.
-                _ => continue,
-            };
-            *place = arguments.next().and_then(|number| number.parse().ok()).expect("a number");
-        }
+        options::read(&mut [
+            ("--jobs", &mut options.jobs),
+            ("--singles", &mut options.singles),
+            ("--pending", &mut options.pending),
+        ]);
         options
     }
 }

@@ -21,7 +21,7 @@ use trellis_tests::{
     servers::{NatsServer, RedisServer},
 };
 
-use crate::meter::{Latencies, Usage};
+use crate::measure::meter::{Latencies, Usage};
 
 type Waiting = Arc<Mutex<HashMap<TraceId, oneshot::Sender<()>>>>;
 

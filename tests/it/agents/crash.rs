@@ -4,18 +4,17 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use shared::{
-    subject::{Filter, Subject},
-    wire::{EndStatus, HistoryEntry, HistoryStep},
-};
+use shared::{subject::Subject, wire::EndStatus};
 use trellis_tests::{
-    processes::{LEASE, Processes},
-    servers::{Gate, INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply},
+    cluster::SOON,
+    processes::LEASE,
+    servers::{Gate, ModelServer, Prompt, Reply},
 };
 
-use super::{agent, call, check_bill, cluster, finished, say};
-
-const A_CALL: u64 = 100 * INPUT_NANOS + 20 * OUTPUT_NANOS;
+use super::{
+    agent, call, check_bill, cluster, finished, say,
+    survives::{A_CALL, Story, survives},
+};
 
 /// Writes a file, spawns a child, and says what came of both.
 fn author(prompt: &Prompt) -> Reply {
@@ -30,31 +29,11 @@ fn author(prompt: &Prompt) -> Reply {
     }
 }
 
-async fn history(cluster: &Processes, run: shared::TraceId) -> Vec<HistoryEntry> {
-    let filter = Filter::One(Subject::History(run, "root".parse().unwrap()));
-    let stored = cluster.client.bus.read(&filter).await.unwrap();
-    stored.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect()
-}
-
 /// Runs the author with a worker that aborts at `point`, and another that takes over.
 async fn author_survives(point: &str, unseen: u64) {
-    let model = ModelServer::start(author).await;
-    let mut cluster = cluster(1, &model, json!([agent("author"), agent("helper")])).await;
-    cluster.stop("w1").await;
-    cluster.run_with("w1", &["--crash-at", point]);
-    let run = cluster.begin(json!({"goal": "write it down", "agent_id": "author"})).await;
-    cluster.gone("w1").await;
-    cluster.run("w1");
-    let (outcome, trace) = finished(&cluster, run).await;
-    assert_eq!(outcome["status"], "completed", "{point}: {outcome:#}");
-    assert_eq!(outcome["result"], "the plan was: ask, then tell", "{point}");
-    check_bill(&model, &[&trace], unseen * A_CALL);
-    let bill = model.bill();
-    assert_eq!(bill.len() as u64, 5 + unseen, "{point}: finished calls are not made again: {bill:#?}");
-    assert_eq!(trace.contexts().len(), 2, "{point}: one child");
-    let results = history(&cluster, run).await;
-    let results = results.iter().filter(|entry| matches!(entry.step, HistoryStep::Result(_))).count();
-    assert_eq!(results, 1, "{point}");
+    let agents = json!([agent("author"), agent("helper")]);
+    let story = Story { agents, model: author, result: json!("the plan was: ask, then tell"), calls: 5 };
+    survives(story, point, unseen).await;
 }
 
 /// proves: a hold whose call was never made, or never heard of again, is booked as estimated (B10).
@@ -146,11 +125,11 @@ async fn f05_a_worker_stopped_in_a_model_call_and_woken_after_its_lease() {
         if reports.info().await.unwrap().state.messages == 0 {
             break;
         }
-        assert!(tries < 600, "reports stay in their queue");
+        assert!(tries < 3_600, "reports stay in their queue");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     cluster.check(&[run]).await;
-    let steps = history(&cluster, run).await;
+    let steps = cluster.client.journal(run, &"root".parse().unwrap()).await;
     let attempts: Vec<u32> = steps.iter().map(|entry| entry.attempt).collect();
     assert!(attempts.iter().all(|attempt| *attempt == 2), "nothing of the sleeper's: {steps:#?}");
     let unseen =
@@ -173,7 +152,6 @@ async fn t5_an_entry_behind_a_step_that_is_not_the_last_is_refused() {
         payload: Value::Null.to_string().into(),
         expect_last: Some(1),
     };
-    let refused =
-        tokio::time::timeout(Duration::from_secs(30), cluster.client.bus.publish(late)).await.unwrap();
+    let refused = tokio::time::timeout(SOON, cluster.client.bus.publish(late)).await.unwrap();
     assert_eq!(refused, Err(shared::bus::PublishError::WrongSequence));
 }

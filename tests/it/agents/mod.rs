@@ -6,6 +6,7 @@ mod crash;
 mod foreign;
 mod isolation;
 mod parking;
+pub(crate) mod survives;
 
 use coordinator::trace::Trace;
 use serde_json::{Value, json};

@@ -21,10 +21,7 @@ use shared::{
     bus::{Bus, Connect, Delivery, Headers, Memory, Nats, Outgoing, Topology},
     subject::{Namespace, Subject},
 };
-use trellis_tests::servers::NatsServer;
-
-/// Long enough for a busy machine, and for the longest ack wait.
-const SOON: Duration = Duration::from_secs(30);
+use trellis_tests::{cluster::SOON, servers::NatsServer};
 
 fn topology() -> Topology {
     // A server sets the sizes aside: many small deployments have to fit on one.

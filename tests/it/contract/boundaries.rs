@@ -102,7 +102,8 @@ fn each_library_of_the_worker_is_known_in_one_place() {
 #[test]
 fn b3_models_are_called_in_one_place() {
     for (path, text) in sources("worker/src") {
-        let allowed = path.components().any(|part| part.as_os_str() == "model" || part.as_os_str() == "billing");
+        let allowed =
+            path.components().any(|part| part.as_os_str() == "model" || part.as_os_str() == "billing");
         if !allowed {
             assert_eq!(breach(&text, &["models.complete("]), None, "in {}", path.display());
         }

@@ -1,6 +1,10 @@
-//! What is promised to readers of the code: who may know what, which file may name which, what the rules are.
+//! What is promised to readers and users: who may know what in the code, the protocol, its schemas, what is shipped.
 
 mod boundaries;
+mod deploy;
 mod imports;
 mod map;
+mod protocol;
+mod python;
 mod rules;
+mod schemas;

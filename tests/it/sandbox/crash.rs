@@ -2,25 +2,22 @@
 //! answered the same from the journal, and the model server's bill is what was booked.
 
 use serde_json::{Value, json};
-use shared::{
-    TraceId,
-    subject::{Filter, Subject},
-    wire::{HistoryEntry, HistoryStep},
-};
+use shared::{TraceId, wire::HistoryStep};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
 };
 use trellis_tests::{
-    cluster::SOON,
+    cluster::{SOON, eventually},
     processes::{Processes, fresh_trace},
-    servers::{Gate, INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply},
+    servers::{Gate, ModelServer, Prompt, Reply},
 };
 
-use super::{eventually, processes_with, python};
-use crate::agents::{check_bill, cluster, cluster_with, finished, say};
-
-const A_CALL: u64 = 100 * INPUT_NANOS + 20 * OUTPUT_NANOS;
+use super::{processes_with, python};
+use crate::agents::{
+    check_bill, cluster, cluster_with, finished, say,
+    survives::{A_CALL, Story, count, survives},
+};
 
 /// Asks its model, writes a file by a tool, spawns another program, reads its file, asks its model again.
 const AUTHOR: &str = r#"
@@ -55,40 +52,15 @@ fn answers(prompt: &Prompt) -> Reply {
     }
 }
 
-async fn history(cluster: &Processes, run: TraceId) -> Vec<HistoryEntry> {
-    let filter = Filter::One(Subject::History(run, "root".parse().unwrap()));
-    let stored = cluster.client.bus.read(&filter).await.unwrap();
-    stored.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect()
-}
-
-fn count(history: &[HistoryEntry], is: impl Fn(&HistoryStep) -> bool) -> usize {
-    history.iter().filter(|entry| is(&entry.step)).count()
-}
-
 /// Runs the author with a worker that aborts at `point`, and another that takes over.
 async fn author_survives(point: &str, unseen: u64) {
-    let model = ModelServer::start(answers).await;
-    let agents = json!([paid("author", AUTHOR), paid("helper", HELPER)]);
-    let mut cluster = cluster(1, &model, agents).await;
-    cluster.stop("w1").await;
-    cluster.run_with("w1", &["--crash-at", point]);
-    let run = cluster.begin(json!({"goal": "write it down", "agent_id": "author"})).await;
-    cluster.gone("w1").await;
-    cluster.run("w1");
-    let (outcome, trace) = finished(&cluster, run).await;
-    assert_eq!(outcome["status"], "completed", "{point}: {outcome:#}");
     let plan = "ask, then tell";
-    let expected =
+    let result =
         json!({"found": "forty-two", "read": plan, "file": plan, "told": "told: tell of ask, then tell"});
-    assert_eq!(outcome["result"], expected, "{point}");
-    check_bill(&model, &[&trace], unseen * A_CALL);
-    let bill = model.bill();
-    assert_eq!(bill.len() as u64, 3 + unseen, "{point}: finished calls are not made again: {bill:#?}");
-    assert_eq!(trace.contexts().len(), 2, "{point}: one child");
-    let history = history(&cluster, run).await;
-    assert_eq!(count(&history, |step| matches!(step, HistoryStep::Model(_))), 2, "{point}: {history:#?}");
-    assert_eq!(count(&history, |step| matches!(step, HistoryStep::Tool(_))), 3, "{point}: {history:#?}");
-    assert_eq!(count(&history, |step| matches!(step, HistoryStep::Result(_))), 1, "{point}: {history:#?}");
+    let agents = json!([paid("author", AUTHOR), paid("helper", HELPER)]);
+    let journal = survives(Story { agents, model: answers, result, calls: 3 }, point, unseen).await;
+    assert_eq!(count(&journal, |step| matches!(step, HistoryStep::Model(_))), 2, "{point}: {journal:#?}");
+    assert_eq!(count(&journal, |step| matches!(step, HistoryStep::Tool(_))), 3, "{point}: {journal:#?}");
 }
 
 /// proves: a hold whose call was never made, or never heard of again, is booked as estimated (B10).
@@ -161,7 +133,7 @@ async fn f02_a_worker_killed_in_a_programs_model_call() {
     // The first, and the second twice: the killed worker's is billed too, and held against nobody's word.
     assert_eq!(model.bill().len(), 3, "{:#?}", model.bill());
     check_bill(&model, &[&trace], A_CALL);
-    eventually("gone", || processes_with(&word) == 0).await;
+    eventually("gone", async || processes_with(&word) == 0).await;
 }
 
 /// proves: a tool in flight is called again by the successor, and nothing before it.
@@ -189,7 +161,7 @@ async fn f02_a_worker_killed_in_a_programs_tool_call() {
     assert_eq!(outcome["attempts"], 2);
     assert_eq!(model.bill().len(), 1, "{:#?}", model.bill());
     check_bill(&model, &[&trace], 0);
-    eventually("gone", || processes_with(&word) == 0).await;
+    eventually("gone", async || processes_with(&word) == 0).await;
 }
 
 async fn kill_its_worker(cluster: &mut Processes, run: TraceId) {

@@ -9,11 +9,11 @@ use tokio::{
     net::TcpListener,
 };
 use trellis_tests::{
-    cluster::SOON,
+    cluster::{SOON, eventually},
     processes::{Processes, fresh_trace},
 };
 
-use super::{Directory, apply, cluster, eventually, processes_with, python, result};
+use super::{Directory, apply, cluster, processes_with, python, result};
 
 /// Ignores what it is told, as does what it has put into a session of its own; both have a word in their
 /// command lines.
@@ -35,12 +35,12 @@ async fn i4_f04_a_cancelled_program_that_ignores_it_is_gone_with_all_its_session
         let word = format!("stubborn-{}", fresh_trace());
         apply(&cluster.client, vec![stubborn(&word, pool)]).await;
         let accepted = cluster.client.accepted(json!({"goal": "stay", "agent_id": "stubborn"})).await;
-        eventually("both run", || processes_with(&word) >= 2).await;
+        eventually("both run", async || processes_with(&word) >= 2).await;
         let cancel = json!({"trace_id": accepted.trace_id});
         cluster.client.publish(shared::subject::Subject::Cancel, &cancel).await;
         let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
         assert_eq!(outcome.context.status, EndStatus::Cancelled);
-        eventually("gone", || processes_with(&word) == 0).await;
+        eventually("gone", async || processes_with(&word) == 0).await;
     }
     cluster.stop().await;
 }
@@ -51,9 +51,9 @@ async fn i4_f04_a_worker_killed_outright_leaves_no_process_of_its_agents() {
     let word = format!("stubborn-{}", fresh_trace());
     apply(&cluster.client, vec![stubborn(&word, "default")]).await;
     let trace_id = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
-    eventually("both run", || processes_with(&word) >= 2).await;
+    eventually("both run", async || processes_with(&word) >= 2).await;
     cluster.kill("w1");
-    eventually("gone", || processes_with(&word) == 0).await;
+    eventually("gone", async || processes_with(&word) == 0).await;
     cluster.cancel(trace_id).await;
     cluster.outcome(trace_id).await;
 }
@@ -97,7 +97,7 @@ async fn i3_the_workspace_of_a_cancelled_program_stays_until_it_has_ended() {
     };
     let (workspace, said) = tokio::time::timeout(SOON, hearing).await.expect("it is heard");
     assert_eq!(said.as_deref(), Some("tidied"));
-    eventually("removed", || !std::path::Path::new(&workspace).exists()).await;
+    eventually("removed", async || !std::path::Path::new(&workspace).exists()).await;
     cluster.stop().await;
 }
 

@@ -1,6 +1,7 @@
 //! Programs as agents, on the real thing: real programs in the real sandbox, run as contexts by a real
 //! worker. What a program must not do it tries, and says how that went.
 
+mod binary_name;
 mod bombs;
 mod crash;
 mod escapes;
@@ -112,14 +113,6 @@ fn result(outcome: &Outcome) -> Value {
 fn error(outcome: &Outcome) -> String {
     let failure = outcome.context.error.clone();
     failure.map(|failure| failure.message).unwrap_or_else(|| panic!("no error: {outcome:#?}"))
-}
-
-async fn eventually(what: &str, is: impl Fn() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !is() {
-        assert!(Instant::now() < deadline, "never {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// How many processes of this machine have a word in their command line.

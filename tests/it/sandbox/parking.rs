@@ -4,11 +4,12 @@
 use serde_json::{Value, json};
 use shared::subject::Subject;
 use trellis_tests::{
+    cluster::eventually,
     processes::{Processes, Shape, fresh_trace},
     servers::{ModelServer, Prompt},
 };
 
-use super::{crash::paid, eventually, processes_with, python};
+use super::{crash::paid, processes_with, python};
 use crate::agents::{check_bill, finished, say};
 
 /// Begins by asking its model how to, spawns one of its kind unless it is deep enough, and asks how it was.
@@ -76,7 +77,7 @@ async fn g7_a_program_that_asks_a_human_is_ended_and_holds_no_slot() {
                 })
             })
             .await;
-        eventually("ended", || processes_with(&word) == 0).await;
+        eventually("ended", async || processes_with(&word) == 0).await;
         let meanwhile = cluster.begin(json!({"goal": "x", "agent_id": "other"})).await;
         let (outcome, _) = finished(&cluster, meanwhile).await;
         assert_eq!(outcome["result"], "meanwhile", "{outcome:#}");

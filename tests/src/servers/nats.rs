@@ -3,10 +3,11 @@
 use std::{
     ffi::OsString,
     fs,
+    ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use super::process::{Place, Process, Program, Settings};
+use super::process::{DATA, Place, Process, Program, Settings};
 
 static NATS: Program = Program {
     name: "nats-server",
@@ -14,8 +15,6 @@ static NATS: Program = Program {
     arguments,
     greeting: (b"", &[b"INFO "]),
 };
-
-const STORE: &str = "jetstream";
 
 #[derive(Debug)]
 pub struct NatsServer(Process);
@@ -49,53 +48,28 @@ impl NatsServer {
     }
 
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.0.port())
+        format!("nats://127.0.0.1:{}", self.port())
     }
+}
 
-    pub fn pid(&self) -> u32 {
-        self.0.pid().as_raw().unsigned_abs()
+impl Deref for NatsServer {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.0
     }
+}
 
-    pub fn port(&self) -> u16 {
-        self.0.port()
-    }
-
-    /// SIGKILL.
-    pub fn kill(&mut self) {
-        self.0.kill();
-    }
-
-    /// SIGTERM, and waits until it has gone.
-    pub fn stop(&mut self) {
-        self.0.stop();
-    }
-
-    /// With the same port and what is on disk.
-    pub fn restart(&mut self) {
-        self.0.restart();
-    }
-
-    /// SIGSTOP.
-    pub fn pause(&self) {
-        self.0.pause();
-    }
-
-    pub fn resume(&self) {
-        self.0.resume();
-    }
-
-    /// Kills it, deletes its streams and starts it again.
-    pub fn wipe(&mut self) {
-        self.0.kill();
-        fs::remove_dir_all(self.0.dir().join(STORE)).expect("the directory is ours");
-        self.0.restart();
+impl DerefMut for NatsServer {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.0
     }
 }
 
 /// It takes most settings from a file only.
 fn arguments(settings: &Settings) -> Vec<OsString> {
     let [jetstream, server] = settings.extra.as_slice() else { panic!("two kinds of settings") };
-    let (port, store) = (settings.port, settings.dir.join(STORE));
+    let (port, store) = (settings.port, settings.dir.join(DATA));
     fs::create_dir_all(&store).expect("the directory is ours");
     let text = format!(
         "listen: \"127.0.0.1:{port}\"\nserver_name: \"test-{port}\"\nmax_payload: 1MB\n\

@@ -5,11 +5,12 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -20,11 +21,15 @@ use nix::{
     unistd::Pid,
 };
 
-/// Between two looks at a starting server, and how many.
+use crate::cluster::SOON;
+
+/// Between two looks at a starting server.
 const LOOK: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 1000;
 /// A port found free may be taken before the server has it.
 const PORTS: u32 = 5;
+
+/// The folder beneath a server's directory for what it keeps.
+pub(super) const DATA: &str = "data";
 
 /// How a server is started and spoken to.
 #[derive(Debug)]
@@ -54,7 +59,7 @@ pub(super) struct Settings {
 }
 
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     program: &'static Program,
     settings: Settings,
     child: Option<Child>,
@@ -74,57 +79,63 @@ impl Process {
         panic!("{} did not start {PORTS} times; the last log:\n{tried}", program.name);
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.settings.port
     }
 
-    pub(super) fn dir(&self) -> &Path {
-        &self.settings.dir
-    }
-
-    /// As a crash of the process: nothing is flushed.
-    pub(super) fn kill(&mut self) {
+    /// SIGKILL, as a crash of the process: nothing is flushed.
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("the child is ours");
             child.wait().expect("the child is ours");
         }
     }
 
-    /// As an operator stops it: it may finish and flush.
-    pub(super) fn stop(&mut self) {
+    /// SIGTERM, as an operator stops it: it may finish and flush. Waits until it has ended.
+    pub fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
         if let Some(mut child) = self.child.take() {
             child.wait().expect("the child is ours");
         }
     }
 
-    /// With the same port and directory.
-    pub(super) fn restart(&mut self) {
+    /// Starts it again with the same port and directory.
+    pub fn restart(&mut self) {
         self.kill();
         if let Err(log) = self.run() {
             panic!("{} did not start again; its log ends:\n{log}", self.program.name);
         }
     }
 
-    /// Connections stay open and nobody answers: what a hung host looks like.
-    pub(super) fn pause(&self) {
+    /// SIGSTOP: connections stay open and nobody answers, as with a hung host.
+    pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
         // The signal is sent before it has arrived at every thread.
-        let stopped = wait::waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED));
+        let stopped = wait::waitpid(self.nix_pid(), Some(WaitPidFlag::WUNTRACED));
         assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{}: {stopped:?}", self.program.name);
     }
 
-    pub(super) fn resume(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    fn signal(&self, signal: Signal) {
-        signal::kill(self.pid(), signal).expect("the child is ours");
+    /// Kills it, deletes its data and starts it again.
+    pub fn wipe(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.settings.dir.join(DATA)).expect("the directory is ours");
+        self.restart();
     }
 
-    pub(super) fn pid(&self) -> Pid {
-        let child = self.child.as_ref().expect("the server runs");
-        Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"))
+    fn signal(&self, signal: Signal) {
+        signal::kill(self.nix_pid(), signal).expect("the child is ours");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the server runs").id()
+    }
+
+    fn nix_pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.pid()).expect("a pid fits"))
     }
 
     /// Until it answers. If it does not, the end of its log.
@@ -140,7 +151,8 @@ impl Process {
             .stderr(file)
             .spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{} did not start: {error}", path.display()));
-        for _ in 0..LOOKS {
+        let deadline = Instant::now() + SOON;
+        while Instant::now() < deadline {
             if child.try_wait().expect("the child is ours").is_some() {
                 return Err(tail(&log));
             }
@@ -193,9 +205,20 @@ fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
         && welcomes.contains(&answer.as_slice())
 }
 
+/// Beneath those that the kernel gives to whoever connects: while a server is down, nobody else gets its
+/// port. The nodes of a Redis cluster take the port 10,000 above theirs as well.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback has a free port");
-    listener.local_addr().expect("it is bound").port()
+    const PORTS: Range<u16> = 10_000..20_000;
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    // Processes that look at the same time begin at different places.
+    let first = std::process::id().wrapping_mul(7919);
+    loop {
+        let tried = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let above = u16::try_from(tried % u32::from(PORTS.end - PORTS.start)).expect("less than the range");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, PORTS.start + above)).is_ok() {
+            return PORTS.start + above;
+        }
+    }
 }
 
 fn fresh_dir(name: &str) -> PathBuf {

@@ -1,8 +1,11 @@
 //! A Redis that syncs every write to disk before it answers.
 
-use std::ffi::OsString;
+use std::{
+    ffi::OsString,
+    ops::{Deref, DerefMut},
+};
 
-use super::process::{Place, Process, Program, Settings};
+use super::process::{DATA, Place, Process, Program, Settings};
 
 static REDIS: Program = Program {
     name: "redis-server",
@@ -18,8 +21,6 @@ static SENTINEL: Program = Program {
     arguments: sentinel_arguments,
     greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
 };
-
-const DATA: &str = "data";
 
 #[derive(Debug)]
 pub struct RedisServer(Process);
@@ -40,41 +41,21 @@ impl RedisServer {
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.0.port())
+        format!("redis://127.0.0.1:{}", self.port())
     }
+}
 
-    pub fn pid(&self) -> u32 {
-        self.0.pid().as_raw().unsigned_abs()
+impl Deref for RedisServer {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.0
     }
+}
 
-    pub fn port(&self) -> u16 {
-        self.0.port()
-    }
-
-    /// SIGKILL.
-    pub fn kill(&mut self) {
-        self.0.kill();
-    }
-
-    /// With the same port and what is on disk.
-    pub fn restart(&mut self) {
-        self.0.restart();
-    }
-
-    /// SIGSTOP.
-    pub fn pause(&self) {
-        self.0.pause();
-    }
-
-    pub fn resume(&self) {
-        self.0.resume();
-    }
-
-    /// Kills it, deletes its data and starts it again.
-    pub fn wipe(&mut self) {
-        self.0.kill();
-        std::fs::remove_dir_all(self.0.dir().join(DATA)).expect("the directory is ours");
-        self.0.restart();
+impl DerefMut for RedisServer {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.0
     }
 }
 

@@ -7,7 +7,7 @@ use shared::{
     wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus},
 };
 
-use super::{GraphRun, failed, result_of};
+use super::{GraphRun, run::failed, view::result_of};
 use crate::trace::{ContextIndex, ContextNode, Event, Requeue, Status, Trace, attempt, end};
 
 /// A graph that is won, failing or out of steps.

@@ -10,7 +10,7 @@ use shared::{
     wire::{EndStatus, StepStatus, Text},
 };
 
-use super::value_of;
+use super::view::value_of;
 use crate::trace::{ContextNode, Ran, Trace};
 
 struct Finding {

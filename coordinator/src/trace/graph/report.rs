@@ -8,7 +8,7 @@ use shared::{
     wire::{EndStatus, GraphOutcome, GraphVerdict, StepReport, StepStatus},
 };
 
-use super::{conclude::verdict, failed};
+use super::{conclude::verdict, run::failed};
 use crate::trace::{ContextIndex, ContextNode, Ran, Trace, context_store::full_key};
 
 impl Trace {

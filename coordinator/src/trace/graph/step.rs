@@ -7,10 +7,11 @@ use shared::{
 };
 
 use super::{
-    GraphRun, Items, failed, result_of,
+    GraphRun, Items,
+    run::failed,
     scope::StepScope,
     start::{ask, refused},
-    status_of, value_of,
+    view::{result_of, status_of, value_of},
 };
 use crate::trace::{ContextIndex, ContextNode, End, Event, Ran, Trace, context_store, end};
 

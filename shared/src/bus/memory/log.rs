@@ -5,8 +5,15 @@ use std::{
     ops::Bound,
 };
 
-use super::{super::Topology, Outgoing, Pattern, PublishError, Published, Stored, Stream};
-use crate::time::{Timestamp, millis};
+use super::pattern::Pattern;
+use crate::{
+    bus::{
+        error::PublishError,
+        message::{Outgoing, Published, Stored},
+        topology::{Stream, Topology},
+    },
+    time::{Timestamp, millis},
+};
 
 /// What the server counts for a message beside its text.
 const OVERHEAD_BYTES: usize = 30;

@@ -7,7 +7,7 @@ use async_nats::jetstream::{AckKind, message};
 use bytes::Bytes;
 
 use super::{
-    super as bus, Consumer, Delivery, Error, Nats, Said, backoff, from_map,
+    Acknowledgement, Consumer, Error, Nats, Received, backoff, from_map,
     pull::{Pulled, Puller},
     timestamp,
 };
@@ -44,7 +44,7 @@ impl Consumption {
         self.puller.silent_for()
     }
 
-    pub(in super::super) async fn next(&mut self) -> Delivery {
+    pub(in super::super) async fn next(&mut self) -> (Received, Acker) {
         loop {
             if let Some(delivery) = self.release().await {
                 return delivery;
@@ -81,7 +81,7 @@ impl Consumption {
     }
 
     /// The message at hand as a delivery, once its payload is there.
-    async fn release(&mut self) -> Option<Delivery> {
+    async fn release(&mut self) -> Option<(Received, Acker)> {
         let (message, tries) = self.held.as_mut()?;
         let payload = match self.nats.payload(message.headers.as_ref(), &message.payload).await {
             Ok(payload) => payload,
@@ -91,7 +91,7 @@ impl Consumption {
                 let enough = *tries >= FETCH_TRIES;
                 tokio::time::sleep(backoff(*tries)).await;
                 if enough && let Some((message, _)) = self.held.take() {
-                    Acker::of(&self.nats, &message).say(Said::Nak(FETCH_LATER)).await;
+                    Acker::of(&self.nats, &message).acknowledge(Acknowledgement::Nak(FETCH_LATER)).await;
                     self.puller.want(1);
                 }
                 return None;
@@ -106,20 +106,20 @@ impl Consumption {
         delivery
     }
 
-    fn deliver(&self, message: &async_nats::Message, payload: Bytes) -> Option<Delivery> {
+    fn deliver(&self, message: &async_nats::Message, payload: Bytes) -> Option<(Received, Acker)> {
         let acker = Acker::of(&self.nats, message);
         let context = self.nats.0.api.clone();
         let with_info = message::Message { message: message.clone(), context };
         let info = with_info.info().ok()?;
-        Some(Delivery {
+        let received = Received {
             subject: message.subject.to_string(),
             headers: from_map(message.headers.as_ref()),
             payload,
             sequence: info.stream_sequence,
             at: timestamp(info.published),
             delivered: u64::try_from(info.delivered).unwrap_or_default(),
-            acker: bus::Acker::Nats(acker),
-        })
+        };
+        Some((received, acker))
     }
 }
 
@@ -135,12 +135,12 @@ impl Acker {
         Acker { nats: nats.clone(), to }
     }
 
-    pub(in super::super) async fn say(&self, said: Said) {
-        let kind = match said {
-            Said::Ack => AckKind::Ack,
-            Said::Nak(delay) => AckKind::Nak(Some(delay)),
-            Said::Progress => AckKind::Progress,
-            Said::Terminate => AckKind::Term,
+    pub(in super::super) async fn acknowledge(&self, acknowledgement: Acknowledgement) {
+        let kind = match acknowledgement {
+            Acknowledgement::Ack => AckKind::Ack,
+            Acknowledgement::Nak(delay) => AckKind::Nak(Some(delay)),
+            Acknowledgement::Progress => AckKind::Progress,
+            Acknowledgement::Terminate => AckKind::Term,
         };
         if let Err(error) = self.nats.0.client.publish(self.to.clone(), kind.into()).await {
             tracing::warn!(%error, "a message will come again: the server can't be told about it");

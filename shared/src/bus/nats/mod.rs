@@ -31,8 +31,9 @@ pub(super) use listen::{ServiceRequests, Subscription};
 pub(super) use publish::Sending;
 
 use super::{
-    Consumer, Delivery, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Said,
-    Service, Stored, Stream, Topology,
+    Consumer, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Service,
+    Stored, Stream, Topology,
+    message::{Acknowledgement, Received},
 };
 use crate::{subject::Namespace, time::Timestamp};
 

@@ -8,7 +8,7 @@ use super::{Sources, listed, module_tree::Crate, names, read};
 /// `store/keys.rs`). A longer name goes before a shorter one: `store/keys.rs` may stand in another layer than `store`.
 type Layers = &'static [&'static [&'static str]];
 
-const CLI: Layers = &[&["main.rs"], &["command"], &["cluster"], &["input"], &["terminal"]];
+const CLI: Layers = &[&["main.rs"], &["command"], &["input"], &["terminal"], &["cluster"]];
 
 /// One line for each import that goes up, each file without a layer, and each name of the table that no file has.
 fn breaches(crate_name: &str, layers: &[&[&str]], sources: &Sources) -> String {

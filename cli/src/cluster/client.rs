@@ -1,0 +1,204 @@
+//! What a client does over the bus: submit, ask, tell, read a trace back. No command prints here.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use coordinator::trace::{Logged, Trace};
+use serde::{Serialize, de::DeserializeOwned};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Headers, Outgoing, RequestError},
+    graph::TaskGraph,
+    subject::{Filter, Subject},
+    wire::{
+        Answered, Cancel, Input, Query, QueryAnswer, Question, Spawn, SubmitAnswer, Text, WorkerCall,
+        WorkerState,
+    },
+};
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use crate::cluster::connect::{Unreachable, unreachable};
+
+/// How long one request may take; the coordinator answers after a commit.
+const REQUEST: Duration = Duration::from_secs(10);
+/// How long nobody may listen before we say so: coordinators restart, and embedded ones start with us.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long what was published may take to be seen in the log.
+pub(crate) const TAKES_EFFECT: Duration = Duration::from_secs(5);
+
+/// How long workers have to answer.
+pub(crate) const WORKERS_ANSWER: Duration = Duration::from_millis(500);
+
+/// What is asked for, whole: with ids of its own, so that asking twice is asking once.
+#[derive(Debug, Clone)]
+pub(crate) enum Submission {
+    Spawn(Box<Spawn>),
+    Graph(Box<TaskGraph>),
+}
+
+impl Submission {
+    pub(crate) fn spawn(mut spawn: Spawn) -> Self {
+        let named = spawn.agent_id.as_ref().map_or("root", |agent| agent.as_str());
+        spawn.child_id.get_or_insert_with(|| ChildId::new(named).expect("the two grammars are one"));
+        spawn.trace_id.get_or_insert_with(fresh_trace);
+        Submission::Spawn(Box::new(spawn))
+    }
+
+    pub(crate) fn graph(mut graph: TaskGraph) -> Self {
+        let named = graph.name.as_ref().map_or("graph", |name| name.as_str());
+        graph.child_id.get_or_insert_with(|| ChildId::new(named).expect("the two grammars are one"));
+        graph.trace_id.get_or_insert_with(fresh_trace);
+        Submission::Graph(Box::new(graph))
+    }
+
+    fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
+        match self {
+            Submission::Spawn(spawn) => serde_json::to_vec(spawn),
+            Submission::Graph(graph) => serde_json::to_vec(graph),
+        }
+    }
+}
+
+fn fresh_trace() -> TraceId {
+    TraceId::from_u128(Uuid::now_v7().as_u128()).expect("a time and a version are not all zeros")
+}
+
+/// Asks for work; answered once it is committed, or refused.
+pub(crate) async fn submit(bus: &Bus, submission: &Submission) -> anyhow::Result<SubmitAnswer> {
+    request(bus, &Subject::Submit, submission.to_bytes()?, "the submission").await
+}
+
+pub(crate) async fn query(bus: &Bus, query: &Query) -> anyhow::Result<QueryAnswer> {
+    request(bus, &Subject::Query, serde_json::to_vec(query)?, "the question").await
+}
+
+/// The error for an answer that belongs to another query.
+pub(crate) fn unexpected(answer: &QueryAnswer) -> anyhow::Error {
+    anyhow::anyhow!("the coordinator gave an answer that does not fit the query: {answer:?}")
+}
+
+async fn request<A: DeserializeOwned>(
+    bus: &Bus,
+    subject: &Subject,
+    payload: Vec<u8>,
+    what: &str,
+) -> anyhow::Result<A> {
+    let started = Instant::now();
+    loop {
+        let asked = bus.request(subject, &Headers::new(), payload.clone().into(), REQUEST).await;
+        let why = match asked {
+            Ok(answer) => {
+                return serde_json::from_slice(&answer).context("could not read the coordinator's answer");
+            }
+            Err(RequestError::NoResponders) if started.elapsed() < PATIENCE => {
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(RequestError::NoResponders) => format!("no coordinator takes {what}: nobody answers"),
+            Err(RequestError::TimedOut) => {
+                format!("no coordinator answered {what} within {} s", REQUEST.as_secs())
+            }
+            Err(RequestError::Other(why)) => format!("could not ask: {why}"),
+        };
+        let hint = "is a coordinator running (`trellis coordinator`), in the same --namespace? `trellis doctor` looks";
+        return Err(Unreachable(format!("{why}\n\nhint: {hint}")).into());
+    }
+}
+
+/// Publishes something for the coordinators, durably: it is stored when this returns.
+pub(crate) async fn tell(bus: &Bus, subject: Subject, message: &impl Serialize) -> anyhow::Result<()> {
+    let payload = serde_json::to_vec(message)?.into();
+    let id = Some(format!("cli-{}", Uuid::now_v7().simple()));
+    let outgoing = Outgoing { subject, id, headers: Headers::new(), payload, expect_last: None };
+    match bus.publish(outgoing).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Err(Unreachable(format!("{error}\n\nhint: `trellis doctor` looks at each server")).into())
+        }
+    }
+}
+
+pub(crate) async fn cancel(
+    bus: &Bus,
+    trace_id: TraceId,
+    child_id: Option<ChildId>,
+    reason: Option<Text>,
+) -> anyhow::Result<()> {
+    tell(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
+}
+
+/// Answers a question, durably.
+pub(crate) async fn answer(bus: &Bus, question: &Question, text: Text) -> anyhow::Result<()> {
+    let answered = Answered { child_id: question.child_id.clone(), question: question.number, answer: text };
+    tell(bus, Subject::Input, &Input { trace_id: question.trace_id, answered }).await
+}
+
+/// The workers that answer within a moment, by name.
+pub(crate) async fn workers(bus: &Bus) -> anyhow::Result<Vec<WorkerState>> {
+    let call = serde_json::to_vec(&WorkerCall::Describe)?;
+    let answers = bus.gather(&Subject::Worker, call.into(), WORKERS_ANSWER).await;
+    let answers = answers.map_err(|error| unreachable(&error))?;
+    let mut workers: Vec<WorkerState> =
+        answers.iter().filter_map(|answer| serde_json::from_slice(answer).ok()).collect();
+    workers.sort_by(|one, other| one.worker_id.cmp(&other.worker_id));
+    Ok(workers)
+}
+
+/// A trace as its log tells it now. An error if there is no such trace.
+pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace> {
+    let Some(trace) = find(bus, trace_id).await? else {
+        anyhow::bail!(
+            "there is no trace {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited \
+             time"
+        );
+    };
+    match (trace.root(), trace.version()) {
+        (Some(_), _) => Ok(trace),
+        (None, 0) => anyhow::bail!("trace {trace_id} can't be shown: the beginning of its log is gone"),
+        (None, _) => {
+            anyhow::bail!("trace {trace_id} can't be shown: it was cancelled before anything of it began")
+        }
+    }
+}
+
+/// What the log has of a trace, even if that is not its beginning or nothing has begun.
+async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Trace>> {
+    let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
+    let mut log =
+        stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;
+    log.sort_by_key(|logged| logged.version);
+    let mut trace = Trace::new(trace_id);
+    // All up to the first gap: the rest of a commit may not be stored yet.
+    for message in &log {
+        if !trace.replay(message) {
+            break;
+        }
+    }
+    Ok((!log.is_empty()).then_some(trace))
+}
+
+pub(crate) fn logged(payload: &[u8]) -> anyhow::Result<Logged> {
+    serde_json::from_slice(payload).context("the log has an event this version of trellis does not know")
+}
+
+/// Reads a trace again and again until something holds of it, or the time is up: the last it was.
+pub(crate) async fn until(
+    bus: &Bus,
+    trace_id: TraceId,
+    holds: impl Fn(&Trace) -> bool,
+) -> anyhow::Result<(Trace, bool)> {
+    let started = Instant::now();
+    loop {
+        let trace = find(bus, trace_id).await?.unwrap_or_else(|| Trace::new(trace_id));
+        if holds(&trace) {
+            return Ok((trace, true));
+        }
+        if started.elapsed() >= TAKES_EFFECT {
+            return Ok((trace, false));
+        }
+        sleep(10 * PAUSE).await;
+    }
+}

@@ -1,0 +1,39 @@
+//! What the agents of a run say while they work (G9): pieces of answers, the tools they call. Heard, not
+//! read back: what was said before is in `trellis history`.
+
+use shared::{
+    TraceId,
+    bus::{Bus, Subscription},
+    decode,
+    subject::Filter,
+    wire::StreamPiece,
+};
+
+use crate::cluster::connect::unreachable;
+
+/// Which of a run's words are wanted.
+pub(crate) enum Stream {
+    Off,
+    On(Subscription),
+}
+
+impl Stream {
+    pub(crate) async fn listen(bus: &Bus, trace_id: TraceId, wanted: bool) -> anyhow::Result<Self> {
+        if !wanted {
+            return Ok(Stream::Off);
+        }
+        let heard = bus.subscribe(&Filter::StreamsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
+        Ok(Stream::On(heard))
+    }
+
+    /// The next piece. Safe to be dropped and called again.
+    pub(crate) async fn next(&mut self) -> StreamPiece {
+        let Stream::On(heard) = self else { return std::future::pending().await };
+        loop {
+            let Some(message) = heard.next().await else { return std::future::pending().await };
+            if let Ok(piece) = decode::json::<StreamPiece>(&message.payload) {
+                return piece;
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `trellis answer`: answers a question that an agent has asked.
+
+use serde_json::json;
+use shared::{
+    ChildId, TraceId,
+    wire::{Question, Text},
+};
+
+use crate::{
+    cluster::{client, connect::Servers, watch::questions},
+    input::parse,
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
+};
+
+/// Answer a question of an agent; its run goes on.
+///
+/// With one open question in the run, the context may be left out.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "trellis answer <TRACE> [CHILD] <TEXT>",
+    after_help = "Examples:\n  trellis answer 0af7…319c writer 'Yes, publish it.'\n  trellis answer 0af7…319c 'Yes.'"
+)]
+pub(crate) struct Args {
+    /// The run's id, as `runs list` shows it.
+    trace: TraceId,
+    /// The context that asks, then the answer; or the answer alone.
+    #[arg(required = true, num_args = 1..=2, value_names = ["CHILD", "TEXT"])]
+    words: Vec<String>,
+    /// Which of its questions, counted from 1; the open one if absent.
+    #[arg(long, value_name = "N")]
+    question: Option<u32>,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let (child, text) = match args.words.as_slice() {
+        [child, text] => (Some(child.parse::<ChildId>()?), text),
+        [text] => (None, text),
+        _ => anyhow::bail!("give a context and an answer"),
+    };
+    let text: Text = parse::text(text).map_err(anyhow::Error::msg)?;
+    let bus = servers.cluster().await?;
+    let trace = client::replay(&bus, args.trace).await?;
+    let question = choose(questions(&trace), child.as_ref(), args.question)?;
+    client::answer(&bus, &question, text).await?;
+    let open = |trace: &_| !questions(trace).contains(&question);
+    let (_, taken) = client::until(&bus, args.trace, open).await?;
+    match output {
+        Output::Json => {
+            output::print_json(
+                &json!({"child_id": question.child_id, "question": question.number, "taken": taken}),
+            )?;
+        }
+        Output::Text if taken => output::print(&format!("{} has its answer\n", question.child_id))?,
+        Output::Text => output::print("the answer is stored, and was not seen to be taken yet\n")?,
+    }
+    Ok(Ending::Completed)
+}
+
+/// The question that is meant: never a guess between two.
+fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> anyhow::Result<Question> {
+    let listed = open
+        .iter()
+        .map(|question| format!("\n  {} {}: {}", question.child_id, question.number, question.question));
+    let listed: String = if open.is_empty() { "\n  none".into() } else { listed.collect() };
+    let meant = |question: &Question| {
+        child.is_none_or(|child| question.child_id == *child)
+            && number.is_none_or(|number| question.number == number)
+    };
+    let mut fitting = open.into_iter().filter(meant);
+    match (fitting.next(), fitting.next()) {
+        (Some(only), None) => Ok(only),
+        (None, _) => anyhow::bail!("there is no such open question\n\nhint: open are{listed}"),
+        (Some(_), Some(_)) => {
+            anyhow::bail!("more than one question is open\n\nhint: name the context; open are{listed}")
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The command line as a whole: global options, all commands, and which of them need a runtime.
+
+use clap::{CommandFactory, Parser, Subcommand};
+use shared::telemetry;
+
+use crate::{
+    cluster::connect::Servers,
+    command::{
+        agents, answer, budget, dev, doctor, graph, history, outputs, run, runs, schema, serve, submit,
+        workers,
+    },
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis run examples/research.yaml            run a graph here, with no servers
+  trellis run --goal 'hello' -o json            run one agent, for programs
+  NATS_URL=nats://… trellis runs list           look at a cluster
+
+Without a NATS URL, `run` and `dev` need no servers; what talks to a cluster says so.
+";
+
+/// Runs trees of LLM agents, and never spends more than it was given.
+#[derive(Debug, Parser)]
+#[command(name = "trellis", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub(crate) struct Cli {
+    /// How to print what a command found.
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+    /// Write logs (on stderr) as JSON lines.
+    #[arg(long, global = true)]
+    pub(crate) log_json: bool,
+    #[command(flatten)]
+    pub(crate) servers: Servers,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    Online(Online),
+    #[command(flatten)]
+    Offline(Offline),
+    /// Restricts itself and becomes a program: what a worker starts its sub-process agents with.
+    #[command(hide = true)]
+    Sandbox {
+        stage: Option<String>,
+        #[arg(long, env = worker::SANDBOX_VARIABLE, hide_env_values = true)]
+        told: String,
+    },
+}
+
+/// The commands that talk to a cluster, are part of one, or run one in this process.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Online {
+    Run(run::Args),
+    Dev(dev::Args),
+    Submit(submit::Args),
+    /// See, watch, cancel, restore and delete runs of a cluster.
+    #[command(subcommand)]
+    Runs(runs::Command),
+    Answer(answer::Args),
+    History(history::Args),
+    Outputs(outputs::Args),
+    /// See and raise budgets.
+    #[command(subcommand)]
+    Budget(budget::Command),
+    /// See and change the agents of a cluster.
+    #[command(subcommand)]
+    Agents(agents::Command),
+    /// See and drain the workers of a cluster.
+    #[command(subcommand)]
+    Workers(workers::Command),
+    Coordinator(serve::CoordinatorArgs),
+    Worker(serve::WorkerArgs),
+    Doctor(doctor::Args),
+}
+
+/// The commands that need no server and no runtime.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Offline {
+    /// Check, or rehearse, a task graph.
+    #[command(subcommand)]
+    Graph(graph::Command),
+    /// Print the JSON Schema of a message; without a name, list them.
+    Schema {
+        /// Which message, such as `spawn` or `graph`.
+        name: Option<String>,
+    },
+    /// Print a script that completes commands in a shell.
+    ///
+    /// For bash: `source <(trellis completions bash)`.
+    Completions { shell: clap_complete::Shell },
+}
+
+pub(crate) fn run_offline(command: Offline, output: Output) -> anyhow::Result<Ending> {
+    match command {
+        Offline::Graph(command) => graph::run(command, output),
+        Offline::Schema { name } => schema::run(name.as_deref(), output),
+        Offline::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "trellis", &mut script);
+            output::print(&String::from_utf8_lossy(&script))?;
+            Ok(Ending::Completed)
+        }
+    }
+}
+
+pub(crate) fn run_online(
+    command: Online,
+    servers: &Servers,
+    output: Output,
+    log_json: bool,
+) -> anyhow::Result<Ending> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let (service, quiet) = service(&command);
+        let telemetry = telemetry::start(service, log_json, quiet);
+        let ended = talk(command, servers, output).await;
+        telemetry.stop().await;
+        ended
+    });
+    // A blocking read of the terminal can't be cancelled: do not wait for it. Nothing else is left to do.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn talk(command: Online, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    match command {
+        Online::Run(args) => run::run(args, servers, output).await,
+        Online::Dev(args) => dev::run(args, servers, output).await,
+        Online::Submit(args) => submit::run(args, servers, output).await,
+        Online::Runs(command) => runs::run(command, servers, output).await,
+        Online::Answer(args) => answer::run(args, servers, output).await,
+        Online::History(args) => history::run(args, servers, output).await,
+        Online::Outputs(args) => outputs::run(args, servers, output).await,
+        Online::Budget(command) => budget::run(command, servers, output).await,
+        Online::Agents(command) => agents::run(command, servers, output).await,
+        Online::Workers(command) => workers::run(command, servers, output).await,
+        Online::Coordinator(args) => serve::coordinator(args, servers).await,
+        Online::Worker(args) => serve::worker(args, servers).await,
+        Online::Doctor(args) => doctor::run(args, servers, output).await,
+    }
+}
+
+/// The service name of a command's spans, and whether its logs are quiet because it prints by itself what it does.
+fn service(command: &Online) -> (&'static str, bool) {
+    match command {
+        Online::Coordinator(_) => ("trellis-coordinator", false),
+        Online::Worker(_) => ("trellis-worker", false),
+        Online::Run(_)
+        | Online::Dev(_)
+        | Online::Submit(_)
+        | Online::Runs(_)
+        | Online::Answer(_)
+        | Online::History(_)
+        | Online::Outputs(_)
+        | Online::Budget(_)
+        | Online::Agents(_)
+        | Online::Workers(_)
+        | Online::Doctor(_) => ("trellis", true),
+    }
+}

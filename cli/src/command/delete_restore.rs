@@ -1,0 +1,96 @@
+//! `trellis runs delete` and `trellis runs restore`: both are decided here first, on the trace as its log
+//! tells it, so that whoever asks hears at once why not. The coordinator decides again.
+
+use coordinator::trace::{self, Command, ContextNode, Trace};
+use serde_json::json;
+use shared::{
+    ChildId, TraceId,
+    bus::Bus,
+    clock::Clock,
+    subject::Subject,
+    wire::{Control, Delete, HistoryEntry, Referrers, Restore},
+};
+
+use crate::{
+    cluster::{client, journal},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
+};
+
+/// Removes the papers of a run or of one context and all beneath it.
+pub(crate) async fn delete(
+    bus: &Bus,
+    trace_id: TraceId,
+    child: Option<ChildId>,
+    force: bool,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let known = client::replay(bus, trace_id).await?;
+    // A branch has its own copy of what it took: nothing outside refers to a context.
+    let delete = Delete { child_id: child.clone(), force, outside: Referrers::Known(Vec::new()) };
+    if let Some(ending) = refused(&known, Command::Delete(delete.clone()), output)? {
+        return Ok(ending);
+    }
+    let control = Control { trace_id, raise: None, charge: None, delete: Some(delete), restore: None };
+    client::tell(bus, Subject::Control, &control).await?;
+    let gone = |trace: &Trace| {
+        let node = child.as_ref().map_or_else(|| trace.root(), |child| trace.context(child));
+        node.is_some_and(|node| node.deleted)
+    };
+    let (_, taken) = client::until(bus, trace_id, gone).await?;
+    let what = child.map_or_else(|| format!("trace {trace_id}"), |child| format!("`{child}`"));
+    told(&format!("{what} is deleted; what it spent stays booked"), taken, output)
+}
+
+/// Takes a live agent back to a step of its journal.
+pub(crate) async fn restore(
+    bus: &Bus,
+    trace_id: TraceId,
+    child: ChildId,
+    to: u32,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let known = client::replay(bus, trace_id).await?;
+    let done = known.context(&child).map_or(0, |node| node.restores.len());
+    let number = u32::try_from(done).unwrap_or(u32::MAX).saturating_add(1);
+    let restore = Restore { child_id: child.clone(), number, to };
+    if let Some(ending) = refused(&known, Command::Restore(restore.clone()), output)? {
+        return Ok(ending);
+    }
+    let entries = journal::read(bus, trace_id, &child).await?;
+    let last = entries.last().map_or(0, |entry: &HistoryEntry| entry.number);
+    if to >= last {
+        output::complain(&format!(
+            "`{child}` has {last} steps\n\nhint: name an earlier one; `trellis history` shows them"
+        ));
+        return Ok(Ending::Refused);
+    }
+    let control = Control { trace_id, raise: None, charge: None, delete: None, restore: Some(restore) };
+    client::tell(bus, Subject::Control, &control).await?;
+    let restored =
+        |trace: &Trace| trace.context(&child).is_some_and(|node: &ContextNode| node.restores.len() > done);
+    let (_, taken) = client::until(bus, trace_id, restored).await?;
+    told(&format!("`{child}` goes on after step {to}"), taken, output)
+}
+
+/// How the command ends because what is asked makes no sense; none if it does.
+fn refused(known: &Trace, command: Command, output: Output) -> anyhow::Result<Option<Ending>> {
+    match trace::decide(known, command, Clock::Machine.now()) {
+        Ok(_) => Ok(None),
+        Err(refusal) => output::refuse(&refusal.to_wire(), output).map(Some),
+    }
+}
+
+fn told(done: &str, taken: bool, output: Output) -> anyhow::Result<Ending> {
+    match output {
+        Output::Json => output::print_json(&json!({"stored": true, "taken": taken}))?,
+        Output::Text if taken => output::print(&format!("{done}\n"))?,
+        Output::Text => {
+            let seconds = client::TAKES_EFFECT.as_secs();
+            output::print(&format!("it is stored, and was not seen to take effect within {seconds} s\n"))?;
+        }
+    }
+    Ok(Ending::Completed)
+}

@@ -1,0 +1,212 @@
+//! `trellis dev`: a whole deployment in this process, fed from stdin. Nothing of it outlives the
+//! process.
+
+use std::{io::IsTerminal, net::SocketAddr, path::PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use shared::{
+    bus::Bus,
+    wire::{Outcome, SubmitAnswer, Text},
+};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    task::JoinSet,
+};
+
+use crate::{
+    cluster::{
+        client::{self, Submission},
+        connect::Servers,
+        embedded::Deployment,
+        watch::Watch,
+    },
+    command::agents,
+    input::{file::read_value, parse, profiles, task, worker_config::WorkerConfig},
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        outcome,
+        output::{self, Output},
+        questions::{Answerer, Questions},
+        signals::Signals,
+    },
+};
+
+/// Runs under way at once; further lines wait.
+const MOST_RUNS: usize = 256;
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis dev --agents examples/agents.yaml
+  printf 'hello\\n@examples/race.yaml\\n' | trellis dev --agents examples/agents.yaml -o json
+";
+
+/// A coordinator and a worker in this process, with no servers, until Ctrl-C.
+///
+/// Each line on stdin is a submission: a goal in plain words, a spawn or a graph as JSON, or
+/// `@file`. When stdin ends and is not a terminal, what is under way is finished first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub(crate) struct Args {
+    /// Agent profiles to apply first: YAML, JSON or TOML; goals run the built-in `echo` otherwise.
+    #[arg(long, value_name = "FILE")]
+    agents: Option<PathBuf>,
+    /// Where to answer health checks, such as 127.0.0.1:8080.
+    #[arg(long, value_name = "ADDRESS")]
+    health: Option<SocketAddr>,
+    /// Answer every question of the agents with this.
+    #[arg(long, value_name = "TEXT", value_parser = parse::text)]
+    answer: Option<Text>,
+    #[command(flatten)]
+    config: WorkerConfig,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let mut agents = match &args.agents {
+        Some(path) => match profiles::read(path) {
+            Ok(agents) => agents,
+            Err(unusable) => return Ok(profiles::explain(&unusable, path)),
+        },
+        None => Vec::new(),
+    };
+    profiles::add_default(&mut agents);
+    if servers.nats_url().is_some() {
+        output::note("note: dev runs in this process; the NATS server that is named is left alone");
+    }
+    let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
+    let settings = match args.config.read() {
+        Ok(settings) => settings,
+        Err(ending) => return Ok(ending),
+    };
+    let mut deployment = Deployment::embedded(servers.namespace(), health, settings).await?;
+    let bus = deployment.bus().clone();
+    let work = async {
+        if let Some(ending) = agents::apply(&bus, agents, output).await? {
+            return Ok(ending);
+        }
+        output::note("trellis dev: a coordinator and a worker in this process, no servers; nothing is kept");
+        if let Some(health) = health {
+            output::note(&format!("health on http://{health}/healthz"));
+        }
+        output::note("a line is a submission: a goal, JSON, or @file; Ctrl-C ends");
+        Desk { bus, answer: args.answer, output, runs: JoinSet::new(), worst: Ending::Completed }.open().await
+    };
+    let ended = deployment.while_up(work).await;
+    if !deployment.close().await {
+        output::note("warning: not everything in this process ended in time");
+    }
+    ended
+}
+
+/// The same address with a port that is free now, if none was chosen: so that it can be said.
+fn with_port(address: SocketAddr) -> std::io::Result<SocketAddr> {
+    if address.port() == 0 { std::net::TcpListener::bind(address)?.local_addr() } else { Ok(address) }
+}
+
+/// Takes lines, tells outcomes.
+struct Desk {
+    bus: Bus,
+    answer: Option<Text>,
+    output: Output,
+    runs: JoinSet<anyhow::Result<Outcome>>,
+    worst: Ending,
+}
+
+impl Desk {
+    async fn open(mut self) -> anyhow::Result<Ending> {
+        let mut signals = Signals::listen()?;
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        let mut more = true;
+        while more || !self.runs.is_empty() {
+            tokio::select! {
+                line = lines.next_line(), if more && self.runs.len() < MOST_RUNS => {
+                    match line.context("could not read stdin")? {
+                        Some(line) => self.take(line.trim()).await?,
+                        None => more = false,
+                    }
+                }
+                Some(ended) = self.runs.join_next() => self.tell(&ended.context("a watcher failed")??)?,
+                () = signals.next() => return Ok(Ending::Completed),
+            }
+            if !more && self.runs.is_empty() && std::io::stdin().is_terminal() {
+                output::note("no more lines will come; Ctrl-C ends");
+                signals.next().await;
+                return Ok(Ending::Completed);
+            }
+        }
+        Ok(self.worst)
+    }
+
+    async fn take(&mut self, line: &str) -> anyhow::Result<()> {
+        if line.is_empty() {
+            return Ok(());
+        }
+        let submission = match read(line) {
+            Ok(submission) => submission,
+            Err(why) => return self.refuse(&json!({"status": "refused", "message": why}), &why),
+        };
+        match client::submit(&self.bus, &submission).await? {
+            SubmitAnswer::Refused(refusal) => {
+                let told = json!(SubmitAnswer::Refused(refusal.clone()));
+                self.refuse(&told, &output::refused(&refusal))
+            }
+            SubmitAnswer::Accepted(accepted) => {
+                match self.output {
+                    Output::Text => {
+                        output::print(&format!("{} accepted {}\n", accepted.trace_id, accepted.child_id))?
+                    }
+                    Output::Json => {
+                        output::print_json_line(&json!(SubmitAnswer::Accepted(accepted.clone())))?
+                    }
+                }
+                let (bus, answer) = (self.bus.clone(), self.answer.clone());
+                self.runs.spawn(async move { see_through(&bus, accepted.trace_id, answer).await });
+                Ok(())
+            }
+        }
+    }
+
+    /// A line that could not be taken; the others go on.
+    fn refuse(&mut self, told: &Value, why: &str) -> anyhow::Result<()> {
+        self.worst = Ending::Failed;
+        if self.output == Output::Json {
+            output::print_json_line(told)?;
+        }
+        output::complain(why);
+        Ok(())
+    }
+
+    fn tell(&mut self, outcome: &Outcome) -> anyhow::Result<()> {
+        if Ending::from(outcome.context.status) != Ending::Completed {
+            self.worst = Ending::Failed;
+        }
+        match self.output {
+            Output::Text => output::print(&outcome::one_line(outcome)),
+            Output::Json => output::print_json_line(&json!({"outcome": outcome})),
+        }
+    }
+}
+
+/// A line as a submission, or what is wrong with it.
+fn read(line: &str) -> Result<Submission, String> {
+    let value = if let Some(path) = line.strip_prefix('@') {
+        read_value(path.as_ref()).map_err(|unusable| unusable.to_string())?
+    } else if line.starts_with('{') {
+        serde_json::from_str(line).map_err(|error| format!("not valid JSON: {error}"))?
+    } else {
+        json!({"goal": line})
+    };
+    task::submission(&value).map_err(|problems| format!("the line can't be run\n\n{problems}"))
+}
+
+/// Waits for an outcome, and answers what is asked on the way.
+async fn see_through(bus: &Bus, trace_id: shared::TraceId, answer: Option<Text>) -> anyhow::Result<Outcome> {
+    let mut watch = Watch::begin(bus, trace_id).await?;
+    let who = answer.map_or(Answerer::Nobody, Answerer::Told);
+    let mut asked = Questions::new(who);
+    while watch.outcome().is_none() {
+        watch.next().await?;
+        asked.ask(bus, watch.questions()).await?;
+    }
+    watch.outcome().cloned().context("it was just here")
+}

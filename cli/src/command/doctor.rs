@@ -1,0 +1,246 @@
+//! `trellis doctor`: looks at each server and process, and says what to do. Changes nothing.
+
+use std::time::Duration;
+
+use coordinator::store::{Durability, Redis, Store};
+use serde::Serialize;
+use serde_json::json;
+use shared::{
+    bus::{Bus, Stream, Topology},
+    text::with_causes,
+    wire::{Query, QueryAnswer},
+};
+use tokio::time::Instant;
+
+use crate::{
+    cluster::{
+        client,
+        connect::{Servers, Unreachable},
+    },
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
+};
+
+/// Check the servers and processes of a cluster, and say what to do about what is wrong.
+///
+/// Looks at whatever is named: NATS, Redis, or both.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 nothing fails, 1 something does, 2 nothing to look at, 5 a server can't be reached."
+)]
+pub(crate) struct Args {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    Ok,
+    Warn,
+    Fail,
+    /// Not even reached.
+    Unreachable,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    level: Level,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, check: &'static str, level: Level, found: impl Into<String>, hint: Option<&str>) {
+        self.0.push(Finding { check, level, found: found.into(), hint: hint.map(str::to_owned) });
+    }
+
+    /// An error as commands give it: what, and the hint after it.
+    fn add_error(&mut self, check: &'static str, error: &anyhow::Error) {
+        let said = format!("{error:#}");
+        let (found, hint) = said.split_once("\n\nhint: ").unwrap_or((&said, ""));
+        let level = if error.is::<Unreachable>() { Level::Unreachable } else { Level::Fail };
+        self.add(check, level, found, (!hint.is_empty()).then_some(hint));
+    }
+}
+
+pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    if servers.nats_url().is_none() && servers.redis_url().is_none() {
+        anyhow::bail!(
+            "there is nothing to look at\n\nhint: set NATS_URL and REDIS_URL, or give --nats-url and --redis-url; \
+             `trellis run` needs neither"
+        );
+    }
+    let mut findings = Findings::default();
+    match servers.nats_url() {
+        Some(_) => nats(servers, &mut findings).await,
+        None => findings.add("nats", Level::Warn, "not looked at", Some("set NATS_URL")),
+    }
+    match servers.redis_url() {
+        Some(url) => redis(url, servers, &mut findings).await,
+        None => findings.add("redis", Level::Warn, "not looked at", Some("set REDIS_URL")),
+    }
+    tell(&findings.0, output)
+}
+
+async fn nats(servers: &Servers, findings: &mut Findings) {
+    let bus = match servers.cluster().await {
+        Ok(bus) => bus,
+        Err(error) => return findings.add_error("nats", &error),
+    };
+    match bus.ping().await {
+        Ok(took) => {
+            findings.add("nats", Level::Ok, format!("answers in {}, and is new enough", shown(took)), None)
+        }
+        Err(error) => findings.add("nats", Level::Fail, error.to_string(), None),
+    }
+    streams(&bus, findings).await;
+    let hint = "set `sync_interval: always` in nats-server's jetstream block, or run three replicas";
+    findings.add("nats-sync", Level::Warn, "how it syncs to disk is not told to clients", Some(hint));
+    let asked = Instant::now();
+    match client::query(&bus, &Query::Coordinators).await {
+        Ok(QueryAnswer::Coordinators { coordinators }) => {
+            let names: Vec<&str> = coordinators.iter().map(|id| id.as_str()).collect();
+            let found =
+                format!("{} alive, answer in {}: {}", names.len(), shown(asked.elapsed()), names.join(", "));
+            findings.add("coordinators", Level::Ok, found, None);
+        }
+        Ok(other) => {
+            findings.add("coordinators", Level::Fail, format!("answered something else: {other:?}"), None)
+        }
+        Err(_) => findings.add(
+            "coordinators",
+            Level::Fail,
+            "none answers",
+            Some("start one: `trellis coordinator`"),
+        ),
+    }
+    match client::workers(&bus).await {
+        Ok(found) if found.is_empty() => {
+            findings.add("workers", Level::Fail, "none answers", Some("start one: `trellis worker`"));
+        }
+        Ok(found) => {
+            let slots: u32 = found.iter().map(|worker| worker.slots).sum();
+            let running: u32 = found.iter().map(|worker| worker.running).sum();
+            let said = format!("{} alive, {running} of {slots} slots in use", found.len());
+            findings.add("workers", Level::Ok, said, None);
+        }
+        Err(error) => findings.add_error("workers", &error),
+    }
+}
+
+/// Whether the streams are there. That they are as they should be, every coordinator compares when it
+/// starts, and does not start otherwise.
+async fn streams(bus: &Bus, findings: &mut Findings) {
+    let (mut missing, mut why) = (Vec::new(), None);
+    for stream in Stream::ALL {
+        for filter in stream.filters().iter().take(1) {
+            if let Err(error) = bus.last(filter).await {
+                missing.push(stream.name());
+                why = Some(error.to_string());
+            }
+        }
+    }
+    let Some(why) = why else {
+        return findings.add("streams", Level::Ok, format!("all {} are there", Stream::ALL.len()), None);
+    };
+    let hint = "the first coordinator makes them: `trellis coordinator`";
+    findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(hint));
+}
+
+async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
+    // Any count will do: nothing is written, and none of it is looked for.
+    let partitions = Topology::default().partitions;
+    let store = match Redis::connect(url, servers.namespace().clone(), partitions).await {
+        Ok(redis) => Store::Redis(redis),
+        Err(error) => {
+            let hint = Some("is Redis running there?");
+            return findings.add("redis", Level::Unreachable, with_causes(&error), hint);
+        }
+    };
+    let asked = Instant::now();
+    if let Err(error) = store.ping().await {
+        return findings.add(
+            "redis",
+            Level::Unreachable,
+            with_causes(&error),
+            Some("is Redis running there?"),
+        );
+    }
+    let took = asked.elapsed();
+    match store.durability().await {
+        Ok(durability) => {
+            let version = durability.version.as_deref().unwrap_or("of unknown version");
+            findings.add("redis", Level::Ok, format!("{version}, answers in {}", shown(took)), None);
+            judge(&durability, findings);
+        }
+        Err(error) => findings.add("redis-durability", Level::Warn, with_causes(&error), None),
+    }
+}
+
+/// What Redis's own settings promise, by the profile's name.
+fn judge(durability: &Durability, findings: &mut Findings) {
+    let check = "redis-durability";
+    let always = "for `single`: appendonly yes, appendfsync always; for `ha`, replicas as well";
+    match (durability.appendonly.as_deref(), durability.appendfsync.as_deref()) {
+        (Some("yes"), Some("always")) => {
+            let found = "profile `single`: nothing acknowledged is lost (`ha` with replicas, which are not looked at)";
+            findings.add(check, Level::Ok, found, None);
+        }
+        (Some("yes"), fsync) => {
+            let found = format!(
+                "profile `dev`: appendfsync {} may lose a second or more",
+                fsync.unwrap_or("unknown")
+            );
+            findings.add(check, Level::Warn, found, Some(always));
+        }
+        (Some(_), _) => {
+            let found = "profile `dev`: no append-only file; what the event log holds is rebuilt from it";
+            findings.add(check, Level::Warn, found, Some(always));
+        }
+        (None, _) => findings.add(
+            check,
+            Level::Warn,
+            "the server does not tell its settings",
+            Some("allow CONFIG GET"),
+        ),
+    }
+    match durability.maxmemory_policy.as_deref() {
+        Some("noeviction") | None => {}
+        Some(policy) => {
+            let hint = "set maxmemory-policy noeviction: an evicted trace is a lost one";
+            findings.add("redis-eviction", Level::Fail, format!("keys are evicted ({policy})"), Some(hint));
+        }
+    }
+}
+
+fn shown(took: Duration) -> String {
+    format!("{}.{:03} ms", took.as_millis(), took.subsec_micros() % 1000)
+}
+
+fn tell(findings: &[Finding], output: Output) -> anyhow::Result<Ending> {
+    match output {
+        Output::Json => output::print_json(&json!(findings))?,
+        Output::Text => {
+            for Finding { check, level, found, hint } in findings {
+                let word = match level {
+                    Level::Ok => "ok",
+                    Level::Warn => "warn",
+                    Level::Fail | Level::Unreachable => "fail",
+                };
+                let hint = hint.as_ref().map_or_else(String::new, |hint| format!("      hint: {hint}\n"));
+                output::print(&format!("{word:<5} {check}: {found}\n{hint}"))?;
+            }
+        }
+    }
+    let any = |wanted: Level| findings.iter().any(|finding| finding.level == wanted);
+    Ok(match (any(Level::Unreachable), any(Level::Fail)) {
+        (true, _) => Ending::Unreachable,
+        (false, true) => Ending::Failed,
+        (false, false) => Ending::Completed,
+    })
+}

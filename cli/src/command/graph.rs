@@ -1,0 +1,82 @@
+//! `trellis graph`: check a task graph, or rehearse it.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+use shared::graph::Plan;
+
+use crate::{
+    command::rehearse,
+    input::file::read_graph,
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::{self, Output},
+    },
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say whether graphs make sense, or everything that is wrong with them.
+    #[command(after_help = EXIT_CODES)]
+    Validate {
+        /// JSON or YAML files; `-` is stdin.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Play a graph through the real scheduler and budget, with no servers, models or money.
+    ///
+    /// Every agent answers with its task, at the cost you say, in no time: the pretended clock moves
+    /// only while something waits. What is decided (order, skips, retries, ceilings, outcome) is
+    /// decided by the code that runs in production.
+    #[command(after_help = EXIT_CODES)]
+    Rehearse(rehearse::Args),
+}
+
+pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Ending> {
+    match command {
+        Command::Validate { files } => validate(&files, output),
+        Command::Rehearse(args) => rehearse::run(&args, output),
+    }
+}
+
+/// Every file is looked at, whatever the others are like.
+fn validate(files: &[PathBuf], output: Output) -> anyhow::Result<Ending> {
+    let mut worst = Ending::Completed;
+    let mut found: Vec<Value> = Vec::new();
+    for path in files {
+        match read_graph(path) {
+            Ok((_, plan)) => {
+                let (steps, groups) = sizes(&plan);
+                let name = path.display().to_string();
+                if output == Output::Text {
+                    let groups =
+                        if groups == 0 { String::new() } else { format!(", {}", count(groups, "group")) };
+                    output::print(&format!("{name}: ok, {}{groups}\n", count(steps, "step")))?;
+                }
+                found.push(json!({"file": name, "ok": true, "steps": steps, "groups": groups}));
+            }
+            Err(unusable) => {
+                found.push(unusable.to_json(path));
+                let ending = unusable.explain(path);
+                if worst != Ending::Refused {
+                    worst = ending;
+                }
+            }
+        }
+    }
+    if output == Output::Json {
+        output::print_json(&Value::Array(found))?;
+    }
+    Ok(worst)
+}
+
+/// Steps that run an agent, and groups of steps.
+fn sizes(plan: &Plan) -> (usize, usize) {
+    let groups = plan.groups().len() - 1;
+    (plan.step_count() as usize - groups, groups)
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

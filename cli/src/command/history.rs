@@ -1,0 +1,279 @@
+//! `trellis history`: the journal of a context, step by step. Reads the bus only: whoever ran it may be gone.
+
+use std::fmt::Write;
+
+use serde_json::json;
+use shared::{
+    ChildId, Timestamp, TraceId,
+    bus::{Bus, From},
+    subject::{Filter, Subject},
+    wire::{HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
+};
+
+use crate::{
+    cluster::{
+        connect::{Servers, unreachable},
+        journal,
+    },
+    input::context_ref::ContextRef,
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        text,
+    },
+};
+
+/// How much of what was said is on a line.
+const SHOWN: usize = 60;
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis history 0af7…319c                 the root's steps
+  trellis history 0af7…319c/writer --step 4 one of them, whole
+  trellis history 0af7…319c writer --follow as they are done, until its end
+";
+
+/// What an agent did, step by step, with what each cost.
+///
+/// Every step is a checkpoint: `trellis runs restore` goes back to one, and `trellis submit
+/// --branch-from` begins a new run at one.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    context: ContextRef,
+    /// Only this step, with all it says.
+    #[arg(long, value_name = "N", conflicts_with = "follow")]
+    step: Option<u32>,
+    /// Go on until it has ended.
+    #[arg(long)]
+    follow: bool,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    let (trace, child) = (args.context.trace(), args.context.child(&bus).await?);
+    if args.follow {
+        return follow(&bus, trace, &child, output).await;
+    }
+    let entries = journal::read(&bus, trace, &child).await?;
+    match (args.step, output) {
+        (Some(number), output) => {
+            let Some(entry) = entries.iter().find(|entry| entry.number == number) else {
+                let last = entries.last().map_or(0, |entry| entry.number);
+                output::complain(&format!(
+                    "`{child}` has no step {number}\n\nhint: its steps are 1 to {last}"
+                ));
+                return Ok(Ending::Refused);
+            };
+            match output {
+                Output::Json => output::print_json(&json!(entry))?,
+                Output::Text => output::print(&whole(entry))?,
+            }
+        }
+        (None, Output::Json) => output::print_json(&json!(entries))?,
+        (None, Output::Text) => output::print(&all(&entries))?,
+    }
+    Ok(Ending::Completed)
+}
+
+/// Entries as they are written, until the context has ended: by itself with a last one, or not.
+async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> anyhow::Result<Ending> {
+    let journal = Filter::One(Subject::History(trace, child.clone()));
+    let outcome = Filter::One(Subject::Outcome(trace, child.clone()));
+    let told = |error| unreachable(&error);
+    let mut steps = bus.follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
+    let mut ends = bus.follow(&[outcome], From::Start).await.map_err(told)?;
+    let mut first = None;
+    // Where the journal ends, once that is known.
+    let mut last: Option<u64> = None;
+    let mut at = 0;
+    while last.is_none_or(|last| at < last) {
+        let stored = tokio::select! {
+            stored = steps.next() => stored.map_err(told)?,
+            ended = ends.next(), if last.is_none() => {
+                ended.map_err(told)?;
+                last = Some(bus.last(&journal).await.map_err(told)?.map_or(0, |stored| stored.sequence));
+                continue;
+            }
+        };
+        at = stored.sequence;
+        let entry = journal::entry(&stored.payload)?;
+        match output {
+            Output::Json => output::print_json_line(&json!(entry))?,
+            Output::Text => output::print(&line(&entry, *first.get_or_insert(entry.at), false))?,
+        }
+        if is_the_end(&entry.step) {
+            break;
+        }
+    }
+    Ok(Ending::Completed)
+}
+
+/// Its own last word. One that hands over ends when the other has; an outcome does not outlive a journal.
+fn is_the_end(step: &HistoryStep) -> bool {
+    match step {
+        HistoryStep::Result(result) => !matches!(result.verdict, Verdict::Waiting { .. }),
+        HistoryStep::Began { .. }
+        | HistoryStep::Model(_)
+        | HistoryStep::Tool(_)
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. } => false,
+    }
+}
+
+fn all(entries: &[HistoryEntry]) -> String {
+    let mut text = format!(
+        "{:>4}  {:>3}  {:>9}  {:<8} {:<28} {:>8} {:>12}  SAID\n",
+        "STEP", "TRY", "AT", "WHAT", "MODEL OR TOOL", "TOKENS", "COST"
+    );
+    let first = entries.first().map_or(Timestamp::from_millis(0), |entry| entry.at);
+    for entry in entries {
+        text.push_str(&line(entry, first, is_taken_back(entry, entries)));
+    }
+    text
+}
+
+/// Whether a later restore went back to before it.
+fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
+    entries.iter().filter(|later| later.number > entry.number).any(|later| match later.step {
+        HistoryStep::Restored { to, .. } => entry.number > to,
+        HistoryStep::Began { .. }
+        | HistoryStep::Model(_)
+        | HistoryStep::Tool(_)
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_) => false,
+    })
+}
+
+/// An entry on one line.
+fn line(entry: &HistoryEntry, first: Timestamp, taken_back: bool) -> String {
+    let Row { what, who, tokens, cost, said } = row(&entry.step);
+    let at = format!("{} ms", entry.at.millis_since(first));
+    let said = text::cut(&text::flat(&said), SHOWN);
+    let said = if taken_back { format!("(taken back) {said}") } else { said };
+    let (number, attempt) = (entry.number, entry.attempt);
+    let who = text::cut(&text::flat(&who), 28);
+    let text =
+        format!("{number:>4}  {attempt:>3}  {at:>9}  {what:<8} {who:<28} {tokens:>8} {cost:>12}  {said}");
+    format!("{}\n", text.trim_end())
+}
+
+#[derive(Default)]
+struct Row {
+    what: &'static str,
+    who: String,
+    tokens: String,
+    cost: String,
+    said: String,
+}
+
+fn row(step: &HistoryStep) -> Row {
+    match step {
+        HistoryStep::Began { worker_id } => {
+            Row { what: "began", who: worker_id.to_string(), ..Row::default() }
+        }
+        HistoryStep::Model(step) => Row {
+            what: "model",
+            who: step.model.to_string(),
+            tokens: step.cost.amount.tokens.to_string(),
+            cost: format!("{}{}", step.cost.amount.cost_usd, if step.cost.estimated { "?" } else { "" }),
+            said: said(step),
+        },
+        HistoryStep::Tool(step) => {
+            let error = if step.is_error { "error: " } else { "" };
+            let said = step.note.as_deref().unwrap_or_else(|| shown(&step.output));
+            Row { what: "tool", who: step.tool.to_string(), said: format!("{error}{said}"), ..Row::default() }
+        }
+        HistoryStep::Restored { number, to } => {
+            Row { what: "restored", said: format!("restore {number}: back to step {to}"), ..Row::default() }
+        }
+        HistoryStep::Branched { from, copies } => {
+            let said = format!("{copies} steps of {}/{}@{}", from.trace_id, from.child_id, from.step);
+            Row { what: "branched", said, ..Row::default() }
+        }
+        HistoryStep::Result(step) => {
+            let (who, said) = verdict(&step.verdict);
+            let files = if step.outputs.is_empty() {
+                String::new()
+            } else {
+                format!("{} files; ", step.outputs.len())
+            };
+            Row { what: "result", who: who.into(), said: format!("{files}{said}"), ..Row::default() }
+        }
+    }
+}
+
+fn said(step: &ModelStep) -> String {
+    let calls: Vec<String> = step.tool_calls.iter().map(|call| format!("→ {}", call.tool)).collect();
+    [step.text.clone().unwrap_or_default(), calls.join(" ")].join(" ").trim().to_owned()
+}
+
+fn shown(output: &ToolOutput) -> &str {
+    match output {
+        ToolOutput::Inline(text) => text,
+        ToolOutput::Offloaded { preview, .. } => preview,
+    }
+}
+
+fn verdict(verdict: &Verdict) -> (&'static str, String) {
+    let payload = |payload: &Payload| match payload {
+        Payload::Inline(value) => value.to_text(),
+        Payload::Reference(object) => format!("{} bytes in {}", object.size_bytes, object.object),
+    };
+    match verdict {
+        Verdict::Completed(result) => ("completed", payload(result)),
+        Verdict::LastReport(report) => ("last report", payload(report)),
+        Verdict::Failed(failure) => ("failed", failure.message.clone()),
+        Verdict::Halted { check, reason } => ("halted", format!("{check}: {reason}")),
+        Verdict::Waiting { children, hand_over: true } => {
+            let to: Vec<&str> = children.iter().map(ChildId::as_str).collect();
+            ("handed over", format!("to {}", to.join(", ")))
+        }
+        Verdict::Waiting { hand_over: false, .. } => ("waiting", String::new()),
+        Verdict::InputRequired { question } => ("input required", question.to_string()),
+        Verdict::OutOfBudget => ("out of budget", String::new()),
+        Verdict::HandedBack => ("handed back", String::new()),
+    }
+}
+
+/// An entry with all that is in it: what was said first, as it was said.
+fn whole(entry: &HistoryEntry) -> String {
+    let mut text = format!("step {} of `{}`, attempt {}\n", entry.number, entry.child_id, entry.attempt);
+    let mut add = |name: &str, value: &str| {
+        let _ = writeln!(text, "\n{name}\n{}", indented(value));
+    };
+    match &entry.step {
+        HistoryStep::Model(step) => {
+            let usage = step.usage.map(|usage| format!("{:#}", json!(usage)));
+            add("model", step.model.as_str());
+            add(
+                "cost",
+                &format!(
+                    "{} for {} tokens, by {}",
+                    step.cost.amount.cost_usd, step.cost.amount.tokens, step.cost.prices
+                ),
+            );
+            usage.iter().for_each(|usage| add("usage", usage));
+            step.text.iter().for_each(|said| add("said", said));
+            for call in &step.tool_calls {
+                add(&format!("calls {}", call.tool), &format!("{:#}", call.arguments.value()));
+            }
+        }
+        HistoryStep::Tool(step) => {
+            let ToolStep { tool, output, is_error, note, .. } = &**step;
+            add(if *is_error { "tool, which failed" } else { "tool" }, tool.as_str());
+            note.iter().for_each(|note| add("note", note));
+            add("output", shown(output));
+        }
+        step @ (HistoryStep::Began { .. }
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_)) => add("entry", &format!("{:#}", json!(step))),
+    }
+    text
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}

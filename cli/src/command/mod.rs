@@ -1,0 +1,19 @@
+//! The commands, a file each: arguments, what is asked of the cluster, what is printed.
+
+pub(crate) mod agents;
+pub(crate) mod answer;
+pub(crate) mod budget;
+pub(crate) mod cli;
+pub(crate) mod delete_restore;
+pub(crate) mod dev;
+pub(crate) mod doctor;
+pub(crate) mod graph;
+pub(crate) mod history;
+pub(crate) mod outputs;
+pub(crate) mod rehearse;
+pub(crate) mod run;
+pub(crate) mod runs;
+pub(crate) mod schema;
+pub(crate) mod serve;
+pub(crate) mod submit;
+pub(crate) mod workers;

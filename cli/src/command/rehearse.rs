@@ -1,0 +1,189 @@
+//! `trellis graph rehearse`: plays a graph through the real core. The agents are played here: each
+//! answers with what it was told to, or with its task.
+
+use std::{cell::RefCell, collections::BTreeSet, path::PathBuf};
+
+use coordinator::{
+    rehearsal::{Played, Rehearsal},
+    trace::{Event, Order, Submit, Trace, logged},
+};
+use serde_json::{Value, json};
+use shared::{
+    AgentProfile, Amount, ChildId, Json, StepId, Timestamp, TraceId, Usd,
+    graph::{Body, Plan},
+    limits::Settings,
+    wire::{Execute, Failure, FailureKind, Payload, Text, Verdict},
+};
+
+use crate::{
+    input::{file::read_graph, parse},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        text, tree,
+    },
+};
+
+/// How much of an event is shown on a line.
+const EVENT_SHOWN: usize = 210;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A JSON or YAML file; `-` is stdin.
+    file: PathBuf,
+    /// What each attempt costs, in dollars.
+    #[arg(long, value_name = "USD", default_value = "0.01", value_parser = parse::usd, allow_hyphen_values = true)]
+    spend: Usd,
+    /// A step that fails, at every attempt; may be given more than once.
+    ///
+    /// Its name, or one of its contexts': `map-2` is an item, `main-fallback` a fallback, and the
+    /// graph's own name its synthesis.
+    #[arg(long, value_name = "STEP")]
+    fail: Vec<StepId>,
+    /// What a step answers, as JSON; without it, a step answers with its task.
+    #[arg(long, value_name = "STEP=JSON", value_parser = parse_result)]
+    result: Vec<(StepId, Value)>,
+    /// Show every event as well; in full with `-o json`.
+    #[arg(long)]
+    events: bool,
+}
+
+fn parse_result(text: &str) -> Result<(StepId, Value), String> {
+    parse::key_json(text, "write it as step=json, such as review='{\"good\": true}'")
+}
+
+pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
+    let (definition, plan) = match read_graph(&args.file) {
+        Ok(read) => read,
+        Err(unusable) => return unusable.tell(&args.file, output),
+    };
+    let root = ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str))?;
+    check_names(args, &plan, &root)?;
+    let (order, plan) = Order::from_graph(&definition, &root)?;
+    let agents = plan.agents().map(|(agent, _)| AgentProfile::builtin(agent.clone(), "echo")).collect();
+    let submit = Submit { order, plan: Some(plan), agents, settings: Settings::default() };
+    let trace_id = definition.trace_id.or(TraceId::from_u128(1)).expect("one is not zero");
+    let mut rehearsal = match Rehearsal::begin(trace_id, submit, Timestamp::from_millis(0)) {
+        Ok(begun) => begun,
+        Err(refusal) => {
+            let (code, _) = refusal.code();
+            if output == Output::Json {
+                output::print_json(&json!({"refusal": refusal.to_wire()}))?;
+            }
+            output::complain(&format!("refused ({code}): {refusal}"));
+            return Ok(Ending::Refused);
+        }
+    };
+    let cast = Cast { args, used: RefCell::default() };
+    rehearsal.play(|work| cast.play(work), |_| Text::new("yes").ok());
+    match output {
+        Output::Text => {
+            let events = if args.events { events(&rehearsal) } else { String::new() };
+            output::print(&format!("{events}{}", tree::show(&rehearsal.trace)))?;
+        }
+        Output::Json => {
+            let mut shown = tree::as_json(&rehearsal.trace);
+            if args.events {
+                shown["events"] = log(&rehearsal)?;
+            }
+            output::print_json(&shown)?;
+        }
+    }
+    cast.check_all_used()?;
+    Ok(ending(&rehearsal))
+}
+
+/// A name that can match nothing would silently do nothing.
+fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
+    let steps = || plan.groups().iter().flat_map(|group| &group.steps);
+    let known: Vec<&str> = steps()
+        .filter(|step| matches!(step.body, Body::Agent { .. }) || step.fallback.is_some())
+        .map(|step| step.id.as_str())
+        .chain(plan.group(0).aggregate.iter().map(|_| root.as_str()))
+        .collect();
+    let mut named = args.fail.iter().chain(args.result.iter().map(|(step, _)| step));
+    let Some(name) = named.find(|name| !known.iter().any(|step| could_be(name.as_str(), step))) else {
+        return Ok(());
+    };
+    if steps().any(|step| step.id == *name) {
+        anyhow::bail!("`{name}` is a group, and runs no agent of its own\n\nhint: name one of its steps");
+    }
+    let otherwise = format!("its steps are {}", known.join(", "));
+    let hint = text::did_you_mean(name.as_str(), known.iter().copied(), otherwise);
+    anyhow::bail!("the graph has no step `{name}`\n\nhint: {hint}")
+}
+
+/// Whether a name is a step's, or could be that of one of its contexts.
+fn could_be(name: &str, step: &str) -> bool {
+    name == step || name.strip_prefix(step).is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// Whether a context is what a name means: itself, or an item or round of the step of that name. A
+/// fallback is not: it is there for when the step fails.
+fn means(name: &str, context: &str) -> bool {
+    let Some(rest) = context.strip_prefix(name) else { return false };
+    let numbered = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit() || c == 'r' || c == 'n');
+    rest.is_empty() || rest.strip_prefix('-').is_some_and(numbered)
+}
+
+struct Cast<'a> {
+    args: &'a Args,
+    /// The names on the command line that meant something.
+    used: RefCell<BTreeSet<&'a StepId>>,
+}
+
+impl<'a> Cast<'a> {
+    fn play(&self, work: &Execute) -> Played {
+        let meant = |name: &&StepId| means(name.as_str(), work.child_id.as_str());
+        let cost = Amount::cost(self.args.spend);
+        if let Some(name) = self.args.fail.iter().find(meant) {
+            self.used.borrow_mut().insert(name);
+            let message = "told to fail by --fail".into();
+            let failure = Failure { kind: FailureKind::Agent, message, retryable: true };
+            return Played { cost, verdict: Verdict::Failed(failure) };
+        }
+        let told = self.args.result.iter().find(|(name, _)| meant(&name));
+        let value = match told {
+            Some((name, value)) => {
+                self.used.borrow_mut().insert(name);
+                value.clone()
+            }
+            None => Value::from(work.goal.as_str()),
+        };
+        Played { cost, verdict: Verdict::Completed(Payload::Inline(Json::from(value))) }
+    }
+
+    fn check_all_used(&self) -> anyhow::Result<()> {
+        let mut named = self.args.fail.iter().chain(self.args.result.iter().map(|(step, _)| step));
+        match named.find(|name| !self.used.borrow().contains(name)) {
+            Some(name) => {
+                anyhow::bail!("nothing called `{name}` was run, so what was said of it did nothing")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Every event, a line each.
+fn events(rehearsal: &Rehearsal) -> String {
+    let line = |(at, event): &(Timestamp, Event)| {
+        let event = serde_json::to_string(event).unwrap_or_default();
+        format!("{:>8} ms  {}\n", at.millis(), text::cut(&event, EVENT_SHOWN))
+    };
+    rehearsal.log.iter().map(line).chain(["\n".into()]).collect()
+}
+
+/// Every event, as the log of a cluster would have it.
+fn log(rehearsal: &Rehearsal) -> serde_json::Result<Value> {
+    let mut replayed = Trace::new(rehearsal.trace.id());
+    let log = rehearsal.log.iter().flat_map(|(at, event)| {
+        replayed.apply(event, *at);
+        logged(&replayed, vec![event.clone()], *at)
+    });
+    serde_json::to_value(log.collect::<Vec<_>>())
+}
+
+fn ending(rehearsal: &Rehearsal) -> Ending {
+    let end = rehearsal.trace.root().and_then(|root| root.end());
+    end.map_or(Ending::Failed, |end| end.status.into())
+}

@@ -1,0 +1,97 @@
+//! `trellis run`: submits, shows it going on, and prints how it ended.
+
+use shared::{
+    bus::Bus,
+    wire::{SubmitAnswer, Text},
+};
+
+use crate::{
+    cluster::{
+        client::{self, Submission},
+        connect::Servers,
+        embedded::Deployment,
+    },
+    command::agents,
+    input::{parse, task::Task, worker_config::WorkerConfig},
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        live, outcome,
+        output::{self, Output},
+        questions::{Answerer, Questions},
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis run examples/research.yaml
+  trellis run --goal 'Say hello' --max-cost-usd 0.05 --timeout 30s
+  trellis run graph.yaml --input topic='\"ants\"' -o json | jq .status
+";
+
+/// Run a graph or one agent, and see it through to its outcome.
+///
+/// Without a NATS URL everything runs in this process, with no servers; with one, in that cluster.
+/// Ctrl-C cancels the run; a second one leaves at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub(crate) struct Args {
+    #[command(flatten)]
+    task: Task,
+    /// Answer every question of the agents with this.
+    #[arg(long, value_name = "TEXT", value_parser = parse::text)]
+    answer: Option<Text>,
+    /// Show what the agents say as they say it.
+    #[arg(long)]
+    words: bool,
+    #[command(flatten)]
+    config: WorkerConfig,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let submission = match args.task.read(output)? {
+        Ok(submission) => submission,
+        Err(ending) => return Ok(ending),
+    };
+    let embedded = servers.nats_url().is_none();
+    let profiles = match args.task.profiles(embedded)? {
+        Ok(profiles) => profiles,
+        Err(ending) => return Ok(ending),
+    };
+    let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
+    let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
+    let settings = match args.config.read() {
+        Ok(settings) => settings,
+        Err(ending) => return Ok(ending),
+    };
+    let mut deployment = Deployment::open(servers, settings).await?;
+    let bus = deployment.bus().clone();
+    let work = async {
+        if let Some(ending) = agents::apply(&bus, profiles, output).await? {
+            return Ok(ending);
+        }
+        perform(&bus, &submission, asked, args.words, output).await
+    };
+    let ended = deployment.while_up(work).await;
+    if !deployment.close().await {
+        output::note("warning: not everything in this process ended in time");
+    }
+    ended
+}
+
+async fn perform(
+    bus: &Bus,
+    submission: &Submission,
+    asked: Questions,
+    words: bool,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let accepted = match client::submit(bus, submission).await? {
+        SubmitAnswer::Accepted(accepted) => accepted,
+        SubmitAnswer::Refused(refusal) => return output::refuse(&refusal, output),
+    };
+    output::note(&format!("trace {}", accepted.trace_id));
+    match live::follow(bus, accepted.trace_id, asked, words).await? {
+        Some(watch) => outcome::print(&watch, output),
+        None => Ok(Ending::Cancelled),
+    }
+}

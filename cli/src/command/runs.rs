@@ -1,0 +1,212 @@
+//! `trellis runs`: list, describe, watch, cancel, restore and delete. Everything but the list is read from
+//! the log.
+
+use coordinator::trace::{ContextNode, Trace};
+use serde_json::json;
+use shared::{
+    ChildId, TraceId,
+    wire::{Query, QueryAnswer, RunSummary, Text},
+};
+
+use crate::{
+    cluster::{client, connect::Servers, watch::questions},
+    command::delete_restore,
+    input::{context_ref::ContextRef, parse},
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        live, outcome,
+        output::{self, Output},
+        questions::{Answerer, Questions},
+        table, text, tree,
+    },
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// The newest runs.
+    List {
+        /// How many.
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+    },
+    /// One run: its tree, and each context's budget, attempts and questions.
+    Describe {
+        /// Its id, as `runs list` shows it.
+        trace: TraceId,
+    },
+    /// See a run go on until it ends; the exit code is its outcome's.
+    #[command(after_help = EXIT_CODES)]
+    Watch {
+        /// Its id, as `runs list` shows it.
+        trace: TraceId,
+        /// Answer every question of the agents with this.
+        #[arg(long, value_name = "TEXT", value_parser = parse::text)]
+        answer: Option<Text>,
+        /// Show what the agents say as they say it.
+        #[arg(long)]
+        words: bool,
+    },
+    /// Stop a run, or one context of it and all beneath. It holds even before the run begins.
+    Cancel {
+        /// Its id, as `runs list` shows it.
+        trace: TraceId,
+        /// Only this context.
+        #[arg(long, value_name = "ID")]
+        child: Option<ChildId>,
+        /// Why, for the log.
+        #[arg(long, value_name = "TEXT", value_parser = parse::text)]
+        reason: Option<Text>,
+    },
+    /// Take a live agent back to a step of its journal, and let it go on from there.
+    ///
+    /// What it did after that step no longer counts, but was paid for. What it did to others stays done: a
+    /// child it spawned there is not run again, and spawned once more in the same place gives the result it
+    /// had. A run that has ended can't be restored: `trellis submit --branch-from` begins a new one at that
+    /// step.
+    #[command(after_help = "Examples:\n  trellis runs restore 0af7…319c writer --to 4")]
+    Restore {
+        #[command(flatten)]
+        context: ContextRef,
+        /// The last step that is to count, as `trellis history` shows it; 0 is none.
+        #[arg(long, value_name = "STEP")]
+        to: u32,
+    },
+    /// Remove the journal, files, inputs and result of a run, or of one context and all beneath it.
+    ///
+    /// What is live, or what others still read, is not deleted; the books stay in any case.
+    #[command(
+        after_help = "Examples:\n  trellis runs delete 0af7…319c\n  trellis runs delete 0af7…319c writer --force"
+    )]
+    Delete {
+        /// Its id, as `runs list` shows it.
+        trace: TraceId,
+        /// Only this context and all beneath it.
+        child: Option<ChildId>,
+        /// End what is live, and delete it all the same.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    match command {
+        Command::List { limit } => match client::query(&bus, &Query::Runs { limit }).await? {
+            QueryAnswer::Runs { runs } => list(&runs, output),
+            QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
+            other @ (QueryAnswer::Agents { .. }
+            | QueryAnswer::Applied { .. }
+            | QueryAnswer::Coordinators { .. }) => Err(client::unexpected(&other)),
+        },
+        Command::Describe { trace } => describe(&client::replay(&bus, trace).await?, output),
+        Command::Watch { trace, answer, words } => {
+            client::replay(&bus, trace).await?;
+            let asked = Questions::new(Answerer::is(answer, false, false));
+            match live::follow(&bus, trace, asked, words).await? {
+                Some(watch) => outcome::print(&watch, output),
+                None => Ok(Ending::Cancelled),
+            }
+        }
+        Command::Cancel { trace, child, reason } => {
+            client::cancel(&bus, trace, child.clone(), reason).await?;
+            let (trace, stopped) = client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await?;
+            cancelled(&trace, stopped, output)
+        }
+        Command::Restore { context, to } => {
+            let child = context.child(&bus).await?;
+            delete_restore::restore(&bus, context.trace(), child, to, output).await
+        }
+        Command::Delete { trace, child, force } => {
+            delete_restore::delete(&bus, trace, child, force, output).await
+        }
+    }
+}
+
+fn list(runs: &[RunSummary], output: Output) -> anyhow::Result<Ending> {
+    if output == Output::Json {
+        output::print_json(&json!(runs))?;
+        return Ok(Ending::Completed);
+    }
+    if runs.is_empty() {
+        output::note("no runs yet");
+        return Ok(Ending::Completed);
+    }
+    let rows: Vec<[String; 5]> = runs
+        .iter()
+        .map(|run| {
+            let what = run.goal.as_ref().map_or(run.child_id.as_str(), Text::as_str);
+            [
+                run.trace_id.to_string(),
+                text::plain(serde_json::to_value(run.status)),
+                format!("{} of {}", run.budget.spent.cost_usd, run.budget.limit.cost_usd),
+                run.ended_at
+                    .map_or_else(String::new, |end| format!("{} ms", end.millis_since(run.started_at))),
+                text::cut(&text::flat(what), 60),
+            ]
+        })
+        .collect();
+    output::print(&table::show(["TRACE", "STATUS", "SPENT", "TOOK", "GOAL"], &rows))?;
+    Ok(Ending::Completed)
+}
+
+fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
+    if output == Output::Json {
+        output::print_json(&tree::as_json(trace))?;
+        return Ok(Ending::Completed);
+    }
+    let row = |node: &ContextNode| {
+        let budget = node.budget.snapshot();
+        [
+            node.id.to_string(),
+            text::plain(serde_json::to_value(node.status_word())),
+            budget.spent.cost_usd.to_string(),
+            budget.held.cost_usd.to_string(),
+            budget.remaining.cost_usd.to_string(),
+            budget.spent.tokens.to_string(),
+            node.attempt().to_string(),
+            node.attempts.last().map_or_else(String::new, |attempt| attempt.worker_id.to_string()),
+        ]
+    };
+    let heading = ["CONTEXT", "STATUS", "SPENT", "HELD", "LEFT", "TOKENS", "ATTEMPTS", "WORKER"];
+    let rows: Vec<_> = trace.contexts().iter().map(row).collect();
+    let mut text = format!("trace {}\n\n{}\n{}", trace.id(), tree::show(trace), table::show(heading, &rows));
+    for question in questions(trace) {
+        let (child, number) = (&question.child_id, question.number);
+        text.push_str(&format!("\nquestion {number} of {child}: {}\n", question.question));
+        text.push_str(&format!("  trellis answer {} {child} 'TEXT'\n", trace.id()));
+    }
+    output::print(&text)?;
+    Ok(Ending::Completed)
+}
+
+/// Whether what was to be cancelled has ended. A cancel that came first is noted, and holds later.
+fn stopped(trace: &Trace, child: Option<&ChildId>) -> bool {
+    match (trace.root(), child) {
+        (None, _) => trace.version() > 0,
+        (Some(root), None) => !root.is_live(),
+        (Some(_), Some(child)) => trace.context(child).is_some_and(|node| !node.is_live()),
+    }
+}
+
+fn cancelled(trace: &Trace, stopped: bool, output: Output) -> anyhow::Result<Ending> {
+    let status = trace.root().map(ContextNode::status_word);
+    if output == Output::Json {
+        output::print_json(
+            &json!({"trace_id": trace.id(), "stored": true, "taken": stopped, "root": status}),
+        )?;
+        return Ok(Ending::Completed);
+    }
+    let said = match (stopped, status) {
+        (true, Some(status)) => {
+            let word = text::plain(serde_json::to_value(status));
+            format!("the cancel has taken effect; the run is {word}")
+        }
+        (true, None) => "nothing of it has begun; if it does, it ends at once".into(),
+        (false, _) => {
+            let seconds = client::TAKES_EFFECT.as_secs();
+            format!("the cancel is stored, and was not seen to take effect within {seconds} s")
+        }
+    };
+    output::print(&format!("{}: {said}\n", trace.id()))?;
+    Ok(Ending::Completed)
+}

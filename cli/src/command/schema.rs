@@ -1,0 +1,28 @@
+//! `trellis schema`: the JSON Schemas of the messages, by name.
+
+use serde_json::json;
+
+use crate::terminal::{
+    ending::Ending,
+    output::{self, Output},
+    text,
+};
+
+pub(crate) fn run(name: Option<&str>, output: Output) -> anyhow::Result<Ending> {
+    let all = coordinator::schemas();
+    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+    let Some(wanted) = name else {
+        match output {
+            Output::Text => output::print(&format!("{}\n", names.join("\n")))?,
+            Output::Json => output::print_json(&json!(names))?,
+        }
+        return Ok(Ending::Completed);
+    };
+    let Some((_, schema)) = all.iter().find(|(name, _)| *name == wanted) else {
+        let otherwise = format!("there are {}", names.join(", "));
+        let hint = text::did_you_mean(wanted, names.iter().copied(), otherwise);
+        anyhow::bail!("no message is called `{wanted}`\n\nhint: {hint}");
+    };
+    output::print_json(schema)?;
+    Ok(Ending::Completed)
+}

@@ -1,0 +1,186 @@
+//! `trellis coordinator` and `trellis worker`: the long-running processes of a cluster. The first
+//! signal drains, the second leaves at once.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use shared::{
+    WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition, text::with_causes,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cluster::{connect::Servers, process_id},
+    input::{
+        file::{Unusable, read_value},
+        parse,
+        worker_config::WorkerConfig,
+    },
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output,
+        signals::Signals,
+    },
+};
+
+/// Run a coordinator: it owns budgets, contexts and graphs. Any number may run; any may be killed.
+///
+/// Needs NATS (with JetStream) and Redis. SIGTERM or Ctrl-C ends it once what it has in hand is done.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!(
+    "Examples:\n  NATS_URL=nats://127.0.0.1:4222 REDIS_URL=redis://127.0.0.1:6379 trellis coordinator --health 127.0.0.1:8080\n\n{EXIT_CODES}"
+))]
+pub(crate) struct CoordinatorArgs {
+    /// Its name in the cluster; made from the host's if absent.
+    #[arg(long)]
+    id: Option<WorkerId>,
+    /// Over how many partitions traces are spread. Fixed for the life of a deployment.
+    #[arg(long, value_name = "N", default_value_t = Topology::default().partitions)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_COUNT)))]
+    partitions: u16,
+    /// On how many NATS servers each stream is kept.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: u8,
+    /// The most a queue may hold, such as 512MiB. NATS sets the room aside for each of three.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    max_queue_bytes: Option<i64>,
+    /// The most a log may hold, such as 2GiB. NATS sets the room aside for each of three, and the outputs.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    max_log_bytes: Option<i64>,
+    /// Where to answer health checks, such as 0.0.0.0:8080.
+    #[arg(long, value_name = "ADDRESS")]
+    health: Option<SocketAddr>,
+    /// How long runs that have ended are kept, such as 7d.
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "7d")]
+    retention: Duration,
+    /// Limits and times for every run: YAML, JSON or TOML; what it leaves out is as by default.
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// Abort on purpose, to rehearse failures: when a message has been `received`, `decided`,
+    /// `committed`, `sent` or `acknowledged`, the N-th time.
+    #[arg(long, value_name = "POINT[:N]")]
+    crash_at: Option<coordinator::Crash>,
+}
+
+/// Run a worker: it takes contexts from the queue of its pool and runs their agents.
+///
+/// Needs NATS. SIGTERM or Ctrl-C lets it finish or hand back what it has.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct WorkerArgs {
+    /// Its name in the cluster; made from the host's if absent.
+    #[arg(long)]
+    id: Option<WorkerId>,
+    /// Which agents it runs: those whose profile names this pool.
+    #[arg(long, default_value = "default")]
+    pool: PoolName,
+    /// How many agents run at once.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    slots: u16,
+    /// Where to answer health checks, such as 0.0.0.0:8081.
+    #[arg(long, value_name = "ADDRESS")]
+    health: Option<SocketAddr>,
+    /// How long what runs may go on after a signal, before it is handed back.
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "20s")]
+    drain: Duration,
+    /// Abort on purpose, to rehearse failures: when money is `held`, a model has `answered`, its answer
+    /// is `written` down, a tool was `called`, or a result is `finished` or `reported`, the N-th time.
+    #[arg(long, value_name = "POINT[:N]")]
+    crash_at: Option<worker::Crash>,
+    /// Let the built-in `crash` agent end this process. For tests of the cluster.
+    #[arg(long)]
+    allow_crash: bool,
+    #[command(flatten)]
+    config: WorkerConfig,
+}
+
+pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> anyhow::Result<Ending> {
+    let mut config = coordinator::Config::new(args.id.unwrap_or_else(|| process_id::fresh("coordinator")));
+    let default = Topology::default();
+    config.topology = Topology {
+        partitions: args.partitions,
+        replicas: usize::from(args.replicas),
+        max_queue_bytes: args.max_queue_bytes.unwrap_or(default.max_queue_bytes),
+        max_log_bytes: args.max_log_bytes.unwrap_or(default.max_log_bytes),
+        ..default
+    };
+    config.retention = args.retention;
+    config.health = args.health;
+    config.crash = args.crash_at.unwrap_or_default();
+    if let Some(path) = &args.settings {
+        let read =
+            read_value(path).and_then(|value| decode::value::<Settings>(&value).map_err(Unusable::Wrong));
+        match read {
+            Ok(settings) => config.settings = settings,
+            Err(unusable) => return Ok(unusable.explain_as(path, "settings of a deployment")),
+        }
+    }
+    if servers.redis_url().is_none() && servers.nats_url().is_some() {
+        servers.store(args.partitions).await?;
+    }
+    let bus = servers.cluster().await?;
+    let store = servers.store(args.partitions).await?;
+    until_told(|stop| async move {
+        coordinator::run(config, bus, store, stop.cancelled_owned())
+            .await
+            .map_err(|error| with_causes(&error))
+    })
+    .await
+}
+
+pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Result<Ending> {
+    let settings = match args.config.read() {
+        Ok(settings) => settings,
+        Err(ending) => return Ok(ending),
+    };
+    let bus = servers.cluster().await?;
+    let config = worker::Config {
+        pool: args.pool,
+        slots: usize::from(args.slots),
+        drain: args.drain,
+        may_crash: args.allow_crash,
+        crash: args.crash_at.unwrap_or_default(),
+        health: args.health,
+        settings,
+        sandbox: Some(worker::OWN_EXECUTABLE.into()),
+        ..worker::Config::new(args.id.unwrap_or_else(|| process_id::fresh("worker")))
+    };
+    until_told(|stop| async move {
+        worker::run(config, bus, stop.cancelled_owned()).await.map_err(|error| with_causes(&error))
+    })
+    .await
+}
+
+/// Runs until the first signal, drains, and leaves at the second.
+async fn until_told<F: Future<Output = Result<(), String>>>(
+    process: impl FnOnce(CancellationToken) -> F,
+) -> anyhow::Result<Ending> {
+    let mut signals = Signals::listen().context("could not listen for signals")?;
+    let stop = CancellationToken::new();
+    let running = process(stop.clone());
+    let insisted = async {
+        signals.next().await;
+        output::note("draining; a second signal leaves at once");
+        stop.cancel();
+        signals.next().await;
+    };
+    tokio::select! {
+        ended = running => match ended {
+            Ok(()) => Ok(Ending::Completed),
+            Err(why) => {
+                let hint = if why.contains("storage") {
+                    "give nats-server a larger `max_file_store`, or the coordinators a smaller --max-log-bytes and \
+                     --max-queue-bytes"
+                } else {
+                    "`trellis doctor` looks at each server"
+                };
+                output::complain(&format!("{why}\n\nhint: {hint}"));
+                Ok(Ending::Failed)
+            }
+        },
+        () = insisted => {
+            output::note("left at once; what was under way is taken up by others");
+            Ok(Ending::Failed)
+        }
+    }
+}

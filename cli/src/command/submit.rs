@@ -1,0 +1,58 @@
+//! `trellis submit`: hands work to a cluster and says under which id, once it is committed.
+
+use serde_json::json;
+use shared::wire::SubmitAnswer;
+
+use crate::{
+    cluster::{client, connect::Servers, watch::Watch},
+    command::agents,
+    input::task::Task,
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        outcome,
+        output::{self, Output},
+    },
+};
+
+/// Hand a graph or a goal to a cluster; it is committed when this returns.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    task: Task,
+    /// Wait for the outcome, print it, and end as it did.
+    #[arg(long)]
+    wait: bool,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let submission = match args.task.read(output)? {
+        Ok(submission) => submission,
+        Err(ending) => return Ok(ending),
+    };
+    let profiles = match args.task.profiles(false)? {
+        Ok(profiles) => profiles,
+        Err(ending) => return Ok(ending),
+    };
+    let bus = servers.cluster().await?;
+    if let Some(ending) = agents::apply(&bus, profiles, output).await? {
+        return Ok(ending);
+    }
+    let accepted = match client::submit(&bus, &submission).await? {
+        SubmitAnswer::Accepted(accepted) => accepted,
+        SubmitAnswer::Refused(refusal) => return output::refuse(&refusal, output),
+    };
+    if args.wait {
+        output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
+        let mut watch = Watch::begin(&bus, accepted.trace_id).await?;
+        watch.ended().await?;
+        return outcome::print(&watch, output);
+    }
+    match output {
+        Output::Json => output::print_json(&json!(accepted))?,
+        Output::Text => {
+            output::print(&format!("trace_id {}\nchild_id {}\n", accepted.trace_id, accepted.child_id))?;
+        }
+    }
+    Ok(Ending::Completed)
+}

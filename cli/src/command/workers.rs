@@ -1,0 +1,97 @@
+//! `trellis workers`: who is there, and asking one to go.
+
+use serde_json::json;
+use shared::{
+    WorkerId,
+    bus::Bus,
+    subject::Subject,
+    wire::{WorkerCall, WorkerState},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    cluster::{
+        client,
+        connect::{Servers, unreachable},
+    },
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        table, text,
+    },
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// The workers that answer now.
+    List,
+    /// Let a worker finish or hand back what it has, take no more, and end.
+    Drain {
+        /// Its name, as `workers list` shows it.
+        id: WorkerId,
+    },
+}
+
+pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    match command {
+        Command::List => list(&client::workers(&bus).await?, output),
+        Command::Drain { id } => drain(&bus, id, output).await,
+    }
+}
+
+fn list(workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
+    if output == Output::Json {
+        output::print_json(&json!(workers))?;
+        return Ok(Ending::Completed);
+    }
+    if workers.is_empty() {
+        output::note("no worker answers\n\nhint: `trellis worker` starts one");
+        return Ok(Ending::Completed);
+    }
+    let row = |worker: &WorkerState| {
+        [
+            worker.worker_id.to_string(),
+            worker.pool.to_string(),
+            format!("{} of {}", worker.running, worker.slots),
+            if worker.draining { "draining" } else { "taking work" }.to_owned(),
+            worker.version.clone(),
+        ]
+    };
+    let rows: Vec<_> = workers.iter().map(row).collect();
+    output::print(&table::show(["WORKER", "POOL", "RUNNING", "STATE", "VERSION"], &rows))?;
+    Ok(Ending::Completed)
+}
+
+async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending> {
+    let known = client::workers(bus).await?;
+    if !known.iter().any(|worker| worker.worker_id == id) {
+        let known = known.iter().map(|worker| worker.worker_id.as_str());
+        let hint =
+            text::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
+        anyhow::bail!("no worker `{id}` answers\n\nhint: {hint}");
+    }
+    let call = WorkerCall::Drain { worker_id: id.clone() };
+    let started = Instant::now();
+    // A broadcast may be lost: said again until it is seen.
+    let seen = loop {
+        bus.broadcast(&Subject::Worker, &shared::bus::Headers::new(), serde_json::to_vec(&call)?.into())
+            .await
+            .map_err(|error| unreachable(&error))?;
+        sleep(client::WORKERS_ANSWER / 5).await;
+        let now = client::workers(bus).await?;
+        let worker = now.iter().find(|worker| worker.worker_id == id);
+        if worker.is_none_or(|worker| worker.draining) {
+            break true;
+        }
+        if started.elapsed() >= client::TAKES_EFFECT {
+            break false;
+        }
+    };
+    match output {
+        Output::Json => output::print_json(&json!({"worker_id": id, "draining": seen}))?,
+        Output::Text if seen => output::print(&format!("{id} is draining, or has ended\n"))?,
+        Output::Text => output::complain(&format!("{id} was told to drain, and still takes work")),
+    }
+    Ok(if seen { Ending::Completed } else { Ending::Failed })
+}

@@ -1,0 +1,164 @@
+//! Reads a file or stdin, as JSON, YAML or TOML: a task graph, or whatever else a command takes.
+
+use std::{io::Read, path::Path};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use shared::{
+    Problems,
+    decode::{self, Format},
+    graph::{self, Plan, TaskGraph},
+    limits::MAX_MESSAGE_BYTES,
+};
+
+use crate::terminal::{
+    ending::Ending,
+    output::{self, Output},
+};
+
+/// Why there is no graph to work with.
+pub(crate) enum Unusable {
+    /// The file can't be read at all.
+    Unreadable(anyhow::Error),
+    /// It can, and this is all that is wrong with it.
+    Wrong(Problems),
+}
+
+pub(crate) fn read_graph(path: &Path) -> Result<(TaskGraph, Plan), Unusable> {
+    let text = read(path).map_err(Unusable::Unreadable)?;
+    if is_toml(path) {
+        let value = from_toml(&text).map_err(Unusable::Wrong)?;
+        return graph::read(value.to_string().as_bytes(), Format::Json).map_err(Unusable::Wrong);
+    }
+    graph::read(&text, format_of(path, &text)).map_err(Unusable::Wrong)
+}
+
+/// A file as a value, whatever that value means.
+pub(crate) fn read_value(path: &Path) -> Result<Value, Unusable> {
+    let text = read(path).map_err(Unusable::Unreadable)?;
+    if is_toml(path) {
+        return from_toml(&text).map_err(Unusable::Wrong);
+    }
+    decode::parse(&text, format_of(path, &text)).map_err(Unusable::Wrong)
+}
+
+fn is_toml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "toml")
+}
+
+fn from_toml(text: &[u8]) -> Result<Value, Problems> {
+    let wrong = |what: String| Problems::one("", what, None);
+    let text = str::from_utf8(text).map_err(|error| wrong(format!("not valid UTF-8: {error}")))?;
+    let table: toml::Table = toml::from_str(text).map_err(|error| {
+        // The position is in the text of the error; its drawing of the line is not for a list.
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        wrong(format!("not valid TOML: line {line}: {}", error.message()))
+    })?;
+    plain("", toml::Value::Table(table))
+}
+
+/// The same value in JSON, where dates are texts and numbers are finite.
+fn plain(at: &str, value: toml::Value) -> Result<Value, Problems> {
+    Ok(match value {
+        toml::Value::String(text) => text.into(),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => serde_json::Number::from_f64(number)
+            .ok_or_else(|| Problems::one(at, format!("{number} is not a number here"), None))?
+            .into(),
+        toml::Value::Boolean(truth) => truth.into(),
+        toml::Value::Datetime(date) => date.to_string().into(),
+        toml::Value::Array(items) => {
+            let items = items.into_iter().enumerate();
+            items
+                .map(|(index, item)| plain(&format!("{at}[{index}]"), item))
+                .collect::<Result<Vec<_>, _>>()?
+                .into()
+        }
+        toml::Value::Table(table) => {
+            let dot = if at.is_empty() { "" } else { "." };
+            let fields = table.into_iter().map(|(key, value)| {
+                let value = plain(&format!("{at}{dot}{key}"), value)?;
+                Ok((key, value))
+            });
+            Value::Object(fields.collect::<Result<_, Problems>>()?)
+        }
+    })
+}
+
+fn format_of(path: &Path, text: &[u8]) -> Format {
+    let json = path.extension().is_some_and(|extension| extension == "json") || text.starts_with(b"{");
+    if json { Format::Json } else { Format::Yaml }
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    // One byte more than is allowed tells a file that is too long from one that just fits.
+    let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX) + 1;
+    if path == "-" {
+        std::io::stdin().take(most).read_to_end(&mut text).context("could not read stdin")?;
+    } else {
+        let file = std::fs::File::open(path).with_context(|| format!("could not open {}", path.display()))?;
+        file.take(most)
+            .read_to_end(&mut text)
+            .with_context(|| format!("could not read {}", path.display()))?;
+    }
+    if text.len() > MAX_MESSAGE_BYTES {
+        bail!(
+            "{} is larger than {} MiB, which nothing read here is",
+            path.display(),
+            MAX_MESSAGE_BYTES >> 20
+        );
+    }
+    if text.trim_ascii().is_empty() {
+        bail!("{} is empty\n\nhint: examples/ has task graphs to start from", path.display());
+    }
+    Ok(text)
+}
+
+impl Unusable {
+    /// Says so on stderr; how the command ends because of it.
+    pub(crate) fn explain(&self, path: &Path) -> Ending {
+        self.explain_as(path, "a task graph that can run")
+    }
+
+    /// As `explain`, of a file that should be something else.
+    pub(crate) fn explain_as(&self, path: &Path, what: &str) -> Ending {
+        match self {
+            Unusable::Unreadable(error) => {
+                output::complain(&format!("{error:#}"));
+                Ending::Unreadable
+            }
+            Unusable::Wrong(problems) => {
+                let name = path.display();
+                output::complain(&format!("{name} is not {what}\n\n{problems}"));
+                Ending::Refused
+            }
+        }
+    }
+
+    /// The same for programs.
+    pub(crate) fn to_json(&self, path: &Path) -> Value {
+        let problems = match self {
+            Unusable::Unreadable(error) => json!([{"path": "", "message": format!("{error:#}")}]),
+            Unusable::Wrong(problems) => json!(problems.iter().collect::<Vec<_>>()),
+        };
+        json!({"file": path.display().to_string(), "ok": false, "problems": problems})
+    }
+
+    /// Tells whoever asked, in the way they asked for.
+    pub(crate) fn tell(&self, path: &Path, output: Output) -> anyhow::Result<Ending> {
+        if output == Output::Json {
+            output::print_json(&self.to_json(path))?;
+        }
+        Ok(self.explain(path))
+    }
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unusable::Unreadable(error) => write!(f, "{error:#}"),
+            Unusable::Wrong(problems) => write!(f, "{problems}"),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What users give a command: files, values, names of contexts. Read once, checked, with all mistakes at once.
+
+pub(crate) mod context_ref;
+pub(crate) mod file;
+pub(crate) mod parse;
+pub(crate) mod profiles;
+pub(crate) mod task;
+pub(crate) mod worker_config;

@@ -1,0 +1,70 @@
+//! Values of the command line: read into checked types, with errors that say what is accepted.
+
+use std::{str::FromStr, time::Duration};
+
+use serde_json::Value;
+use shared::{ContextKey, Tokens, Usd, limits::MAX_TIMEOUT_MS, wire::Text};
+
+pub(crate) fn usd(text: &str) -> Result<Usd, String> {
+    text.strip_prefix('$').unwrap_or(text).parse().map_err(|error: shared::money::Error| error.to_string())
+}
+
+pub(crate) fn tokens(text: &str) -> Result<Tokens, String> {
+    let number: u64 = text.replace('_', "").parse().map_err(|_| "write a whole number, such as 20000")?;
+    serde_json::from_value(number.into()).map_err(|error| error.to_string())
+}
+
+pub(crate) fn text(text: &str) -> Result<Text, String> {
+    Text::new(text)
+}
+
+/// `250ms`, `30s`, `10m`, `2h`, `7d`; a bare number is milliseconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let each: u64 = match &text[digits.len()..] {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        unit => return Err(format!("`{unit}` is not a unit of time: use ms, s, m, h or d, as in 30s")),
+    };
+    let number: u64 = digits.parse().map_err(|_| "write a number and a unit, such as 500ms, 30s or 7d")?;
+    let millis = number.checked_mul(each).filter(|millis| *millis <= MAX_TIMEOUT_MS);
+    millis.map(Duration::from_millis).ok_or_else(|| "that is more than a year".into())
+}
+
+/// `512MiB`, `2GiB`; a bare number is bytes.
+pub(crate) fn bytes(text: &str) -> Result<i64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let each: i64 = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        unit => return Err(format!("`{unit}` is not a size: use KiB, MiB or GiB, as in 512MiB")),
+    };
+    let number: i64 = digits.parse().map_err(|_| "write a number and a size, such as 512MiB or 2GiB")?;
+    number
+        .checked_mul(each)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "that is no size a stream can have".into())
+}
+
+/// `key=json`: an input of a task.
+pub(crate) fn input(text: &str) -> Result<(ContextKey, Value), String> {
+    key_json(text, "write it as key=json, such as topic='\"ants\"'")
+}
+
+/// A name and a JSON value; `usage` is the error if there is no `=`.
+pub(crate) fn key_json<K: FromStr<Err = shared::id::Error>>(
+    text: &str,
+    usage: &str,
+) -> Result<(K, Value), String> {
+    let (key, json) = text.split_once('=').ok_or(usage)?;
+    let name = key.parse().map_err(|error: shared::id::Error| error.to_string())?;
+    let value = serde_json::from_str(json).map_err(|error| {
+        format!("{json:?} is not JSON: {error}\n\nhint: a text takes quotes, as in '{key}=\"{json}\"'")
+    })?;
+    Ok((name, value))
+}

@@ -1,0 +1,79 @@
+//! Agent profiles in a file: a list, or `agents:` with a list. Everything wrong with them at once.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use shared::{AgentId, AgentProfile, Problems, decode};
+
+use crate::{
+    input::file::{Unusable, read_value},
+    terminal::ending::Ending,
+};
+
+/// The file beside a graph that its agents are taken from, if it is there.
+pub(crate) fn beside(graph: &Path) -> Option<PathBuf> {
+    let names = ["agents.yaml", "agents.yml", "agents.json", "agents.toml"];
+    names.iter().map(|name| graph.with_file_name(name)).find(|path| path.is_file() && path != graph)
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<AgentProfile>, Unusable> {
+    profiles(read_value(path)?).map_err(Unusable::Wrong)
+}
+
+pub(crate) fn explain(unusable: &Unusable, path: &Path) -> Ending {
+    unusable.explain_as(path, "a list of agent profiles")
+}
+
+/// A submission that names no agent needs one all the same.
+pub(crate) fn add_default(agents: &mut Vec<AgentProfile>) {
+    let default = AgentId::default_agent();
+    if !agents.iter().any(|agent| agent.agent_id == default) {
+        agents.push(AgentProfile::builtin(default, "echo"));
+    }
+}
+
+fn profiles(value: Value) -> Result<Vec<AgentProfile>, Problems> {
+    let (value, name) = match value {
+        Value::Object(mut fields) => {
+            let agents = fields.remove("agents").unwrap_or(Value::Null);
+            if let Some(unknown) = fields.keys().next() {
+                let hint = "a file of agents is a list of profiles, or `agents:` with the list";
+                return Err(Problems::one(unknown, "is not known here", Some(hint.into())));
+            }
+            (agents, "agents")
+        }
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            (other, "")
+        }
+    };
+    let agents: Vec<AgentProfile> = decode::value(&value).map_err(|problems| under(name, &problems))?;
+    let mut problems = Problems::default();
+    let mut seen = BTreeSet::new();
+    for (index, agent) in agents.iter().enumerate() {
+        let at = format!("{name}[{index}]");
+        if !seen.insert(&agent.agent_id) {
+            problems.add(format!("{at}.agent_id"), format!("`{}` is there twice", agent.agent_id), None);
+        }
+        for problem in agent.check().err().iter().flat_map(Problems::iter) {
+            problems.add(join(&at, &problem.path), &problem.message, problem.hint.clone());
+        }
+    }
+    problems.or(agents)
+}
+
+/// The same problems, of something that stands under a name.
+fn under(name: &str, problems: &Problems) -> Problems {
+    let mut moved = Problems::default();
+    for problem in problems.iter() {
+        moved.add(join(name, &problem.path), &problem.message, problem.hint.clone());
+    }
+    moved
+}
+
+fn join(above: &str, path: &str) -> String {
+    let dot = if above.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };
+    format!("{above}{dot}{path}")
+}

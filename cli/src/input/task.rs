@@ -1,0 +1,138 @@
+//! What `run` and `submit` are asked to do: a file or a goal, with what the command line adds to it.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json};
+use shared::{
+    AgentId, AgentProfile, ContextKey, Problems, Tokens, Usd,
+    decode::{self, Format},
+    graph,
+    wire::Checkpoint,
+};
+
+use crate::{
+    cluster::client::Submission,
+    input::{
+        context_ref,
+        file::{Unusable, read_value},
+        parse, profiles,
+    },
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Task {
+    /// A task graph (or a spawn message): YAML, JSON or TOML; `-` is stdin.
+    #[arg(required_unless_present = "goal", conflicts_with = "goal")]
+    pub(crate) file: Option<PathBuf>,
+    /// Run one agent with this goal instead.
+    #[arg(long, value_name = "TEXT")]
+    goal: Option<String>,
+    /// Which agent gets the goal; `default` if absent.
+    #[arg(long, value_name = "ID", requires = "goal")]
+    agent: Option<AgentId>,
+    /// An input, added to those of the file; may be given more than once.
+    #[arg(long, value_name = "KEY=JSON", value_parser = parse::input)]
+    input: Vec<(ContextKey, Value)>,
+    /// What all of it may cost, in dollars; instead of the file's.
+    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    max_cost_usd: Option<Usd>,
+    /// How many tokens all of it may use; instead of the file's.
+    #[arg(long, value_name = "N", value_parser = parse::tokens)]
+    max_tokens: Option<Tokens>,
+    /// When to stop it, such as 30s or 10m; instead of the file's.
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    timeout: Option<Duration>,
+    /// Begin with what another agent had done at a step of its journal, without paying for it again.
+    ///
+    /// CHILD is `root` if left out; `trellis history` shows the steps.
+    #[arg(long, value_name = "TRACE[/CHILD]@STEP", value_parser = context_ref::checkpoint)]
+    branch_from: Option<Checkpoint>,
+    /// Agent profiles to apply first: YAML, JSON or TOML.
+    ///
+    /// Without servers, `agents.yaml` (or .yml, .json, .toml) beside the file is taken if it is there. A
+    /// cluster has its own: there profiles are only applied when they are named here.
+    #[arg(long, value_name = "FILE")]
+    agents: Option<PathBuf>,
+}
+
+impl Task {
+    /// The submission; or, said already, how the command ends without one.
+    pub(crate) fn read(&self, output: Output) -> anyhow::Result<Result<Submission, Ending>> {
+        let (path, value) = match (&self.file, &self.goal) {
+            (Some(path), _) => match read_value(path) {
+                Ok(value) => (path.as_path(), value),
+                Err(unusable) => return unusable.tell(path, output).map(Err),
+            },
+            (None, goal) => (Path::new("--goal"), json!({"goal": goal, "agent_id": self.agent})),
+        };
+        match submission(&self.merged(value)) {
+            Ok(submission) => Ok(Ok(submission)),
+            Err(problems) if self.file.is_some() => Unusable::Wrong(problems).tell(path, output).map(Err),
+            Err(problems) => anyhow::bail!("the goal can't be run\n\n{problems}"),
+        }
+    }
+
+    /// What the command line says stands over what the file says.
+    fn merged(&self, mut value: Value) -> Value {
+        let Some(fields) = value.as_object_mut() else { return value };
+        if let Some(usd) = self.max_cost_usd {
+            fields.insert("max_cost_usd".into(), json!(usd));
+        }
+        if let Some(tokens) = self.max_tokens {
+            fields.insert("max_tokens".into(), json!(tokens));
+        }
+        if let Some(timeout) = self.timeout {
+            fields.insert("timeout_ms".into(), json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)));
+        }
+        if let Some(from) = &self.branch_from {
+            fields.insert("branch_from".into(), json!(from));
+        }
+        if !self.input.is_empty()
+            && let Some(inputs) = fields.entry("inputs").or_insert_with(|| Map::new().into()).as_object_mut()
+        {
+            inputs.extend(self.input.iter().map(|(key, value)| (key.to_string(), value.clone())));
+        }
+        value
+    }
+
+    /// The profiles to apply first; or how the command ends because they can't be read.
+    pub(crate) fn profiles(&self, embedded: bool) -> anyhow::Result<Result<Vec<AgentProfile>, Ending>> {
+        let mut agents = match &self.agents {
+            Some(path) => match profiles::read(path) {
+                Ok(agents) => agents,
+                Err(unusable) => return Ok(Err(profiles::explain(&unusable, path))),
+            },
+            None if embedded => match self.file.as_deref().and_then(profiles::beside) {
+                Some(path) => match profiles::read(&path) {
+                    Ok(agents) => {
+                        output::note(&format!("agents from {}", path.display()));
+                        agents
+                    }
+                    Err(unusable) => return Ok(Err(profiles::explain(&unusable, &path))),
+                },
+                None => Vec::new(),
+            },
+            None => Vec::new(),
+        };
+        if embedded {
+            profiles::add_default(&mut agents);
+        }
+        Ok(Ok(agents))
+    }
+}
+
+/// A message as a submission: a graph if it has steps, else a spawn.
+pub(crate) fn submission(value: &Value) -> Result<Submission, Problems> {
+    if value.get("goal").is_some() && value.get("steps").is_none() {
+        return decode::value(value).map(Submission::spawn);
+    }
+    let text = value.to_string();
+    graph::read(text.as_bytes(), Format::Json).map(|(graph, _)| Submission::graph(graph))
+}

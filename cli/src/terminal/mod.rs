@@ -1,0 +1,11 @@
+//! What users see: output, tables, the tree of a run, questions and signals.
+
+pub(crate) mod ending;
+pub(crate) mod live;
+pub(crate) mod outcome;
+pub(crate) mod output;
+pub(crate) mod questions;
+pub(crate) mod signals;
+pub(crate) mod table;
+pub(crate) mod text;
+pub(crate) mod tree;

@@ -1,0 +1,41 @@
+//! Text made safe and short for a terminal. Much of it was written by agents, tools and models.
+
+use serde_json::Value;
+
+/// A status or kind as the word it has in JSON.
+pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
+    word.ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// On one line, without control characters.
+pub(crate) fn flat(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
+}
+
+/// Without control characters: no text may move the cursor, colour the screen or reverse the reading direction.
+pub(crate) fn printable(text: &str) -> String {
+    let is_control = |character: char| match character {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    };
+    text.chars().map(|character| if is_control(character) { '\u{fffd}' } else { character }).collect()
+}
+
+/// At most so many characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A hint for a name that is not known: the nearest one, or something else if none is near.
+pub(crate) fn did_you_mean<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+    otherwise: impl Into<String>,
+) -> String {
+    shared::problem::nearest(name, known)
+        .map_or_else(|| otherwise.into(), |near| format!("did you mean `{near}`?"))
+}

@@ -1,0 +1,141 @@
+//! A trace as a tree for people: who ran under whom, how it ended, what it cost, and why.
+
+use std::fmt::Write;
+
+use coordinator::trace::{ContextNode, Status, Trace};
+use serde_json::{Value, json};
+use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
+
+use super::text::{cut, flat, plain};
+
+/// How much of an answer, a reason or an event is shown on a line.
+const SHOWN: usize = 70;
+
+/// The whole of it, as text.
+pub(crate) fn show(trace: &Trace) -> String {
+    let mut text = branches(trace);
+    if let Some(why) = trace.root().and_then(why) {
+        line(&mut text, &format!("\n{why}"));
+    }
+    if !trace.outputs().is_empty() {
+        text.push_str("\nvalues of the shared store at the end\n");
+        for (key, value) in trace.outputs() {
+            line(&mut text, &format!("  {key}: {}", cut(&flat(&value.to_text()), SHOWN + 30)));
+        }
+    }
+    text
+}
+
+/// The tree alone, a line a context.
+pub(crate) fn branches(trace: &Trace) -> String {
+    let mut text = String::new();
+    if let Some(root) = trace.root() {
+        branch(trace, root, "", "", &mut text);
+    }
+    text
+}
+
+/// What stands beneath a context.
+enum Row<'a> {
+    Context(&'a ContextNode),
+    /// A step that its contexts alone do not explain.
+    Step(StepReport),
+}
+
+/// One line for a context, then what is beneath it.
+fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut String) {
+    let budget = &node.budget;
+    let name = format!("{stem}{fork}{}", node.id);
+    let money = format!("{} of {}", budget.spent.cost_usd, budget.limit.cost_usd);
+    let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
+    let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
+    let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
+    line(text, &format!("{name:<32} {:<14} {money:<20} {tries}{said}", word(trace, node)));
+    let below = match fork {
+        "" => String::new(),
+        "└─ " => format!("{stem}   "),
+        _ => format!("{stem}│  "),
+    };
+    let rows = rows(trace, node);
+    for (number, row) in rows.iter().enumerate() {
+        let fork = if number + 1 == rows.len() { "└─ " } else { "├─ " };
+        match row {
+            Row::Context(child) => branch(trace, child, &below, fork, text),
+            Row::Step(step) => {
+                let name = format!("{below}{fork}{}", step.id);
+                let reason = cut(&flat(step.reason.as_deref().unwrap_or_default()), 2 * SHOWN);
+                line(text, &format!("{name:<32} {:<14} {:<20} {reason}", step_word(step), ""));
+            }
+        }
+    }
+}
+
+/// The children of an agent in the order they came; of a graph, in the order of its steps.
+fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
+    let child = |index: &'a _| Row::Context(trace.node(*index));
+    let Some(outcome) = trace.graph_outcome(node) else { return node.children.iter().map(child).collect() };
+    let mut rows = Vec::new();
+    for step in outcome.steps {
+        let ran: Vec<&ContextNode> = step.contexts.iter().filter_map(|id| trace.context(id)).collect();
+        // A step that ran once, as one context, is told by that; one with items or rounds is summed up.
+        let summed_up = ran.is_empty() || ran.len() > 1 && step.reason.is_some() && !step.fallback;
+        rows.extend(ran.into_iter().map(Row::Context));
+        if summed_up {
+            rows.push(Row::Step(step));
+        }
+    }
+    rows
+}
+
+/// The status of a context; a graph that completed says so if it did only in part.
+pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
+    let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
+    let verdict = trace.graph_outcome(node).map(|outcome| outcome.verdict);
+    if completed && verdict == Some(GraphVerdict::Partial) {
+        return "partial".into();
+    }
+    plain(serde_json::to_value(node.status_word()))
+}
+
+/// A step's status in the words of contexts.
+fn step_word(step: &StepReport) -> String {
+    match (step.partial, step.status) {
+        (true, _) => "partial".into(),
+        (false, StepStatus::Succeeded) => "completed".into(),
+        (false, status) => plain(serde_json::to_value(status)),
+    }
+}
+
+/// What it answered; of one that waits, for what.
+fn answer(node: &ContextNode) -> Option<String> {
+    match &node.status {
+        Status::Submitted { .. } | Status::Working(_) => None,
+        Status::InputRequired { question } => Some(format!("asks: {question}")),
+        Status::Paused { reason } => Some(reason.clone()),
+        Status::Ended(end) => end.result.as_ref().map(payload),
+    }
+}
+
+/// A result in a few words.
+pub(crate) fn payload(result: &Payload) -> String {
+    match result {
+        Payload::Inline(value) => value.to_text(),
+        Payload::Reference(reference) => format!("→ {}", reference.object),
+    }
+}
+
+fn why(node: &ContextNode) -> Option<String> {
+    let end = node.end()?;
+    end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone())
+}
+
+fn line(text: &mut String, what: &str) {
+    writeln!(text, "{}", what.trim_end()).expect("a string takes all");
+}
+
+/// The outcome and the snapshots, for programs.
+pub(crate) fn as_json(trace: &Trace) -> Value {
+    let contexts: Vec<_> = trace.contexts().iter().map(|node| trace.snapshot(node)).collect();
+    let outcome = trace.root().and_then(|root| trace.outcome(&root.id));
+    json!({"outcome": outcome, "contexts": contexts})
+}

@@ -1,0 +1,15 @@
+//! What one model call used, in tokens. What that costs is decided where the prices are.
+
+use serde::{Deserialize, Serialize};
+
+/// What a provider says was used. Cached and written-to-cache tokens are part of the input, reasoning
+/// tokens part of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub cached_tokens: u64,
+    pub cache_write_tokens: u64,
+    pub output_tokens: u64,
+    pub reasoning_tokens: u64,
+}

@@ -1,0 +1,47 @@
+//! A worker is killed at one point of a run and another takes over: what every agent must have done then.
+
+use serde_json::{Value, json};
+use shared::wire::{HistoryEntry, HistoryStep};
+use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply};
+
+use super::{check_bill, cluster, finished};
+
+/// What one model call costs.
+pub(crate) const A_CALL: u64 = 100 * INPUT_NANOS + 20 * OUTPUT_NANOS;
+
+/// A run of the agent `author`, which spawns one child.
+pub(crate) struct Story {
+    pub(crate) agents: Value,
+    pub(crate) model: fn(&Prompt) -> Reply,
+    pub(crate) result: Value,
+    /// How many model calls it takes if nobody is killed.
+    pub(crate) calls: u64,
+}
+
+/// Runs it with a worker that aborts at `point`, and another that takes over. `unseen` calls were answered, and the
+/// answers lost with the worker. Returns the root's journal.
+pub(crate) async fn survives(story: Story, point: &str, unseen: u64) -> Vec<HistoryEntry> {
+    let model = ModelServer::start(story.model).await;
+    let mut cluster = cluster(1, &model, story.agents).await;
+    cluster.stop("w1").await;
+    cluster.run_with("w1", &["--crash-at", point]);
+    let run = cluster.begin(json!({"goal": "write it down", "agent_id": "author"})).await;
+    cluster.gone("w1").await;
+    cluster.run("w1");
+    let (outcome, trace) = finished(&cluster, run).await;
+    assert_eq!(outcome["status"], "completed", "{point}: {outcome:#}");
+    assert_eq!(outcome["result"], story.result, "{point}");
+    check_bill(&model, &[&trace], unseen * A_CALL);
+    let bill = model.bill();
+    let calls = story.calls + unseen;
+    assert_eq!(bill.len() as u64, calls, "{point}: finished calls are not made again: {bill:#?}");
+    assert_eq!(trace.contexts().len(), 2, "{point}: one child");
+    let journal = cluster.client.journal(run, &"root".parse().unwrap()).await;
+    let results = count(&journal, |step| matches!(step, HistoryStep::Result(_)));
+    assert_eq!(results, 1, "{point}: {journal:#?}");
+    journal
+}
+
+pub(crate) fn count(journal: &[HistoryEntry], is: impl Fn(&HistoryStep) -> bool) -> usize {
+    journal.iter().filter(|entry| is(&entry.step)).count()
+}

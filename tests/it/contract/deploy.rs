@@ -1,0 +1,201 @@
+//! What is shipped to run a cluster: the compose file, the Dockerfile and the servers' configurations
+//! name only what exists, and the servers take them. There is no Docker here; what needs one is not
+//! tested.
+
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+use shared::decode::{self, Format};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn compose() -> Value {
+    decode::parse(file("docker-compose.yml").as_bytes(), Format::Yaml).unwrap()
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// A field of a service, its own or the one it is made from.
+fn field<'a>(compose: &'a Value, service: &'a Value, name: &str) -> &'a Value {
+    let own = &service[name];
+    let shared = service.get("<<").is_some() || service.get("image").is_none();
+    if own.is_null() && shared { &compose["x-trellis"][name] } else { own }
+}
+
+#[test]
+fn the_compose_file_has_every_service_pinned_watched_and_kept() {
+    let compose = compose();
+    let services = compose["services"].as_object().unwrap();
+    let names: BTreeSet<&str> = services.keys().map(String::as_str).collect();
+    assert_eq!(names, BTreeSet::from(["coordinator", "jaeger", "nats", "redis", "worker"]));
+    for (name, service) in services {
+        let image =
+            field(&compose, service, "image").as_str().unwrap_or_else(|| panic!("{name} has no image"));
+        let tag = image.rsplit_once(':').map(|(_, tag)| tag).unwrap_or_default();
+        assert!(tag.starts_with(|c: char| c.is_ascii_digit()), "{name}: `{image}` names no version");
+        assert_eq!(field(&compose, service, "restart"), "unless-stopped", "{name}");
+        assert!(service.get("container_name").is_none(), "{name}: one name could not be scaled");
+        for (needed, how) in service["depends_on"].as_object().into_iter().flatten() {
+            assert!(names.contains(needed.as_str()), "{name} needs {needed}");
+            let healthy = how["condition"] == "service_healthy";
+            assert_eq!(
+                healthy,
+                services[needed].get("healthcheck").is_some(),
+                "{name} needs {needed}: {how}"
+            );
+        }
+        for volume in texts(&service["volumes"]) {
+            let source = volume.split(':').next().unwrap();
+            if let Some(path) = source.strip_prefix("./") {
+                assert!(root().join(path).is_file(), "{name}: there is no {path}");
+                assert!(volume.ends_with(":ro"), "{name}: {volume}");
+            } else {
+                assert!(compose["volumes"].get(source).is_some(), "{name}: no volume `{source}`");
+            }
+        }
+        for port in texts(&service["ports"]) {
+            assert!(port.starts_with("127.0.0.1:"), "{name}: {port} is open to everybody");
+        }
+    }
+    for name in ["nats", "redis", "coordinator", "worker"] {
+        assert!(services[name].get("healthcheck").is_some(), "{name}");
+        assert!(services[name].get("stop_grace_period").is_some(), "{name}");
+    }
+    assert!(services["worker"].get("ports").is_none(), "a published port could not be scaled");
+    let environment = &compose["x-trellis"]["environment"];
+    assert_eq!(environment["NATS_URL"], "nats://nats:4222");
+    assert_eq!(environment["OTEL_EXPORTER_OTLP_ENDPOINT"], "http://jaeger:4318");
+    assert_eq!(services["coordinator"]["environment"]["REDIS_URL"], "redis://redis:6379");
+    let jaeger: Vec<_> = texts(&services["jaeger"]["ports"]);
+    for port in ["4317", "4318", "16686"] {
+        assert!(jaeger.iter().any(|mapping| mapping.ends_with(port)), "{jaeger:?}");
+    }
+}
+
+#[test]
+fn the_commands_of_the_compose_file_are_those_of_the_binary() {
+    let compose = compose();
+    let known = file("cli/src/main.rs") + &file("cli/src/serve.rs") + &file("cli/src/connect.rs");
+    for (name, service) in compose["services"].as_object().unwrap() {
+        if !field(&compose, service, "image").as_str().is_some_and(|image| image.starts_with("trellis:")) {
+            continue;
+        }
+        let command = texts(&service["command"]);
+        assert_eq!(command[0], name, "{command:?}");
+        for flag in command.iter().filter_map(|word| word.strip_prefix("--")) {
+            let field = format!("    {}:", flag.replace('-', "_"));
+            assert!(known.contains(&field), "{name}: there is no --{flag}");
+        }
+        // Where it answers is where it is asked.
+        let at = command.iter().skip_while(|word| **word != "--health").nth(1).unwrap();
+        let port = at.rsplit(':').next().unwrap();
+        let asked = texts(&service["healthcheck"]["test"]);
+        assert!(asked.iter().any(|word| word.contains(&format!(":{port}/readyz"))), "{asked:?}");
+    }
+    for variable in ["NATS_URL", "REDIS_URL"] {
+        assert!(known.contains(&format!("env = \"{variable}\"")), "{variable}");
+    }
+}
+
+#[test]
+fn the_dockerfile_copies_what_there_is_and_runs_as_nobody() {
+    let dockerfile = file("Dockerfile");
+    let instructions = || dockerfile.lines().map(str::trim);
+    let mut copied = BTreeSet::new();
+    for line in instructions()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter(|line| !line.starts_with("--from"))
+    {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for source in &words[..words.len() - 1] {
+            assert!(root().join(source).exists(), "COPY {source}: it is not there");
+            copied.insert((*source).to_owned());
+        }
+    }
+    let manifest = file("Cargo.toml");
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
+    let members: Vec<String> = serde_json::from_str(members).unwrap();
+    let ignored = file(".dockerignore");
+    for member in &members {
+        let manifest = format!("{member}/Cargo.toml");
+        assert!(copied.contains(&manifest), "{manifest} is not copied");
+        // Tests are not built; everything else is copied whole.
+        assert!(member == "tests" || copied.contains(member), "{member} is not copied");
+        assert!(ignored.contains(&format!("!{member}")), "{member} is ignored");
+    }
+    for from in instructions().filter_map(|line| line.strip_prefix("FROM ")) {
+        assert!(from.contains(':') && !from.contains(":latest"), "{from} is not pinned");
+    }
+    let toolchain = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
+    assert!(dockerfile.contains(&format!("FROM rust:{}-", toolchain.trim_matches('"'))), "another toolchain");
+    let user = instructions().filter_map(|line| line.strip_prefix("USER ")).next_back().unwrap();
+    assert!(user.parse::<u32>().is_ok_and(|uid| uid > 0), "{user}");
+    let version =
+        manifest.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"');
+    assert_eq!(compose()["x-trellis"]["image"], format!("trellis:{version}"));
+}
+
+fn server(name: &str, variable: &str) -> PathBuf {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let path = named.unwrap_or_else(|| root().join(".tools/bin").join(name));
+    assert!(
+        path.exists(),
+        "{name} is not at {}\n\nhint: run scripts/servers once, or set {variable}",
+        path.display()
+    );
+    path
+}
+
+#[test]
+fn nats_takes_its_configuration_and_keeps_what_it_acknowledges() {
+    let path = server("nats-server", "TRELLIS_NATS_SERVER");
+    let checked =
+        Command::new(path).arg("-t").arg("-c").arg(root().join("deploy/nats.conf")).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let text = file("deploy/nats.conf");
+    assert!(text.contains("\n  sync_interval: always\n") && text.contains("\nmax_payload: 8MB\n"), "{text}");
+}
+
+#[test]
+fn redis_takes_its_configuration_and_keeps_what_it_acknowledges() {
+    let path = server("redis-server", "TRELLIS_REDIS_SERVER");
+    let dir = std::env::temp_dir().join(format!("trellis-redis-conf-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let mut started = Command::new(path)
+        .arg(root().join("deploy/redis.conf"))
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
+        .arg(&dir)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let asked = (0..2_000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
+        let mut connection = client.get_connection_with_timeout(Duration::from_secs(1)).ok()?;
+        let get = |name: &str| redis::cmd("CONFIG").arg("GET").arg(name).to_owned();
+        let ask = |command: redis::Cmd, connection: &mut redis::Connection| {
+            command.query::<Vec<String>>(connection).ok()?.pop()
+        };
+        Some(["appendonly", "appendfsync", "maxmemory-policy"].map(|name| ask(get(name), &mut connection)))
+    });
+    started.kill().unwrap();
+    started.wait().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    let expected = ["yes", "always", "noeviction"].map(|word| Some(word.to_owned()));
+    assert_eq!(asked.expect("it answers"), expected);
+}

@@ -1,0 +1,136 @@
+//! The protocol from outside: a client and a worker in Python, which know nothing of Trellis but
+//! `docs/protocol.md`, against real servers.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use shared::{bus::Headers, subject::Subject};
+use tokio::process::{Child, Command};
+use trellis_tests::{
+    cluster::{Cluster, SOON},
+    servers::{NatsServer, RedisServer},
+};
+
+fn python(script: &str, nats: &NatsServer) -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let named = std::env::var_os("TRELLIS_PYTHONPATH").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| root.join(".tools/python"));
+    assert!(
+        path.join("nats").is_dir(),
+        "there is no nats-py at {}\n\nhint: run scripts/servers once, or set TRELLIS_PYTHONPATH",
+        path.display()
+    );
+    let mut command = Command::new("python3");
+    command.arg("-B").arg(root.join("examples/python").join(script)).kill_on_drop(true);
+    command.env("PYTHONPATH", path).env("NATS_URL", nats.url()).env_remove("TRELLIS_NAMESPACE");
+    command
+}
+
+/// Runs to its end: its exit code and what it printed.
+async fn submit(nats: &NatsServer, submission: &str) -> (Option<i32>, String) {
+    let running = python("submit.py", nats).arg(submission).output();
+    let output = tokio::time::timeout(SOON, running).await.expect("it ends").expect("python3 runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+async fn query(cluster: &Cluster, query: Value) -> Value {
+    let payload = query.to_string().into_bytes().into();
+    let answer = cluster.client.bus.request(&Subject::Query, &Headers::new(), payload, SOON).await.unwrap();
+    serde_json::from_slice(&answer).unwrap()
+}
+
+/// Every worker that answers, as it says of itself.
+async fn workers(cluster: &Cluster) -> Vec<Value> {
+    let asked =
+        cluster.client.bus.gather(&Subject::Worker, "\"describe\"".into(), Duration::from_millis(300));
+    asked.await.unwrap().iter().map(|answer| serde_json::from_slice(answer).unwrap()).collect()
+}
+
+fn worker(nats: &NatsServer) -> Child {
+    python("worker.py", nats).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("python3 runs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let cluster = Cluster::on(&nats, &redis).await;
+    cluster.client.run(json!({"goal": "warm"})).await;
+
+    let (code, said) = submit(&nats, "Say hello").await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("accepted: trace ") && said.contains("completed: \"Say hello\""), "{said}");
+
+    let (code, said) = submit(&nats, r#"{"goal": "", "agent_idd": "x", "max_cost_usd": -1}"#).await;
+    assert_eq!(code, Some(3), "{said}");
+    for part in [
+        "refused (malformed): ",
+        "goal: the text is empty",
+        "max_cost_usd: -1 is negative",
+        "did you mean `agent_id`?",
+    ] {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+
+    let (code, said) =
+        submit(&nats, r#"{"goal": "x", "agent_id": "fail", "inputs": {"retryable": false}}"#).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("failed: ") && said.contains("told to fail"), "{said}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let cluster = Cluster::on(&nats, &redis).await;
+    cluster.client.run(json!({"goal": "warm"})).await;
+    let profile =
+        json!({"agent_id": "counter", "kind": "command", "command": ["worker.py"], "pool": "python"});
+    let applied = query(&cluster, json!({"apply_agents": {"agents": [profile]}})).await;
+    assert_eq!(applied, json!({"applied": {"agents": ["counter"]}}));
+    let mut python = worker(&nats);
+
+    // Work may lie there before anybody comes for it; both kinds of worker meet in one graph.
+    let graph = json!({"steps": [
+        {"id": "count", "agent_id": "counter", "task_description": "count these four words", "output_to": "n"},
+        {"id": "tell", "agent_id": "echo", "task_description": "told", "input_from": ["n"]},
+    ]});
+    let outcome = cluster.client.run(graph).await;
+    let outcome = serde_json::to_value(&outcome).unwrap();
+    assert_eq!(outcome["status"], "completed", "{outcome:#}");
+    assert_eq!(outcome["outputs"]["n"]["words"], 4, "{outcome:#}");
+    assert_eq!(outcome["budget"]["spent"], json!({"cost_usd": 0.001, "tokens": 4}), "{outcome:#}");
+
+    // A budget too small for its call is its failure, told by the coordinator's own numbers.
+    let poor =
+        cluster.client.run(json!({"goal": "too dear", "agent_id": "counter", "max_cost_usd": 0.0005})).await;
+    let error = poor.context.error.expect("a failure").message;
+    assert!(error.contains("denied") && error.contains("0.0005"), "{error}");
+
+    // What is not work goes to the dead letters, and the next is taken.
+    cluster.client.publish(Subject::Execute("python".parse().unwrap()), &json!({"not": "work"})).await;
+    let again = cluster.client.run(json!({"goal": "one two", "agent_id": "counter"})).await;
+    assert_eq!(serde_json::to_value(&again.context.result).unwrap(), json!({"words": 2}));
+
+    let hears = async {
+        loop {
+            let states = workers(&cluster).await;
+            if let Some(ours) = states.into_iter().find(|state| state["pool"] == "python") {
+                return ours;
+            }
+        }
+    };
+    let ours = tokio::time::timeout(SOON, hears).await.expect("it answers");
+    let drain = json!({"drain": {"worker_id": ours["worker_id"]}}).to_string();
+    // Long enough for an interpreter on a busy machine: this is asked once.
+    let told =
+        cluster.client.bus.gather(&Subject::Worker, drain.into(), Duration::from_secs(3)).await.unwrap();
+    assert_eq!(told.len(), 1, "only the one that was meant answers");
+    let left = tokio::time::timeout(SOON, python.wait()).await.expect("it leaves").unwrap();
+    assert!(left.success(), "{left}");
+    cluster.stop().await;
+}

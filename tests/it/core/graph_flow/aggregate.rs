@@ -1,0 +1,105 @@
+//! Aggregation (G6) and steps that ask a human (G7).
+
+use coordinator::trace::{Effect, effects};
+use serde_json::{Value, json};
+use shared::wire::GraphVerdict;
+use trellis_tests::{
+    World,
+    world::{id, with},
+};
+
+use super::{expect, queued, step, verdict};
+
+fn research(more: Value) -> World {
+    let researcher = |n: u32| json!({"agent_id": "researcher", "task_description": format!("aspect {n}")});
+    World::with_graph(with(
+        json!({
+            "mode": "parallel", "agent_id": "editor", "task_description": "Report on ants.", "aggregate": {},
+            "on_partial_success": "continue",
+            "steps": [researcher(1), researcher(2), researcher(3), researcher(4)],
+        }),
+        more,
+    ))
+}
+
+#[test]
+fn g6_aggregate_drops_duplicates_keeps_who_found_what_and_the_graphs_agent_synthesises() {
+    let mut world = research(json!({}));
+    world.run("researcher-1", "ants dig");
+    world.run("researcher-2", "ants fly");
+    world.run("researcher-3", "ants dig");
+    assert_eq!(queued(&world), ["researcher-4"]);
+    let lease = world.claim("researcher-4");
+    let failure = shared::wire::Failure {
+        kind: shared::wire::FailureKind::Agent,
+        message: "no".into(),
+        retryable: false,
+    };
+    let events = world.report(&lease, shared::wire::Verdict::Failed(failure)).unwrap();
+    let sent = effects(&world.trace, &events);
+    assert!(sent.contains(&Effect::Execute { child_id: id("graph"), attempt: 1 }), "{sent:?}");
+    let work = world.work(&id("graph")).unwrap();
+    assert_eq!(work.agent.agent_id.as_str(), "editor");
+    assert_eq!(
+        work.goal.as_str(),
+        "Report on ants.\n\nSynthesize these findings:\nResearcher 1 (also Researcher 3): ants dig\n\n\
+         Researcher 2: ants fly\n\nMissing, with no result: researcher-4"
+    );
+    assert!(work.inputs.is_empty() && work.children.is_empty(), "its own context only");
+    world.run("graph", "ants dig and fly");
+    let outcome = serde_json::to_value(world.trace.outcome(&id("graph")).unwrap()).unwrap();
+    assert_eq!(outcome["result"], "ants dig and fly");
+    assert_eq!(outcome["graph"]["verdict"], "partial");
+    world.rest();
+}
+
+#[test]
+fn g6_aggregate_waits_for_all_or_its_timeout() {
+    let mut world = research(json!({"aggregate": {"timeout_ms": 5000}, "on_partial_success": "fail"}));
+    world.run("researcher-2", "ants fly");
+    world.pass(5000);
+    let expected = [
+        ("researcher-1", "timed_out"),
+        ("researcher-2", "succeeded"),
+        ("researcher-3", "timed_out"),
+        ("researcher-4", "timed_out"),
+    ];
+    expect(&world, "graph", &expected);
+    let goal = world.work(&id("graph")).unwrap().goal.to_string();
+    assert!(
+        goal.contains("Researcher 2: ants fly") && goal.contains("Missing, with no result: researcher-1"),
+        "{goal}"
+    );
+    world.run("graph", "what there is");
+    assert_eq!((world.status("graph").as_str(), verdict(&world)), ("completed", GraphVerdict::Partial));
+    world.rest();
+
+    let mut world = research(json!({"aggregate": {"timeout_ms": 5000}}));
+    world.pass(5000);
+    assert_eq!(world.status("graph"), "failed", "nothing was found in time");
+    world.rest();
+}
+
+#[test]
+fn g7_a_step_that_asks_parks_and_the_others_go_on() {
+    let mut world = World::with_graph(
+        json!({"mode": "parallel", "steps": [step("asks", json!({})), step("works", json!({}))]}),
+    );
+    let asks = world.claim("asks");
+    world.ask_human(&asks, "red or blue?").unwrap();
+    world.run("works", "ok");
+    world.pass(1_000_000);
+    assert_eq!(world.trace.question(&id("asks")).unwrap().path, [id("graph"), id("asks")]);
+    world.answer("asks", 1, "blue").unwrap();
+    world.run("asks", "blue it is");
+    assert_eq!(world.status("graph"), "completed");
+    world.rest();
+
+    let mut world = World::with_graph(
+        json!({"hitl": "fail", "on_partial_success": "continue", "steps": [step("asks", json!({})), step("works", json!({}))]}),
+    );
+    let asks = world.claim("asks");
+    world.ask_human(&asks, "red or blue?").unwrap();
+    world.run("works", "ok");
+    expect(&world, "graph", &[("asks", "failed"), ("works", "succeeded")]);
+}

@@ -1,0 +1,35 @@
+//! Section G, running: what a graph starts, when, and what its steps' ends mean for it.
+
+mod aggregate;
+mod items;
+mod order;
+mod policies;
+mod race_loop_fallback;
+
+use serde_json::{Value, json};
+use shared::wire::{GraphVerdict, StepStatus};
+use trellis_tests::{World, world::with};
+
+pub(super) fn step(name: &str, more: Value) -> Value {
+    with(json!({"id": name, "agent_id": "writer", "task_description": format!("do {name}")}), more)
+}
+
+/// Each step's status in a word, `succeeded` and the like.
+pub(super) fn statuses(world: &World, graph: &str) -> Vec<(String, String)> {
+    let outcome = world.trace.graph_outcome(world.node(graph)).unwrap();
+    let word = |status: StepStatus| serde_json::to_value(status).unwrap().as_str().unwrap().to_owned();
+    outcome.steps.iter().map(|step| (step.id.to_string(), word(step.status))).collect()
+}
+
+pub(super) fn expect(world: &World, graph: &str, expected: &[(&str, &str)]) {
+    let expected: Vec<_> = expected.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+    assert_eq!(statuses(world, graph), expected);
+}
+
+pub(super) fn verdict(world: &World) -> GraphVerdict {
+    world.trace.graph_outcome(world.trace.root().unwrap()).unwrap().verdict
+}
+
+pub(super) fn queued(world: &World) -> Vec<String> {
+    world.queued().iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,14 @@
+//! The core alone: traces, budgets and graphs by commands and events, with no servers and no clock but the test's.
+
+mod attempts;
+mod bad_input;
+mod budget;
+mod cancel;
+mod checkpoints;
+mod context_store;
+mod graph;
+mod graph_flow;
+mod property;
+mod rule_combinations;
+mod spawning;
+mod status_table;

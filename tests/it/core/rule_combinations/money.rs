@@ -1,0 +1,77 @@
+//! Aborts, resumes and grants where they meet other rules.
+
+use coordinator::trace::Refusal;
+use serde_json::json;
+use shared::{Usd, wire::Verdict};
+use trellis_tests::{World, world::cents};
+
+use super::step;
+
+#[test]
+fn b12_an_abort_above_reaches_what_is_paused() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    let child = json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.1, "on_exhausted": "pause"});
+    world.spawn(&root, child).unwrap();
+    world.wait(&root, &["a"]).unwrap();
+    let a = world.claim("a");
+    world.pay(&a, "c", cents(10)).unwrap();
+    world.report(&a, Verdict::OutOfBudget).unwrap();
+    assert_eq!(world.status("a"), "paused");
+    world.charge("root", "k", cents(90)).unwrap();
+    assert_eq!(["a", "root"].map(|c| world.status(c)), ["aborted", "aborted"]);
+    world.rest();
+}
+
+#[test]
+fn b12_what_is_aborted_does_not_park_for_a_human() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1}));
+    let root = world.claim("root");
+    world.pay(&root, "c", cents(10)).unwrap();
+    world.ask_human(&root, "more?").unwrap();
+    assert_eq!(world.status("root"), "aborted");
+}
+
+#[test]
+fn b9_a_resume_that_tells_of_a_call_twice_is_refused() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    world.hold(&root, "c", cents(10)).unwrap();
+    let twice = world.resume(&root, &[("c", cents(5)), ("c", cents(7))]).unwrap_err();
+    assert!(matches!(twice, Refusal::CallConflict(_)));
+}
+
+#[test]
+fn b2_a_resume_whose_costs_fit_one_by_one_but_not_together_is_refused() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    let names: Vec<String> = (0..9).map(|n| format!("c{n}")).collect();
+    let million = shared::Amount::cost(Usd::MAX);
+    let costs: Vec<_> = names.iter().map(|name| (name.as_str(), million)).collect();
+    assert_eq!(world.resume(&root, &costs).unwrap_err(), Refusal::BooksFull);
+    // Nor where it is what was spent before that makes it too much.
+    for n in 0..4 {
+        world.charge("root", &format!("k{n}"), million).unwrap();
+    }
+    assert_eq!(world.resume(&root, &costs[..5]).unwrap_err(), Refusal::BooksFull);
+    world.resume(&root, &costs[..4]).unwrap();
+}
+
+#[test]
+fn b6_who_was_granted_all_can_use_it() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world
+        .spawn(&root, json!({"goal": "a", "child_id": "a", "max_cost_usd": 1, "funding": "granted"}))
+        .unwrap();
+    let a = world.claim("a");
+    world.spawn(&a, json!({"goal": "b", "child_id": "b"})).unwrap();
+    let b = world.claim("b");
+    world.pay(&b, "c", cents(99)).unwrap();
+    assert!(matches!(world.spawn(&root, json!({"goal": "c"})).unwrap_err(), Refusal::NothingLeft { .. }));
+
+    let group = json!({"id": "g", "max_cost_usd": 1, "funding": "granted", "steps": [step("s", json!({}))]});
+    let mut world = World::with_graph(json!({"max_cost_usd": 1, "on_exhausted": "pause", "steps": [group]}));
+    world.run("s", "ok");
+    assert_eq!(world.status("graph"), "completed");
+}

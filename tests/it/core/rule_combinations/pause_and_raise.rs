@@ -1,0 +1,140 @@
+//! What pauses for want of money and goes on: graphs, rounds, fallbacks, grants, reserves, corrections.
+
+use coordinator::trace::Refusal;
+use serde_json::json;
+use shared::{Usd, wire::Verdict};
+use trellis_tests::{World, world::cents};
+
+use super::{pausing, step};
+
+#[test]
+fn b8_a_step_that_uses_up_a_pausing_graph_pauses_and_follows_the_raise() {
+    for paid in [9, 10] {
+        let mut world = pausing(json!([step("a", json!({})), step("b", json!({}))]), json!({}));
+        let a = world.claim("a");
+        world.pay(&a, "c1", cents(paid)).unwrap();
+        let no = world.hold(&a, "c2", cents(5)).unwrap_err();
+        assert!(matches!(no, Refusal::Denied(_) | Refusal::Halted { pause: true, .. }), "{no}");
+        world.report(&a, Verdict::OutOfBudget).unwrap();
+        assert_eq!(["a", "graph"].map(|c| world.status(c)), ["paused", "working"]);
+        world.raise("graph", 100).unwrap();
+        assert_eq!(
+            world.node("a").budget.limit.cost_usd,
+            Usd::from_cents(100),
+            "its ceiling was the graph's"
+        );
+        let again = world.claim("a");
+        world.pay(&again, "c2", cents(5)).unwrap();
+        world.complete(&again, "ok").unwrap();
+        world.run("b", "ok");
+        assert_eq!(world.status("graph"), "completed");
+        world.rest();
+    }
+}
+
+#[test]
+fn b8_a_ceiling_of_its_own_does_not_follow_a_raise() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "own", "max_cost_usd": 0.5})).unwrap();
+    world.spawn(&root, json!({"goal": "b", "child_id": "left"})).unwrap();
+    world.raise("root", 300).unwrap();
+    let limit = |c: &str| world.node(c).budget.limit.cost_usd;
+    assert_eq!(["own", "left"].map(limit), [50, 300].map(Usd::from_cents));
+}
+
+#[test]
+fn b8_another_round_or_a_fallback_waits_for_the_raise_like_any_step() {
+    for (name, extra) in [("a-r1", json!({"loop": {"max_rounds": 2}})), ("a", json!({"fallback": "writer"}))]
+    {
+        let mut world = pausing(json!([step("a", extra)]), json!({}));
+        let lease = world.claim(name);
+        world.charge("graph", "k", cents(10)).unwrap();
+        if name == "a" { world.fail(&lease, false) } else { world.complete(&lease, "x") }.unwrap();
+        assert_eq!(world.status("graph"), "paused", "{name}");
+        world.raise("graph", 100).unwrap();
+        let next = world.queued()[0].clone();
+        world.run(next.as_str(), "ok");
+        assert_eq!(world.status("graph"), "completed");
+        world.rest();
+    }
+}
+
+#[test]
+fn b8_a_graph_down_to_its_reserve_pauses_too() {
+    let steps = json!([step("a", json!({"max_cost_usd": 0.06})), step("b", json!({}))]);
+    let mut world = pausing(steps, json!({"closing_reserve_usd": 0.05}));
+    let a = world.claim("a");
+    world.pay(&a, "c", cents(5)).unwrap();
+    world.complete(&a, "x").unwrap();
+    assert_eq!(world.status("graph"), "paused");
+    world.raise("graph", 100).unwrap();
+    world.run("b", "ok");
+    assert_eq!(world.status("graph"), "completed");
+}
+
+#[test]
+fn b8_b10_a_correction_that_leaves_something_resumes_what_paused() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
+    let zombie = world.claim("root");
+    world.hold(&zombie, "c", cents(10)).unwrap();
+    world.pass(10_000);
+    let lease = world.claim("root");
+    world.resume(&lease, &[]).unwrap();
+    world.report(&lease, Verdict::OutOfBudget).unwrap();
+    assert_eq!(world.status("root"), "paused");
+    world.settle(&zombie, "c", cents(1)).unwrap();
+    assert_eq!((world.status("root").as_str(), world.spent_cents("root")), ("working", 1));
+}
+
+#[test]
+fn b8_raising_an_overspent_grant_asks_for_what_its_claim_grows_by() {
+    let mut world = World::with_root(json!({"max_cost_usd": 2}));
+    let root = world.claim("root");
+    let grant = json!({"goal": "a", "child_id": "a", "max_cost_usd": 1, "funding": "granted", "on_exhausted": "pause"});
+    world.spawn(&root, grant).unwrap();
+    world.charge("a", "k", cents(150)).unwrap();
+    world.raise("a", 200).unwrap();
+    assert_eq!(world.node("root").budget.held, cents(50));
+}
+
+#[test]
+fn b8_a_graph_that_paused_for_what_was_carved_out_goes_on_when_that_returns() {
+    let mut world =
+        World::with_graph(json!({"mode": "parallel", "max_cost_usd": 1, "on_exhausted": "pause", "steps": [
+            {"id": "g", "steps": [step("x1", json!({})), step("x2", json!({}))]},
+            step("c", json!({"max_cost_usd": 1, "funding": "granted"})),
+        ]}));
+    world.run("x1", "ok");
+    assert_eq!(world.status("g"), "paused", "all is carved out for `c`");
+    world.run("c", "ok");
+    world.run("x2", "ok");
+    assert_eq!(world.status("graph"), "completed");
+    world.rest();
+}
+
+#[test]
+fn b8_a_graph_down_to_its_reserve_goes_on_when_a_correction_leaves_something() {
+    let steps = json!([step("a", json!({"max_cost_usd": 0.06})), step("b", json!({}))]);
+    let mut world = pausing(steps, json!({"closing_reserve_usd": 0.05}));
+    let zombie = world.claim("a");
+    world.hold(&zombie, "c", cents(5)).unwrap();
+    world.pass(10_000);
+    let a = world.claim("a");
+    world.resume(&a, &[]).unwrap();
+    world.complete(&a, "x").unwrap();
+    assert_eq!(world.status("graph"), "paused");
+    world.settle(&zombie, "c", cents(1)).unwrap();
+    world.run("b", "ok");
+    assert_eq!(world.status("graph"), "completed");
+}
+
+#[test]
+fn b5_after_a_raise_of_one_dimension_the_other_is_named() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1, "max_tokens": 10, "on_exhausted": "pause"}));
+    let root = world.claim("root");
+    world.pay(&root, "c", shared::Amount::new(Usd::from_cents(10), shared::Tokens::new(10))).unwrap();
+    world.raise("root", 100).unwrap();
+    let halted = world.hold(&root, "d", cents(1)).unwrap_err();
+    assert!(matches!(halted, Refusal::Halted { dimension: shared::Dimension::Tokens, .. }), "{halted}");
+}

@@ -1,0 +1,378 @@
+//! Bad input end to end (f23, f25), on memory and on real servers: at every door, an answer where one
+//! can be given, one dead letter a message, and what comes after is served. The mechanism: each door
+//! decodes before it does anything, and what can't be taken is stored elsewhere and let go; without
+//! that a message would come again for ever, and the dead letters here would grow.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Headers, Outgoing, Stream, Topology},
+    subject::{Filter, Partition, Subject},
+    wire::{DeadLetter, EndStatus},
+};
+use tokio::time::Instant;
+use trellis_tests::{
+    cluster::{Cluster, SOON},
+    servers::{NatsServer, RedisServer},
+};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+fn trace() -> TraceId {
+    TRACE.parse().unwrap()
+}
+
+fn home(trace: TraceId) -> Partition {
+    Partition::of(trace, Topology::default().partitions)
+}
+
+/// A cluster and what is expected of its dead letters, by kind.
+struct Siege {
+    cluster: Cluster,
+    expected: BTreeMap<String, usize>,
+}
+
+impl Siege {
+    async fn new(cluster: Cluster) -> Self {
+        cluster.client.run(json!({"goal": "is anybody there?"})).await;
+        Siege { cluster, expected: BTreeMap::new() }
+    }
+
+    fn bus(&self) -> &Bus {
+        &self.cluster.client.bus
+    }
+
+    fn expect(&mut self, kind: &str) {
+        *self.expected.entry(kind.into()).or_default() += 1;
+    }
+
+    /// Publishes what will become one dead letter of its kind.
+    async fn publish(&mut self, subject: Subject, payload: impl Into<Bytes>) {
+        self.expect(subject.kind());
+        self.send(subject, payload).await;
+    }
+
+    async fn send(&self, subject: Subject, payload: impl Into<Bytes>) {
+        // With an id, so that a slow server may be asked again.
+        static SENT: AtomicU32 = AtomicU32::new(0);
+        let id = Some(format!("hostile-{}", SENT.fetch_add(1, Ordering::Relaxed)));
+        let message =
+            Outgoing { subject, id, headers: Headers::new(), payload: payload.into(), expect_last: None };
+        self.bus().publish(message).await.expect("the bus takes it");
+    }
+
+    async fn ask(&self, subject: &Subject, payload: impl Into<Bytes>) -> Value {
+        let asked = self.bus().request(subject, &Headers::new(), payload.into(), SOON).await;
+        serde_json::from_slice(&asked.unwrap_or_else(|error| panic!("{subject}: {error}"))).unwrap()
+    }
+
+    /// Asks what will be refused as malformed, and become one dead letter.
+    async fn refused(&mut self, subject: &Subject, what: &str, payload: impl Into<Bytes>) {
+        self.expect(subject.kind());
+        let answer = self.ask(subject, payload).await;
+        let refusal = answer.get("refused").unwrap_or(&answer);
+        assert_eq!(refusal["code"], "malformed", "{subject} {what}: {answer}");
+    }
+
+    async fn letters(&self) -> Vec<DeadLetter> {
+        let stored = self.bus().read(&Filter::Dead).await.unwrap();
+        stored.iter().map(|stored| serde_json::from_slice(&stored.payload).unwrap()).collect()
+    }
+
+    async fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for stored in self.bus().read(&Filter::Dead).await.unwrap() {
+            let Subject::Dead(kind) = stored.subject else { panic!("{:?}", stored.subject) };
+            *counts.entry(kind.to_string()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// A good run goes through, the dead letters are those expected, and no queue has anything left.
+    async fn stands(&self, after: &str) {
+        let good = self.cluster.client.run(json!({"goal": "good", "agent_id": "spend"})).await;
+        assert_eq!(good.context.status, EndStatus::Completed, "after {after}");
+        let deadline = Instant::now() + SOON;
+        while Instant::now() < deadline {
+            let total: usize = self.counts().await.values().sum();
+            if total >= self.expected.values().sum() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(self.counts().await, self.expected, "after {after}");
+        for stream in [Stream::Intake, Stream::Execute, Stream::Report] {
+            for filter in stream.filters() {
+                let mut left = usize::MAX;
+                while Instant::now() < deadline {
+                    left = self.bus().read(&filter).await.unwrap().len();
+                    if left == 0 {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                assert_eq!(left, 0, "{filter} still has messages after {after}");
+            }
+        }
+    }
+}
+
+/// What is no message to anybody.
+fn junk() -> Vec<(&'static str, Vec<u8>)> {
+    let deep = |open: &str, close: &str| (open.repeat(100_000) + &close.repeat(100_000)).into_bytes();
+    let long_names: String = (0..14).map(|n| format!("\"{n}{}\": 1,", "x".repeat(60_000))).collect();
+    let many_names: String = (0..20_000).map(|n| format!("\"unknown-{n}\": 1,")).collect();
+    vec![
+        ("nothing", Vec::new()),
+        ("half a message", b"{\"goal\": \"x\"".to_vec()),
+        ("deep arrays", deep("[", "]")),
+        ("deep objects", deep("{\"ask\":", "}")),
+        ("invalid UTF-8", b"{\"goal\": \"\xff\xfe\"}".to_vec()),
+        ("NUL bytes", vec![0; 4096]),
+        ("null", b"null".to_vec()),
+        ("a number", b"1e999".to_vec()),
+        ("not a number", b"NaN".to_vec()),
+        ("wrong types", br#"{"goal": [], "trace_id": 7, "ask": 3, "child_id": {}, "steps": 1}"#.to_vec()),
+        ("unknown fields", br#"{"surprise": true}"#.to_vec()),
+        ("twice the same field", br#"{"goal": 1, "goal": 2, "trace_id": 1, "trace_id": 2}"#.to_vec()),
+        ("an id that is a path", br#"{"trace_id": "../../etc", "child_id": "..", "report": {}}"#.to_vec()),
+        ("an id with wildcards", br#"{"trace_id": "*.>", "child_id": "a.>"}"#.to_vec()),
+        ("an id with a NUL", br#"{"trace_id": "0af7\u0000", "child_id": "\u0000"}"#.to_vec()),
+        ("a long id", format!("{{\"trace_id\": \"{}\"}}", "a".repeat(100_000)).into_bytes()),
+        ("long names", format!("{{{long_names} \"end\": 1}}").into_bytes()),
+        ("many names", format!("{{{many_names} \"end\": 1}}").into_bytes()),
+        ("a long text", format!("\"{}\"", "x".repeat(900_000)).into_bytes()),
+    ]
+}
+
+/// Submissions of the right shape and hostile content.
+fn bad_submissions() -> Vec<Value> {
+    let mut all = Vec::new();
+    let mut with = |field: &str, values: Vec<Value>| {
+        all.extend(values.into_iter().map(|value| {
+            let mut spawn = json!({"goal": "x"});
+            spawn[field] = value;
+            spawn
+        }));
+    };
+    let ids = ["", ".", "..", "a.b", "*", ">", "a b", "a/b", "a\u{0}b", "-a", "é", &"a".repeat(65)];
+    with("child_id", ids.iter().map(|id| json!(id)).collect());
+    with("trace_id", ["", "0", &"0".repeat(32), &"A".repeat(32), "*", ">"].map(Value::from).into());
+    let money = json!([-1, "-1", "NaN", "inf", "1e999", "", 1_000_001, {}, [], true, 1e-12, "0x10"]);
+    with("max_cost_usd", money.as_array().unwrap().clone());
+    with("max_tokens", vec![json!(-1), json!(1.5), json!(u64::MAX), json!("many")]);
+    let subjects =
+        ["agent.spawn", "agent.control", "x.agent.spawn", "$JS.API.STREAM.DELETE.AGENT_EVENT", "$SYS.x"];
+    with("reply_to", subjects.map(Value::from).into());
+    let shapes = [">", "a.*", "a.>", "", "a..b", ".", "a b", "a\r\nPUB agent.spawn 0", "é", &"a".repeat(300)];
+    with("reply_to", shapes.map(Value::from).into());
+    with("inputs", vec![json!({"a b": 1}), json!({"": 1}), json!([])]);
+    with("output_schema", vec![json!({"type": 7}), json!("x")]);
+    with("timeout_ms", vec![json!(-1)]);
+    with("share", vec![json!(["dialog"])]);
+    all
+}
+
+async fn besiege(cluster: Cluster) -> Siege {
+    let mut siege = Siege::new(cluster).await;
+    let child: ChildId = "root".parse().unwrap();
+    let queues = [
+        Subject::Spawn,
+        Subject::Graph,
+        Subject::Cancel,
+        Subject::Input,
+        Subject::Control,
+        Subject::Execute("default".parse().unwrap()),
+        Subject::Result(home(trace()), trace(), child.clone()),
+        Subject::Cost(home(trace()), trace(), child.clone()),
+    ];
+    for subject in &queues {
+        for (_, payload) in junk() {
+            siege.publish(subject.clone(), payload).await;
+        }
+        // More than is read at all; where the server takes less, it goes as an object.
+        siege.publish(subject.clone(), vec![b'['; 9 * 1024 * 1024]).await;
+    }
+    siege.stands("junk in every queue").await;
+
+    for subject in [Subject::Submit, Subject::Query, Subject::Ask(home(trace()))] {
+        for (what, payload) in junk() {
+            siege.refused(&subject, what, payload).await;
+        }
+    }
+    siege.stands("junk in every request").await;
+
+    // Broadcasts: a call is answered, nothing is kept, and the worker goes on.
+    for (what, payload) in junk() {
+        let answer = siege.ask(&Subject::Worker, payload.clone()).await;
+        assert_eq!(answer["code"], "malformed", "{what}: {answer}");
+        siege.bus().broadcast(&Subject::Stop(trace()), &Headers::new(), payload.into()).await.unwrap();
+    }
+    siege.stands("junk in every broadcast").await;
+
+    for spawn in bad_submissions() {
+        siege.refused(&Subject::Submit, &spawn.to_string(), spawn.to_string()).await;
+        siege.publish(Subject::Spawn, spawn.to_string()).await;
+    }
+    // Refused only when it is decided: whoever asked was told, and nothing is kept.
+    let senseless =
+        [("agent_id", json!("nobody")), ("max_cost_usd", json!(0)), ("timeout_ms", json!(u64::MAX))];
+    for (field, value) in senseless {
+        let mut spawn = json!({"goal": "x"});
+        spawn[field] = value;
+        assert_eq!(siege.ask(&Subject::Submit, spawn.to_string()).await["code"], "malformed", "{spawn}");
+        siege.publish(Subject::Spawn, spawn.to_string()).await;
+    }
+    siege.stands("hostile submissions").await;
+    disagree(&mut siege).await;
+    siege
+}
+
+/// Messages that are well formed and untrue.
+async fn disagree(siege: &mut Siege) {
+    let accepted = siege
+        .cluster
+        .client
+        .accepted(json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 3000}}))
+        .await;
+    let (id, root) = (accepted.trace_id, accepted.child_id.clone());
+    let running =
+        |trace: &coordinator::trace::Trace| trace.context(&root).is_some_and(|node| node.attempt() == 1);
+    let runs = async {
+        while !running(&siege.cluster.client.trace(id).await) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, runs).await.expect("it runs");
+    let lease = json!({"child_id": "root", "attempt": 1, "token": "not-the-token"});
+    let result = |trace: TraceId, lease: &Value| {
+        json!({"trace_id": trace, "report": {"lease": lease, "verdict": {"completed": {"inline": "mine"}}}})
+            .to_string()
+    };
+    let cost = |trace: TraceId, lease: &Value, usd: Value| {
+        json!({"trace_id": trace, "lease": lease, "call_id": "1-1", "amount": {"cost_usd": usd, "tokens": 1}})
+            .to_string()
+    };
+    let (at_result, at_cost) =
+        (Subject::Result(home(id), id, root.clone()), Subject::Cost(home(id), id, root.clone()));
+    // Another token than the claim's.
+    siege.publish(at_result.clone(), result(id, &lease)).await;
+    siege.publish(at_cost.clone(), cost(id, &lease, json!(0.5))).await;
+    // Another trace, and another context, than the subject's.
+    siege.publish(at_result.clone(), result(trace(), &lease)).await;
+    siege.publish(at_cost.clone(), cost(trace(), &lease, json!(0.5))).await;
+    let other = json!({"child_id": "other", "attempt": 1, "token": "t"});
+    siege.publish(at_result.clone(), result(id, &other)).await;
+    // An attempt that never was; a context that never was.
+    let never = json!({"child_id": "root", "attempt": 7, "token": "t"});
+    siege.send(at_result, result(id, &never)).await;
+    siege.publish(Subject::Result(home(id), id, "other".parse().unwrap()), result(id, &other)).await;
+    // Money that is none.
+    for usd in [json!(-1), json!("NaN"), json!(1e300)] {
+        siege.publish(at_cost.clone(), cost(id, &lease, usd)).await;
+    }
+    // About a trace that is not there.
+    let stranger = json!({"trace_id": TRACE, "answered": {"child_id": "root", "question": 1, "answer": "x"}});
+    siege.publish(Subject::Input, stranger.to_string()).await;
+    let raise = json!({"trace_id": TRACE, "raise": {"child_id": "root", "max_cost_usd": 2}});
+    siege.publish(Subject::Control, raise.to_string()).await;
+    siege.publish(Subject::Control, json!({"trace_id": TRACE}).to_string()).await;
+    // A question asked at another trace's home, and one about nothing.
+    let tick = |trace: TraceId| json!({"trace_id": trace, "ask": {"tick": {"lease": lease}}}).to_string();
+    let elsewhere = Partition::all(16).find(|partition| *partition != home(id)).unwrap();
+    siege.refused(&Subject::Ask(elsewhere), "the wrong home", tick(id)).await;
+    assert!(siege.ask(&Subject::Ask(home(trace())), tick(trace())).await["stop"].is_object());
+    assert!(siege.ask(&Subject::Ask(home(id)), tick(id)).await["stop"].is_object(), "a stranger's tick");
+    // Work nobody handed out: its claim is answered `stop`, or it names no place to ask at.
+    let mut forged = example_work();
+    siege.send(Subject::Execute("default".parse().unwrap()), forged.to_string()).await;
+    forged["report_to"]["ask"] = json!("$JS.API.STREAM.DELETE.AGENT_EVENT");
+    siege.publish(Subject::Execute("default".parse().unwrap()), forged.to_string()).await;
+
+    let outcome = siege.cluster.client.outcome(id, &root).await;
+    let outcome = serde_json::to_value(&outcome).unwrap();
+    assert_eq!(outcome["result"], json!("x"), "nobody else's result was taken");
+    assert_eq!(outcome["budget"]["spent"]["cost_usd"], json!(0.0), "nor a stranger's cost");
+    siege.stands("messages that are not true").await;
+}
+
+/// The work of the protocol's page, under a trace that does not exist.
+fn example_work() -> Value {
+    let page = include_str!("../../../docs/protocol.md");
+    let text = page.split("```json execute\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut work: Value = serde_json::from_str(text).unwrap();
+    work["trace_id"] = json!(TRACE);
+    work["report_to"]["ask"] = json!(Subject::Ask(home(trace())).to_string());
+    work
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f23_f25_bad_input_at_every_door_in_memory() {
+    let siege = besiege(Cluster::embedded()).await;
+    siege.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f23_f25_bad_input_at_every_door_of_real_servers() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let mut siege = besiege(Cluster::on(&nats, &redis).await).await;
+    raw(&mut siege, &nats).await;
+    siege.cluster.stop().await;
+}
+
+/// What only a client of the server itself can send.
+async fn raw(siege: &mut Siege, nats: &NatsServer) {
+    let client = async_nats::connect(nats.url()).await.unwrap();
+    // A reply subject that is ours or the server's: told to nobody, and never acted on.
+    let hostile = [
+        "agent.spawn",
+        "agent.control",
+        "$JS.API.STREAM.PURGE.AGENT_DEAD",
+        "$JS.API.STREAM.DELETE.AGENT_EVENT",
+    ];
+    let ask = Subject::Ask(home(trace())).to_string();
+    for reply in hostile {
+        for (kind, subject) in [("submit", "agent.submit"), ("query", "agent.query"), ("ask", ask.as_str())] {
+            siege.expect(kind);
+            client.publish_with_reply(subject.to_owned(), reply, "{}".into()).await.unwrap();
+        }
+        client.publish_with_reply("agent.query", reply, "\"agents\"".into()).await.unwrap();
+        client.publish_with_reply("agent.worker", reply, "\"describe\"".into()).await.unwrap();
+    }
+    client.flush().await.unwrap();
+    siege.stands("replies to subjects that are not the asker's").await;
+
+    // Subjects that are almost ours: in a stream, they become letters; in none, the server says so.
+    for subject in ["agent.result.p00.nothing.at-all", &format!("agent.cost.p00.{TRACE}.{}", "x".repeat(100))]
+    {
+        siege.expect("unknown");
+        client.publish(subject.to_owned(), "{}".into()).await.unwrap();
+    }
+    client.publish("agent.stop.nothing", "{}".into()).await.unwrap();
+    let nowhere = client.request(format!("agent.result.p99.{TRACE}.root"), "{}".into()).await;
+    assert!(nowhere.is_err(), "a partition that is not there: {nowhere:?}");
+
+    // A payload said to be elsewhere, where there is none.
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert("Trellis-Object", "overflow/never-was");
+    for (kind, subject) in [("submit", "agent.submit"), ("query", "agent.query"), ("ask", ask.as_str())] {
+        siege.expect(kind);
+        let asked =
+            client.request_with_headers(subject.to_owned(), headers.clone(), "{}".into()).await.unwrap();
+        let answer: Value = serde_json::from_slice(&asked.payload).unwrap();
+        assert_eq!(answer.get("refused").unwrap_or(&answer)["code"], "malformed", "{subject}: {answer}");
+    }
+    siege.expect("spawn");
+    client.publish_with_headers("agent.spawn", headers, "{\"goal\": \"x\"}".into()).await.unwrap();
+    client.flush().await.unwrap();
+    siege.stands("subjects and headers that lead nowhere").await;
+    let letters = siege.letters().await;
+    assert!(letters.iter().all(|letter| letter.payload.len() <= 200_000), "letters are cut");
+}

@@ -1,0 +1,299 @@
+//! Every construct of a task graph (G1) that needs no model, run by real coordinators and workers, in
+//! memory and on real servers. The table of `graph_flow.rs` proves the rules; this proves that they
+//! reach from the door to the outcome.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use shared::{
+    bus::{From, Headers},
+    subject::{Filter, Subject},
+    wire::Outcome,
+};
+use trellis_tests::{
+    cluster::{Client, Cluster, SOON},
+    invariants,
+    servers::{NatsServer, RedisServer},
+};
+
+/// A graph and what its outcome has to say.
+struct Case {
+    name: &'static str,
+    graph: Value,
+    /// `status verdict`, as `completed partial`.
+    ends: &'static str,
+    /// `step status` of each, as `a succeeded`; with `+fallback` where that answered.
+    steps: &'static [&'static str],
+    /// What its outputs hold, as far as it is said here.
+    outputs: Value,
+}
+
+fn step(id: &str, agent: &str) -> Value {
+    json!({"id": id, "agent_id": agent, "task_description": format!("do {id}")})
+}
+
+/// A step with more said about it.
+fn with(mut step: Value, more: Value) -> Value {
+    step.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    step
+}
+
+fn failing(id: &str) -> Value {
+    with(step(id, "fail"), json!({"retries": 0}))
+}
+
+fn cases() -> Vec<Case> {
+    let case = |name, graph, ends, steps, outputs| Case { name, graph, ends, steps, outputs };
+    let a = || with(step("a", "echo"), json!({"output_to": "a"}));
+    vec![
+        case(
+            "sequential",
+            json!({"steps": [a(), with(step("b", "echo"), json!({"output_to": "b"}))]}),
+            "completed succeeded",
+            &["a succeeded", "b succeeded"],
+            json!({"a": "do a", "b": "do b"}),
+        ),
+        case(
+            "parallel, with data and order between them",
+            json!({"mode": "parallel", "steps": [
+                with(step("last", "echo"), json!({"depends_on": ["b"]})),
+                with(step("b", "echo"), json!({"input_from": ["a"], "output_to": "b"})),
+                a(),
+            ]}),
+            "completed succeeded",
+            &["last succeeded", "b succeeded", "a succeeded"],
+            json!({"a": "do a", "b": "do b"}),
+        ),
+        case(
+            "when",
+            json!({"inputs": {"n": 3}, "steps": [
+                with(step("yes", "echo"), json!({"when": "outputs.n > 2"})),
+                with(step("no", "echo"), json!({"when": "outputs.n > 5", "output_to": "no"})),
+                with(step("rich", "echo"), json!({"when": "budget.remaining_usd > 100.0"})),
+            ]}),
+            "completed succeeded",
+            &["yes succeeded", "no skipped", "rich skipped"],
+            json!({"no": null}),
+        ),
+        case(
+            "for_each",
+            json!({"inputs": {"items": [1, 2, 3]}, "steps": [
+                with(step("map", "echo"), json!({"for_each": {"in": "items", "max_parallel": 2}, "output_to": "all"})),
+            ]}),
+            "completed succeeded",
+            &["map succeeded"],
+            json!({"all": ["do map", "do map", "do map"]}),
+        ),
+        case(
+            "race: the loser is cancelled",
+            json!({"inputs": {"ms": 600_000}, "steps": [{"id": "first", "race": true, "output_to": "won", "steps": [
+                step("quick", "echo"),
+                with(step("slow", "sleep"), json!({"input_from": ["ms"]})),
+            ]}]}),
+            "completed succeeded",
+            &["first succeeded", "quick succeeded", "slow cancelled"],
+            json!({"won": "do quick"}),
+        ),
+        case(
+            "loop until",
+            json!({"steps": [
+                with(step("polish", "echo"), json!({"loop": {"max_rounds": 3, "until": "has(outputs.p)"}, "output_to": "p"})),
+            ]}),
+            "completed succeeded",
+            &["polish succeeded"],
+            json!({"p": "do polish"}),
+        ),
+        case(
+            "fallback",
+            json!({"steps": [with(failing("main"), json!({"fallback": "echo", "output_to": "x"}))]}),
+            "completed succeeded",
+            &["main succeeded+fallback"],
+            json!({"x": "do main"}),
+        ),
+        case(
+            "output_schema",
+            json!({"steps": [with(step("n", "echo"), json!({"output_schema": {"type": "number"}, "retries": 0}))]}),
+            "failed failed",
+            &["n failed"],
+            json!({}),
+        ),
+        case(
+            "aggregate",
+            json!({"agent_id": "echo", "task_description": "Put it together", "aggregate": {}, "mode": "parallel",
+                "steps": [step("one", "echo"), step("two", "echo")]}),
+            "completed succeeded",
+            &["one succeeded", "two succeeded"],
+            json!({}),
+        ),
+        case(
+            "nested groups",
+            json!({"steps": [{"id": "outer", "mode": "parallel", "output_to": "o", "steps": [
+                {"id": "inner", "steps": [a()]}, step("b", "echo"),
+            ]}]}),
+            "completed succeeded",
+            &["outer succeeded", "inner succeeded", "a succeeded", "b succeeded"],
+            json!({"o": {"b": "do b", "inner": {"a": "do a"}}}),
+        ),
+        case(
+            "retries",
+            json!({"inputs": {"times": 1}, "steps": [with(step("flaky", "fail"), json!({"retries": 2, "input_from": ["times"], "output_to": "x"}))]}),
+            "completed succeeded",
+            &["flaky succeeded"],
+            json!({"x": "do flaky"}),
+        ),
+        case(
+            "timeout",
+            json!({"inputs": {"ms": 600_000}, "steps": [with(step("slow", "sleep"), json!({"timeout_ms": 300, "input_from": ["ms"]}))]}),
+            "failed failed",
+            &["slow timed_out"],
+            json!({}),
+        ),
+        case(
+            "granted budgets",
+            json!({"max_cost_usd": 0.05, "mode": "parallel", "inputs": {"usd": 0.02}, "steps": [
+                with(step("a", "spend"), json!({"funding": "granted", "max_cost_usd": 0.02, "input_from": ["usd"]})),
+                with(step("b", "spend"), json!({"funding": "granted", "max_cost_usd": 0.01, "input_from": ["usd"], "required": false})),
+            ]}),
+            "completed succeeded",
+            &["a succeeded", "b failed"],
+            json!({}),
+        ),
+        case(
+            "fail",
+            json!({"steps": [failing("bad"), step("never", "echo")]}),
+            "failed failed",
+            &["bad failed", "never skipped"],
+            json!({}),
+        ),
+        case(
+            "continue",
+            json!({"on_partial_success": "continue", "mode": "parallel", "steps": [
+                with(failing("bad"), json!({"output_to": "x"})), a(), with(step("needs", "echo"), json!({"input_from": ["x"]})),
+            ]}),
+            "completed partial",
+            &["bad failed", "a succeeded", "needs skipped"],
+            json!({"a": "do a"}),
+        ),
+        case(
+            "best_effort",
+            json!({"on_partial_success": "best_effort", "mode": "parallel", "steps": [
+                with(failing("bad"), json!({"output_to": "x"})), with(step("needs", "echo"), json!({"input_from": ["x"]})),
+            ]}),
+            "completed succeeded",
+            &["bad failed", "needs succeeded"],
+            json!({}),
+        ),
+        case(
+            "hitl: fail",
+            json!({"steps": [with(step("who", "ask"), json!({"hitl": "fail", "retries": 0}))]}),
+            "failed failed",
+            &["who failed"],
+            json!({}),
+        ),
+    ]
+}
+
+/// The steps of a graph and of the groups within, as `id status`: each group has an outcome of its own.
+async fn steps_of(client: &Client, outcome: &Outcome) -> Vec<String> {
+    let stored = client.bus.read(&Filter::OutcomesOf(outcome.trace_id)).await.unwrap();
+    let mut found = Vec::new();
+    for stored in stored {
+        let outcome: Value = serde_json::from_slice(&stored.payload).unwrap();
+        for step in outcome["graph"]["steps"].as_array().into_iter().flatten() {
+            let mark = if step["fallback"] == true { "+fallback" } else { "" };
+            found.push(format!(
+                "{} {}{mark}",
+                step["id"].as_str().unwrap(),
+                step["status"].as_str().unwrap()
+            ));
+        }
+    }
+    found
+}
+
+async fn check(client: &Client, case: &Case) {
+    let outcome: Outcome = client.run(case.graph.clone()).await;
+    let told = serde_json::to_value(&outcome).unwrap();
+    let ends = format!("{} {}", told["status"].as_str().unwrap(), told["graph"]["verdict"].as_str().unwrap());
+    assert_eq!(ends, case.ends, "{}: {told:#}", case.name);
+    let steps = steps_of(client, &outcome).await;
+    for wanted in case.steps {
+        assert!(
+            steps.iter().any(|step| step == wanted),
+            "{}: no `{wanted}` in {steps:?}\n{told:#}",
+            case.name
+        );
+    }
+    for (key, value) in case.outputs.as_object().unwrap() {
+        assert_eq!(&told["outputs"][key], value, "{}: {told:#}", case.name);
+    }
+    let trace = client.trace(outcome.trace_id).await;
+    invariants::check_at_rest(&trace).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+}
+
+/// G7: the question reaches whoever watches, and the answer the step.
+async fn a_human_is_asked(client: &Client) {
+    let graph = json!({"steps": [with(step("who", "ask"), json!({"output_to": "who"}))]});
+    let accepted = client.accepted(graph).await;
+    let mut questions =
+        client.bus.follow(&[Filter::QuestionsOf(accepted.trace_id)], From::Start).await.unwrap();
+    let question = tokio::time::timeout(SOON, questions.next()).await.expect("a question").unwrap();
+    let question: Value = serde_json::from_slice(&question.payload).unwrap();
+    assert_eq!(question["path"], json!(["root", "who"]));
+    let answered = json!({"child_id": "who", "question": question["number"], "answer": "Ada"});
+    client.publish(Subject::Input, &json!({"trace_id": accepted.trace_id, "answered": answered})).await;
+    let outcome = client.outcome(accepted.trace_id, &accepted.child_id).await;
+    assert_eq!(serde_json::to_value(&outcome.outputs).unwrap()["who"], "Ada");
+}
+
+/// G8: what runs is cut off, what waits never begins.
+async fn a_running_graph_is_cancelled(client: &Client) {
+    let slow = with(step("slow", "sleep"), json!({"input_from": ["ms"]}));
+    let graph = json!({"inputs": {"ms": 600_000}, "steps": [slow, step("never", "echo")]});
+    let accepted = client.accepted(graph).await;
+    let slow = "slow".parse().unwrap();
+    let runs = async {
+        while client.trace(accepted.trace_id).await.context(&slow).is_none_or(|node| node.attempt() == 0) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, runs).await.expect("it runs");
+    client.publish(Subject::Cancel, &json!({"trace_id": accepted.trace_id, "reason": "enough"})).await;
+    let outcome = client.outcome(accepted.trace_id, &accepted.child_id).await;
+    let told = serde_json::to_value(&outcome).unwrap();
+    assert_eq!((&told["status"], &told["reason"]), (&json!("cancelled"), &json!("enough")), "{told:#}");
+    assert_eq!(steps_of(client, &outcome).await, ["slow cancelled", "never skipped"]);
+    // The worker is free again long before the sleep would be over.
+    let free = async {
+        loop {
+            let asked =
+                client.bus.request(&Subject::Worker, &Headers::new(), "\"describe\"".into(), SOON).await;
+            let state: Value = serde_json::from_slice(&asked.unwrap()).unwrap();
+            if state["running"] == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(SOON, free).await.expect("the sleep was cut off");
+}
+
+async fn try_all(cluster: Cluster) {
+    for case in cases() {
+        check(&cluster.client, &case).await;
+    }
+    a_human_is_asked(&cluster.client).await;
+    a_running_graph_is_cancelled(&cluster.client).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_every_construct_of_a_graph_in_memory() {
+    try_all(Cluster::embedded()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_every_construct_of_a_graph_on_real_servers() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    try_all(Cluster::on(&nats, &redis).await).await;
+}

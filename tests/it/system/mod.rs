@@ -1,0 +1,9 @@
+//! The whole system: in one process, and as processes on real NATS and Redis servers.
+
+mod bad_input_end_to_end;
+mod cluster;
+mod embedded;
+mod graphs_live;
+mod observers;
+mod servers;
+mod telemetry;

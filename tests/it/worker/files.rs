@@ -1,0 +1,502 @@
+//! Workspaces, journals, outputs and checkpoints of agents that run: in one process, and on real servers
+//! with the command line beside them.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use coordinator::store::{Redis, Store};
+use serde_json::{Value, json};
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Connect, Headers, Nats},
+    subject::{Filter, Subject},
+    wire::{
+        EndStatus, FailureKind, HistoryEntry, HistoryStep, ObjectReference, Outcome, ResultStep, ToolOutput,
+    },
+};
+use trellis_tests::{
+    cluster::{Client, Cluster, SOON, eventually, name},
+    servers::{NatsServer, RedisServer},
+    world::id,
+};
+
+/// A cluster whose worker keeps its workspaces in a directory of the test's, gone at the end.
+struct Site {
+    cluster: Cluster,
+    root: PathBuf,
+}
+
+impl Site {
+    async fn in_one_process() -> Self {
+        let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+        let partitions = coordinator::Config::new(name("coordinator")).topology.partitions;
+        Self::start(bus, Store::Memory(coordinator::store::Memory::new(partitions))).await
+    }
+
+    async fn on(nats: &NatsServer, redis: &RedisServer) -> Self {
+        let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+        let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
+        let partitions = coordinator::Config::new(name("coordinator")).topology.partitions;
+        let store = Redis::connect(&redis.url(), Default::default(), partitions).await.unwrap();
+        Self::start(bus, Store::Redis(store)).await
+    }
+
+    async fn start(bus: Bus, store: Store) -> Self {
+        let root = std::env::temp_dir().join(format!("trellis-files-{}", uuid::Uuid::new_v4().simple()));
+        let mut worker = worker::Config::new(name("worker"));
+        worker.settings.workspaces = Some(root.clone());
+        let coordinator = coordinator::Config::new(name("coordinator"));
+        let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
+        let site = Site { cluster, root };
+        site.client().run(json!({"goal": "is anybody there?"})).await;
+        site.apply(scribe()).await;
+        site
+    }
+
+    fn client(&self) -> &Client {
+        &self.cluster.client
+    }
+
+    async fn apply(&self, agent: Value) {
+        let query = serde_json::to_vec(&json!({"apply_agents": {"agents": [agent]}})).unwrap();
+        let answer =
+            self.client().bus.request(&Subject::Query, &Headers::new(), query.into(), SOON).await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert!(answer.get("applied").is_some(), "{answer}");
+    }
+
+    async fn journal(&self, trace: TraceId, child: &ChildId) -> Vec<HistoryEntry> {
+        self.client().journal(trace, child).await
+    }
+
+    /// What is left of workspaces.
+    fn left(&self) -> usize {
+        let marker = |entry: &std::fs::DirEntry| entry.file_name() == ".trellis-worker";
+        let there = std::fs::read_dir(self.root.join("worker.worker")).unwrap().map(Result::unwrap);
+        there.filter(|entry| !marker(entry)).count()
+    }
+
+    async fn stop(self) {
+        self.cluster.stop().await;
+        assert_eq!(std::fs::read_dir(&self.root).unwrap().count(), 0, "a worker that ends leaves nothing");
+        std::fs::remove_dir(&self.root).unwrap();
+    }
+}
+
+/// Writes two files, reads the large one, and says so. Its journal: 1 model, 2 and 3 tools, 4 model, 5 tool
+/// (put aside), 6 model, 7 result.
+fn scribe() -> Value {
+    let notes = "a note\n".repeat(400);
+    json!({"agent_id": "scribe", "kind": "llm", "model": "scripted", "script": [
+        {"call": [
+            {"tool": "fs.write", "arguments": {"path": "outputs/report.md", "content": "{goal}"}},
+            {"tool": "fs.write", "arguments": {"path": "outputs/deep/notes.txt", "content": notes}},
+        ], "usage": {"input_tokens": 1000, "output_tokens": 100}},
+        {"call": [{"tool": "fs.read", "arguments": {"path": "outputs/deep/notes.txt"}}],
+            "usage": {"input_tokens": 1000, "output_tokens": 100}},
+        {"say": "done", "usage": {"input_tokens": 1000, "output_tokens": 100}},
+    ]})
+}
+
+fn result(entries: &[HistoryEntry]) -> &ResultStep {
+    match &entries.last().unwrap().step {
+        HistoryStep::Result(step) => step,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn calls(entries: &[HistoryEntry]) -> usize {
+    entries.iter().filter(|entry| matches!(entry.step, HistoryStep::Model(_))).count()
+}
+
+async fn object(bus: &Bus, reference: &ObjectReference) -> Vec<u8> {
+    bus.get_object(&reference.object).await.unwrap().unwrap().to_vec()
+}
+
+async fn run_scribe(site: &Site, more: Value) -> (Outcome, Vec<HistoryEntry>) {
+    let mut message = json!({"goal": "write it down", "agent_id": "scribe"});
+    message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let outcome = site.client().run(message).await;
+    let entries = site.journal(outcome.trace_id, &outcome.context.child_id).await;
+    (outcome, entries)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i3_outputs_are_in_the_object_store_and_the_workspace_is_gone() {
+    let site = Site::in_one_process().await;
+    let (outcome, entries) = run_scribe(&site, json!({})).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let client = site.client();
+    let bus = &client.bus;
+    let numbers: Vec<u32> = entries.iter().map(|entry| entry.number).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+    let outputs = &result(&entries).outputs;
+    let paths: Vec<&str> = outputs.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["deep/notes.txt", "report.md"]);
+    assert_eq!(object(bus, &outputs[1].object).await, b"write it down");
+    assert_eq!(object(bus, &outputs[0].object).await, "a note\n".repeat(400).as_bytes());
+    let HistoryStep::Tool(read) = &entries[4].step else { panic!("{entries:#?}") };
+    let ToolOutput::Offloaded { path, preview, object: reference } = &read.output else { panic!("{read:?}") };
+    assert_eq!(path, "outputs/tools/step_005.txt");
+    assert!(preview.len() < 400 && preview.contains("2800 bytes in 400 lines"), "{preview}");
+    assert_eq!(object(bus, reference).await, "a note\n".repeat(400).as_bytes());
+    eventually("the workspace is removed", async || site.left() == 0).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l_outputs_past_a_limit_end_the_agent_and_name_it() {
+    let site = Site::in_one_process().await;
+    let (outcome, _) = run_scribe(&site, json!({"limits": {"max_output_files": 1}})).await;
+    let error = outcome.context.error.as_ref().unwrap();
+    assert_eq!(error.kind, FailureKind::LimitExceeded, "{outcome:#?}");
+    assert!(error.message.contains("max_output_files"), "{error:?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
+    let site = Site::in_one_process().await;
+    let (first, before) = run_scribe(&site, json!({})).await;
+    let from = json!({"trace_id": first.trace_id, "child_id": first.context.child_id, "step": 5});
+    let (second, entries) = run_scribe(&site, json!({"branch_from": from, "goal": "another"})).await;
+    assert_eq!(second.context.status, EndStatus::Completed, "{second:#?}");
+    let HistoryStep::Branched { copies, .. } = &entries[0].step else { panic!("{entries:#?}") };
+    assert_eq!((*copies, calls(&entries)), (5, 3));
+    let spent = |outcome: &Outcome| outcome.context.budget.spent.cost_usd.nanos();
+    assert_eq!(3 * spent(&second), spent(&first), "one call of three");
+    // The files are there again, as the copied steps wrote them.
+    let client = site.client();
+    let bus = &client.bus;
+    let outputs = &result(&entries).outputs;
+    assert_eq!(outputs.len(), 2);
+    assert_eq!(object(bus, &outputs[1].object).await, b"write it down");
+    // What was put aside is its own: the first may go.
+    let prefix = ObjectReference::prefix(second.trace_id, &second.context.child_id);
+    let HistoryStep::Tool(read) = &entries[5].step else { panic!("{entries:#?}") };
+    let ToolOutput::Offloaded { object: own, .. } = &read.output else { panic!("{read:?}") };
+    assert!(own.object.starts_with(&prefix), "{own:?}");
+    assert_eq!(site.journal(first.trace_id, &first.context.child_id).await, before, "the source stays");
+    // Its own has a name that no copy has, whatever number the source's was.
+    let (own, entries) = run_scribe(&site, branch_of(&first, 4)).await;
+    let HistoryStep::Tool(read) = &entries[5].step else { panic!("{entries:#?}") };
+    let ToolOutput::Offloaded { path, .. } = &read.output else { panic!("{read:?}") };
+    assert_eq!(*path, format!("outputs/tools/step_006_{}.txt", own.trace_id));
+
+    let from = json!({"trace_id": first.trace_id, "child_id": first.context.child_id, "step": 8});
+    let (third, _) = run_scribe(&site, json!({"branch_from": from})).await;
+    let error = third.context.error.as_ref().unwrap();
+    assert!(error.message.contains("no step 8") && third.context.attempts == 1, "{third:#?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w5_copying_that_was_cut_off_is_completed_by_the_next_attempt() {
+    let site = Site::in_one_process().await;
+    let (first, source) = run_scribe(&site, json!({})).await;
+    let (whole, expected) = run_scribe(&site, branch_of(&first, 5)).await;
+    // As far as an attempt came that was killed after the second copy.
+    let trace: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
+    for entry in &expected[..3] {
+        let cut_off = HistoryEntry { trace_id: trace, ..entry.clone() };
+        let subject = Subject::History(trace, whole.context.child_id.clone());
+        site.client().publish(subject, &serde_json::to_value(&cut_off).unwrap()).await;
+    }
+    let mut more = branch_of(&first, 5);
+    more["trace_id"] = json!(trace);
+    let (again, entries) = run_scribe(&site, more).await;
+    assert_eq!(again.context.status, EndStatus::Completed, "{again:#?}");
+    let tools = |entries: &[HistoryEntry]| {
+        let ids = entries.iter().filter_map(|entry| match &entry.step {
+            HistoryStep::Tool(step) => Some(step.id.clone()),
+            HistoryStep::Model(step) => {
+                Some(step.call_id.to_string()).filter(|id| id.starts_with("branched"))
+            }
+            _ => None,
+        });
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(tools(&entries), tools(&expected), "each step once, in order");
+    assert_eq!(tools(&entries).len(), 5);
+    assert_eq!(entries.len(), expected.len());
+    assert_eq!(source.len(), 7);
+    assert_eq!(again.context.budget.spent, whole.context.budget.spent);
+    site.stop().await;
+}
+
+fn branch_of(outcome: &Outcome, step: u32) -> Value {
+    let from = json!({"trace_id": outcome.trace_id, "child_id": outcome.context.child_id, "step": step});
+    json!({"branch_from": from})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
+    let site = Site::in_one_process().await;
+    site.apply(json!({"agent_id": "asker", "kind": "llm", "model": "scripted", "script": [
+        {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "a"}}]},
+        {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/b", "content": "b"}},
+            {"tool": "ask_human", "arguments": {"question": "Go on?"}}]},
+        {"call": [{"tool": "ask_human", "arguments": {"question": "How?"}}]},
+        {"say": "{last}"},
+    ]}))
+    .await;
+    let client = site.client();
+    let accepted = client.accepted(json!({"goal": "ask", "agent_id": "asker"})).await;
+    let (trace, root) = (accepted.trace_id, accepted.child_id.clone());
+    let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
+    eventually("it asks", asks).await;
+    let restore = json!({"trace_id": trace, "restore": {"child_id": root, "number": 1, "to": 2}});
+    client.publish(Subject::Control, &restore).await;
+    client.publish(Subject::Control, &restore).await;
+    let asks_again = async || client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 1;
+    eventually("it asks again", asks_again).await;
+    let answer = |trace: TraceId, question: u32, answer: &str| json!({"trace_id": trace, "answered": {"child_id": root, "question": question, "answer": answer}});
+    client.publish(Subject::Input, &answer(trace, 2, "yes")).await;
+    let asks_more = async || client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 2;
+    eventually("it asks the other question", asks_more).await;
+    client.publish(Subject::Input, &answer(trace, 3, "slowly")).await;
+    let outcome = client.outcome(trace, &root).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let entries = site.journal(trace, &root).await;
+    let restores: Vec<u32> = entries
+        .iter()
+        .filter_map(|entry| match entry.step {
+            HistoryStep::Restored { to, .. } => Some(to),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(restores, [2], "{entries:#?}");
+    assert_eq!(outcome.context.result.as_ref().unwrap().value(), "slowly");
+    assert_eq!(calls(&entries), 5, "the second call was made twice, and paid for twice");
+    assert_eq!(outcome.context.retries, 0);
+    assert_eq!(result(&entries).outputs.len(), 2);
+    // A branch has the first answer with the steps it copied, and asks its own people from there on.
+    let asked = entries
+        .iter()
+        .find(|entry| matches!(&entry.step, HistoryStep::Tool(step) if step.tool.as_str() == "ask_human"));
+    let from = json!({"trace_id": trace, "child_id": root, "step": asked.unwrap().number});
+    let again = client.accepted(json!({"goal": "ask", "agent_id": "asker", "branch_from": from})).await;
+    let trace = again.trace_id;
+    let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
+    eventually("the branch asks", asks).await;
+    client.publish(Subject::Input, &answer(trace, 1, "mine")).await;
+    let outcome = client.outcome(trace, &again.child_id).await;
+    assert_eq!(outcome.context.result.as_ref().unwrap().value(), "mine", "{outcome:#?}");
+    site.stop().await;
+}
+
+fn asker() -> Value {
+    json!({"agent_id": "waiter", "kind": "llm", "model": "scripted", "script": [
+        {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "a"}}]},
+        {"call": [{"tool": "ask_human", "arguments": {"question": "Go on?"}}]},
+        {"say": "{last}"},
+    ]})
+}
+
+/// Runs the asker until it waits for its human.
+async fn asked(site: &Site) -> (TraceId, ChildId) {
+    site.apply(asker()).await;
+    let client = site.client();
+    let accepted = client.accepted(json!({"goal": "ask", "agent_id": "waiter"})).await;
+    let trace = accepted.trace_id;
+    let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
+    eventually("it asks", asks).await;
+    (trace, accepted.child_id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w5_an_agent_whose_journal_is_gone_does_not_begin_anew() {
+    let site = Site::in_one_process().await;
+    let (trace, root) = asked(&site).await;
+    let client = site.client();
+    client.bus.purge(&Filter::One(Subject::History(trace, root.clone()))).await.unwrap();
+    let answer = json!({"trace_id": trace, "answered": {"child_id": root, "question": 1, "answer": "yes"}});
+    client.publish(Subject::Input, &answer).await;
+    let outcome = client.outcome(trace, &root).await;
+    let error = outcome.context.error.as_ref().unwrap_or_else(|| panic!("{outcome:#?}"));
+    assert!(error.message.contains("0 of its 3 entries"), "{error:?}");
+    assert_eq!(outcome.context.attempts, 2, "the first was parked, and no other would do better");
+    site.stop().await;
+}
+
+/// Runs the scribe on a journal that has something in it already.
+async fn on_a_journal_with(site: &Site, trace: &str, payload: Vec<u8>) -> Outcome {
+    let trace: TraceId = trace.parse().unwrap();
+    let subject = Subject::History(trace, id("root"));
+    let message = shared::bus::Outgoing {
+        subject,
+        id: None,
+        headers: Headers::new(),
+        payload: payload.into(),
+        expect_last: None,
+    };
+    site.client().bus.publish(message).await.unwrap();
+    let message = json!({"goal": "write it down", "agent_id": "scribe", "trace_id": trace, "child_id": "root",
+        "limits": {"max_retries_total": 0}});
+    site.client().run(message).await
+}
+
+fn began(trace: &str, number: u32, attempt: u32) -> Value {
+    json!({"trace_id": trace, "child_id": "root", "number": number, "attempt": attempt, "at": 1,
+        "step": {"began": {"worker_id": "another"}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t5_a_journal_that_never_can_be_used_ends_the_attempt_and_says_why() {
+    let site = Site::in_one_process().await;
+    let traces = ["1a", "2a", "3a"].map(|end| format!("0af7651916cd43dd8448eb211c8031{end}"));
+    let late = serde_json::to_vec(&began(&traces[0], 3, 1)).unwrap();
+    let newer = json!({"trace_id": traces[1], "child_id": "root", "number": 1, "attempt": 1, "at": 1,
+        "step": {"dreamt": {}}});
+    let cases = [
+        (late, "an entry 3 where entry 1 should be"),
+        (serde_json::to_vec(&newer).unwrap(), "means nothing to this worker"),
+        (Vec::new(), "is damaged"),
+    ];
+    for (trace, (payload, why)) in traces.iter().zip(cases) {
+        let outcome = on_a_journal_with(&site, trace, payload).await;
+        let error = outcome.context.error.as_ref().unwrap_or_else(|| panic!("{outcome:#?}"));
+        assert!(error.message.contains(why), "{error:?}");
+        assert_eq!(outcome.context.attempts, 1);
+    }
+    site.stop().await;
+}
+
+/// An attempt that was stopped between its claim and its first look, and wakes too late.
+#[tokio::test(flavor = "multi_thread")]
+async fn t5_a_journal_is_never_taken_from_a_later_attempt() {
+    let site = Site::in_one_process().await;
+    let trace = "0af7651916cd43dd8448eb211c80314a";
+    let later = serde_json::to_vec(&began(trace, 1, 2)).unwrap();
+    on_a_journal_with(&site, trace, later).await;
+    let entries = site.journal(trace.parse().unwrap(), &id("root")).await;
+    assert!(entries.iter().all(|entry| entry.attempt >= 2), "{entries:#?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i3_whoever_hands_over_leaves_its_files() {
+    let site = Site::in_one_process().await;
+    site.apply(json!({"agent_id": "boss", "kind": "llm", "model": "scripted", "script": [
+        {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/plan", "content": "p"}}]},
+        {"call": [{"tool": "delegate", "arguments": {"goal": "all of it", "agent_id": "scribe"}}]},
+    ]}))
+    .await;
+    let outcome = site.client().run(json!({"goal": "lead", "agent_id": "boss"})).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    assert_eq!(outcome.context.result.as_ref().unwrap().value(), "done");
+    let entries = site.journal(outcome.trace_id, &outcome.context.child_id).await;
+    let outputs = &result(&entries).outputs;
+    assert_eq!(outputs.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["plan"]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i3_what_was_cancelled_is_said_to_have_ended_and_to_have_left_no_files() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let site = Site::on(&nats, &redis).await;
+    let (trace, root) = asked(&site).await;
+    let name = trace.to_string();
+    let before = said(&trellis(&nats, &["outputs", &name]));
+    assert!(before.contains("has not ended yet"), "{before}");
+    site.client().publish(Subject::Cancel, &json!({"trace_id": trace})).await;
+    site.client().outcome(trace, &root).await;
+    let after = said(&trellis(&nats, &["outputs", &name]));
+    assert!(after.contains("ended as cancelled, and its files were not collected"), "{after}");
+    let followed = said(&trellis(&nats, &["history", &name, "--follow"]));
+    assert!(followed.contains("fs.write") && followed.contains("exit Some(0)"), "{followed}");
+    site.stop().await;
+}
+
+/// `trellis`, about these servers.
+fn trellis(nats: &NatsServer, arguments: &[&str]) -> Output {
+    let own = std::env::current_exe().unwrap();
+    let binary = own.parent().unwrap().parent().unwrap().join("trellis");
+    Command::new(binary).args(arguments).env_clear().env("NATS_URL", nats.url()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}{} exit {:?}", text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w6_history_and_outputs_are_read_from_anywhere_until_they_are_deleted() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let site = Site::on(&nats, &redis).await;
+    let (kept, _) = run_scribe(&site, json!({})).await;
+    let (outcome, _) = run_scribe(&site, json!({"child_id": "writer"})).await;
+    let trace = outcome.trace_id.to_string();
+    let ask = |arguments: &[&str]| {
+        let (nats, arguments) = (&nats, arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        trellis(nats, &arguments)
+    };
+    let history = said(&ask(&["history", &trace]));
+    for part in ["model", "scripted", "fs.write", "result", "completed", "2 files", "1100"] {
+        assert!(history.contains(part), "no {part} in {history}");
+    }
+    let whole = said(&ask(&["history", &format!("{trace}/writer"), "--step", "1"]));
+    assert!(whole.contains("calls fs.write") && whole.contains("report.md"), "{whole}");
+    let followed = said(&ask(&["history", &trace, "writer", "--follow"]));
+    assert!(followed.contains("completed") && followed.contains("exit Some(0)"), "{followed}");
+    let nobody = said(&ask(&["history", &trace, "nobody"]));
+    assert!(nobody.contains("`writer`") && nobody.contains("exit Some(2)"), "{nobody}");
+    let listed = said(&ask(&["outputs", &trace]));
+    assert!(listed.contains("13  report.md") || listed.contains("13     report.md"), "{listed}");
+    assert_eq!(ask(&["outputs", &trace, "--get", "report.md"]).stdout, b"write it down");
+    let directory = site.root.with_extension("saved");
+    let directory_name = directory.to_str().unwrap().to_owned();
+    let saved = ask(&["outputs", &trace, "--save", &directory_name]);
+    assert!(saved.status.success(), "{}", said(&saved));
+    assert_eq!(std::fs::read(directory.join("report.md")).unwrap(), b"write it down");
+    assert!(directory.join("deep/notes.txt").exists());
+    let again = ask(&["outputs", &trace, "--save", &directory_name]);
+    assert!(!again.status.success(), "what is there is not overwritten");
+    std::fs::remove_dir_all(&directory).unwrap();
+
+    let deleted = said(&ask(&["runs", "delete", &trace]));
+    assert!(deleted.contains("is deleted"), "{deleted}");
+    let client = site.client();
+    let bus = &client.bus;
+    let prefix = ObjectReference::prefix(outcome.trace_id, &outcome.context.child_id);
+    eventually("its journal and objects are gone", async || {
+        client.journal(outcome.trace_id, &id("writer")).await.is_empty()
+            && bus.objects(&prefix).await.unwrap().is_empty()
+    })
+    .await;
+    assert!(!client.journal(kept.trace_id, &kept.context.child_id).await.is_empty(), "the other's stay");
+    let others = ObjectReference::prefix(kept.trace_id, &kept.context.child_id);
+    assert_eq!(bus.objects(&others).await.unwrap().len(), 3);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_a_hostile_journal_writes_nothing_outside_the_directory_that_was_named() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let site = Site::on(&nats, &redis).await;
+    let client = site.client();
+    let bus = &client.bus;
+    let outcome = site.client().run(json!({"goal": "nothing"})).await;
+    bus.put_object("evil", b"evil"[..].into()).await.unwrap();
+    let sha256 = "4b2a2b8ad3dbf8b4d8d9e4e0f3a0a5b8c07e8d6c9b1f6a1a2b3c4d5e6f708192";
+    let object = json!({"object": "evil", "size_bytes": 4, "sha256": sha256});
+    for path in ["../escaped", "/tmp/escaped", "a/../../escaped", ""] {
+        let entry = json!({"trace_id": outcome.trace_id, "child_id": "root", "number": 1, "attempt": 1, "at": 1,
+            "step": {"result": {"verdict": {"completed": {"inline": "x"}},
+                "outputs": [{"path": path, "object": object}]}}});
+        site.client().publish(Subject::History(outcome.trace_id, id("root")), &entry).await;
+        let directory = site.root.with_extension("hostile");
+        let output = trellis(
+            &nats,
+            &["outputs", &outcome.trace_id.to_string(), "--save", directory.to_str().unwrap()],
+        );
+        assert!(said(&output).contains("nothing was written"), "{path}: {}", said(&output));
+        assert!(!directory.exists() && !directory.with_file_name("escaped").exists(), "{path}");
+    }
+    let output = trellis(&nats, &["outputs", &outcome.trace_id.to_string(), "--get", ""]);
+    assert!(said(&output).contains("checksum"), "{}", said(&output));
+    site.stop().await;
+}
