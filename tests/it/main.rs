@@ -1,4 +1,4 @@
-//! Every test of the system, one binary. A test's name begins with the rule it proves.
+//! Every test of the system, one binary. A test's name begins with the rule it proves (`docs/rules.md`).
 
 #![allow(
     clippy::unwrap_used,
