@@ -1,5 +1,5 @@
-//! What confines a program that runs as an agent: the layers of its sandbox, and what it may use of the
-//! machine. Words only; the worker enforces them.
+//! What confines a program that runs as an agent: the layers of its sandbox, and its limits on the machine.
+//! Definitions only; the worker enforces them.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +15,13 @@ pub enum Layer {
     Seccomp,
     /// Processor time, memory, files, processes.
     Rlimits,
-    /// Its processes see and reach only each other, and end together.
+    /// Its processes see and signal only each other, and end together.
     PidNamespace,
     /// No network at all.
     NetworkNamespace,
 }
 
-/// What a program may use of the machine.
+/// Limits on a program's use of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Resources {

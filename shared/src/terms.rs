@@ -11,7 +11,7 @@ use crate::limits::MAX_TEXT_BYTES;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Funding {
-    /// Draws on its ancestors call by call; ceilings may overlap.
+    /// Uses its ancestors' budgets call by call; ceilings may overlap.
     #[default]
     Shared,
     /// Carved out of the parent at spawn and guaranteed; the unspent part returns at its end.
@@ -36,7 +36,7 @@ pub enum Hitl {
     Fail,
 }
 
-/// A goal, a question or an answer: not empty, not endless.
+/// A goal, a question or an answer: not empty, at most 64 KiB.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Text(Arc<str>);

@@ -1,8 +1,8 @@
-//! What one model call used, in tokens. What that costs is decided where the prices are.
+//! The tokens that one model call used. Prices are not known here.
 
 use serde::{Deserialize, Serialize};
 
-/// What a provider says was used. Cached and written-to-cache tokens are part of the input, reasoning
+/// The usage that a provider reports. Cached and written-to-cache tokens are part of the input, reasoning
 /// tokens part of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]

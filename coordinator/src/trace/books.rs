@@ -1,12 +1,12 @@
 //! How a change of one budget moves up the tree (section B).
 //!
-//! A context keeps a *claim* held on its parent: what its own calls and descendants hold if it is
-//! shared, the whole unspent ceiling if it was granted and still lives. A change posted at one
-//! context therefore reaches every ancestor as the change of the claim below it, and the same walk
-//! serves holds, settlements, grants, raises and ends:
+//! A context keeps an amount held on its parent, its *hold on the parent*: if it is shared, what its own
+//! calls and its descendants hold; if it was granted and lives, its whole unspent limit. So a change at one
+//! context reaches each ancestor as the change of the hold on it, and the same walk serves holds,
+//! settlements, grants, raises and ends:
 //!
-//! - b1 `spent + held <= limit + uncovered`, uncovered being what was booked without a hold (B11)
-//! - b2 `held` = own open holds + the claims of the children
+//! - b1 `spent + held <= limit + uncovered`, `uncovered` being what was booked without a hold (B11)
+//! - b2 `held` = own open holds + the children's holds on this parent
 //! - b3 `spent` = own + the children's
 
 use shared::{Amount, CallId, ChildId, Dimension, Tokens, Usd, wire::HoldDenied};
@@ -16,7 +16,7 @@ use super::{
     budget::{Call, CallState, Granted},
 };
 
-/// An amount that goes up and one that goes down; both at once when a hold becomes a cost.
+/// An amount that is added and one that is taken away; both at once when a hold becomes a cost.
 #[derive(Debug, Clone, Copy, Default)]
 struct Move {
     more: Amount,
@@ -40,7 +40,7 @@ impl Move {
         amount
             .checked_add(self.more)
             .and_then(|sum| sum.checked_sub(self.less))
-            .expect("decide checked the sum, and nothing is taken that was not put")
+            .expect("decide checked the sum, and no more is taken than was added")
     }
 
     fn is_nothing(self) -> bool {
@@ -59,7 +59,7 @@ struct Posting {
 }
 
 impl Trace {
-    /// Books a change at `at` and, as what it means for each claim, at every ancestor (B1).
+    /// Books a change at `at`, and at every ancestor the resulting change of the hold on it (B1).
     fn post(&mut self, at: ContextIndex, posting: Posting) {
         let node = self.node_mut(at);
         node.budget.own = posting.spent.on(node.budget.own);
@@ -75,7 +75,7 @@ impl Trace {
         self.post(at, Posting { held: Move::more(held), ..Posting::default() });
     }
 
-    /// Ends a hold, or books a cost that had none, and moves the books by the difference.
+    /// Ends a hold, or books a cost that had none; the budgets change by the difference.
     pub(super) fn close_call(&mut self, child_id: &ChildId, call_id: &CallId, state: CallState) {
         let at = self.expect(child_id);
         let node = self.node_mut(at);
@@ -92,7 +92,7 @@ impl Trace {
             CallState::Held | CallState::Released => Amount::ZERO,
         };
         let estimated = |state: CallState| if state == CallState::Forfeited { held } else { Amount::ZERO };
-        // What the hold had covered is covered; a released hold covers nothing any more.
+        // A cost up to its hold is covered; a released hold covers nothing any more.
         let covered = match was {
             CallState::Held | CallState::Forfeited => held,
             CallState::Settled(_) | CallState::Released | CallState::Charged(_) => Amount::ZERO,
@@ -108,7 +108,7 @@ impl Trace {
         self.retime(at);
     }
 
-    /// Changes a budget (or whether its context lives) and passes on what that does to its claim.
+    /// Changes a budget, or whether its context lives, and passes the change of its hold on to the parent.
     pub(super) fn change_budget(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
         let node = self.node_mut(at);
         let (before, carved_before) = node.parent_holds();
@@ -123,7 +123,7 @@ impl Trace {
         self.post_from(parent, posting);
     }
 
-    /// Raises a ceiling, and with it the ceilings beneath that are only inherited from it (B8).
+    /// Raises a limit, and with it the limits beneath that are inherited from it (B8).
     pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
         let more = limit.saturating_sub(self.node(at).budget.limit);
         self.change_budget(at, |node| node.budget.limit = limit);
@@ -142,8 +142,9 @@ impl Trace {
         }
     }
 
-    /// Whoever has nothing left for a new child under `at`: exhausted, carved out, or down to its
-    /// reserve. What a grant carved out is its holder's: above that, only what is used up counts.
+    /// The contexts, from `at` up to the root, that have nothing left for a new child: exhausted, all
+    /// granted, or only the reserve left. A granted amount belongs to its holder: above a grant only
+    /// exhaustion counts.
     pub(super) fn nothing_left(&self, at: ContextIndex) -> impl Iterator<Item = (&ContextNode, Dimension)> {
         let mut guaranteed = Granted::default();
         self.chain(at).filter_map(move |(_, node)| {
@@ -160,7 +161,7 @@ impl Trace {
         })
     }
 
-    /// Puts the claim of a context that has just come to be onto its ancestors.
+    /// Puts a new context's hold onto its ancestors.
     pub(super) fn hold_on_parent_for_new(&mut self, at: ContextIndex) {
         let (held, carved) = self.node(at).parent_holds();
         let posting = Posting { held: Move::more(held), carved: Move::more(carved), ..Posting::default() };
@@ -188,7 +189,7 @@ impl Trace {
         }
     }
 
-    /// Whether `amount` can be held at `at` and on all its ancestors (B3); who denies it, if not
+    /// Whether `amount` can be held at `at` and on all its ancestors (B3); if not, which context denies it
     /// (B5). A hold that fits exactly is admitted (B4).
     pub(super) fn check_hold(&self, at: ContextIndex, amount: Amount, by_child: bool) -> Result<(), Refusal> {
         let mut need = amount;

@@ -10,8 +10,8 @@ use shared::{
     wire::{BudgetSnapshot, Funding},
 };
 
-/// Some of the two dimensions. Of a grant: the ceilings it named, which are carved out of the parent;
-/// the others are shared.
+/// Some of the two dimensions. For a grant: the ceilings it names, which are carved out of the parent; the
+/// others are shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Granted {
     pub cost: bool,
@@ -35,27 +35,27 @@ impl Granted {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     pub limit: Amount,
-    /// By this context and all beneath it.
+    /// Of this context and all its descendants.
     #[serde(deserialize_with = "booked::amount")]
     pub spent: Amount,
-    /// By this context alone.
+    /// Of this context alone.
     #[serde(deserialize_with = "booked::amount")]
     pub own: Amount,
     #[serde(deserialize_with = "booked::amount")]
     pub held: Amount,
-    /// The part of `held` that is grants beneath it, not calls in flight.
+    /// The part of `held` that is grants to descendants, not calls in flight.
     #[serde(deserialize_with = "booked::amount")]
     pub carved: Amount,
-    /// Booked without a hold: external charges, and what providers took beyond one.
+    /// Booked without a hold: external charges, and costs beyond a hold.
     #[serde(deserialize_with = "booked::amount")]
     pub uncovered: Amount,
-    /// The part of `spent` that stands for calls whose end is unknown.
+    /// The part of `spent` that stands for calls with an unknown end.
     #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
-    /// What descendants can't hold (B7).
+    /// Descendants can't hold this part (B7).
     pub reserve_usd: Usd,
     pub granted: Granted,
-    /// Ceilings that are the parent's rather than its own: they follow when that is raised.
+    /// Dimensions in which its limit is its parent's: raised when the parent's is.
     pub inherited: Granted,
 }
 
@@ -99,14 +99,14 @@ impl Budget {
         }
     }
 
-    /// What a new hold may take: by the context itself, or by a descendant of it.
+    /// What a new hold of the context itself, or of a descendant, may take.
     pub fn room(&self, for_descendant: bool) -> Amount {
         let limit = if for_descendant { self.open_to_descendants() } else { self.limit };
         limit.saturating_sub(self.spent).saturating_sub(self.held)
     }
 
-    /// What a child without a ceiling of its own gets. Calls in flight don't count: they mostly
-    /// return, and a ceiling should not depend on who happens to be calling.
+    /// What a child without a ceiling of its own gets. Calls in flight don't count: most of their hold
+    /// returns, and a ceiling should not depend on who is calling at the moment.
     pub fn left_for_children(&self) -> Amount {
         self.open_to_descendants().saturating_sub(self.spent).saturating_sub(self.carved)
     }
@@ -115,7 +115,7 @@ impl Budget {
         self.limit.saturating_sub(Amount::cost(self.reserve_usd))
     }
 
-    /// What it keeps held on its parent.
+    /// Its hold on the parent.
     pub fn parent_hold(&self, live: bool) -> Amount {
         if !live {
             return self.held;
@@ -123,7 +123,7 @@ impl Budget {
         self.granted.choose(self.limit.saturating_sub(self.spent).max(self.held), self.held)
     }
 
-    /// The part of its claim that is grants: its own, or those beneath it.
+    /// The part of its hold on the parent that is grants: its own, or those beneath it.
     pub fn granted_parent_hold(&self, live: bool) -> Amount {
         if !live {
             return self.carved;

@@ -1,4 +1,4 @@
-//! How a trace names its contexts within itself: by number, in the order they came.
+//! How a trace numbers its contexts: in the order of their admission.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! How contexts come to be, are queued, park and end: the part of applying events that moves a
-//! context, and everyone who counts on it, from one status to another.
+//! How contexts are created, queued, parked and ended: the part of applying events that changes the status
+//! of a context and the counters of its parent and ancestors.
 
 use shared::{ChildId, Timestamp, wire::StepStatus};
 
@@ -28,7 +28,7 @@ impl Trace {
         self.retime(at);
     }
 
-    /// A context at its beginning.
+    /// A context as it is when it is admitted.
     fn new_context(&self, admitted: &Admitted, now: Timestamp) -> ContextNode {
         let graph = match admitted.body {
             Body::Agent => None,
@@ -79,7 +79,7 @@ impl Trace {
         }
     }
 
-    /// A child was admitted under `parent`: it is counted, and the step it runs is running.
+    /// Counts a new child under `parent`, and marks the step it runs as running.
     fn child_admitted(&mut self, parent: ContextIndex, child: ContextIndex, step: Option<StepOf>) {
         let node = self.node_mut(parent);
         node.children.push(child);
@@ -96,7 +96,7 @@ impl Trace {
         }
     }
 
-    /// The inputs of a graph are values of the shared store before its first step.
+    /// Writes the inputs of a graph to the shared store, before its first step.
     fn give_inputs(&mut self, graph: ContextIndex) {
         let inputs = self.node(graph).order.inputs.clone();
         for (key, value) in inputs {
@@ -124,7 +124,7 @@ impl Trace {
         });
     }
 
-    /// A human is waited for: the clocks of the context and of all above it stand.
+    /// The context waits for a human: its deadline and those of its ancestors stop.
     pub(super) fn parked(&mut self, child_id: &ChildId, status: Status, now: Timestamp) {
         let at = self.expect(child_id);
         let was_parked = is_parked(self.node(at));
@@ -140,7 +140,7 @@ impl Trace {
         self.retime(at);
     }
 
-    /// No longer: they go on with the time they had left.
+    /// The wait is over: deadlines are moved ahead by its duration.
     fn unparked(&mut self, at: ContextIndex, now: Timestamp) {
         if is_parked(self.node(at)) {
             self.on_chain(at, |node| {
@@ -175,7 +175,8 @@ impl Trace {
             reason: ended.reason.clone(),
             at: now,
         };
-        // Ending returns what is left of a grant: the claim shrinks to the calls still open.
+        // Ending returns the unspent part of a grant: the hold on the parent shrinks to the calls still
+        // open.
         self.change_budget(at, |node| node.status = Status::Ended(Box::new(end)));
         self.retime(at);
         self.end_steps(at);
@@ -191,7 +192,7 @@ impl Trace {
                 items.ended += 1;
                 items.succeeded += u32::from(status == StepStatus::Succeeded);
             }
-            // With its graph gone, nobody else will say how the step ended.
+            // Its graph has ended, so no later event ends the step.
             if !parent_is_live && step.status == StepStatus::Running {
                 step.status = status;
                 step.reason = ended.reason.as_deref().map(Into::into);
@@ -200,8 +201,8 @@ impl Trace {
         }
     }
 
-    /// With its graph, every step ends: what has not begun is skipped, and what has items left but
-    /// none running is cut off. What still runs is about to be told.
+    /// Ends all steps of an ended graph: steps that have not begun are skipped; steps with items left and
+    /// none running are cancelled. Running contexts end through their own events.
     fn end_steps(&mut self, graph: ContextIndex) {
         let Some(mut run) = self.node_mut(graph).graph.take() else { return };
         run.skip_pending("its graph has ended");

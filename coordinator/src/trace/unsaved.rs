@@ -1,4 +1,4 @@
-//! Which parts of a trace have changed since it was last stored: noted by whoever changes them, read by
+//! Which parts of a trace have changed since it was last stored: recorded by whoever changes them, read by
 //! `stored`.
 
 use std::collections::BTreeSet;
@@ -7,8 +7,8 @@ use shared::ContextKey;
 
 use super::ContextIndex;
 
-/// What has changed since the trace was last stored. No part of what the trace *is*: two traces that
-/// differ only in this are equal.
+/// The parts that changed since the trace was last stored. Not part of the state: two traces that differ
+/// only in this are equal.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unsaved {
     pub(super) head: bool,

@@ -1,13 +1,13 @@
-//! Why the bus could not do what it was asked.
+//! The errors of the bus.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// Somebody else wrote to the subject first: a fence, not a fault.
-    #[error("the subject has moved on: its last sequence is not the expected one")]
+    /// Another writer was first: expected where appends are fenced.
+    #[error("another message was stored first: the last sequence of the subject is not the expected one")]
     WrongSequence,
     #[error("the stream is full: {0}")]
     Full(String),
-    /// It may have been stored or not; sending again under the same id is safe.
+    /// The message may have been stored or not; sending it again under the same id is safe.
     #[error("no acknowledgement in time")]
     Unacknowledged,
     #[error("could not publish: {0}")]
@@ -16,15 +16,15 @@ pub enum PublishError {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    #[error("nobody answers there")]
+    #[error("nobody listens on that subject")]
     NoResponders,
     #[error("no answer in time")]
     TimedOut,
-    #[error("could not ask: {0}")]
+    #[error("the request could not be sent: {0}")]
     Other(String),
 }
 
-/// The bus could not be reached, or is not what it has to be.
+/// The bus can't be reached, or is not set up as needed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("could not connect to NATS at {url}: {reason}")]
@@ -33,7 +33,7 @@ pub enum Error {
     TooOld { found: String, needed: &'static str },
     #[error("{what} `{name}` is configured differently on the server: {difference}")]
     Mismatch { what: &'static str, name: String, difference: String },
-    /// It will not be smaller next time.
+    /// Permanent: trying again gives the same error.
     #[error("the object `{name}` has more than the {max} bytes that are allowed")]
     TooLarge { name: String, max: u64 },
     #[error("{doing}: {reason}")]

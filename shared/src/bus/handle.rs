@@ -29,7 +29,7 @@ impl Bus {
         }
     }
 
-    /// Makes the streams and consumers of a deployment, or compares those that are there.
+    /// Makes the streams and consumers of a deployment, or checks those that exist.
     pub async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.set_up(topology).await,
@@ -37,7 +37,7 @@ impl Bus {
         }
     }
 
-    /// Sends messages in order, without waiting for them to be stored: [`Sent::stored`] does.
+    /// Sends messages in order, without waiting until they are stored: [`Sent::stored`] does that.
     pub async fn send(&self, messages: Vec<Outgoing>) -> Sent {
         match self {
             Bus::Nats(nats) => Sent::Nats(nats.send(messages).await),
@@ -45,13 +45,13 @@ impl Bus {
         }
     }
 
-    /// One message, stored.
+    /// Publishes one message and waits until it is stored.
     pub async fn publish(&self, message: Outgoing) -> Result<Published, PublishError> {
         let mut results = self.send(vec![message]).await.stored().await;
         results.pop().unwrap_or(Err(PublishError::Unacknowledged))
     }
 
-    /// To whoever listens now; not stored.
+    /// Sends a message to whoever listens now; it is not stored.
     pub async fn broadcast(&self, subject: &Subject, headers: &Headers, payload: Bytes) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.broadcast(subject, headers, payload).await,
@@ -59,11 +59,11 @@ impl Bus {
         }
     }
 
-    /// To a reply address someone gave us. Nobody may be listening any more. We publish with our own
-    /// rights, so it never goes where it would be a message to us or an order to the server.
+    /// Sends to a reply subject that a requester chose; nobody may be listening any more. We publish with
+    /// our own permissions, so it is never sent to a subject of Trellis or of the server.
     pub async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
         if subject::is_reserved(to) {
-            let reason = format!("`{to}` is not the asker's own");
+            let reason = format!("`{to}` is reserved, and can't be a reply subject");
             return Err(Error::Failed { doing: "answering a request".into(), reason });
         }
         match self {
@@ -85,7 +85,7 @@ impl Bus {
         }
     }
 
-    /// Asks everybody who listens, and collects answers until `wait` is over.
+    /// Sends a request to everybody who listens, and collects answers for the time `wait`.
     pub async fn gather(
         &self,
         subject: &Subject,
@@ -98,7 +98,7 @@ impl Bus {
         }
     }
 
-    /// Answers requests, one server of the group each.
+    /// Receives requests; of all processes that serve the subject, one gets each request.
     pub async fn serve(&self, subject: &Subject) -> Result<Subscription, Error> {
         match self {
             Bus::Nats(nats) => Ok(Subscription::Nats(nats.serve(subject).await?)),
@@ -106,7 +106,7 @@ impl Bus {
         }
     }
 
-    /// As `serve`, for several subjects, and announced: on NATS a micro service that tools can list.
+    /// As `serve`, for several subjects, and listed: on NATS as a micro service that tools can find.
     pub async fn offer(&self, service: &Service) -> Result<Subscription, Error> {
         match self {
             Bus::Nats(nats) => Ok(Subscription::Service(Box::new(nats.offer(service).await?))),
@@ -114,7 +114,7 @@ impl Bus {
         }
     }
 
-    /// Hears every broadcast.
+    /// Receives every broadcast.
     pub async fn subscribe(&self, filter: &Filter) -> Result<Subscription, Error> {
         match self {
             Bus::Nats(nats) => Ok(Subscription::Nats(nats.subscribe(filter).await?)),
@@ -122,7 +122,7 @@ impl Bus {
         }
     }
 
-    /// Takes work from a queue, as much as it is told to want.
+    /// Takes work from a queue, as much as [`Consumption::want`] asks for.
     pub async fn consume(&self, consumer: &Consumer) -> Result<Consumption, Error> {
         match self {
             Bus::Nats(nats) => Ok(Consumption::Nats(nats.consume(consumer).await?)),
@@ -146,7 +146,7 @@ impl Bus {
         }
     }
 
-    /// A log as it grows. Survives reconnects without losing or repeating a message.
+    /// Follows a log as it grows. Survives reconnects without losing or repeating a message.
     pub async fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
         match self {
             Bus::Nats(nats) => Ok(Follow::Nats(Box::new(nats.follow(filters, from).await?))),
@@ -197,7 +197,7 @@ impl Bus {
         }
     }
 
-    /// The names of the objects that begin with this, in order.
+    /// The names of the objects with this prefix, in order.
     pub async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
         match self {
             Bus::Nats(nats) => nats.objects(prefix).await,
@@ -205,7 +205,7 @@ impl Bus {
         }
     }
 
-    /// A round trip to the server: how long it took.
+    /// Measures a round trip to the server.
     pub async fn ping(&self) -> Result<Duration, Error> {
         match self {
             Bus::Nats(nats) => nats.ping().await,

@@ -1,5 +1,5 @@
-//! What goes over the bus, on either implementation: messages to be stored, stored, received and
-//! broadcast. Plain values.
+//! What goes over the bus in either implementation: messages to be stored, stored, received and broadcast.
+//! Plain values.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,26 +7,26 @@ use bytes::Bytes;
 
 use crate::{subject::Subject, time::Timestamp};
 
-/// W3C trace context and the like. Few and short.
+/// W3C trace context and similar. Few and short.
 pub type Headers = BTreeMap<String, String>;
 
-/// A message to be stored before it counts as sent.
+/// A message to be stored; it counts as sent once it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
     pub subject: Subject,
-    /// Sent again under the same id, it is stored once (as long as the server remembers).
+    /// A message sent again under the same id is stored once (as long as the server remembers the id).
     pub id: Option<String>,
     pub headers: Headers,
     pub payload: Bytes,
-    /// Stored only if this is the last sequence on its subject; 0: only if it is the first.
+    /// Stored only if this is the last sequence on its subject; 0: only if there is none.
     pub expect_last: Option<u64>,
 }
 
-/// A message that was stored.
+/// The result of storing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
     pub sequence: u64,
-    /// It was there already, by its id.
+    /// A message with its id was already stored.
     pub duplicate: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Stored {
     pub at: Timestamp,
 }
 
-/// From where a log is read.
+/// Where to start reading a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     Start,
@@ -48,7 +48,7 @@ pub enum From {
     Now,
 }
 
-/// What a service is called and where it listens.
+/// The name of a service and its subjects.
 #[derive(Debug, Clone)]
 pub struct Service {
     pub name: &'static str,
@@ -57,13 +57,13 @@ pub struct Service {
     pub subjects: Vec<Subject>,
 }
 
-/// A message that is not stored: a broadcast, or a request if there is someone to answer.
+/// A message that is not stored: a broadcast, or a request if somebody waits for the answer.
 #[derive(Debug, Clone)]
 pub struct Message {
     pub subject: Subject,
     pub headers: Headers,
     pub payload: Bytes,
-    /// Where the answer goes, for [`Bus::reply`].
+    /// Where the answer goes, for [`super::Bus::reply`].
     pub reply_to: Option<String>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Received {
     pub(super) delivered: u64,
 }
 
-/// What the server is told about a message from a queue.
+/// How a delivery was handled, as the server is told.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Acknowledgement {
     Ack,

@@ -1,5 +1,5 @@
-//! What a handle to the bus gives out and its holder goes on using: messages being sent, a subscription,
-//! a queue and its deliveries, a log being followed. Each is one of two implementations.
+//! What a handle to the bus returns for continued use: messages being sent, a subscription, a queue and its
+//! deliveries, a log being followed. Each has two implementations.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Messages on their way to be stored.
+/// Messages in flight, to be stored.
 #[derive(Debug)]
 pub enum Sent {
     Nats(nats::Sending),
@@ -21,8 +21,8 @@ pub enum Sent {
 }
 
 impl Sent {
-    /// Waits until each is stored, sending again under the same id what is not acknowledged. One
-    /// result a message, in their order.
+    /// Waits until each is stored; unacknowledged ones are sent again under the same id. One result per
+    /// message, in order.
     pub async fn stored(self) -> Vec<Result<Published, PublishError>> {
         match self {
             Sent::Nats(sending) => sending.stored().await,
@@ -49,7 +49,7 @@ impl Subscription {
     }
 }
 
-/// A queue being worked on. It takes no more than [`Consumption::want`] has asked for.
+/// A queue that is being read. It takes no more than [`Consumption::want`] has asked for.
 #[derive(Debug)]
 pub enum Consumption {
     Nats(nats::Consumption),
@@ -57,7 +57,7 @@ pub enum Consumption {
 }
 
 impl Consumption {
-    /// Room for this many more deliveries.
+    /// Asks for this many more deliveries.
     pub fn want(&mut self, more: usize) {
         match self {
             Consumption::Nats(consumption) => consumption.want(more),
@@ -65,7 +65,7 @@ impl Consumption {
         }
     }
 
-    /// The next delivery. Waits for ever if none comes; safe to be dropped and called again.
+    /// The next delivery. Waits for ever if none comes; may be dropped and called again.
     pub async fn next(&mut self) -> Delivery {
         match self {
             Consumption::Nats(consumption) => {
@@ -79,8 +79,7 @@ impl Consumption {
         }
     }
 
-    /// How long ago the server last showed that this queue is served: an answer to a pull, or a
-    /// delivery. What readiness is judged by.
+    /// How long ago the server last answered a pull or delivered a message. Readiness depends on this.
     pub fn silent_for(&self) -> Duration {
         match self {
             Consumption::Nats(consumption) => consumption.silent_for(),
@@ -89,17 +88,17 @@ impl Consumption {
     }
 }
 
-/// A message from a queue. Dropped without a word it comes again after the ack wait.
+/// A message from a queue. If it is dropped unacknowledged, it is delivered again after the ack wait.
 #[derive(Debug)]
 pub struct Delivery {
-    /// As it stands on the server, for what can't be parsed.
+    /// Its name on the server; it may not parse.
     pub subject: String,
     pub headers: Headers,
     pub payload: Bytes,
-    /// Its place in the stream, and when it was stored: together they name it for ever.
+    /// Its sequence in the stream, and when it was stored: together they identify it for ever.
     pub sequence: u64,
     pub at: Timestamp,
-    /// How often it has been delivered, this time included; restarts when a consumer is re-created.
+    /// How often it has been delivered, this time included; restarts when a consumer is recreated.
     pub delivered: u64,
     acker: Acker,
 }
@@ -116,27 +115,27 @@ impl Delivery {
         Delivery { subject, headers, payload, sequence, at, delivered, acker }
     }
 
-    /// Done: it goes.
+    /// Handled: the message is removed.
     pub async fn ack(&self) {
         self.acknowledge(Acknowledgement::Ack).await;
     }
 
-    /// Not now: it comes again after `delay`.
+    /// Not now: it is delivered again after `delay`.
     pub async fn nak(&self, delay: Duration) {
         self.acknowledge(Acknowledgement::Nak(delay)).await;
     }
 
-    /// Still at it: the ack wait begins anew.
+    /// Still being handled: the ack wait begins again.
     pub async fn progress(&self) {
         self.acknowledge(Acknowledgement::Progress).await;
     }
 
-    /// Never again: it goes undone.
+    /// Refused for good: the message is removed.
     pub async fn terminate(&self) {
         self.acknowledge(Acknowledgement::Terminate).await;
     }
 
-    /// Lost words are harmless: the message then comes again.
+    /// A lost acknowledgement is harmless: the message is delivered again.
     async fn acknowledge(&self, acknowledgement: Acknowledgement) {
         match &self.acker {
             Acker::Nats(acker) => acker.acknowledge(acknowledgement).await,

@@ -1,5 +1,5 @@
-//! Compiles a definition into a plan: each step by itself (`steps`), then how they hang together (`link`).
-//! A stored plan is a definition, and is compiled again when it is read.
+//! Compiles a definition into a plan: each step by itself (`steps`), then the dependencies between them
+//! (`link`). A plan is stored as its definition, and compiled again when it is read.
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -10,7 +10,7 @@ use super::{
 use crate::problem::Problems;
 
 impl Plan {
-    /// Compiles a definition, or says all that is wrong with it (G2).
+    /// Compiles a definition, or returns all its problems (G2).
     pub fn compile(definition: &TaskGraph) -> Result<Self, Problems> {
         let Reading { mut groups, drafts, mut problems } = steps::read(definition);
         link::link(&mut groups, &drafts, &definition.inputs, &mut problems);

@@ -1,6 +1,6 @@
-//! What an expression may name and cost: unknown names are refused, and what it reads is noted. Its
-//! cost is bounded by its length, its depth, and by reading nothing but the element itself for every
-//! element of a list.
+//! What an expression may name and cost. Unknown names are refused, and what it reads is recorded. Its cost
+//! is limited by its length, by its depth, and because inside a comprehension it may read only the element
+//! itself.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,22 @@ use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 
 use crate::problem::{Problems, nearest};
 
-/// What an expression may name.
+/// The variables of an expression.
 pub(super) const VARIABLES: [&str; 3] = ["outputs", "steps", "budget"];
-/// Evaluation takes some 20 KiB of stack a level in an unoptimised build: this keeps it far below
-/// the 2 MiB a thread has.
+/// In an unoptimised build evaluation takes about 20 KiB of stack per level: this keeps it far below the 2
+/// MiB of a thread.
 pub(super) const MAX_DEPTH: usize = 32;
 /// The fields of `budget`.
 const BUDGET: [&str; 6] =
     ["limit_usd", "spent_usd", "remaining_usd", "limit_tokens", "spent_tokens", "remaining_tokens"];
-/// The fields of a step, and what its `status` may be.
+/// The fields of a step, and the values of its `status`.
 const STEP: [&str; 4] = ["status", "cost_usd", "tokens", "attempts"];
 const STATUSES: [&str; 8] =
     ["pending", "running", "succeeded", "failed", "cancelled", "timed_out", "aborted", "skipped"];
-/// Not `matches`: a pattern is compiled anew wherever it is met, at a cost that nothing here bounds.
+/// Without `matches`: a pattern is compiled at every evaluation, at unlimited cost.
 const FUNCTIONS: [&str; 10] =
     ["size", "contains", "startsWith", "endsWith", "string", "int", "uint", "double", "bytes", "bool"];
-/// Operators look like `_&&_`, `@in` or `!_` in the parsed tree.
+/// In the parsed tree operators have names such as `_&&_`, `@in` or `!_`.
 const OPERATOR_MARKS: [char; 5] = ['_', '@', '!', '-', '?'];
 const INDEX: &str = "_[_]";
 
@@ -34,7 +34,7 @@ pub(super) struct Reads {
     pub(super) steps: BTreeSet<String>,
 }
 
-/// Looks an expression over once.
+/// Checks an expression and returns what it reads.
 pub(super) fn check(expression: &IdedExpr, path: &str) -> Result<Reads, Problems> {
     let mut check = Check {
         path,
@@ -47,18 +47,18 @@ pub(super) fn check(expression: &IdedExpr, path: &str) -> Result<Reads, Problems
     check.problems.or(check.reads)
 }
 
-/// Walks the tree once: unknown names are refused, and what is read is noted.
+/// Walks the tree once: refuses unknown names, records what is read.
 struct Check<'a> {
     path: &'a str,
     problems: Problems,
     reads: Reads,
     in_comprehension: bool,
-    /// In what is done for every element: reading more there could cost without bound.
+    /// Inside the body of a comprehension: reading anything else there has unlimited cost.
     in_body: bool,
 }
 
 impl Check<'_> {
-    /// `bound` are the names a comprehension brings; `depth` is how far below the top this stands.
+    /// `bound` are the variables of comprehensions; `depth` is the distance from the top.
     fn walk<'e>(&mut self, node: &'e IdedExpr, bound: &mut Vec<&'e str>, depth: usize) {
         if depth > MAX_DEPTH {
             self.refuse(&format!("it nests deeper than {MAX_DEPTH}"), None);
@@ -94,7 +94,7 @@ impl Check<'_> {
             }
             Expr::Comprehension(inner) => {
                 if std::mem::replace(&mut self.in_comprehension, true) {
-                    let hint = "one of all, exists, map or filter inside another can take very long";
+                    let hint = "don't nest all, exists, map and filter: that can take very long";
                     self.refuse("it has a comprehension inside a comprehension", Some(hint.into()));
                     return;
                 }
@@ -154,7 +154,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a node is one step, `steps.review` or `steps["my-step"]`.
+    /// Whether a node is one step: `steps.review` or `steps["my-step"]`.
     fn is_step(&self, node: &IdedExpr, bound: &[&str]) -> bool {
         let root = match &node.expr {
             Expr::Select(select) => &select.operand.expr,
@@ -180,7 +180,7 @@ impl Check<'_> {
         }
     }
 
-    /// A status compared with a word that it never is would be silently false for ever.
+    /// A status compared with a word that is no status would always be false: refused.
     fn compared(&mut self, function: &str, args: &[IdedExpr], bound: &[&str]) {
         let [left, right] = args else { return };
         if function != "_==_" && function != "_!=_" {

@@ -1,6 +1,7 @@
-//! The second pass: how steps hang together. `input_from` naming another step's `output_to` is a
-//! dependency (G2), as is what a condition reads; each is lifted to the two siblings it runs between.
-//! Cycles, unknown keys and unknown steps are refused.
+//! The second pass: the dependencies between steps. A step whose `input_from` names another step's
+//! `output_to` depends on it (G2), and so does one whose condition reads it. A dependency between steps of
+//! different groups counts between the two siblings that contain them. Cycles, unknown keys and unknown
+//! steps are refused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +18,7 @@ use crate::{
 
 type Place = (GroupIndex, StepIndex);
 
-/// Fills in what each step waits for, requires and reads.
+/// Sets what each step waits for, requires and reads.
 pub(super) fn link(
     groups: &mut [Group],
     drafts: &[Vec<Draft<'_>>],
@@ -48,9 +49,9 @@ struct Linker<'a, 'd> {
     places: HashMap<String, Place>,
 }
 
-/// How one step stands to another that it reads from.
+/// How a step relates to another that it reads from.
 enum Relation {
-    /// Both are, or lie within, steps of one group: reader's and writer's.
+    /// Both are, or are inside, steps of one group: the reader's and the writer's.
     Siblings { group: GroupIndex, reader: StepIndex, writer: StepIndex },
     /// The writer is the reader itself, or a group around it.
     Within,
@@ -70,7 +71,7 @@ impl Linker<'_, '_> {
                 } else if let Some(first) = self.producers.insert(key.to_string(), place) {
                     self.producers.insert(key.to_string(), first);
                     let hint = format!(
-                        "{} writes it already; of alternatives, give their group the `output_to`",
+                        "{} already writes it; if the steps are alternatives, give `output_to` to their group",
                         self.path(first)
                     );
                     self.problems.add(at, format!("`{key}` is written by two steps"), Some(hint));
@@ -117,7 +118,7 @@ impl Linker<'_, '_> {
                 self.looks_at(place, id, &when_at);
             }
         }
-        // `until` is asked after a round, so what the round itself wrote is there: only names count.
+        // `until` is evaluated after a round, so the round's own outputs exist: only the names are checked.
         let Some(until) = until else { return };
         for key in until.outputs().filter(|key| !given.contains_key(*key)) {
             match self.producers.get(key) {
@@ -139,7 +140,7 @@ impl Linker<'_, '_> {
         }
     }
 
-    /// Where a key a step reads comes from, noting the wait that follows.
+    /// The source of a key that a step reads; records the dependency.
     fn source(
         &mut self,
         place: Place,
@@ -169,7 +170,7 @@ impl Linker<'_, '_> {
                 if self.step(place).repeat.is_some() || self.repeats(place.0) {
                     return Some(Source::PreviousRound);
                 }
-                let hint = "only a step in a `loop` may read its own output, from the round before";
+                let hint = "only a step in a `loop` may read its own output, of the previous round";
                 self.problems.add(
                     path,
                     format!("it reads `{key}`, which it writes itself"),
@@ -200,7 +201,7 @@ impl Linker<'_, '_> {
         self.visible(place, id, path);
     }
 
-    /// A step of this group or of one around it, which this step then waits for.
+    /// A step of this group or of one around it, which this step depends on.
     fn visible(&mut self, place: Place, id: &str, path: &str) -> Option<(u32, StepIndex)> {
         let Some(seen) = self.places.get(id).copied() else {
             let places = &self.places;
@@ -232,7 +233,7 @@ impl Linker<'_, '_> {
         None
     }
 
-    /// The group step that hides `seen` from `place`.
+    /// The step of the group that hides `seen` from `place`.
     fn outermost_hidden(&self, seen: Place, place: Place) -> Place {
         match self.relation(place, seen) {
             Relation::Siblings { group, writer, .. } => (group, writer),
@@ -248,7 +249,7 @@ impl Linker<'_, '_> {
             }
         }
         if writer_path.len() > reader_path.len() {
-            // The writer lies inside the reader, a group: only its `until` may look there.
+            // The writer is inside the reader, a group: only its `until` may read it.
             return Relation::Siblings { group: reader.0, reader: reader.1, writer: reader.1 };
         }
         Relation::Within
@@ -272,7 +273,7 @@ impl Linker<'_, '_> {
         self.producers.get(key).is_some_and(|writer| self.is_inside(*writer, place))
     }
 
-    /// Whether a group is run again by a loop on it or around it.
+    /// Whether a loop on this group, or around it, repeats it.
     fn repeats(&self, group: GroupIndex) -> bool {
         let mut around = self.group(group).owner;
         while let Some(owner) = around {
@@ -290,7 +291,7 @@ impl Linker<'_, '_> {
             let known = producers.keys().map(String::as_str).chain(given.keys().map(ContextKey::as_str));
             Some(match nearest(key, known) {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => "name a key that a step has as `output_to`, or put it into `inputs`".into(),
+                None => "name a key that is the `output_to` of a step, or add it to `inputs`".into(),
             })
         });
     }
@@ -302,7 +303,7 @@ impl Linker<'_, '_> {
         }
     }
 
-    /// Refuses cycles and writes down who waits for whom, the other way round.
+    /// Refuses cycles, and sets the dependents of each step.
     fn finish(&mut self, group: usize) {
         if let Some(cycle) = find_cycle(&self.groups[group]) {
             let names: Vec<String> =
@@ -313,7 +314,7 @@ impl Linker<'_, '_> {
                 Mode::Sequential => {
                     "in a sequential group a step can only wait for earlier ones: reorder them, or set `mode: parallel`"
                 }
-                Mode::Parallel => "a step can't need what is made from its own output",
+                Mode::Parallel => "remove one of these dependencies",
             };
             self.problems.add(path, message, Some(hint.into()));
         }
@@ -345,7 +346,7 @@ impl Linker<'_, '_> {
     }
 }
 
-/// One cycle among the steps of a group, first step repeated at its end.
+/// One cycle among the steps of a group; its first step is repeated at the end.
 fn find_cycle(group: &Group) -> Option<Vec<StepIndex>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -355,7 +356,7 @@ fn find_cycle(group: &Group) -> Option<Vec<StepIndex>> {
     }
     let mut marks = vec![Mark::New; group.steps.len()];
     for start in 0..group.steps.len() {
-        // Depth first without recursion: (step, how many of its edges have been followed).
+        // Depth first without recursion: (step, number of its edges already followed).
         let mut stack: Vec<(usize, usize)> = Vec::new();
         if marks[start] == Mark::New {
             marks[start] = Mark::Open;

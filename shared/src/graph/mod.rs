@@ -1,5 +1,5 @@
-//! Task graphs (section G): the definition people write, and the plan it compiles into. Compiling
-//! finds every mistake at once; a [`Plan`] can't be wrong. Nothing here runs anything.
+//! Task graphs (section G): the definition that people write, and the plan it compiles into. Compiling
+//! finds every problem at once; a [`Plan`] is always valid. Nothing is run here.
 
 mod compile;
 mod condition;

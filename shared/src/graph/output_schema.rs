@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{json::Json, limits::MAX_SCHEMA_BYTES};
 
-/// A JSON Schema a result must fit, compiled once. It never fetches what it refers to.
+/// A JSON Schema that a result must fit, compiled once. It never fetches what it refers to.
 #[derive(Clone)]
 pub struct OutputSchema {
     schema: Json,
@@ -28,7 +28,7 @@ impl OutputSchema {
         &self.schema
     }
 
-    /// The first few ways in which `value` does not fit.
+    /// The first few errors of `value`.
     pub fn check(&self, value: &Json) -> Result<(), String> {
         let errors: Vec<String> =
             self.validator.iter_errors(value.value()).take(3).map(|e| e.to_string()).collect();

@@ -1,5 +1,5 @@
 //! A compiled task graph: groups of steps with their dependencies resolved. It is made once from a
-//! definition and never changes; it is stored as that definition and compiled again when read.
+//! definition and never changes. It is stored as that definition and compiled again when read.
 
 use std::{fmt, sync::Arc};
 
@@ -31,7 +31,7 @@ pub struct Group {
     pub race: bool,
     pub aggregate: Option<Aggregate>,
     pub steps: Vec<Step>,
-    /// Where this group stands as a step; none for the graph itself.
+    /// The step that is this group; none for the graph itself.
     pub owner: Option<(GroupIndex, StepIndex)>,
 }
 
@@ -42,14 +42,14 @@ pub struct Step {
     pub inputs: Vec<Input>,
     pub output_to: Option<ContextKey>,
     pub required: bool,
-    /// Siblings that must have ended before this one is looked at.
+    /// Siblings that must have ended before this one is decided.
     pub waits_for: Vec<StepIndex>,
     /// Siblings that wait for this one.
     pub dependents: Vec<StepIndex>,
     /// Steps that must have succeeded: this many groups up, that step.
     pub requires: Vec<(u32, StepIndex)>,
     pub when: Option<Condition>,
-    /// Keys its `when` reads from the round before.
+    /// Keys that its `when` reads from the previous round.
     pub looks_back: Vec<ContextKey>,
     pub for_each: Option<ForEach>,
     pub repeat: Option<Repeat>,
@@ -71,7 +71,7 @@ pub enum Body {
     Group(GroupIndex),
 }
 
-/// A key a step reads, and what its being there depends on.
+/// A key that a step reads, and where its value comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
     pub key: ContextKey,
@@ -123,12 +123,12 @@ impl Plan {
         &self.groups
     }
 
-    /// Steps in all groups: at least as many contexts as this will run.
+    /// The number of steps in all groups: the graph runs at least as many contexts.
     pub fn step_count(&self) -> u32 {
         self.step_count
     }
 
-    /// The keys written within a group that none of its steps reads as the round before's.
+    /// The keys written within a group that none of its steps reads from the previous round.
     pub fn written_and_not_read_back(&self, group: GroupIndex) -> Vec<&ContextKey> {
         let steps: Vec<&Step> = self.steps_within(group);
         let read_back = |key: &ContextKey| {

@@ -1,5 +1,5 @@
-//! The first pass over a definition: each step by itself. Gives every step its id and place, and
-//! notes whatever makes no sense; how the steps hang together is the second pass, `link`.
+//! The first pass over a definition: each step by itself. Gives every step its id and place, and collects
+//! problems. The dependencies between steps are the second pass, `link`.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,10 +17,10 @@ use crate::{
 /// The most steps a definition may have; a deployment's `max_contexts` is usually lower.
 const MAX_STEPS: usize = 50_000;
 
-/// What the first pass leaves for the second.
+/// The result of the first pass, for the second.
 pub(super) struct Reading<'a> {
     pub(super) groups: Vec<Group>,
-    /// For each group, the definitions behind its steps.
+    /// For each group, the definitions of its steps.
     pub(super) drafts: Vec<Vec<Draft<'a>>>,
     pub(super) problems: Problems,
 }
@@ -30,7 +30,7 @@ pub(super) struct Draft<'a> {
     pub(super) path: String,
 }
 
-/// What the fields of a graph and of a group have in common.
+/// The fields that a graph and a group have in common.
 struct GroupTerms<'a> {
     steps: &'a [StepDef],
     group: Group,
@@ -84,7 +84,7 @@ pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
     Reading { groups: reader.groups, drafts: reader.drafts, problems: reader.problems }
 }
 
-/// All steps, groups included, without recursing deeper than reading allows.
+/// All steps, groups included. Recursion is limited: the parser limits nesting.
 fn count(steps: &[StepDef]) -> usize {
     steps.iter().map(|step| 1 + count(&step.steps)).sum()
 }
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
             self.agent_body(def, path)
         };
         Step {
-            // Ids not given are made when all given ones are known.
+            // Missing ids are made when all given ones are known.
             id: def.id.clone().unwrap_or_else(|| StepId::new("unnamed").expect("a valid literal")),
             fallback: def.fallback.as_ref().and_then(|fallback| self.fallback(fallback, def, path)),
             body,
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
             ("aggregate", def.aggregate.is_some()),
         ] {
             if given {
-                let hint = "only a step that has `steps` may say how they run";
+                let hint = "only a step with `steps` may have this field";
                 self.problems.add(
                     join(path, field),
                     format!("`{field}` belongs to a group"),
@@ -259,7 +259,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// `asked` is there when `aggregate` is, with its own timeout inside.
+    /// `asked` is set if `aggregate` is; it holds the timeout.
     fn aggregate(
         &mut self,
         asked: Option<Option<u64>>,
@@ -285,7 +285,7 @@ impl<'a> Reader<'a> {
         };
         let Some(goal) = task.or(def.task_description.as_ref()).cloned() else {
             let hint = "write it as {\"agent_id\": …, \"task_description\": …}";
-            self.problems.add(join(path, "fallback"), "it has no task to do", Some(hint.into()));
+            self.problems.add(join(path, "fallback"), "`fallback` has no task", Some(hint.into()));
             return None;
         };
         if def.for_each.is_some() || def.repeat.is_some() {
@@ -306,11 +306,7 @@ impl<'a> Reader<'a> {
             ForEachDef::Key(key) => ForEach { key: key.clone(), max_parallel: None },
             ForEachDef::Bounded(bounded) => {
                 if bounded.max_parallel == 0 {
-                    self.problems.add(
-                        join(path, "for_each.max_parallel"),
-                        "at least 1 must run at once",
-                        None,
-                    );
+                    self.problems.add(join(path, "for_each.max_parallel"), "it must be at least 1", None);
                 }
                 ForEach { key: bounded.key.clone(), max_parallel: Some(bounded.max_parallel) }
             }
@@ -347,13 +343,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Ids given must be unique in the graph; the others are made from what runs: `researcher-2`.
+    /// Given ids must be unique in the graph; missing ones are made from the agent's name: `researcher-2`.
     fn name_steps(&mut self) {
         let mut taken: HashMap<StepId, &str> = HashMap::new();
         for draft in self.drafts.iter().flatten() {
             let Some(id) = &draft.definition.id else { continue };
             if let Some(first) = taken.get(id) {
-                let hint = format!("it is the id of {first} already");
+                let hint = format!("{first} already has this id");
                 self.problems.add(join(&draft.path, "id"), format!("duplicate id `{id}`"), Some(hint));
             } else {
                 taken.insert(id.clone(), &draft.path);
@@ -389,7 +385,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `base-number`, cut so that it stays an id.
+/// `base-number`, shortened so that it stays a valid id.
 fn numbered(base: &str, number: u32) -> String {
     let suffix = format!("-{number}");
     let kept = base.len().min(64 - suffix.len());

@@ -1,5 +1,5 @@
-//! What a worker asks its trace's coordinator, and the answers: request and reply on `agent.ask.<p>`.
-//! Each ask may come twice; the answer is then the same.
+//! What a worker asks the coordinator of its trace, and the answers: request and reply on `agent.ask.<p>`.
+//! An ask that comes twice gets the same answer.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub enum Ask {
     Claim(Claim),
     Tick(Tick),
     Hold(Hold),
-    /// The call was not made: its hold returns whole.
+    /// The call was not made: its whole hold is released.
     Release {
         lease: Lease,
         call_id: CallId,
@@ -36,7 +36,8 @@ pub enum Ask {
         call_id: CallId,
         amount: Amount,
     },
-    /// The call was made and nobody knows what it cost: booked at its hold, marked estimated (B10).
+    /// The call was made and its cost is unknown: its hold is booked as spent and marked as estimated
+    /// (B10).
     Forfeit {
         lease: Lease,
         call_id: CallId,
@@ -61,7 +62,7 @@ pub enum Ask {
     },
 }
 
-/// May I run this? The token is the worker's own fresh random one: asking twice is one claim.
+/// Asks to run a context. The worker makes the token, a new random one: asking twice is one claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -70,7 +71,7 @@ pub struct Claim {
     pub token: LeaseToken,
 }
 
-/// I still run this; shall I go on?
+/// The attempt still runs: extends its lease, unless it has to stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tick {
@@ -79,20 +80,20 @@ pub struct Tick {
     pub progress: Progress,
 }
 
-/// Set this aside before a paid call: the worst case (B3).
+/// Reserves the worst case before a paid call (B3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
     pub lease: Lease,
     pub call_id: CallId,
     pub amount: Amount,
-    /// The agent's last report: may use its closing reserve (B7).
+    /// For the agent's last report: may use its closing reserve (B7).
     #[serde(default)]
     pub closing: bool,
 }
 
-/// A successor tells how the calls of earlier attempts ended, as its journal shows. Open holds it
-/// does not list are booked as spent, marked estimated (B10).
+/// The next attempt reports how the calls of earlier attempts ended, according to the journal. Open holds
+/// that it does not list are booked as spent and marked as estimated (B10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
@@ -111,18 +112,18 @@ pub struct SettledCall {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Claimed(Box<Claimed>),
-    /// Somebody else holds a live lease.
+    /// Another attempt has a live lease.
     Taken {
         until: Timestamp,
     },
     GoOn {
         until: Timestamp,
     },
-    /// Stop now: cancelled, ended, or no longer yours.
+    /// Stop now: cancelled, ended, or taken over by another attempt.
     Stop {
         reason: String,
     },
-    /// Done, or done before: the state is what you asked for.
+    /// Done now or before: the state is as asked.
     Done,
     Denied(HoldDenied),
     /// The budget is used up: make no call (B4). With `pause`, report `out_of_budget`.
@@ -134,7 +135,7 @@ pub enum Answer {
     Spawned {
         child_id: ChildId,
     },
-    /// `null` is a value; an absent key has no `value` at all.
+    /// `null` is a value; an absent key has no `value`.
     Value {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         value: Option<ContextValue>,
@@ -177,7 +178,7 @@ pub fn exhausted(context: &ChildId, dimension: Dimension) -> String {
 pub struct Claimed {
     pub lease: Lease,
     pub lease_until: Timestamp,
-    /// The work as it stands now, which may be newer than the delivery.
+    /// The work as of now, which may be newer than the delivery.
     pub work: Execute,
     /// Holds of earlier attempts that are still open; answer with `resume`.
     pub open_holds: Vec<OpenHold>,
@@ -191,7 +192,7 @@ pub struct OpenHold {
     pub amount: Amount,
 }
 
-/// Why a hold does not fit: which context, in what, and how much is left there (B5).
+/// Why a hold does not fit: which context denies it, in which dimension, and how much is left there (B5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HoldDenied {
@@ -205,7 +206,7 @@ pub struct HoldDenied {
     pub held: Amount,
     pub left_usd: Usd,
     pub left_tokens: Tokens,
-    /// The context may wait for more: if nothing cheaper will do, report `out_of_budget` (B8).
+    /// The context may wait for more budget: if no cheaper call is possible, report `out_of_budget` (B8).
     #[serde(default)]
     pub pause: bool,
 }
@@ -230,7 +231,7 @@ impl fmt::Display for HoldDenied {
     }
 }
 
-/// A value of the shared store, with who wrote it.
+/// A value of the shared store, and who wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextValue {

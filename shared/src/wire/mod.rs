@@ -1,5 +1,5 @@
-//! The messages on the bus, as types whose fields are checked when they are read. A worker or client
-//! in any language needs these, the subjects, and nothing else. Decoding goes through [`crate::decode`].
+//! The messages on the bus, as types whose fields are checked when they are read. A worker or client in any
+//! language needs these and the subjects, and nothing else. Decoding goes through [`crate::decode`].
 
 mod ask;
 mod control;
@@ -43,8 +43,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ChildId, LeaseToken};
 
-/// Who speaks: the attempt a claim answered with. A worker echoes it, whole, in everything it says;
-/// an older attempt or another token changes no state.
+/// Identifies an attempt: the answer to its claim. A worker repeats it in everything it sends; with an
+/// older attempt or another token a message changes no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
 
-/// Why something was refused: the rule's id, and every problem at once.
+/// Why something was refused: a code, the rule's id, a message, and every problem of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Refusal {
-    /// A word a program can match on, such as `depth` or `budget`.
+    /// A code that programs can match on, such as `depth` or `budget`.
     pub code: String,
     /// The rule of the specification, such as `B6`.
     pub rule: String,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, schema::of};
 
-/// Every message by its name, but for the events of the coordinator, in the order of a request's life.
+/// Every message by its name, except the coordinator's events, in the order of a request's life.
 pub fn schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("spawn", of::<Spawn>()),

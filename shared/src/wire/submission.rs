@@ -14,7 +14,7 @@ use crate::{
     terms::{Funding, Hitl, OnExhausted, Text},
 };
 
-/// What of the parent's window a spawn may copy (W3). DIALOG and TOOLS can't be listed.
+/// Which parts of the parent's window a spawn may copy (W3). DIALOG and TOOLS can't be listed.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -71,25 +71,25 @@ pub struct Spawn {
     pub on_exhausted: Option<OnExhausted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
-    /// 0 is no timeout of its own.
+    /// 0: no timeout of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default)]
     pub limits: LimitOverrides,
-    /// A clamp on its context window (W1).
+    /// An upper limit of its context window (W1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
-    /// What of the parent's window to copy, once (W3).
+    /// Which parts of the parent's window to copy, once (W3).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<ShareCategory>,
     /// A JSON Schema the result must fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
-    /// Begin with what another context had done at that step, without paying for it again (W5). For
-    /// submissions only: a child knows nothing but its goal.
+    /// Begins with what another context had done at that step, without paying for it again (W5). For
+    /// submissions only: a child gets nothing but its goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
-    /// The subject to answer with the acceptance or the refusal.
+    /// The subject that gets the acceptance or the refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
 }
@@ -134,7 +134,7 @@ pub struct ChildSpawn {
     pub spawn: Option<Spawn>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<TaskGraph>,
-    /// The messages that `share` names, as they stand now.
+    /// The messages that `share` names, as of now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
 }

@@ -1,6 +1,6 @@
-//! Graphs as they run (section G). A graph or group is a context that runs no agent but starts one
-//! context for each of its steps; `schedule` says what starts and `start` how, `step` what a step's end means,
-//! `conclude` how the whole ends, `gather` what its agent synthesises from.
+//! Graphs as they run (section G). A graph or group is a context that runs no agent but starts one context
+//! for each of its steps. `schedule` decides what starts and `start` how, `step` what the end of a step
+//! means, `conclude` how the graph ends, `gather` what its agent synthesises from.
 
 mod conclude;
 mod gather;

@@ -1,5 +1,5 @@
-//! Where a graph stands: its steps, which of them may start, and how an ended step moves the others on.
-//! Changed only when an event is applied.
+//! The state of a running graph: its steps, which of them may start, and what the end of a step does to the
+//! others. Changed only when an event is applied.
 
 use std::collections::VecDeque;
 
@@ -12,24 +12,24 @@ use shared::{
 
 use crate::trace::{ContextIndex, Ran};
 
-/// Where a graph stands. Its plan never changes; this does.
+/// The state of a running graph. Its plan never changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GraphRun {
     pub plan: u32,
     pub group: GroupIndex,
     pub phase: RunPhase,
     pub steps: Vec<StepRun>,
-    /// Steps whose predecessors have ended, and that have not started everything they start.
+    /// Steps whose predecessors have ended and that have more to start.
     pub ready: VecDeque<StepIndex>,
-    /// Steps that have not ended.
+    /// Number of steps that have not ended.
     pub unfinished: u32,
     /// A required step failed and the policy is `fail`.
     pub failing: bool,
     /// The step that won a race.
     pub winner: Option<StepIndex>,
-    /// Until when `aggregate` waits.
+    /// When `aggregate` stops waiting.
     pub gather_by: Option<Timestamp>,
-    /// That time has come: what was not done is missing, which is no failure.
+    /// `aggregate` has stopped waiting: steps that were not done are missing, which is no failure.
     pub gathered: bool,
 }
 
@@ -37,25 +37,25 @@ pub struct GraphRun {
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
     Steps,
-    /// The steps are done and the graph's own agent works on what they found.
+    /// The steps are done and the graph's own agent works on their findings.
     Synthesis,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRun {
     pub status: StepStatus,
-    /// Predecessors that have not ended.
+    /// Number of predecessors that have not ended.
     pub blockers: u32,
-    /// What is to be started for it next, once it has begun: a round, or its fallback.
+    /// What is started for it next, once it has begun: a round, or its fallback.
     pub next: Option<Ran>,
-    /// What was started for it: itself, items, rounds, fallback.
+    /// The contexts started for it: itself, items, rounds, fallback.
     pub contexts: Vec<ContextIndex>,
     pub reason: Option<Box<str>>,
     pub partial: bool,
     pub items: Option<Box<Items>>,
 }
 
-/// The list a `for_each` goes through.
+/// The list that a `for_each` iterates over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Items {
     pub list: Json,
@@ -96,7 +96,7 @@ impl GraphRun {
         &self.steps[step as usize]
     }
 
-    /// A step has ended: those that waited for it are nearer their start.
+    /// A step has ended: its dependents have one blocker less.
     pub(in crate::trace) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus) {
         let ended = &mut self.steps[step as usize];
         let more_items = ended.items.as_ref().is_some_and(|items| items.started < items.total);
@@ -119,15 +119,15 @@ impl GraphRun {
         }
     }
 
-    /// Takes a step out of the queue of those to start. It is nearly always the first, so this does
-    /// not get slower with the length of the queue.
+    /// Removes a step from the queue of ready ones. It is nearly always the first, so this does not slow
+    /// down with the length of the queue.
     pub(in crate::trace) fn not_ready(&mut self, step: StepIndex) {
         if let Some(place) = self.ready.iter().position(|ready| *ready == step) {
             self.ready.remove(place);
         }
     }
 
-    /// One more item of a `for_each` is on its way; with the last, the step has started all it starts.
+    /// One more item of a `for_each` was started; after the last, the step is no longer ready.
     pub(in crate::trace) fn item_started(&mut self, step: StepIndex) {
         let Some(items) = &mut self.steps[step as usize].items else { return };
         items.started += 1;
@@ -148,7 +148,7 @@ impl GraphRun {
     }
 }
 
-/// Ended without success, and not because it was skipped.
+/// Ended without success, and was not skipped.
 pub(in crate::trace) fn failed(status: StepStatus) -> bool {
     match status {
         StepStatus::Failed | StepStatus::Cancelled | StepStatus::TimedOut | StepStatus::Aborted => true,

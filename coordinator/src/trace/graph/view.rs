@@ -1,4 +1,4 @@
-//! Reading a graph as it runs: the run of a context with its plan, and what a step gave.
+//! Reading a running graph: the run of a context with its plan, and the result of a step.
 
 use serde_json::Value;
 use shared::{
@@ -20,7 +20,7 @@ pub(in crate::trace) fn status_of(end: EndStatus) -> StepStatus {
     }
 }
 
-/// What a step gave: the list of a `for_each`, else what its last context completed with.
+/// The result of a step: the list of a `for_each`, else the result of its last context.
 pub(super) fn result_of(trace: &Trace, step: &StepRun) -> Option<Json> {
     let ends = || step.contexts.iter().map(|context| trace.node(*context));
     let completed =
@@ -40,7 +40,7 @@ pub(super) fn value_of(end: &End) -> Json {
 }
 
 impl Trace {
-    /// The graph a context runs, with the group of the plan behind it.
+    /// The graph that a context runs, with its group of the plan.
     pub(in crate::trace) fn run_of<'a>(&'a self, node: &'a ContextNode) -> Option<(&'a GraphRun, &'a Group)> {
         let run = node.graph.as_deref()?;
         Some((run, self.plans[run.plan as usize].group(run.group)))

@@ -1,4 +1,4 @@
-//! Taking work from a queue, and saying what became of it.
+//! Taking work from a queue, and acknowledging it.
 
 use tokio::time::{Instant, sleep_until};
 
@@ -36,13 +36,13 @@ impl Consumption {
         self.credits = self.credits.saturating_add(more);
     }
 
-    /// Nothing is taken before the last await, so dropping this loses nothing.
+    /// Nothing is taken before the last await, so dropping this future loses nothing.
     pub(in super::super) async fn next(&mut self) -> (Received, Acker) {
         loop {
             if self.credits == 0 {
                 std::future::pending::<()>().await;
             }
-            // Registered before the look, so that what is stored in between wakes us.
+            // Registered before the check, so that a message stored in between wakes us.
             let mut changed = std::pin::pin!(self.memory.changed(self.stream).notified());
             changed.as_mut().enable();
             let due = match self.take() {
@@ -61,7 +61,7 @@ impl Consumption {
         }
     }
 
-    /// A delivery, or when to look again.
+    /// A delivery, or when to check again.
     fn take(&self) -> Result<(Received, Acker), Option<Instant>> {
         let mut state = self.memory.state();
         let bus = &mut *state;
@@ -98,7 +98,8 @@ pub(in super::super) struct Acker {
 }
 
 impl Acker {
-    /// As on the server, a late word counts too: it is about the message, not about the delivery.
+    /// As on the server, a late acknowledgement counts too: it is about the message, not about the
+    /// delivery.
     pub(in super::super) fn acknowledge(&self, acknowledgement: Acknowledgement) {
         let mut state = self.memory.state();
         let bus = &mut *state;
@@ -118,7 +119,7 @@ impl Acker {
             }
         }
         drop(state);
-        // Whoever waits may now have room, or less time.
+        // Waiting readers may now have capacity, or an earlier deadline.
         self.memory.changed(self.stream).notify_waiters();
     }
 }

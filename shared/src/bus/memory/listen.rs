@@ -15,7 +15,7 @@ use crate::{
     subject::{Filter, Subject},
 };
 
-/// Messages a listener may be behind before it loses some.
+/// How many messages a listener may lag behind before it loses some.
 const BEHIND: usize = 8192;
 /// Answers that may wait in an inbox.
 const ANSWERS: usize = 1024;
@@ -43,7 +43,7 @@ impl Memory {
         payload: Bytes,
     ) -> Result<(), Error> {
         if Stream::of(&Filter::One(subject.clone())).is_some() {
-            // A server can't tell how a message was meant: a stream that holds its subject takes it.
+            // A server does not know how a message was meant: a stream that holds its subject stores it.
             let (subject, headers) = (subject.clone(), headers.clone());
             self.store(Outgoing { subject, id: None, headers, payload, expect_last: None }).ok();
         } else {
@@ -123,7 +123,7 @@ impl Memory {
     }
 }
 
-/// An address that is gone when its owner is.
+/// A reply subject that is removed together with its owner.
 struct Inbox {
     memory: Memory,
     name: String,

@@ -1,5 +1,5 @@
-//! Who listens now, and who of them gets a message. A listener that can't keep up loses messages, as it
-//! does on a server.
+//! Who listens now, and which of them get a message. A listener that lags behind loses messages, as on a
+//! server.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +17,20 @@ pub(super) struct Listeners {
     next: u64,
     pub(super) listeners: BTreeMap<u64, Listener>,
     pub(super) inboxes: BTreeMap<String, mpsc::Sender<Bytes>>,
-    /// Whose turn it is, by the subject a group serves.
+    /// Which member of a group is next, by the subject it serves.
     turns: BTreeMap<Pattern, usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) pattern: Pattern,
-    /// One of all with the same pattern gets a message, not each.
+    /// Of all listeners with the same pattern only one gets each message.
     pub(super) shares: bool,
     pub(super) sender: mpsc::Sender<Message>,
 }
 
 impl Listeners {
-    /// Hands a message to everyone it concerns; how many that were.
+    /// Gives a message to its listeners; returns how many there were.
     pub(super) fn tell(
         &mut self,
         text: &str,
@@ -61,7 +61,7 @@ impl Listeners {
                 reply_to: reply_to.map(str::to_owned),
             };
             if let Err(TrySendError::Full(_)) = listener.sender.try_send(message) {
-                tracing::warn!(subject = text, "a listener can't keep up: a message is lost to it");
+                tracing::warn!(subject = text, "a listener lags too far behind and loses a message");
             }
         }
         to.len()

@@ -1,6 +1,6 @@
-//! The bus within one process, with the semantics of JetStream as far as the interface shows them:
-//! for the simulation, and for everything in one process. Time is tokio's, so a paused clock pauses
-//! ack waits too. Nothing here is random: the same calls give the same answers.
+//! The bus within one process, with the semantics of JetStream as far as the interface shows them: for the
+//! simulation and the embedded mode. Time is tokio's, so a paused clock pauses ack waits too. Nothing here
+//! is random: the same calls give the same answers.
 
 mod consume;
 mod listen;

@@ -1,4 +1,5 @@
-//! A durable consumer and who takes from it: what is out, until when, and what comes again.
+//! A durable consumer: which messages are delivered and unacknowledged, until when, and which are delivered
+//! again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +20,10 @@ pub(super) struct Queue {
     patterns: Vec<Pattern>,
     pub(super) ack_wait: Duration,
     max_out: usize,
-    /// The first sequence not looked at yet.
+    /// The first sequence not delivered yet.
     next: u64,
     out: BTreeMap<u64, Out>,
-    /// When which message comes again.
+    /// When each unacknowledged message is delivered again.
     due: BTreeSet<(Instant, u64)>,
 }
 
@@ -44,7 +45,7 @@ impl Queue {
         }
     }
 
-    /// What is to be delivered now: what comes again before what is new.
+    /// The next message to deliver: redeliveries before new messages.
     pub(super) fn take(&mut self, log: &Log, now: Instant) -> Option<(Entry, u64)> {
         while let Some((due, sequence)) = self.due.first().copied()
             && due <= now
@@ -77,12 +78,12 @@ impl Queue {
         }
     }
 
-    /// When the next message comes again, if one is out.
+    /// When the next redelivery is due, if any.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Moves the moment a message comes again; one that is done with stays so.
+    /// Changes the time of a redelivery; an acknowledged message is not delivered again.
     pub(super) fn put_off(&mut self, sequence: u64, due: Instant) {
         if let Some(out) = self.out.get(&sequence).copied() {
             self.set(sequence, Out { due, ..out });

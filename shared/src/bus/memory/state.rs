@@ -1,5 +1,5 @@
-//! The state of the bus in memory: what is stored, who listens, what is out. Held under one lock, never
-//! over an await.
+//! The state of the bus in memory: what is stored, who listens, what is unacknowledged. Held under one
+//! lock, never over an await.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::{
     time::{Timestamp, millis},
 };
 
-/// A bus of this process; clones are the same bus.
+/// A bus within this process; clones are the same bus.
 #[derive(Clone)]
 pub struct Memory(pub(super) Arc<Shared>);
 
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) started: Instant,
     pub(super) started_at: Timestamp,
     pub(super) state: Mutex<State>,
-    /// Wakes who waits for a stream: something was stored, or is to be delivered again.
+    /// Wakes those who wait for a stream: a message was stored, or is due again.
     pub(super) changed: BTreeMap<Stream, Notify>,
 }
 
@@ -44,7 +44,7 @@ impl Memory {
         Self::starting_at(namespace, crate::clock::Clock::Machine.now())
     }
 
-    /// A bus that was started at a moment of the caller's choice: a simulation's.
+    /// A bus that starts at a given time: for simulations.
     pub fn starting_at(namespace: Namespace, at: Timestamp) -> Self {
         Memory(Arc::new(Shared {
             namespace,
@@ -73,7 +73,7 @@ impl Memory {
         self.0.changed.get(&stream).expect("every stream is there from the start")
     }
 
-    /// Held for no longer than a look; a panic elsewhere leaves nothing half done.
+    /// Held only for short operations. A panic elsewhere leaves nothing half changed.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

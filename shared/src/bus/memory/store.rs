@@ -35,7 +35,7 @@ impl Memory {
         if !state.topology.holds(&message.subject) {
             return Err(PublishError::Other(format!("no stream holds `{subject}`")));
         }
-        // As on a server: whoever listens hears it, whatever the stream makes of it.
+        // As on a server: whoever listens gets it, whether or not the stream stores it.
         state.listeners.tell(&subject, &message.subject, &message.headers, &message.payload, None);
         let bounds = log::Bounds::of(stream, &state.topology);
         let at = self.now();
@@ -103,7 +103,7 @@ impl Memory {
         Ok((stream, Pattern::new(&self.0.namespace.filter(filter))))
     }
 
-    /// The log, without what has grown too old.
+    /// The log, without what has expired.
     fn fresh_log<T>(&self, stream: Stream, look: impl FnOnce(&Log) -> T) -> T {
         let mut state = self.state();
         let bounds = log::Bounds::of(stream, &state.topology);
@@ -113,7 +113,7 @@ impl Memory {
     }
 }
 
-/// A log as it grows.
+/// A log that is being followed.
 #[derive(Debug)]
 pub struct Follow {
     memory: Memory,
@@ -125,7 +125,7 @@ pub struct Follow {
 impl Follow {
     pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
         loop {
-            // Registered before the look, so that what is stored in between wakes us.
+            // Registered before the check, so that a message stored in between wakes us.
             let mut changed = std::pin::pin!(self.memory.changed(self.stream).notified());
             changed.as_mut().enable();
             let found = self.memory.state().log(self.stream).next(&self.patterns, &mut self.next);

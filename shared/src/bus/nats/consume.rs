@@ -1,5 +1,5 @@
-//! Work from a durable consumer. Survives reconnects, restarts of the server and the loss of the
-//! consumer itself, which is made again.
+//! Work from a durable consumer. Survives reconnects, restarts of the server and the loss of the consumer
+//! itself, which is created again.
 
 use std::{fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     timestamp,
 };
 
-/// How often a payload kept elsewhere is looked for before its message is given back.
+/// How often fetching a payload that is stored as an object is tried before its message is given back.
 const FETCH_TRIES: usize = 3;
 const FETCH_LATER: Duration = Duration::from_secs(5);
 
@@ -30,8 +30,8 @@ pub struct Consumption {
     consumer: Consumer,
     puller: Puller,
     gone: bool,
-    /// A message whose payload is being fetched: kept here, so that nothing is lost if the wait for
-    /// it is given up.
+    /// A message whose payload is being fetched: kept here, so that nothing is lost if the caller stops
+    /// waiting.
     held: Option<(Box<async_nats::Message>, usize)>,
 }
 
@@ -58,7 +58,7 @@ impl Consumption {
                 Ok(Pulled::Gone) => self.gone = true,
                 Ok(Pulled::Interrupted) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "a queue is not read");
+                    tracing::warn!(%error, "a queue can't be read; trying again");
                     self.puller.stand_back();
                     self.puller.stand_by().await;
                 }
@@ -70,23 +70,26 @@ impl Consumption {
         self.puller.stand_by().await;
         match self.nats.ensure_consumer(&self.consumer).await {
             Ok(()) => {
-                tracing::warn!(consumer = self.consumer.name(), "a consumer was gone and is made again");
+                tracing::warn!(
+                    consumer = self.consumer.name(),
+                    "a consumer was deleted; it was created again"
+                );
                 self.gone = false;
             }
             Err(error) => {
-                tracing::warn!(%error, "a consumer is gone");
+                tracing::warn!(%error, "a consumer was deleted and can't be created again yet");
                 self.puller.stand_back();
             }
         }
     }
 
-    /// The message at hand as a delivery, once its payload is there.
+    /// The held message as a delivery, once its payload is fetched.
     async fn release(&mut self) -> Option<(Received, Acker)> {
         let (message, tries) = self.held.as_mut()?;
         let payload = match self.nats.payload(message.headers.as_ref(), &message.payload).await {
             Ok(payload) => payload,
             Err(error) => {
-                tracing::warn!(%error, "a message's payload can't be fetched");
+                tracing::warn!(%error, "the payload of a message can't be fetched; trying again");
                 *tries += 1;
                 let enough = *tries >= FETCH_TRIES;
                 tokio::time::sleep(backoff(*tries)).await;
@@ -100,7 +103,10 @@ impl Consumption {
         let (message, _) = self.held.take()?;
         let delivery = self.deliver(&message, payload);
         if delivery.is_none() {
-            tracing::warn!(subject = message.subject.as_str(), "what came from a queue is not a delivery");
+            tracing::warn!(
+                subject = message.subject.as_str(),
+                "a message from a queue has no delivery information; it is ignored"
+            );
             self.puller.want(1);
         }
         delivery
@@ -123,7 +129,7 @@ impl Consumption {
     }
 }
 
-/// Says what became of a delivery.
+/// Acknowledges a delivery.
 pub(in super::super) struct Acker {
     nats: Nats,
     to: String,
@@ -143,7 +149,7 @@ impl Acker {
             Acknowledgement::Terminate => AckKind::Term,
         };
         if let Err(error) = self.nats.0.client.publish(self.to.clone(), kind.into()).await {
-            tracing::warn!(%error, "a message will come again: the server can't be told about it");
+            tracing::warn!(%error, "an acknowledgement could not be sent; the message will be delivered again");
         }
     }
 }
