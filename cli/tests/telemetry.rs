@@ -173,7 +173,7 @@ fn x1_log_lines_about_a_context_name_it_and_its_trace() {
         let line = lines.iter().find(|line| line["message"] == message);
         line.unwrap_or_else(|| panic!("no line says `{message}`:\n{said}"))
     };
-    for message in ["runs", "ended"] {
+    for message in ["an attempt begins", "an attempt ended"] {
         let line = about(message);
         assert_eq!(
             (&line["span"]["trace_id"], &line["span"]["child_id"]),

@@ -189,7 +189,7 @@ impl AgentProfile {
             let hint = "leave `checks` out; limit calls by `tools` and the ceilings";
             problems.add(
                 "checks",
-                "checks of paid calls are not implemented yet (B16), so they would not be run",
+                "checks of paid calls are not implemented yet, so they would not be run",
                 Some(hint.into()),
             );
         }

@@ -89,7 +89,7 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
 #[test]
 fn the_commands_of_the_compose_file_are_those_of_the_binary() {
     let compose = compose();
-    let known = file("cli/src/main.rs") + &file("cli/src/serve.rs") + &file("cli/src/connect.rs");
+    let known = file("cli/src/command/cli.rs") + &file("cli/src/command/serve.rs") + &file("cli/src/cluster/connect.rs");
     for (name, service) in compose["services"].as_object().unwrap() {
         if !field(&compose, service, "image").as_str().is_some_and(|image| image.starts_with("trellis:")) {
             continue;
