@@ -66,8 +66,9 @@ pub fn parse(text: &[u8], format: Format) -> Result<Value, Problems> {
             // YAML 1.2: `y`, `no` and `on` are strings.
             let options = serde_saphyr::options! { strict_booleans: true };
             serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-                let said = error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
-                wrong(format!("not valid YAML: {said}"))
+                let reason =
+                    error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
+                wrong(format!("not valid YAML: {reason}"))
             })
         }
     }

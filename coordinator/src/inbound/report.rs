@@ -79,6 +79,6 @@ fn check(same_trace: bool, subject: &ChildId, message: &ChildId) -> Result<(), P
     if same_trace && subject == message {
         return Ok(());
     }
-    let told = "the message names another trace or context than its subject";
-    Err(Problems::one("", told, None))
+    let message = "the message names another trace or context than its subject";
+    Err(Problems::one("", message, None))
 }

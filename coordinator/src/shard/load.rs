@@ -178,9 +178,9 @@ impl Shard {
 
     /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
-        let Rebuilt { mut trace, told } = rebuilt;
+        let Rebuilt { mut trace, published } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
-        let outbox = Arc::new(Outbox::of_rebuilt(&trace, &told, due));
+        let outbox = Arc::new(Outbox::of_rebuilt(&trace, &published, due));
         let changes = trace.take_changes();
         let write = Write {
             trace_id: trace.id(),
