@@ -216,7 +216,10 @@ fn a_worker_that_speaks_wrong_is_told_how() {
     );
     let error =
         refused::<AskMessage>(br#"{"trace_id": "0af7651916cd43dd8448eb211c80319c", "ask": {"hodl": {}}}"#);
-    assert!(error.contains("not one of claim, tick, hold") && error.contains("did you mean `hold`?"), "{error}");
+    assert!(
+        error.contains("not one of claim, tick, hold") && error.contains("did you mean `hold`?"),
+        "{error}"
+    );
 }
 
 /// Whatever the bytes are, every door answers.

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Deliveries requested in advance.
-const AHEAD: usize = 512;
+const PREFETCH: usize = 512;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Reports {
@@ -34,7 +34,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) async fn consume(self, mut queue: Consumption) {
-        queue.want(AHEAD);
+        queue.want(PREFETCH);
         loop {
             let delivery = queue.next().await;
             queue.want(1);
