@@ -1,11 +1,11 @@
 # syntax=docker/dockerfile:1
-# The `trellis` binary and nothing else. Dependencies are a layer of their own: a change of our sources does not build
-# them again.
+# The `trellis` binary and nothing else. Dependencies are a layer of their own, so that a change of
+# our sources does not rebuild them.
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 RUN apt-get update && apt-get install -y --no-install-recommends pkg-config && rm -rf /var/lib/apt/lists/*
 
-# The manifests, with empty sources: what this builds are the dependencies.
+# The manifests with empty sources: this builds the dependencies.
 COPY Cargo.toml Cargo.lock ./
 COPY shared/Cargo.toml shared/Cargo.toml
 COPY coordinator/Cargo.toml coordinator/Cargo.toml
@@ -21,7 +21,7 @@ COPY shared shared
 COPY coordinator coordinator
 COPY worker worker
 COPY cli cli
-# Cargo goes by times of change: ours are newer than the empty ones.
+# Cargo compares modification times: our sources must be newer than the empty ones.
 RUN find shared coordinator worker cli -name '*.rs' -exec touch {} + \
     && cargo build --release --locked --package trellis
 
@@ -31,6 +31,6 @@ RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates
     && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin trellis
 COPY --from=build /src/target/release/trellis /usr/local/bin/trellis
 USER 10001
-# Signals go to it directly: the first drains, the second leaves at once.
+# Signals go to the binary directly: the first one drains, the second one ends it at once.
 ENTRYPOINT ["/usr/local/bin/trellis"]
 CMD ["--help"]

@@ -13,35 +13,35 @@ pub(crate) struct Clock(Arc<Mutex<Reading>>);
 #[derive(Debug)]
 struct Reading {
     /// The store's last reading, and when it was taken.
-    said: Timestamp,
-    at: Instant,
+    store_time: Timestamp,
+    read_at: Instant,
     /// The latest time given out, and when.
-    told: Timestamp,
-    told_at: Instant,
+    given: Timestamp,
+    given_at: Instant,
 }
 
 impl Clock {
-    pub(crate) fn new(said: Timestamp) -> Self {
-        let at = Instant::now();
-        Clock(Arc::new(Mutex::new(Reading { said, at, told: said, told_at: at })))
+    pub(crate) fn new(store_time: Timestamp) -> Self {
+        let read_at = Instant::now();
+        Clock(Arc::new(Mutex::new(Reading { store_time, read_at, given: store_time, given_at: read_at })))
     }
 
-    pub(crate) fn set(&self, said: Timestamp) {
+    pub(crate) fn set(&self, store_time: Timestamp) {
         let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        reading.said = said;
-        reading.at = Instant::now();
+        reading.store_time = store_time;
+        reading.read_at = Instant::now();
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let real = reading.said.plus_millis(millis(reading.at.elapsed()));
-        let slow = reading.told.plus_millis(millis(reading.told_at.elapsed()) / 2);
-        // Advances of less than a millisecond are not lost: `told_at` moves only together with `told`.
-        if real.max(slow) > reading.told {
-            reading.told = real.max(slow);
-            reading.told_at = Instant::now();
+        let real = reading.store_time.plus_millis(millis(reading.read_at.elapsed()));
+        let slow = reading.given.plus_millis(millis(reading.given_at.elapsed()) / 2);
+        // Advances of less than a millisecond are not lost: `given_at` moves only together with `given`.
+        if real.max(slow) > reading.given {
+            reading.given = real.max(slow);
+            reading.given_at = Instant::now();
         }
-        reading.told
+        reading.given
     }
 }
 

@@ -71,12 +71,12 @@ impl Epoch {
     }
 
     /// Whether a trace that began then can be trusted as stored.
-    pub(crate) fn believes(&self, partition: Partition, began: Timestamp) -> bool {
+    pub(crate) fn trusts(&self, partition: Partition, began: Timestamp) -> bool {
         self.watched().get(&partition).is_some_and(|watched| began >= watched.since)
     }
 
     /// Whether a trace that is not in the store never existed.
-    pub(crate) fn believes_absence(&self, partition: Partition) -> bool {
+    pub(crate) fn trusts_absence(&self, partition: Partition) -> bool {
         self.watched().get(&partition).is_some_and(|watched| watched.swept)
     }
 
@@ -117,12 +117,12 @@ mod tests {
         let mut partitions = Partition::all(2);
         let (p, q) = (partitions.next().unwrap(), partitions.next().unwrap());
         let epoch = Epoch::new();
-        assert!(!epoch.believes(p, at(50)), "what we don't own, we have not watched");
+        assert!(!epoch.trusts(p, at(50)), "what we don't own, we have not watched");
         epoch.own(p, at(10));
         epoch.own(q, at(10));
-        assert!(epoch.believes(p, at(10)) && !epoch.believes(p, at(9)));
+        assert!(epoch.trusts(p, at(10)) && !epoch.trusts(p, at(9)));
         epoch.swept(&[p, q], epoch.number());
-        assert!(epoch.believes_absence(p));
+        assert!(epoch.trusts_absence(p));
 
         let floor = epoch.floor(p);
         epoch.observe(p, floor, 7, at(20));
@@ -132,13 +132,13 @@ mod tests {
 
         epoch.observe(p, 7, 6, at(30));
         assert_eq!((epoch.number(), epoch.floor(p)), (1, 0));
-        assert!(!epoch.believes(p, at(29)) && !epoch.believes(q, at(29)) && epoch.believes(q, at(30)));
-        assert!(!epoch.believes_absence(q));
+        assert!(!epoch.trusts(p, at(29)) && !epoch.trusts(q, at(29)) && epoch.trusts(q, at(30)));
+        assert!(!epoch.trusts_absence(q));
         // Another loop saw the same loss: it is counted once.
         epoch.observe(p, 7, 6, at(31));
         assert_eq!(epoch.number(), 1);
         // A sweep that began before the loss proves nothing.
         epoch.swept(&[p, q], 0);
-        assert!(!epoch.believes_absence(p));
+        assert!(!epoch.trusts_absence(p));
     }
 }

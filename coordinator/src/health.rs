@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use crate::handles::Handles;
 
 /// The coordinator is not ready if the server has not answered a pull for this long.
-const DEAF_AFTER: Duration = Duration::from_secs(40);
+const NOT_READY_AFTER: Duration = Duration::from_secs(40);
 /// How often a waiting reader records that its pulls are answered.
-const NOTED_EVERY: Duration = Duration::from_secs(1);
+const RECORD_EVERY: Duration = Duration::from_secs(1);
 
 /// When the server last answered a pull from the intake.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Pulse {
     /// The next delivery of a queue. While waiting, records that pulls are answered.
     pub(crate) async fn watch(&self, queue: &mut Consumption) -> Delivery {
         loop {
-            match tokio::time::timeout(NOTED_EVERY, queue.next()).await {
+            match tokio::time::timeout(RECORD_EVERY, queue.next()).await {
                 Ok(delivery) => {
                     self.note(Duration::ZERO);
                     return delivery;
@@ -63,7 +63,7 @@ pub(crate) async fn ready(handles: &Handles, pulse: &Pulse) -> Result<(), String
     handles.store.ping().await.map_err(|error| error.to_string())?;
     handles.bus.ping().await.map_err(|error| error.to_string())?;
     let silent = pulse.silent_for();
-    if silent > DEAF_AFTER {
+    if silent > NOT_READY_AFTER {
         return Err(format!(
             "the NATS server has not answered a pull from the intake for {} s",
             silent.as_secs()

@@ -25,13 +25,13 @@ use crate::{
     ownership::{membership::Membership, sweep, timer},
     shard::{
         Shard,
-        dispatch::{Dispatch, WAITING},
+        dispatch::{Dispatch, QUEUE_LENGTH},
     },
     store::{self, Store},
 };
 
 /// The longest time a stopping coordinator takes to finish its work.
-const DRAIN: Duration = Duration::from_secs(20);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -85,7 +85,7 @@ pub async fn run(
         readers.tasks.wait().await;
         shards.wait().await;
     };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+    if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
         tracing::warn!("not all work was finished in time; its messages will be delivered again");
     }
     if panicked { Err(Error::Panicked) } else { Ok(()) }
@@ -102,7 +102,7 @@ fn start_shards(handles: &Arc<Handles>) -> (TaskTracker, Dispatch) {
     let shards = TaskTracker::new();
     let mut senders = Vec::new();
     for _ in 0..handles.config.shards.max(1) {
-        let (sender, jobs) = mpsc::channel(WAITING);
+        let (sender, jobs) = mpsc::channel(QUEUE_LENGTH);
         senders.push(sender);
         let (shard, fuse) = (Shard::new(handles.clone(), jobs), handles.fuse());
         shards.spawn(async move {

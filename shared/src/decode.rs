@@ -27,9 +27,9 @@ use crate::{
 };
 
 /// Problems examined in one message: far more than are listed.
-const MOST_FINDINGS: usize = 2000;
+const MAX_FINDINGS: usize = 2000;
 /// Unknown fields of one object for which a similar known field is looked for.
-const HINTED: usize = 100;
+const MAX_HINTS: usize = 100;
 
 /// Reads a JSON message.
 pub fn json<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<T, Problems> {
@@ -66,8 +66,9 @@ pub fn parse(text: &[u8], format: Format) -> Result<Value, Problems> {
             // YAML 1.2: `y`, `no` and `on` are strings.
             let options = serde_saphyr::options! { strict_booleans: true };
             serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-                let said = error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
-                wrong(format!("not valid YAML: {said}"))
+                let reason =
+                    error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
+                wrong(format!("not valid YAML: {reason}"))
             })
         }
     }
@@ -88,7 +89,7 @@ fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems
     let mut found = Vec::new();
     for error in form.validator.iter_errors(value) {
         form.collect(&error, &mut found);
-        if found.len() >= MOST_FINDINGS {
+        if found.len() >= MAX_FINDINGS {
             break;
         }
     }
@@ -129,9 +130,9 @@ impl Form {
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
                 // A message can have a million of them, and looking for similar names takes time.
-                for (index, field) in unexpected.iter().take(MOST_FINDINGS).enumerate() {
+                for (index, field) in unexpected.iter().take(MAX_FINDINGS).enumerate() {
                     let at = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
-                    let hint = if index < HINTED { self.known_field(error, field) } else { None };
+                    let hint = if index < MAX_HINTS { self.known_field(error, field) } else { None };
                     add(at, format!("unknown field `{field}`"), hint, false);
                 }
             }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 
 /// A process that does not answer within this time is not ready.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown`.
 pub async fn serve<Ready>(
@@ -30,7 +30,7 @@ async fn readiness<Ready>(State(ready): State<Ready>) -> (StatusCode, String)
 where
     Ready: Fn() -> BoxFuture<'static, Result<(), String>> + Clone + Send + Sync + 'static,
 {
-    match tokio::time::timeout(PATIENCE, ready()).await {
+    match tokio::time::timeout(ANSWER_WITHIN, ready()).await {
         Ok(Ok(())) => (StatusCode::OK, "ready\n".into()),
         Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: the check did not finish in time\n".into()),

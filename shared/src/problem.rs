@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::text;
 
 /// How many problems one answer lists; further ones are only counted.
-const LISTED: usize = 50;
+const MAX_LISTED: usize = 50;
 /// The longest path, message or hint. Field names and lists of them can be as long as a message.
-const TEXT_BYTES: usize = 2000;
+const MAX_TEXT_BYTES: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Problem {
@@ -58,12 +58,12 @@ impl Problems {
     }
 
     pub fn add(&mut self, path: impl Into<String>, message: impl Into<String>, hint: Option<String>) {
-        let cut = |text| text::cut(text, TEXT_BYTES);
+        let cut = |text| text::cut(text, MAX_TEXT_BYTES);
         let problem = Problem { path: cut(path.into()), message: cut(message.into()), hint: hint.map(cut) };
         if self.problems.contains(&problem) {
             return;
         }
-        if self.problems.len() < LISTED {
+        if self.problems.len() < MAX_LISTED {
             self.problems.push(problem);
         } else {
             self.unlisted += 1;
@@ -77,7 +77,7 @@ impl Problems {
         message: impl Into<String>,
         hint: impl FnOnce() -> Option<String>,
     ) {
-        let hint = if self.problems.len() < LISTED { hint() } else { None };
+        let hint = if self.problems.len() < MAX_LISTED { hint() } else { None };
         self.add(path, message, hint);
     }
 
@@ -178,7 +178,7 @@ mod tests {
         for n in 0..1000 {
             problems.add(format!("steps[{n}]"), "bad", None);
         }
-        assert_eq!(problems.iter().count(), LISTED);
+        assert_eq!(problems.iter().count(), MAX_LISTED);
         assert!(problems.to_string().ends_with("and 950 more"));
     }
 }

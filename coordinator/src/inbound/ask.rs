@@ -60,9 +60,9 @@ impl Asks {
         let AskMessage { trace_id, ask } = asked;
         let home = self.handles.partition(trace_id);
         if home != self.partition {
-            let told = format!("trace {trace_id} belongs to partition {home}, not to this one");
+            let message = format!("trace {trace_id} belongs to partition {home}, not to this one");
             let hint = "send it to the subject `report_to.ask` of the execute message";
-            return Err(Problems::one("trace_id", told, Some(hint.into())));
+            return Err(Problems::one("trace_id", message, Some(hint.into())));
         }
         let (work, kind) = match ask {
             Ask::Claim(claim) => (command(Command::Claim(claim.clone())), AnswerKind::Claim(claim)),

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Deliveries requested in advance.
-const AHEAD: usize = 1024;
+const PREFETCH: usize = 1024;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Intake {
@@ -41,7 +41,7 @@ pub(crate) struct Intake {
 impl Intake {
     /// Reads the queue until it is dropped.
     pub(crate) async fn consume(self, mut queue: Consumption, health: crate::health::Pulse) {
-        queue.want(AHEAD);
+        queue.want(PREFETCH);
         loop {
             let delivery = health.watch(&mut queue).await;
             queue.want(1);

@@ -11,7 +11,7 @@ use shared::{
 use crate::{dead_letter, directory::Directory, handles::Handles, store, trace::Trace};
 
 /// The most runs one answer lists.
-const MOST_RUNS: u32 = 500;
+const MAX_RUNS: u32 = 500;
 
 pub(crate) async fn answer(handles: &Handles, directory: &Directory, message: &Message) {
     let answer = match decode::json::<Query>(&message.payload) {
@@ -36,7 +36,7 @@ fn refused(problems: Problems) -> QueryAnswer {
 
 async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<QueryAnswer, store::Error> {
     Ok(match query {
-        Query::Runs { limit } => QueryAnswer::Runs { runs: runs(handles, limit.min(MOST_RUNS)).await? },
+        Query::Runs { limit } => QueryAnswer::Runs { runs: runs(handles, limit.min(MAX_RUNS)).await? },
         Query::Agents => {
             directory.refresh().await?;
             QueryAnswer::Agents { agents: directory.all() }

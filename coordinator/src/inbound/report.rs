@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Deliveries requested in advance.
-const AHEAD: usize = 512;
+const PREFETCH: usize = 512;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Reports {
@@ -34,7 +34,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) async fn consume(self, mut queue: Consumption) {
-        queue.want(AHEAD);
+        queue.want(PREFETCH);
         loop {
             let delivery = queue.next().await;
             queue.want(1);
@@ -79,6 +79,6 @@ fn check(same_trace: bool, subject: &ChildId, message: &ChildId) -> Result<(), P
     if same_trace && subject == message {
         return Ok(());
     }
-    let told = "the message names another trace or context than its subject";
-    Err(Problems::one("", told, None))
+    let message = "the message names another trace or context than its subject";
+    Err(Problems::one("", message, None))
 }

@@ -20,12 +20,12 @@ use crate::{
 };
 
 /// Interval at which unswept partitions are looked for.
-const EVERY: Duration = Duration::from_millis(500);
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// Traces looked up at once.
-const AT_ONCE: usize = 500;
+const LOOKUP_BATCH: usize = 500;
 /// How often a sweep is repeated for traces that can't be rebuilt. Some never can: their first events have
 /// expired.
-const MOST_TRIES: u32 = 5;
+const MAX_TRIES: u32 = 5;
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -36,7 +36,7 @@ enum Error {
 }
 
 pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
-    let mut interval = tokio::time::interval(EVERY);
+    let mut interval = tokio::time::interval(SWEEP_EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut tries = 0;
     loop {
@@ -51,7 +51,7 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
             Ok(missing) => {
                 tries += 1;
                 tracing::warn!(missing, tries, "traces of the event log could not be rebuilt");
-                if tries >= MOST_TRIES {
+                if tries >= MAX_TRIES {
                     handles.epoch.swept(&partitions, number);
                 }
             }
@@ -71,7 +71,7 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bo
     let traces: Vec<TraceId> = traces.into_iter().filter(|id| of.contains(&handles.partition(*id))).collect();
     let mut lost = Vec::new();
     let (waiting, mut done) = mpsc::channel(1);
-    for some in traces.chunks(AT_ONCE) {
+    for some in traces.chunks(LOOKUP_BATCH) {
         let versions = handles.store.versions(some).await?;
         for (trace_id, version) in some.iter().zip(versions) {
             if all || version == 0 {
@@ -86,7 +86,7 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bo
     drop(waiting);
     done.recv().await;
     let mut missing = 0;
-    for some in lost.chunks(AT_ONCE) {
+    for some in lost.chunks(LOOKUP_BATCH) {
         missing += handles.store.versions(some).await?.into_iter().filter(|version| *version == 0).count();
     }
     Ok(missing)

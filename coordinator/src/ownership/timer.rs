@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Traces of one partition woken in one round.
-const AT_ONCE: usize = 500;
+const MAX_WOKEN: usize = 500;
 
 pub(crate) async fn run(
     handles: Arc<Handles>,
@@ -30,7 +30,7 @@ pub(crate) async fn run(
         if partitions.is_empty() {
             continue;
         }
-        match handles.store.due(&partitions, handles.clock.now(), AT_ONCE).await {
+        match handles.store.due(&partitions, handles.clock.now(), MAX_WOKEN).await {
             Ok(due) => {
                 for trace_id in due {
                     dispatch.give(Job::new(trace_id, Work::Wake, Origin::Timer)).await;

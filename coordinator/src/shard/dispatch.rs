@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::job::Job;
 
 /// Jobs that wait for one shard.
-pub(crate) const WAITING: usize = 2048;
+pub(crate) const QUEUE_LENGTH: usize = 2048;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Dispatch(Vec<mpsc::Sender<Job>>);

@@ -20,11 +20,11 @@ use crate::{
 };
 
 /// Traces loaded in one pipeline: few enough that large ones arrive before the timeout.
-const AT_ONCE: usize = 128;
+const LOAD_BATCH: usize = 128;
 /// Logs read at once.
 const LOGS_AT_ONCE: usize = 32;
 /// Delay before a trace that could not be loaded is tried again.
-const POSTPONED_MS: u64 = 30_000;
+const RETRY_LOAD_MS: u64 = 30_000;
 
 /// A trace as it was loaded.
 struct Found {
@@ -56,7 +56,7 @@ impl Shard {
                 }
                 // Nearly always the trace is new. If it is not, the commit fails and the trace is loaded.
                 let absent = submission.fresh
-                    || self.handles.epoch.believes_absence(self.handles.partition(job.trace_id));
+                    || self.handles.epoch.trusts_absence(self.handles.partition(job.trace_id));
                 if absent && job.tries == 0 && !self.cache.has(job.trace_id) {
                     self.cache.put(Trace::new(job.trace_id), Vec::new());
                 }
@@ -70,7 +70,7 @@ impl Shard {
         }
         let ids: Vec<TraceId> = missing.iter().copied().collect();
         let mut failed = HashSet::new();
-        for some in ids.chunks(AT_ONCE) {
+        for some in ids.chunks(LOAD_BATCH) {
             let known_new = known_new.difference(&doubted).copied().collect();
             match self.fetch(some, &known_new, &doubted, now).await {
                 Ok(not_had) => failed.extend(not_had),
@@ -110,7 +110,7 @@ impl Shard {
         for (id, loaded) in ids.iter().zip(loaded) {
             let version = loaded.record.as_ref().map_or(0, |record| record.version);
             match read(*id, loaded) {
-                Ok(found) if !doubted.contains(id) && self.believes(&found, known_new) => {
+                Ok(found) if !doubted.contains(id) && self.trusts(&found, known_new) => {
                     self.cache.put(found.trace, found.unsent)
                 }
                 Ok(found) => doubtful.push(found),
@@ -146,14 +146,14 @@ impl Shard {
     }
 
     /// Whether a loaded trace can be decided on without comparing it with the event log.
-    fn believes(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
+    fn trusts(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
         let epoch = &self.handles.epoch;
         let partition = self.handles.partition(found.trace.id());
         match found.trace.root() {
             _ if found.corrupt => false,
-            Some(root) => epoch.believes(partition, root.started_at),
+            Some(root) => epoch.trusts(partition, root.started_at),
             None if found.version == 0 => {
-                known_new.contains(&found.trace.id()) || epoch.believes_absence(partition)
+                known_new.contains(&found.trace.id()) || epoch.trusts_absence(partition)
             }
             None => false,
         }
@@ -167,7 +167,7 @@ impl Shard {
         }
         let later = |(id, (reason, version)): (&TraceId, &(String, u64))| {
             tracing::error!(trace_id = %id, reason, "a trace can't be loaded; nothing is decided on it");
-            let timer = (*version > 0).then(|| now.plus_millis(POSTPONED_MS));
+            let timer = (*version > 0).then(|| now.plus_millis(RETRY_LOAD_MS));
             Sent { trace_id: *id, outboxes: Vec::new(), version: Some(*version), timer }
         };
         let sent: Vec<Sent> = failed.iter().map(later).collect();
@@ -178,9 +178,9 @@ impl Shard {
 
     /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
-        let Rebuilt { mut trace, told } = rebuilt;
+        let Rebuilt { mut trace, published } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
-        let outbox = Arc::new(Outbox::of_rebuilt(&trace, &told, due));
+        let outbox = Arc::new(Outbox::of_rebuilt(&trace, &published, due));
         let changes = trace.take_changes();
         let write = Write {
             trace_id: trace.id(),

@@ -50,13 +50,13 @@ impl Outbox {
 
     /// The outbox of a trace that was rebuilt from its event log, with everything that may never have been
     /// sent: queued work, open questions, and outcomes that are not in the log.
-    pub(crate) fn of_rebuilt(trace: &Trace, told: &HashSet<ChildId>, at: Timestamp) -> Self {
+    pub(crate) fn of_rebuilt(trace: &Trace, published: &HashSet<ChildId>, at: Timestamp) -> Self {
         let effect = |node: &crate::trace::ContextNode| match &node.status {
             Status::Submitted { .. } | Status::Working(Phase::Queued { sent_at: Some(_), .. }) => {
                 Some(Effect::Execute { child_id: node.id.clone(), attempt: node.attempt() + 1 })
             }
             Status::InputRequired { .. } => Some(Effect::Question { child_id: node.id.clone() }),
-            Status::Ended(_) if !told.contains(&node.id) => {
+            Status::Ended(_) if !published.contains(&node.id) => {
                 Some(Effect::Outcome { child_id: node.id.clone() })
             }
             Status::Working(_) | Status::Paused { .. } | Status::Ended(_) => None,

@@ -16,7 +16,7 @@ use crate::trace::{Logged, Trace};
 pub(crate) struct Rebuilt {
     pub(crate) trace: Trace,
     /// The contexts whose outcome is already published.
-    pub(crate) told: HashSet<ChildId>,
+    pub(crate) published: HashSet<ChildId>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +57,9 @@ pub(crate) async fn check(bus: &Bus, stored: &Trace, thoroughly: bool) -> Result
     }
     trace.mark_all_changed();
     tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), "a trace was rebuilt from the event log");
-    let told = bus.subjects(&Filter::OutcomesOf(id)).await?;
+    let published = bus.subjects(&Filter::OutcomesOf(id)).await?;
     let child = |subject| if let Subject::Outcome(_, child_id) = subject { Some(child_id) } else { None };
-    Ok(Some(Rebuilt { trace, told: told.into_iter().filter_map(child).collect() }))
+    Ok(Some(Rebuilt { trace, published: published.into_iter().filter_map(child).collect() }))
 }
 
 fn read(payload: &[u8]) -> Result<Logged, Error> {

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Redelivery delay of a message that could not be handled.
-const COME_AGAIN: Duration = Duration::from_secs(1);
+const REDELIVER_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Reply {
     job: Job,
@@ -140,7 +140,7 @@ impl Reply {
         };
         match delivery {
             Some(delivery) if self.ack => delivery.ack().await,
-            Some(delivery) => delivery.nak(COME_AGAIN).await,
+            Some(delivery) => delivery.nak(REDELIVER_AFTER).await,
             None => {}
         }
     }

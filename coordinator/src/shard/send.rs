@@ -51,19 +51,19 @@ impl Shard {
                 }
                 self.sent.entry(trace_id).or_default();
             }
-            let mut told = Vec::with_capacity(replies.len());
+            let mut waiting = Vec::with_capacity(replies.len());
             for reply in replies {
                 match reply.redirected() {
                     Ok(job) => self.again.push(job),
                     Err(mut reply) => {
                         reply.answer_early(&self.handles.bus).await;
                         messages.extend(reply.dead_letter.take());
-                        told.push(*reply);
+                        waiting.push(*reply);
                     }
                 }
             }
             let versions = outboxes.iter().map(|outbox| outbox.version).collect();
-            parts.push(Part { trace_id, versions, messages: start..messages.len(), replies: told });
+            parts.push(Part { trace_id, versions, messages: start..messages.len(), replies: waiting });
         }
         if messages.is_empty() {
             self.stored(Batch { parts, results: Vec::new(), removed }).await;

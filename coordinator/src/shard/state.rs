@@ -11,7 +11,7 @@ use super::{batch::Batch, cache::Cache, job::Job, reply::Reply};
 use crate::handles::Handles;
 
 /// How often a job is decided again because another coordinator committed first.
-const MOST_TRIES: u32 = 50;
+const MAX_TRIES: u32 = 50;
 
 pub(crate) struct Shard {
     pub(super) handles: Arc<Handles>,
@@ -38,7 +38,7 @@ impl Shard {
         self.cache.remove(id);
         for mut job in replies.into_iter().map(Reply::into_job) {
             job.tries += 1;
-            if job.tries < MOST_TRIES {
+            if job.tries < MAX_TRIES {
                 self.again.push(job);
             } else {
                 self.unavailable(job).await;

@@ -26,9 +26,9 @@ use crate::{
 };
 
 /// Jobs decided in one turn. More would only make the first of them wait.
-const MOST_JOBS: usize = 512;
+const MAX_JOBS: usize = 512;
 /// Batches being sent at once; beyond that, jobs wait in their channel.
-const MOST_SENDING: usize = 8;
+const MAX_SENDING: usize = 8;
 /// Interval at which sent outboxes are cleared together.
 const CLEAR_EVERY: Duration = Duration::from_millis(1_000);
 
@@ -46,7 +46,7 @@ impl Shard {
             }
             tokio::select! {
                 Some(batch) = self.sending.next(), if !self.sending.is_empty() => self.stored(batch).await,
-                job = self.jobs.recv(), if open && self.sending.len() < MOST_SENDING => match job {
+                job = self.jobs.recv(), if open && self.sending.len() < MAX_SENDING => match job {
                     None => open = false,
                     Some(first) => {
                         let jobs = self.drain(first);
@@ -61,7 +61,7 @@ impl Shard {
 
     fn drain(&mut self, first: Job) -> Vec<Job> {
         let mut jobs = vec![first];
-        while jobs.len() < MOST_JOBS
+        while jobs.len() < MAX_JOBS
             && let Ok(job) = self.jobs.try_recv()
         {
             jobs.push(job);

@@ -104,8 +104,8 @@ pub enum Error {
     #[error("could not {doing}: unexpected answer from Redis: {found}")]
     Corrupt { doing: &'static str, found: String },
     #[error(
-        "this deployment has {found} partitions, and {asked} were asked for: the count is settled by its \
-         first coordinator and can't change, since every trace lives where it puts it"
+        "this deployment has {found} partitions, and {asked} are configured: the first coordinator \
+         fixed the count, and it can't change, because it determines where each trace is stored"
     )]
     Mismatch { found: u16, asked: u16 },
     #[error("the Redis address is invalid: {reason}")]

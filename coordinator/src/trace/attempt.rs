@@ -151,13 +151,13 @@ fn limit_exceeded(trace: &Trace, at: ContextIndex, limit: &str, has: u64, max: u
 }
 
 /// Counters only grow, in whatever order reports arrive.
-fn grown(had: Progress, told: Progress) -> Progress {
+fn grown(had: Progress, reported: Progress) -> Progress {
     Progress {
-        steps: had.steps.max(told.steps),
-        retries: had.retries.max(told.retries),
-        output_files: had.output_files.max(told.output_files),
-        output_size_bytes: had.output_size_bytes.max(told.output_size_bytes),
-        journaled: had.journaled.max(told.journaled),
+        steps: had.steps.max(reported.steps),
+        retries: had.retries.max(reported.retries),
+        output_files: had.output_files.max(reported.output_files),
+        output_size_bytes: had.output_size_bytes.max(reported.output_size_bytes),
+        journaled: had.journaled.max(reported.journaled),
     }
 }
 

@@ -36,7 +36,7 @@ impl Trace {
     fn due_at(&self, index: ContextIndex) -> Option<Timestamp> {
         let node = self.node(index);
         let settings = self.settings();
-        // A long queue is no sign of loss: each resend waits as long as the context has been queued so far.
+        // A long queue is no sign of loss: each resend waits as long as the context had been queued when it was last sent.
         let again = |queued_at: Timestamp, sent_at: Timestamp| {
             sent_at.plus_millis(settings.redispatch_ms.max(sent_at.millis_since(queued_at)))
         };

@@ -394,7 +394,7 @@ async fn the_partition_count_is_settled_once(store: Store) {
     store.settle_partitions(64).await.unwrap();
     let error = store.settle_partitions(32).await.unwrap_err();
     assert!(matches!(error, Error::Mismatch { found: 64, asked: 32 }), "{error:?}");
-    assert!(error.to_string().contains("64 partitions, and 32 were asked for"), "{error}");
+    assert!(error.to_string().contains("64 partitions, and 32 are configured"), "{error}");
 }
 
 async fn the_clock_is_of_today_and_does_not_stand_still(store: Store) {

@@ -76,7 +76,7 @@ fn a_corpus_of_bad_submissions_each_with_its_clear_error() {
         ("{\"goal\": \"x\", \"share\": [\"dialog\"]}", &["share[0]: "]),
         (
             "{\"goal\": \"x\", \"funding\": \"shard\"}",
-            &["funding: \"shard\" is none of shared, granted", "did you mean `shared`?"],
+            &["funding: \"shard\" is not one of shared, granted", "did you mean `shared`?"],
         ),
         (
             "{\"goal\": \"x\", \"limits\": {\"max_stepz\": 3}}",
@@ -130,7 +130,7 @@ fn g2_a_value_of_the_wrong_type_is_told_which_it_should_be() {
     assert_eq!(wrong("for_each", json!(3)), "steps[0].for_each: it should be a string or an object, not 3");
     assert_eq!(wrong("loop", json!(3)), "steps[0].loop: it should be an object, not 3");
     assert_eq!(wrong("when", json!(true)), "steps[0].when: it should be a string, not true");
-    assert_eq!(wrong("hitl", json!("nope")), "steps[0].hitl: \"nope\" is none of ask, fail");
+    assert_eq!(wrong("hitl", json!("nope")), "steps[0].hitl: \"nope\" is not one of ask, fail");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn g2_mistakes_of_shape_and_of_sense_come_in_one_answer() {
     ]}"#;
     let error = graph::read(text, Format::Json).unwrap_err().to_string();
     for expected in [
-        "mode: \"paralel\" is none of sequential, parallel",
+        "mode: \"paralel\" is not one of sequential, parallel",
         "steps[0].agent_id: \"a b\" is not a valid agent_id",
         "steps[0].task_descripton: unknown field",
         "steps[1].tools[1]: \"n t\" is not a valid tool",
@@ -216,7 +216,10 @@ fn a_worker_that_speaks_wrong_is_told_how() {
     );
     let error =
         refused::<AskMessage>(br#"{"trace_id": "0af7651916cd43dd8448eb211c80319c", "ask": {"hodl": {}}}"#);
-    assert!(error.contains("none of claim, tick, hold") && error.contains("did you mean `hold`?"), "{error}");
+    assert!(
+        error.contains("not one of claim, tick, hold") && error.contains("did you mean `hold`?"),
+        "{error}"
+    );
 }
 
 /// Whatever the bytes are, every door answers.

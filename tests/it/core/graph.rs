@@ -131,7 +131,7 @@ fn g2_all_errors_at_once_each_with_its_path_and_a_hint() {
     for expected in [
         "steps[0].input_from[0]: nothing writes `reserch`\n  hint: did you mean `research`?",
         "steps[0].max_cost_usd: a ceiling must be more than zero",
-        "steps[1].id: duplicate id `one`\n  hint: it is the id of steps[0] already",
+        "steps[1].id: duplicate id `one`\n  hint: steps[0] already has this id",
         "steps[2].task_description: `task_description` is missing",
         "steps[3].depends_on[0]: there is no step `tow`\n  hint: did you mean `two`?",
         "steps[3].when: unknown variable `outptus`\n  hint: did you mean `outputs`?",

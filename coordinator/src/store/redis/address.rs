@@ -15,10 +15,10 @@ use redis::{
 use super::super::Error;
 
 /// Time limit of one attempt to connect, handshake included.
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit of one answer, to a whole pipeline: long enough for a disk that syncs slowly, short enough to
 /// notice a dead server.
-pub(super) const RESPONSE: Duration = Duration::from_secs(3);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The kernel notices a vanished peer after about this long.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -78,11 +78,11 @@ impl Address {
 
     /// One attempt, in bounded time.
     pub(super) async fn open(&self) -> RedisResult<Connection> {
-        match tokio::time::timeout(CONNECT, self.connect()).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await {
             Ok(opened) => opened,
             Err(_) => Err(std::io::Error::new(
                 std::io::ErrorKind::TimedOut,
-                format!("no connection within {} s", CONNECT.as_secs()),
+                format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
             )
             .into()),
         }
@@ -95,8 +95,9 @@ impl Address {
             Kind::Sentinel(sentinels) => sentinels.find_master().await?,
         };
         // The caller limits each request. A limit of the client would start at another time.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(None);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         // A server that is still loading its data accepts connections and refuses all other commands.
         redis::cmd("PING").exec_async(&mut connection).await?;
@@ -147,8 +148,8 @@ fn cluster(rest: &str, tls: bool) -> Result<Address, Error> {
     let nodes = hosts.iter().map(|host| format!("{scheme}://{login}{host}"));
     let client = ClusterClientBuilder::new(nodes)
         .tcp_settings(tcp_settings())
-        .connection_timeout(CONNECT)
-        .response_timeout(RESPONSE)
+        .connection_timeout(CONNECT_TIMEOUT)
+        .response_timeout(RESPONSE_TIMEOUT)
         .retries(3)
         .build()
         .map_err(|error| wrong(&error.to_string()))?;

@@ -17,7 +17,7 @@ use redis::{
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 
-use super::address::{Address, Connection, RESPONSE};
+use super::address::{Address, Connection, RESPONSE_TIMEOUT};
 
 /// Pauses between the attempts of one reconnect: a restarting server is back within some of them.
 const PAUSES: [Duration; 4] = [
@@ -27,9 +27,9 @@ const PAUSES: [Duration; 4] = [
     Duration::from_millis(400),
 ];
 /// Time limit of one reconnect, all attempts together.
-const RECONNECT: Duration = Duration::from_secs(3);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// One timeout may be a slow disk; two in a row mean a dead connection.
-const SILENCES: u32 = 2;
+const MAX_TIMEOUTS: u32 = 2;
 
 pub(super) struct Link {
     address: Arc<Address>,
@@ -44,7 +44,7 @@ struct Current {
     /// Identifies the connection that a caller reports as broken.
     generation: u64,
     /// Timeouts since the last answer.
-    silences: u32,
+    timeouts: u32,
 }
 
 impl fmt::Debug for Link {
@@ -58,7 +58,7 @@ impl Link {
     pub(super) async fn open(address: Address) -> RedisResult<Link> {
         let connection = address.open().await?;
         let opening = future::ready(Ok(connection)).boxed().shared();
-        let current = Current { opening, generation: 0, silences: 0 };
+        let current = Current { opening, generation: 0, timeouts: 0 };
         Ok(Link { address: Arc::new(address), current: Mutex::new(current) })
     }
 
@@ -114,10 +114,10 @@ impl Link {
             (current.opening.clone(), current.generation)
         };
         let connection = opening.await.inspect_err(|_| self.replace(generation))?;
-        let answer = tokio::time::timeout(RESPONSE, work(connection)).await;
-        let answer = answer.unwrap_or_else(|_| Err(timed_out("no answer within", RESPONSE)));
+        let answer = tokio::time::timeout(RESPONSE_TIMEOUT, work(connection)).await;
+        let answer = answer.unwrap_or_else(|_| Err(timed_out("no answer within", RESPONSE_TIMEOUT)));
         match &answer {
-            Ok(_) => self.current().silences = 0,
+            Ok(_) => self.current().timeouts = 0,
             Err(error) if error.is_timeout() => self.silent(generation),
             Err(error) if is_broken(error) => self.replace(generation),
             Err(_) => {}
@@ -126,12 +126,12 @@ impl Link {
     }
 
     fn silent(&self, generation: u64) {
-        let silences = {
+        let timeouts = {
             let mut current = self.current();
-            current.silences += 1;
-            current.silences
+            current.timeouts += 1;
+            current.timeouts
         };
-        if silences >= SILENCES {
+        if timeouts >= MAX_TIMEOUTS {
             self.replace(generation);
         }
     }
@@ -150,7 +150,7 @@ impl Link {
         if current.generation == generation {
             tracing::warn!(address = %self.address, "the connection to Redis is broken or silent; opening a new one");
             current.generation += 1;
-            current.silences = 0;
+            current.timeouts = 0;
             current.opening = reopen(Arc::clone(&self.address)).boxed().shared();
         }
     }
@@ -180,8 +180,8 @@ async fn reopen(address: Arc<Address>) -> RedisResult<Connection> {
         }
         address.open().await
     };
-    tokio::time::timeout(RECONNECT, tries)
-        .map_err(|_| timed_out("no connection within", RECONNECT))
+    tokio::time::timeout(RECONNECT_TIMEOUT, tries)
+        .map_err(|_| timed_out("no connection within", RECONNECT_TIMEOUT))
         .await
         .and_then(|opened| opened)
 }

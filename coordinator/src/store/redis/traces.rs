@@ -18,7 +18,7 @@ static SENT: LazyLock<Script> = LazyLock::new(|| Script::new(SENT_SOURCE));
 const SENT_SOURCE: &str = include_str!("../sent.lua");
 
 /// How often `runs` reads again because traces it listed had expired.
-const LOOKS: usize = 4;
+const LIST_TRIES: usize = 4;
 
 /// A script is called by its hash, or with its source: the server then knows the hash.
 #[derive(Clone, Copy)]
@@ -168,7 +168,7 @@ impl Redis {
 
     pub(in super::super) async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         let mut there = Vec::new();
-        for _ in 0..LOOKS {
+        for _ in 0..LIST_TRIES {
             let listed = self.listed(limit).await?;
             let traces: Vec<TraceId> = listed.iter().map(|(trace, _)| *trace).collect();
             let versions = self.fields(&traces, super::super::keys::VERSION).await?;

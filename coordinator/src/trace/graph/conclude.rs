@@ -8,8 +8,10 @@ use shared::{
     wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus},
 };
 
-use super::{GraphRun, run::failed, view::result_of};
-use crate::trace::{ContextIndex, ContextNode, Event, Requeue, Status, Trace, attempt, end};
+use super::view::result_of;
+use crate::trace::{
+    ContextIndex, ContextNode, Event, GraphRun, Requeue, Status, Trace, attempt, end, graph_run::failed,
+};
 
 /// Ends a graph whose race is won, that is failing, or whose steps are all done.
 pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec<Event> {

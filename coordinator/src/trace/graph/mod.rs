@@ -5,7 +5,6 @@
 mod conclude;
 mod gather;
 mod report;
-mod run;
 mod schedule;
 mod scope;
 mod start;
@@ -14,7 +13,6 @@ mod view;
 
 pub(super) use conclude::gathering_is_over;
 pub(super) use gather::synthesis_goal;
-pub use run::{GraphRun, Items, RunPhase, StepRun};
 pub(super) use schedule::advance;
 pub(super) use step::context_ended;
 pub(super) use view::status_of;

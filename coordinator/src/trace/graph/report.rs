@@ -8,8 +8,8 @@ use shared::{
     wire::{EndStatus, GraphOutcome, GraphVerdict, StepReport, StepStatus},
 };
 
-use super::{conclude::verdict, run::failed};
-use crate::trace::{ContextIndex, ContextNode, Ran, Trace, context_store::full_key};
+use super::conclude::verdict;
+use crate::trace::{ContextIndex, ContextNode, Ran, Trace, context_store::full_key, graph_run::failed};
 
 impl Trace {
     /// The outcome of a graph's context, at any moment; none for a context that runs an agent.

@@ -8,12 +8,12 @@ use shared::{
 };
 
 use super::{
-    GraphRun, RunPhase, conclude,
+    conclude,
     scope::StepScope,
     start::{ask, begin, refused},
     status_of, step,
 };
-use crate::trace::{ContextIndex, ContextNode, Event, Ran, Trace};
+use crate::trace::{ContextIndex, ContextNode, Event, GraphRun, Ran, RunPhase, Trace};
 
 /// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
 /// or has ended.

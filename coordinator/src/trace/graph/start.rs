@@ -7,8 +7,8 @@ use shared::{
     wire::Funding,
 };
 
-use super::{GraphRun, scope::StepScope};
-use crate::trace::{Body, ContextIndex, Event, Order, Ran, Refusal, StepOf, Trace, admission};
+use super::scope::StepScope;
+use crate::trace::{Body, ContextIndex, Event, GraphRun, Order, Ran, Refusal, StepOf, Trace, admission};
 
 pub(super) fn refused(refusal: &Refusal) -> String {
     format!("refused ({}): {refusal}", refusal.code().0)

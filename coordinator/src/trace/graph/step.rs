@@ -7,13 +7,13 @@ use shared::{
 };
 
 use super::{
-    GraphRun, Items,
-    run::failed,
     scope::StepScope,
     start::{ask, refused},
     view::{result_of, status_of, value_of},
 };
-use crate::trace::{ContextIndex, ContextNode, End, Event, Ran, Trace, context_store, end};
+use crate::trace::{
+    ContextIndex, ContextNode, End, Event, GraphRun, Items, Ran, Trace, context_store, end, graph_run::failed,
+};
 
 /// A context that ran a step has ended. Nothing follows if the step has already ended: a late item, or a
 /// step stopped by a race or a failure.

@@ -7,8 +7,7 @@ use shared::{
     wire::{EndStatus, Payload, StepStatus},
 };
 
-use super::{GraphRun, StepRun};
-use crate::trace::{ContextIndex, ContextNode, End, Ran, Trace};
+use crate::trace::{ContextIndex, ContextNode, End, GraphRun, Ran, StepRun, Trace};
 
 pub(in crate::trace) fn status_of(end: EndStatus) -> StepStatus {
     match end {

@@ -16,9 +16,9 @@ use crate::{
 };
 
 /// How many messages a listener may lag behind before it loses some.
-const BEHIND: usize = 8192;
+const MAX_LAG: usize = 8192;
 /// Answers that may wait in an inbox.
-const ANSWERS: usize = 1024;
+const MAX_ANSWERS: usize = 1024;
 const INBOX: &str = "_INBOX.";
 
 impl Memory {
@@ -53,7 +53,7 @@ impl Memory {
     }
 
     fn listen(&self, subjects: &[String], shares: bool) -> Subscription {
-        let (sender, receiver) = mpsc::channel(BEHIND);
+        let (sender, receiver) = mpsc::channel(MAX_LAG);
         let mut state = self.state();
         let listeners = &mut state.listeners;
         let numbers = subjects.iter().map(|subject| {
@@ -114,7 +114,7 @@ impl Memory {
     }
 
     fn inbox(&self) -> Inbox {
-        let (sender, answers) = mpsc::channel(ANSWERS);
+        let (sender, answers) = mpsc::channel(MAX_ANSWERS);
         let mut state = self.state();
         let name = format!("{INBOX}{}", state.listeners.number());
         state.listeners.inboxes.insert(name.clone(), sender);

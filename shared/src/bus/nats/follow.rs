@@ -21,7 +21,7 @@ use super::{
 use crate::subject::Filter;
 
 /// Messages in flight to a follower at once.
-const AHEAD: usize = 500;
+const PREFETCH: usize = 500;
 /// The server removes the consumer of a lost follower after this time.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
@@ -46,7 +46,7 @@ impl Nats {
             consumer: None,
             held: VecDeque::new(),
         };
-        follow.puller.want(AHEAD);
+        follow.puller.want(PREFETCH);
         follow.attach().await?;
         Ok(follow)
     }

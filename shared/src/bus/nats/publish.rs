@@ -171,8 +171,8 @@ impl Sending {
         join_all(waits).await;
     }
 
-    /// Holds back a message that expects the one before it on its subject, while that one is still in
-    /// flight: otherwise it would be refused.
+    /// A message that expects the one before it on its subject was refused while that one is still in
+    /// flight: it is not refused for good, but sent again.
     fn hold_back_the_fenced(&mut self) {
         for index in 0..self.entries.len() {
             let (before, rest) = self.entries.split_at_mut(index);

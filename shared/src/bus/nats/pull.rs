@@ -155,8 +155,8 @@ impl Puller {
         }
     }
 
-    /// Not for every single message: when no more are expected than are wanted in addition, or at once if
-    /// none are expected.
+    /// Not for every single message: only when at least as many are wanted as are still to come, or when
+    /// none are.
     fn should_pull(&self) -> bool {
         self.wanted > 0 && (self.outstanding == 0 || self.wanted >= self.outstanding)
     }

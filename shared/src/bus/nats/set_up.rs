@@ -61,8 +61,8 @@ impl Nats {
             }
             Err(error) if has_code(&error, ErrorCode::STORAGE_RESOURCES_EXCEEDED) => {
                 let reason = format!(
-                    "the server has not enough storage left to set aside {} bytes; give it more \
-                     (`max_file_store`) or lower the sizes",
+                    "the server has too little storage left to reserve {} bytes; give it more \
+                     (`max_file_store`) or lower the configured sizes",
                     ours.max_bytes
                 );
                 return Err(failed(doing(), &reason));

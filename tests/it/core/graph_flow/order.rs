@@ -230,7 +230,7 @@ fn g1_unknown_agents_are_named_with_their_steps_all_at_once() {
         shown,
         [
             ("steps[id=a].agent_id", "did you mean `writer`?"),
-            ("steps[id=b].agent_id", "apply its profile first")
+            ("steps[id=b].agent_id", "apply its profile first, with `trellis agents apply`")
         ]
     );
 }

@@ -10,7 +10,7 @@ use shared::{
     wire::StepStatus,
 };
 
-use crate::trace::{ContextIndex, Ran};
+use super::{ContextIndex, Ran};
 
 /// The state of a running graph. Its plan never changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub struct Items {
 }
 
 impl GraphRun {
-    pub(in crate::trace) fn new(plan: u32, number: GroupIndex, group: &Group, now: Timestamp) -> Self {
+    pub(super) fn new(plan: u32, number: GroupIndex, group: &Group, now: Timestamp) -> Self {
         let fresh = |blockers: usize| StepRun {
             status: StepStatus::Pending,
             blockers: u32::try_from(blockers).expect("a step waits for its siblings at most"),
@@ -92,12 +92,12 @@ impl GraphRun {
         }
     }
 
-    pub(in crate::trace) fn step(&self, step: StepIndex) -> &StepRun {
+    pub(super) fn step(&self, step: StepIndex) -> &StepRun {
         &self.steps[step as usize]
     }
 
     /// A step has ended: its dependents have one blocker less.
-    pub(in crate::trace) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus) {
+    pub(super) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus) {
         let ended = &mut self.steps[step as usize];
         let more_items = ended.items.as_ref().is_some_and(|items| items.started < items.total);
         let more_to_start = more_items || ended.next.take().is_some();
@@ -121,14 +121,14 @@ impl GraphRun {
 
     /// Removes a step from the queue of ready ones. It is nearly always the first, so this does not slow
     /// down with the length of the queue.
-    pub(in crate::trace) fn not_ready(&mut self, step: StepIndex) {
+    pub(super) fn not_ready(&mut self, step: StepIndex) {
         if let Some(place) = self.ready.iter().position(|ready| *ready == step) {
             self.ready.remove(place);
         }
     }
 
     /// One more item of a `for_each` was started; after the last, the step is no longer ready.
-    pub(in crate::trace) fn item_started(&mut self, step: StepIndex) {
+    pub(super) fn item_started(&mut self, step: StepIndex) {
         let Some(items) = &mut self.steps[step as usize].items else { return };
         items.started += 1;
         if items.started == items.total {
@@ -136,7 +136,7 @@ impl GraphRun {
         }
     }
 
-    pub(in crate::trace) fn skip_pending(&mut self, reason: &str) {
+    pub(super) fn skip_pending(&mut self, reason: &str) {
         for step in &mut self.steps {
             if step.status == StepStatus::Pending {
                 step.status = StepStatus::Skipped;
@@ -149,7 +149,7 @@ impl GraphRun {
 }
 
 /// Ended without success, and was not skipped.
-pub(in crate::trace) fn failed(status: StepStatus) -> bool {
+pub(super) fn failed(status: StepStatus) -> bool {
     match status {
         StepStatus::Failed | StepStatus::Cancelled | StepStatus::TimedOut | StepStatus::Aborted => true,
         StepStatus::Pending | StepStatus::Running | StepStatus::Succeeded | StepStatus::Skipped => false,
