@@ -1,4 +1,4 @@
-//! A worker is killed at one point of a run and another takes over: what every agent must have done then.
+//! A worker is killed at one point of a run and another takes over: what must hold for every kind of agent.
 
 use serde_json::{Value, json};
 use shared::wire::{HistoryEntry, HistoryStep};

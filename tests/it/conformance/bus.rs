@@ -1,4 +1,4 @@
-//! The bus: one set of tests, for memory under a paused clock and for a real server.
+//! The bus: one set of tests, run in memory with a paused clock and on a real server.
 
 use std::{collections::BTreeSet, time::Duration};
 

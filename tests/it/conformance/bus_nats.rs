@@ -1,4 +1,4 @@
-//! What only a real server can do to us: being killed, losing a consumer, being set up differently.
+//! Faults that only a real NATS server has: it is killed, loses a consumer, or has other settings.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,9 +13,9 @@ async fn raw(server: &NatsServer) -> jetstream::Context {
     jetstream::new(async_nats::connect(server.url()).await.unwrap())
 }
 
-/// Proves that a publish is sent again until it is acknowledged, that a pull is made again after a
-/// reconnect, and that a follower resumes where it was. The time allowed is less than what it takes
-/// to notice that a pull was lost without looking at the connection.
+/// Proves that a publish is repeated until it is acknowledged, that a pull is repeated after a reconnect, and that a
+/// follower resumes where it was. The timeout is shorter than the time after which a lost pull is noticed without
+/// watching the connection.
 #[tokio::test]
 async fn a_server_that_is_killed_loses_nobody_anything() {
     const COUNT: usize = 6000;
@@ -64,8 +64,7 @@ async fn a_server_that_is_killed_loses_nobody_anything() {
     tokio::time::timeout(Duration::from_secs(20), all).await.expect("all of it in time");
 }
 
-/// Proves that a fenced message which was stored without our hearing of it is not fenced off by
-/// itself.
+/// Proves that a fenced message whose acknowledgement was lost is not refused because of its own first copy.
 #[tokio::test]
 async fn a_fenced_message_sent_again_is_a_duplicate() {
     let (_server, bus) = nats().await;
@@ -140,7 +139,7 @@ async fn journals_and_what_they_name_are_kept_longer_than_logs() {
     assert!(of(format!("OBJ_{bucket}")).await.max_age >= 200 * day);
 }
 
-/// W6: what is purged leaves no payload behind that no message could hold.
+/// W6: purging also deletes the payload objects of the purged messages.
 #[tokio::test]
 async fn w6_large_messages_go_whole() {
     let (_server, bus) = nats().await;

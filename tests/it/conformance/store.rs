@@ -1,4 +1,4 @@
-//! What a store does, whichever it is. Each check runs on the memory store and on a real Redis.
+//! The behaviour of a store. Each check runs on the memory store and on a real Redis.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -27,7 +27,7 @@ macro_rules! on_both {
             })*
         }
 
-        /// All of them, each on a store of its own namespace.
+        /// All checks, each with a namespace of its own.
         pub(super) async fn every(store: impl AsyncFn(&str) -> Store) {
             $(
                 println!("{}", stringify!($name));
@@ -82,7 +82,7 @@ pub(super) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-/// One write and what became of it.
+/// Commits one write and returns its result.
 pub(super) async fn commit(store: &Store, write: Write) -> Committed {
     store.commit(&[write]).await.unwrap().pop().unwrap()
 }
@@ -320,7 +320,7 @@ async fn an_ended_trace_expires_and_a_live_one_does_not(store: Store) {
         |id, expire_ms| Write { values: vec![("value".into(), Some("x".into()))], expire_ms, ..write(id, 1) };
     let writes = [ended(trace(1), Some(1500)), ended(trace(2), None), ended(trace(3), Some(1500))];
     store.commit(&writes).await.unwrap();
-    // It lives again: a run can be reopened within its retention.
+    // A run can be reopened within its retention.
     assert!(matches!(commit(&store, write(trace(3), 2)).await, Committed::Done { .. }));
     until_gone(&store, trace(1)).await;
     let loaded = store.load(&[trace(2), trace(3)]).await.unwrap();

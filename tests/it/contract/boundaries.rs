@@ -1,4 +1,4 @@
-//! The invariants that are absences: who must not know what. Read from the sources themselves.
+//! Invariants about the sources: which part of the code must not use which library, function or word.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub(super) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A line of code that holds one of the words, comments apart.
+/// The first line of code, without comments, that contains one of the words.
 fn breach<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     code.into_iter().find(|line| words.iter().any(|word| line.contains(word)))

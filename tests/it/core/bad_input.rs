@@ -1,5 +1,5 @@
-//! Bad input: malformed, hostile and absurd. Each gives a clear error that says where and what, and
-//! nothing panics; the decoders are fuzzed besides.
+//! Bad input to the decoders: each mistake gives an error with its place and cause, and nothing panics. The decoders are
+//! fuzzed too.
 
 use std::fmt::Debug;
 
@@ -219,7 +219,7 @@ fn a_worker_that_speaks_wrong_is_told_how() {
     assert!(error.contains("none of claim, tick, hold") && error.contains("did you mean `hold`?"), "{error}");
 }
 
-/// Whatever the bytes are, every door answers.
+/// Every decoder returns for any bytes.
 fn knock(bytes: &[u8]) {
     let _ = decode::json::<Spawn>(bytes);
     let _ = decode::json::<AskMessage>(bytes);
@@ -253,7 +253,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Names that mean something somewhere, so that the fuzzer gets past the first check.
+/// Real field names, so that the fuzzer gets past the first check.
 fn field() -> impl Strategy<Value = String> {
     prop::sample::select(vec![
         "goal",
@@ -291,7 +291,7 @@ fn field() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
-/// A graph of the right shape with wild contents: it gets through to the compiler.
+/// A graph with the right fields and random values: it reaches the compiler.
 fn wild_graph() -> impl Strategy<Value = Value> {
     let name = || prop::sample::select(vec!["a", "b", "c", "d"]);
     let leaf = (name(), name(), name(), name(), 0u8..12, any::<bool>()).prop_map(
@@ -342,7 +342,7 @@ proptest! {
         knock(value.to_string().as_bytes());
     }
 
-    /// What compiles has no step that waits for itself, and every name it shows is unique.
+    /// A graph that compiles has no step that waits for itself, and its names are unique.
     #[test]
     fn g2_wild_graphs_compile_or_are_told_why(graph in wild_graph()) {
         let graph: TaskGraph = decode::value(&graph).unwrap();

@@ -1,4 +1,4 @@
-//! Coordinators that die between any two of their steps, or stop and go on.
+//! Coordinators that are killed between any two of their steps, or stopped and resumed.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use trellis_tests::{
 
 use super::{calling, drive, repeats, running, sleep};
 
-/// How long others believe that a coordinator lives, and more.
+/// Longer than the time after which others count a coordinator as dead.
 const FORGOTTEN: Duration = Duration::from_millis(5_000);
 
-/// A coordinator that aborts at `point` while it handles a submission, a result, a cost and a timer,
-/// each the first thing it does after it has started.
+/// A coordinator aborts at `point` while it handles a submission, a result, a cost and a timer, each as the first thing
+/// after its start.
 async fn crash_at(point: &str) {
-    // A lease outlasts the redelivery of a result (5 s), as by default: no second attempt is needed.
+    // The lease is longer than the redelivery time of a result (5 s), as by default, so no second attempt is needed.
     let settings = json!({"lease_ms": 8_000});
     let mut cluster = Processes::start_as(|| Shape { settings, ..Shape::new(1, 1) }).await;
     let flags = ["--crash-at", point];
@@ -53,7 +53,7 @@ async fn crash_at(point: &str) {
         assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 1));
         assert_eq!(outcome.context.budget.own.cost_usd, shared::Usd::from_cents(2), "{outcome:#?}");
 
-        // Its worker is gone: what the coordinator does first is to see the lease run out.
+        // Its worker is gone: the first thing the coordinator does is to expire the lease.
         let lost = cluster.begin(sleep(600)).await;
         running(&cluster, lost, 1).await;
         cluster.kill("w1");
@@ -75,32 +75,32 @@ async fn f06_a_coordinator_that_dies_with_messages_received() {
     crash_at("received").await;
 }
 
-/// proves: nothing is acknowledged before it is committed; deciding leaves no trace.
+/// proves: nothing is acknowledged before it is committed; a decision alone changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_coordinator_that_dies_before_the_commit() {
     crash_at("decided").await;
 }
 
-/// proves: the outbox, and its timer, send what was committed and never sent.
+/// proves: the outbox and its timer send messages that were committed and not sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_coordinator_that_dies_after_the_commit() {
     crash_at("committed").await;
 }
 
-/// proves: a message that comes again finds the trace as it left it, and changes nothing.
+/// proves: a redelivered message finds its effect in the trace, and changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_coordinator_that_dies_before_the_ack() {
     crash_at("sent").await;
 }
 
-/// proves: an outbox that was sent and not cleared is sent again as the same messages.
+/// proves: an outbox that was sent and not cleared is sent again with the same message ids.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_coordinator_that_dies_after_the_ack() {
     crash_at("acknowledged").await;
 }
 
-/// proves: a submission that names no trace gets an id made from the message itself. One coordinator is
-/// stopped; what the server goes on sending it is redelivered to the other, and then it wakes up to it.
+/// proves: a submission without a trace id gets one that is made from the message. One coordinator is stopped; the
+/// messages sent to it are redelivered to the other one, and then it is resumed and handles them too.
 #[tokio::test(flavor = "multi_thread")]
 async fn f08_two_coordinators_handle_one_message() {
     let mut cluster = Processes::start(2, 2).await;
@@ -111,7 +111,7 @@ async fn f08_two_coordinators_handle_one_message() {
         }
         cluster.tell(Subject::Spawn, &json!({"goal": format!("goal {number}")})).await;
     }
-    // Longer than the ack wait of the intake.
+    // Longer than the ack wait of the intake stream.
     tokio::time::sleep(Duration::from_secs(6)).await;
     cluster.resume("c1");
     let deadline = Instant::now() + SOON;
@@ -125,13 +125,13 @@ async fn f08_two_coordinators_handle_one_message() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     cluster.check(&runs).await;
-    // Until all it had in its hands is done with.
+    // Wait until it has handled all messages it had.
     cluster.stop("c1").await;
     assert_eq!(cluster.store.runs(10 * count).await.unwrap().len(), count, "one message, one run");
 }
 
-/// proves: the compare-and-set. A coordinator that was forgotten by the others and goes on commits
-/// nothing over what they did.
+/// proves: the compare-and-set. A coordinator that the others count as dead, and that is resumed, overwrites none of
+/// their commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn f09_a_coordinator_stopped_mid_transition() {
     let mut cluster = Processes::start(2, 2).await;
@@ -148,7 +148,7 @@ async fn f09_a_coordinator_stopped_mid_transition() {
     cluster.check(&runs).await;
 }
 
-/// proves: no coordinator has state that matters: all are dead for longer than a lease, then new ones.
+/// proves: coordinators keep no state: all are dead for longer than a lease, and new ones take over.
 #[tokio::test(flavor = "multi_thread")]
 async fn f07_all_coordinators_dead_for_a_while() {
     let mut cluster = Processes::start(2, 2).await;
@@ -162,8 +162,8 @@ async fn f07_all_coordinators_dead_for_a_while() {
     cluster.check(&runs).await;
 }
 
-/// proves: whoever is told to stop finishes or hands back what it has, and the others go on: nobody runs
-/// out of retries in a rolling restart (B15).
+/// proves: a process that is told to stop finishes or hands back its work, and the others continue: a rolling restart
+/// uses up no retries (B15).
 #[tokio::test(flavor = "multi_thread")]
 async fn f10_a_rolling_restart_under_load() {
     let mut cluster = Processes::start(2, 2).await;

@@ -1,4 +1,4 @@
-//! The whole of it in one process: on memory, and two coordinators and two workers on real servers.
+//! The whole system in one process: in memory, and with two coordinators and two workers on real servers.
 
 use serde_json::{Value, json};
 use shared::{
@@ -35,8 +35,8 @@ async fn try_everything(cluster: &Cluster) {
     more_than_a_message_holds(cluster).await;
 }
 
-/// A submission, its work, the answer to the claim and the outcome are each larger than NATS takes in one
-/// message: they go aside, and nobody notices.
+/// A submission, its execute message, the answer to the claim and the outcome are each larger than a NATS message may
+/// be: their payloads are stored as objects, which clients do not notice.
 async fn more_than_a_message_holds(cluster: &Cluster) {
     let (a, b) = ("a".repeat(600_000), "b".repeat(600_000));
     let step =

@@ -1,4 +1,4 @@
-//! The servers the other tests stand on: that they start, die and come back as told.
+//! The servers of the other tests start, are killed and come back as told.
 
 use std::{
     io::{Read, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use trellis_tests::servers::{NatsServer, RedisServer};
 
-/// Whether the server says something within a moment.
+/// Whether the server answers within a short time.
 fn speaks(port: u16, hello: &[u8]) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();

@@ -1,5 +1,5 @@
-//! A TCP proxy on the loopback whose connections can be frozen: they stay open and carry nothing, as
-//! after a firewall forgot them, while new ones work. No signal to a server makes that.
+//! A TCP proxy on the loopback whose connections can be frozen: they stay open and carry nothing, as after a firewall
+//! dropped their state, while new connections work. No signal to a server has that effect.
 
 use std::{future, net::Ipv4Addr};
 
@@ -17,7 +17,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Before a port of the loopback.
+    /// Starts a proxy before a loopback port.
     pub async fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
@@ -30,7 +30,7 @@ impl Proxy {
         self.port
     }
 
-    /// The connections there are carry nothing from now on.
+    /// Freezes the connections that are open now.
     pub fn freeze(&self) {
         self.frozen.send_replace(());
     }
@@ -53,7 +53,7 @@ async fn carry(mut client: TcpStream, server: u16, mut frozen: watch::Receiver<(
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await else { return };
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-        // Both sides stay open: nobody is told.
+        // Both sides stay open: neither side notices.
         _ = frozen.changed() => future::pending().await,
     }
 }

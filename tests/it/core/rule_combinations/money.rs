@@ -49,7 +49,7 @@ fn b2_a_resume_whose_costs_fit_one_by_one_but_not_together_is_refused() {
     let million = shared::Amount::cost(Usd::MAX);
     let costs: Vec<_> = names.iter().map(|name| (name.as_str(), million)).collect();
     assert_eq!(world.resume(&root, &costs).unwrap_err(), Refusal::BooksFull);
-    // Nor where it is what was spent before that makes it too much.
+    // Also refused if the sum with the earlier cost is too large.
     for n in 0..4 {
         world.charge("root", &format!("k{n}"), million).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What pauses for want of money and goes on: graphs, rounds, fallbacks, grants, reserves, corrections.
+//! Pausing when the budget is used up, and continuing after a raise: graphs, rounds, fallbacks, grants, reserves.
 
 use coordinator::trace::Refusal;
 use serde_json::json;
