@@ -293,7 +293,7 @@ fn an_interrupt_cancels_the_run_and_waits_for_its_outcome() {
     assert_eq!(outcome["reason"], "interrupted by its caller");
 }
 
-/// An agent that asks, in a file of its own.
+/// A file with an agent that asks a question.
 fn asking_agents() -> PathBuf {
     let file = std::env::temp_dir().join(format!(
         "trellis-ask-{}-{:?}.yaml",
@@ -380,7 +380,7 @@ fn commands_that_need_a_cluster_say_so() {
 
 #[test]
 fn an_unreachable_server_has_its_own_exit_code() {
-    // Nobody listens on port 1.
+    // No server listens on port 1.
     let dead = ["--nats-url", "nats://127.0.0.1:1"];
     let all: [&[&str]; 4] = [&["runs", "list"], &["worker"], &["run", "--goal", "x"], &["doctor"]];
     for args in all {
@@ -414,7 +414,7 @@ fn journals_files_and_checkpoints_have_help() {
     assert!(said.contains("TRACE/CHILD@STEP") && said.ends_with("--- exit 2"), "{said}");
 }
 
-/// A file of this test's own; what is said of it has its name replaced.
+/// Runs a command on a new file with this text; the path in the output is replaced.
 fn about(name: &str, text: &str, args: &[&str]) -> String {
     let file = std::env::temp_dir().join(format!("trellis-{}-{name}", std::process::id()));
     std::fs::write(&file, text).unwrap();
@@ -469,7 +469,7 @@ fn completions_are_printed_for_shells() {
     );
 }
 
-/// The examples of single agents: a ceiling and last words, a human's answer, programs in their sandbox.
+/// The examples of single agents: a limit and a last report, a human's answer, programs in their sandbox.
 #[test]
 fn the_examples_of_agents_run_without_servers() {
     let said = trellis(&["run", "examples/agents/ceiling.yaml", "-o", "json"]);

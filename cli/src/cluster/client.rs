@@ -110,7 +110,7 @@ async fn request<A: DeserializeOwned>(
 }
 
 /// Publishes a message for the coordinators. It is stored in the stream when this returns.
-pub(crate) async fn tell(bus: &Bus, subject: Subject, message: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) async fn publish(bus: &Bus, subject: Subject, message: &impl Serialize) -> anyhow::Result<()> {
     let payload = serde_json::to_vec(message)?.into();
     let id = Some(format!("cli-{}", Uuid::now_v7().simple()));
     let outgoing = Outgoing { subject, id, headers: Headers::new(), payload, expect_last: None };
@@ -128,13 +128,13 @@ pub(crate) async fn cancel(
     child_id: Option<ChildId>,
     reason: Option<Text>,
 ) -> anyhow::Result<()> {
-    tell(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
+    publish(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
 }
 
 /// Answers a question of an agent. The answer is stored in the stream when this returns.
 pub(crate) async fn answer(bus: &Bus, question: &Question, text: Text) -> anyhow::Result<()> {
     let answered = Answered { child_id: question.child_id.clone(), question: question.number, answer: text };
-    tell(bus, Subject::Input, &Input { trace_id: question.trace_id, answered }).await
+    publish(bus, Subject::Input, &Input { trace_id: question.trace_id, answered }).await
 }
 
 /// The workers that answer a broadcast within [`WORKERS_ANSWER`], sorted by name.

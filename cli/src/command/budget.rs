@@ -67,7 +67,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let node = find(&known, child.as_ref())?;
             let child_id = node.id.clone();
             if !node.is_live() {
-                output::complain(&format!("`{child_id}` has ended: its limits can't be raised"));
+                output::error(&format!("`{child_id}` has ended: its limits can't be raised"));
                 return Ok(Ending::Refused);
             }
             raise(&bus, trace, Raise { child_id, max_cost_usd, max_tokens }, output).await
@@ -154,7 +154,7 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
     // A refused control becomes a dead letter: subscribe before publishing, so that it is not missed.
     let mut dead = bus.follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
     let control = Control { trace_id, raise: Some(raise.clone()), charge: None, delete: None, restore: None };
-    client::tell(bus, Subject::Control, &control).await?;
+    client::publish(bus, Subject::Control, &control).await?;
     let reached = |trace: &Trace| {
         trace.context(&child).is_some_and(|node| {
             raise.max_cost_usd.is_none_or(|usd| node.budget.limit.cost_usd == usd)
@@ -168,7 +168,7 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
             let (trace, reached) = seen?;
             let node = find(&trace, Some(&child))?;
             if !reached {
-                output::complain("the raise is stored, but has not taken effect yet\n\nhint: `trellis budget show` shows the limits now");
+                output::error("the raise is stored, but has not taken effect yet\n\nhint: `trellis budget show` shows the limits now");
             }
             show(node, output)?;
             Ok(if reached { Ending::Completed } else { Ending::Failed })

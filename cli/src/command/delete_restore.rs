@@ -34,7 +34,7 @@ pub(crate) async fn delete(
         return Ok(ending);
     }
     let control = Control { trace_id, raise: None, charge: None, delete: Some(delete), restore: None };
-    client::tell(bus, Subject::Control, &control).await?;
+    client::publish(bus, Subject::Control, &control).await?;
     let gone = |trace: &Trace| {
         let node = child.as_ref().map_or_else(|| trace.root(), |child| trace.context(child));
         node.is_some_and(|node| node.deleted)
@@ -62,13 +62,13 @@ pub(crate) async fn restore(
     let entries = journal::read(bus, trace_id, &child).await?;
     let last = entries.last().map_or(0, |entry: &HistoryEntry| entry.number);
     if to >= last {
-        output::complain(&format!(
+        output::error(&format!(
             "`{child}` has only {last} steps\n\nhint: name an earlier step; `trellis history` shows them"
         ));
         return Ok(Ending::Refused);
     }
     let control = Control { trace_id, raise: None, charge: None, delete: None, restore: Some(restore) };
-    client::tell(bus, Subject::Control, &control).await?;
+    client::publish(bus, Subject::Control, &control).await?;
     let restored =
         |trace: &Trace| trace.context(&child).is_some_and(|node: &ContextNode| node.restores.len() > done);
     let (_, taken) = client::until(bus, trace_id, restored).await?;

@@ -172,7 +172,7 @@ impl Desk {
         if self.output == Output::Json {
             output::print_json_line(told)?;
         }
-        output::complain(why);
+        output::error(why);
         Ok(())
     }
 

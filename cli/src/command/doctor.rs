@@ -84,7 +84,7 @@ pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::R
         Some(url) => redis(url, servers, &mut findings).await,
         None => findings.add("redis", Level::Warn, "not checked", Some("set REDIS_URL")),
     }
-    tell(&findings.0, output)
+    print(&findings.0, output)
 }
 
 async fn nats(servers: &Servers, findings: &mut Findings) {
@@ -231,7 +231,7 @@ fn shown(took: Duration) -> String {
     format!("{}.{:03} ms", took.as_millis(), took.subsec_micros() % 1000)
 }
 
-fn tell(findings: &[Finding], output: Output) -> anyhow::Result<Ending> {
+fn print(findings: &[Finding], output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Json => output::print_json(&json!(findings))?,
         Output::Text => {

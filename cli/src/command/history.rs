@@ -61,9 +61,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         (Some(number), output) => {
             let Some(entry) = entries.iter().find(|entry| entry.number == number) else {
                 let last = entries.last().map_or(0, |entry| entry.number);
-                output::complain(&format!(
-                    "`{child}` has no step {number}\n\nhint: its steps are 1 to {last}"
-                ));
+                output::error(&format!("`{child}` has no step {number}\n\nhint: its steps are 1 to {last}"));
                 return Ok(Ending::Refused);
             };
             match output {

@@ -57,14 +57,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let (trace, child) = (args.context.trace(), args.context.child(&bus).await?);
     let entries = journal::read(&bus, trace, &child).await?;
     let Some(files) = left(&entries) else {
-        output::complain(&why_none(&client::replay(&bus, trace).await?, &child));
+        output::error(&why_none(&client::replay(&bus, trace).await?, &child));
         return Ok(Ending::Refused);
     };
     if let Some(path) = &args.get {
         let Some(file) = files.iter().find(|file| file.path == *path) else {
             let known = files.iter().map(|file| file.path.as_str());
             let hint = text::did_you_mean(path, known, "without --get, all files are listed");
-            output::complain(&format!("`{child}` left no file `{}`\n\nhint: {hint}", text::flat(path)));
+            output::error(&format!("`{child}` left no file `{}`\n\nhint: {hint}", text::flat(path)));
             return Ok(Ending::Refused);
         };
         let bytes = fetch(&bus, file).await?;

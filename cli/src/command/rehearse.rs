@@ -55,7 +55,7 @@ fn parse_result(text: &str) -> Result<(StepId, Value), String> {
 pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     let (definition, plan) = match read_graph(&args.file) {
         Ok(read) => read,
-        Err(unusable) => return unusable.tell(&args.file, output),
+        Err(unusable) => return unusable.report(&args.file, output),
     };
     let root = ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str))?;
     check_names(args, &plan, &root)?;

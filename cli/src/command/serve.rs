@@ -174,7 +174,7 @@ async fn until_signal<F: Future<Output = Result<(), String>>>(
                 } else {
                     "`trellis doctor` checks each server"
                 };
-                output::complain(&format!("{why}\n\nhint: {hint}"));
+                output::error(&format!("{why}\n\nhint: {hint}"));
                 Ok(Ending::Failed)
             }
         },

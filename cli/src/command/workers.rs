@@ -91,7 +91,7 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
     match output {
         Output::Json => output::print_json(&json!({"worker_id": id, "draining": seen}))?,
         Output::Text if seen => output::print(&format!("`{id}` is draining, or has ended\n"))?,
-        Output::Text => output::complain(&format!("`{id}` was told to drain, but still takes work")),
+        Output::Text => output::error(&format!("`{id}` was told to drain, but still takes work")),
     }
     Ok(if seen { Ending::Completed } else { Ending::Failed })
 }

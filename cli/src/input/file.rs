@@ -123,12 +123,12 @@ impl Unusable {
     pub(crate) fn explain_as(&self, path: &Path, what: &str) -> Ending {
         match self {
             Unusable::Unreadable(error) => {
-                output::complain(&format!("{error:#}"));
+                output::error(&format!("{error:#}"));
                 Ending::Unreadable
             }
             Unusable::Wrong(problems) => {
                 let name = path.display();
-                output::complain(&format!("{name} is not {what}\n\n{problems}"));
+                output::error(&format!("{name} is not {what}\n\n{problems}"));
                 Ending::Refused
             }
         }
@@ -144,7 +144,7 @@ impl Unusable {
     }
 
     /// Tells whoever asked, in the way they asked for.
-    pub(crate) fn tell(&self, path: &Path, output: Output) -> anyhow::Result<Ending> {
+    pub(crate) fn report(&self, path: &Path, output: Output) -> anyhow::Result<Ending> {
         if output == Output::Json {
             output::print_json(&self.to_json(path))?;
         }

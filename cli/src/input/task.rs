@@ -68,13 +68,13 @@ impl Task {
         let (path, value) = match (&self.file, &self.goal) {
             (Some(path), _) => match read_value(path) {
                 Ok(value) => (path.as_path(), value),
-                Err(unusable) => return unusable.tell(path, output).map(Err),
+                Err(unusable) => return unusable.report(path, output).map(Err),
             },
             (None, goal) => (Path::new("--goal"), json!({"goal": goal, "agent_id": self.agent})),
         };
         match submission(&self.merged(value)) {
             Ok(submission) => Ok(Ok(submission)),
-            Err(problems) if self.file.is_some() => Unusable::Wrong(problems).tell(path, output).map(Err),
+            Err(problems) if self.file.is_some() => Unusable::Wrong(problems).report(path, output).map(Err),
             Err(problems) => anyhow::bail!("the goal is not a valid submission\n\n{problems}"),
         }
     }

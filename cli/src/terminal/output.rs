@@ -39,7 +39,7 @@ pub(crate) fn note(what: &str) {
 }
 
 /// An error, to stderr. If it can't be written, the exit code still tells it.
-pub(crate) fn complain(what: &str) {
+pub(crate) fn error(what: &str) {
     std::io::stderr().write_all(format!("error: {}\n", text::printable(what)).as_bytes()).ok();
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending
     if output == Output::Json {
         print_json(&json!({"refusal": refusal}))?;
     }
-    complain(&refused(refusal));
+    error(&refused(refusal));
     Ok(Ending::Refused)
 }
 

@@ -84,7 +84,7 @@ async fn b5_a_cheaper_fallback_is_taken_or_nothing_is_called() {
 
 /// At its limit an agent writes its last report from the closing reserve, and ends as aborted.
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_last_words_come_from_the_closing_reserve() {
+async fn b7_the_last_report_is_paid_from_the_closing_reserve() {
     let model = ModelServer::start(|prompt: &Prompt| {
         if prompt.last().contains("Your budget ends here") {
             return say("this far I came");

@@ -91,7 +91,7 @@ async fn f02_a_worker_killed_in_a_model_call() {
 /// proves: the journal's fence. A worker is stopped in a model call until its lease has expired, then resumed, and the
 /// call is answered: its step and its result are refused, and its cost is booked.
 #[tokio::test(flavor = "multi_thread")]
-async fn f05_a_worker_stopped_in_a_model_call_and_woken_after_its_lease() {
+async fn f05_a_worker_stopped_in_a_model_call_and_resumed_after_its_lease() {
     let gate = Gate::default();
     let at = gate.clone();
     let model = ModelServer::start(move |prompt: &Prompt| match prompt.turn() {

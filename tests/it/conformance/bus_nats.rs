@@ -17,7 +17,7 @@ async fn raw(server: &NatsServer) -> jetstream::Context {
 /// follower resumes where it was. The timeout is shorter than the time after which a lost pull is noticed without
 /// watching the connection.
 #[tokio::test]
-async fn a_server_that_is_killed_loses_nobody_anything() {
+async fn a_killed_server_loses_no_message() {
     const COUNT: usize = 6000;
     let mut server = NatsServer::start();
     let bus = connected(&server, namespace()).await;
@@ -94,7 +94,7 @@ async fn a_consumer_that_is_deleted_is_made_again() {
 }
 
 #[tokio::test]
-async fn silence_is_told_while_something_is_wanted() {
+async fn a_silent_server_is_noticed_while_messages_are_requested() {
     let mut server = NatsServer::start();
     let bus = connected(&server, namespace()).await;
     bus.set_up(&topology()).await.unwrap();
@@ -141,7 +141,7 @@ async fn journals_and_what_they_name_are_kept_longer_than_logs() {
 
 /// W6: purging also deletes the payload objects of the purged messages.
 #[tokio::test]
-async fn w6_large_messages_go_whole() {
+async fn w6_a_purge_deletes_large_payloads() {
     let (_server, bus) = nats().await;
     let large = || bytes::Bytes::from(vec![b'x'; 3 << 20]);
     for (number, id) in [(1, "a"), (1, "b"), (2, "c")] {
@@ -161,7 +161,7 @@ async fn mismatch(bus: &Bus) -> String {
 }
 
 #[tokio::test]
-async fn what_is_set_up_differently_is_named() {
+async fn a_stream_or_consumer_with_other_settings_is_named() {
     let server = NatsServer::shared();
     let context = raw(&server).await;
     let bus = connected(&server, namespace()).await;
@@ -206,7 +206,7 @@ async fn a_dead_port_is_an_error_at_once() {
 }
 
 #[tokio::test]
-async fn an_address_may_say_who_we_are() {
+async fn an_address_may_contain_a_login() {
     let cases = [
         ("authorization { user: me, password: \"p@ss\" }", "me:p%40ss@", "me:wrong@"),
         ("authorization { token: t0ken }", "t0ken@", "wrong@"),

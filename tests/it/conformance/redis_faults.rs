@@ -47,7 +47,7 @@ pub(super) async fn recovered(store: &Store) {
 
 /// Proves that the script is sent again with its source: without that, each commit after a flush is an error.
 #[tokio::test]
-async fn f20_a_flushed_script_is_brought_again_within_the_call() {
+async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     for version in 1..=3 {
@@ -111,7 +111,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
 
 /// Proves that a key of another type stops the script before its first write.
 #[tokio::test]
-async fn f20_a_spoilt_key_leaves_nothing_half_written() {
+async fn f20_a_key_of_another_type_leaves_no_partial_write() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     commit(&store, Write { timer: Some(at(1)), opened_at: Some(at(1)), ..write(trace(1), 1) }).await;
@@ -263,7 +263,7 @@ async fn the_counter_goes_back_when_redis_is_wiped() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_at_once_and_clearly() {
+async fn an_unreachable_server_is_a_clear_error_at_once() {
     let mut server = RedisServer::start();
     let url = format!("redis://user:secret@127.0.0.1:{}", server.port());
     server.kill();
@@ -292,7 +292,7 @@ async fn a_login_is_used_and_never_shown() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_refused_with_the_forms_there_are() {
+async fn an_invalid_address_is_refused_with_the_accepted_forms() {
     let bad = [
         "localhost:6379",
         "http://localhost",

@@ -67,7 +67,7 @@ async fn a_cluster_does_all_that_one_node_does() {
 }
 
 #[tokio::test]
-async fn f20_a_cluster_is_brought_a_flushed_script() {
+async fn f20_a_flushed_script_is_loaded_again_on_a_cluster() {
     let nodes = cluster().await;
     let store = connect(&url(&nodes), "").await;
     for version in 1..=2 {

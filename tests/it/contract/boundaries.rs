@@ -30,7 +30,7 @@ fn breach<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
 }
 
 #[test]
-fn the_core_does_no_io_has_no_clock_and_rolls_no_dice() {
+fn the_core_has_no_io_clock_or_randomness() {
     let words = [
         "async ",
         ".await",
@@ -54,7 +54,7 @@ fn the_core_does_no_io_has_no_clock_and_rolls_no_dice() {
 }
 
 #[test]
-fn shared_knows_neither_coordinator_nor_worker_and_they_not_each_other() {
+fn shared_depends_on_neither_coordinator_nor_worker_nor_they_on_each_other() {
     let dependencies = |name: &str| std::fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
     for (who, whom) in [
         ("shared", "coordinator"),
@@ -148,7 +148,7 @@ fn every_file_says_what_it_is_for() {
 }
 
 #[test]
-fn nothing_is_left_for_later_in_the_code() {
+fn the_code_has_no_todos() {
     for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
         for (path, text) in sources(crate_name) {
             assert_eq!(

@@ -158,7 +158,7 @@ fn a_draining_worker_hands_back_without_a_retry() {
 }
 
 #[test]
-fn work_that_nobody_takes_is_sent_again_ever_more_rarely() {
+fn unclaimed_work_is_sent_again_with_growing_delays() {
     let mut world = World::with_root(json!({}));
     let mut sent_after_minutes = Vec::new();
     for minute in 1..=250 {

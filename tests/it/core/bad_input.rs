@@ -141,7 +141,7 @@ fn yaml_words_that_look_like_booleans_are_words() {
 }
 
 #[test]
-fn g2_mistakes_of_shape_and_of_sense_come_in_one_answer() {
+fn g2_mistakes_of_type_and_of_meaning_come_in_one_answer() {
     let text = br#"{"mode": "paralel", "steps": [
         {"id": "one", "agent_id": "a b", "task_descripton": "t", "when": "output.x > 1", "input_from": ["nothing"]},
         {"id": "one", "agent_id": "a", "task_description": "t", "tools": ["x", "n t"], "depends_on": ["two"]}
@@ -206,7 +206,7 @@ fn a_profile_is_told_of_its_mistakes_too() {
 }
 
 #[test]
-fn a_worker_that_speaks_wrong_is_told_how() {
+fn every_mistake_of_an_ask_has_its_path() {
     let error = refused::<AskMessage>(
         br#"{"trace_id": "0af7651916cd43dd8448eb211c80319c", "ask": {"hold": {"lease": {"child_id": "a", "attempt": -1, "token": "t"}, "call_id": "c", "amount": {"cost_usd": "lots"}}}}"#,
     );
@@ -344,7 +344,7 @@ proptest! {
 
     /// A graph that compiles has no step that waits for itself, and its names are unique.
     #[test]
-    fn g2_wild_graphs_compile_or_are_told_why(graph in wild_graph()) {
+    fn g2_random_graphs_compile_or_are_refused_with_reasons(graph in wild_graph()) {
         let graph: TaskGraph = decode::value(&graph).unwrap();
         if let Ok(plan) = Plan::compile(&graph) {
             for group in plan.groups() {
@@ -366,7 +366,7 @@ proptest! {
     }
 
     #[test]
-    fn b2_dollars_there_and_back(nanos in 0..=1_000_000_000_000_000u64) {
+    fn b2_dollars_survive_a_round_trip(nanos in 0..=1_000_000_000_000_000u64) {
         let amount = shared::Usd::from_nanos(nanos);
         let text = serde_json::to_string(&amount).unwrap();
         prop_assert_eq!(serde_json::from_str::<shared::Usd>(&text).unwrap(), amount);

@@ -448,7 +448,7 @@ fn b12_an_abort_reaches_what_is_queued_and_parked_beneath() {
 }
 
 #[test]
-fn b14_a_snapshot_shows_it_all() {
+fn b14_a_snapshot_shows_all_fields() {
     let (mut world, [root, a, _]) = three_levels(100, 60, 30);
     world.pay(&a, "c1", cents(10)).unwrap();
     world.hold(&root, "c2", cents(5)).unwrap();
@@ -530,7 +530,7 @@ fn acceptance_two_hundred_children_on_a_budget_for_ten() {
 }
 
 #[test]
-fn a_call_knows_how_it_ended() {
+fn a_settled_call_keeps_its_hold_and_its_cost() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.hold(&root, "c1", cents(5)).unwrap();

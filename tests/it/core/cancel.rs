@@ -109,7 +109,7 @@ fn g8_the_first_end_stands_whoever_comes_first() {
 }
 
 #[test]
-fn g8_cancels_for_nobody_are_bounded() {
+fn g8_cancels_of_contexts_that_do_not_exist_are_bounded() {
     let mut world = World::with_root(json!({}));
     // Without the checks of the world, which would clone the trace ten thousand times.
     let now = world.now;

@@ -538,7 +538,7 @@ proptest! {
 
     /// b1, b2, b3 after every command; b4 and t1 at rest; t9 at the end.
     #[test]
-    fn b1_b2_b3_b4_t1_t9_hold_whatever_comes(graph in any::<bool>(), cancel in any::<bool>(), ops in ops()) {
+    fn b1_b2_b3_b4_t1_t9_hold_after_any_commands(graph in any::<bool>(), cancel in any::<bool>(), ops in ops()) {
         let mut player = Player::new(graph, ops[0]);
         player.plant(ops[1]);
         for op in ops {

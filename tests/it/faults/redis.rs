@@ -82,7 +82,7 @@ async fn f18_redis_wiped() {
 
 /// proves: the rebuild when no coordinator has seen the store before its loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn f18_redis_wiped_while_nobody_looked() {
+async fn f18_redis_wiped_while_no_coordinator_runs() {
     let mut cluster = Processes::start(2, 2).await;
     let asking = cluster.begin(json!({"goal": "which?", "agent_id": "ask"})).await;
     cluster

@@ -152,7 +152,7 @@ fn all_but(layer: &str) -> Vec<&'static str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_each_way_out_is_denied_by_the_layers_named_and_by_no_other() {
+async fn i4_each_escape_is_denied_by_the_layers_named_and_by_no_other() {
     let outside = Directory::new();
     let secret = outside.path().join("secret");
     std::fs::write(&secret, "the parent's").unwrap();
@@ -224,7 +224,7 @@ async fn i4_a_required_layer_that_is_missing_fails_closed_and_is_named() {
 
 /// `network: true` allows TCP and UDP, and no Unix sockets.
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_the_network_is_there_for_those_whose_profile_says_so() {
+async fn i4_the_network_is_open_to_agents_whose_profile_allows_it() {
     let outside = Directory::new();
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -312,13 +312,13 @@ fn example_work() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f23_f25_bad_input_at_every_door_in_memory() {
+async fn f23_f25_bad_input_on_every_subject_in_memory() {
     let siege = besiege(Cluster::embedded()).await;
     siege.cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f23_f25_bad_input_at_every_door_of_real_servers() {
+async fn f23_f25_bad_input_on_every_subject_of_real_servers() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let mut siege = besiege(Cluster::on(&nats, &redis).await).await;
     raw(&mut siege, &nats).await;

@@ -48,7 +48,7 @@ async fn under(cluster: &Processes, trace: TraceId, message: &Value) -> (TraceId
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn submissions_by_either_door_are_runs_that_end_once() {
+async fn submissions_by_publish_and_by_request_end_once() {
     let cluster = Processes::start(2, 3).await;
     let mut runs = Vec::new();
 
@@ -94,7 +94,7 @@ async fn submissions_by_either_door_are_runs_that_end_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_graphs_run_by_either_door() {
+async fn the_example_graphs_run_by_publish_and_by_request() {
     let cluster = Processes::start(2, 3).await;
     let agents = json!({"apply_agents": {"agents": example("agents.yaml")["agents"]}});
     let payload = serde_json::to_vec(&agents).unwrap().into();
@@ -121,7 +121,7 @@ async fn the_example_graphs_run_by_either_door() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_and_budgets_have_their_say() {
+async fn cancels_answers_stores_and_raises_take_effect() {
     let cluster = Processes::start(2, 3).await;
     let mut runs = Vec::new();
 

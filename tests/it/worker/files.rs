@@ -377,7 +377,7 @@ async fn t5_a_journal_is_never_taken_from_a_later_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i3_whoever_hands_over_leaves_its_files() {
+async fn i3_an_agent_that_hands_over_leaves_its_files() {
     let site = Site::in_one_process().await;
     site.apply(json!({"agent_id": "boss", "kind": "llm", "model": "scripted", "script": [
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/plan", "content": "p"}}]},

@@ -50,7 +50,7 @@ fn silent_from_tick(first: u32) -> Script {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_before_run_and_the_result_speaks_with_the_lease() {
+async fn claim_before_run_and_the_result_carries_the_lease() {
     let bench = Bench::run(work("root", "echo", json!({})), agreeable()).await;
     bench.until_done().await;
     let reports = bench.reports().await;
@@ -91,7 +91,7 @@ async fn never_more_deliveries_than_free_slots() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_taken_comes_again_with_a_fresh_token() {
+async fn a_taken_context_is_claimed_again_with_a_fresh_token() {
     let mut first = true;
     let script: Script = Box::new(move |_, answer| {
         let taken = Answer::Taken { until: Timestamp::from_millis(1_004_000) };
@@ -189,7 +189,7 @@ async fn a_lease_that_runs_out_is_given_up_without_a_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_ticks_go_unanswered_no_paid_call_begins() {
+async fn no_paid_call_begins_while_ticks_are_unanswered() {
     let inputs = json!({"calls": 100, "ms": 1000, "usd": 0.001});
     let bench = Bench::run(work("root", "spend", inputs), silent_from_tick(1)).await;
     bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
@@ -208,7 +208,7 @@ async fn while_ticks_go_unanswered_no_paid_call_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f23_a_message_that_makes_no_sense_is_a_dead_letter_and_the_queue_goes_on() {
+async fn f23_an_invalid_message_is_a_dead_letter_and_the_queue_continues() {
     let good = work("root", "echo", json!({}));
     let bench = Bench::start(vec![good.clone()], agreeable()).await;
     let mut elsewhere = good.clone();
@@ -268,7 +268,7 @@ async fn a_worker_describes_itself_and_drains_when_it_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b3_a_hold_denied_for_costs_on_their_way_is_asked_again_once_they_are_booked() {
+async fn b3_a_hold_denied_for_unbooked_costs_is_asked_again_once_they_are_booked() {
     let mut denials = 1;
     let script: Script = Box::new(move |ask, answer| {
         let second = matches!(ask, Ask::Hold(hold) if hold.call_id.as_str() == "1-2");
@@ -465,7 +465,7 @@ async fn built_in_agents_do_what_they_say() {
 /// f05: a worker that was stopped for longer than its lease asks before it does anything else. Switch
 /// `Keeper::live` off and it holds, or reports, in an attempt that is over.
 #[tokio::test(start_paused = true)]
-async fn f05_woken_past_its_lease_a_worker_ticks_before_it_acts() {
+async fn f05_a_worker_resumed_after_its_lease_ticks_before_it_acts() {
     for (builtin, inputs) in [("spend", json!({"calls": 2, "ms": 1000})), ("sleep", json!({"ms": 1000}))] {
         let script: Script = Box::new(move |ask, answer| {
             let zombie = matches!(ask, Ask::Tick(tick) if tick.lease.attempt == 1);

@@ -343,7 +343,7 @@ async fn i4_files_are_those_of_the_workspace_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn i5_a_servers_tools_are_called_by_those_who_may() {
+async fn i5_tools_of_a_server_are_called_only_by_agents_that_may() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
     let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio"]}}});

@@ -219,7 +219,7 @@ async fn p_a_refused_child_is_an_observation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g10_a_chain_hands_over_and_the_last_answer_is_everybodys() {
+async fn g10_a_chain_hands_over_and_the_last_result_is_that_of_all() {
     let mut world = live(world("chain", json!({"length": 3}), json!({}))).await;
     assert_eq!(result(&world), "the goal, then, then");
     assert_eq!(world.node("root").attempt(), 1, "handing over takes no second attempt");
