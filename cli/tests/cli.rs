@@ -259,7 +259,7 @@ fn options_override_the_file() {
 fn a_refused_submission_has_its_own_exit_code() {
     let said = trellis(&["run", "--goal", "hello", "--agent", "nobody"]);
     assert!(
-        said.contains("error: refused: ") && said.contains("nobody") && said.ends_with("--- exit 3"),
+        said.contains("error: refused (") && said.contains("nobody") && said.ends_with("--- exit 3"),
         "{said}"
     );
     let said = trellis(&["run", "--goal", "hello", "--agent", "nobody", "-o", "json"]);

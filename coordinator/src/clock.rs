@@ -1,6 +1,6 @@
-//! The time decisions are made at: the store's clock, carried on between two looks at it. It never
-//! goes back, whatever the store's does; if that was set back, ours goes at half speed until they meet,
-//! so that leases and timers still run out.
+//! The time that decisions are made at: the store's clock, advanced by our own between two readings. It
+//! never goes back. If the store's clock is set back, ours runs at half speed until the two meet, so that
+//! leases and timers still expire.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,10 +12,10 @@ pub(crate) struct Clock(Arc<Mutex<Reading>>);
 
 #[derive(Debug)]
 struct Reading {
-    /// What the store said, and when.
+    /// The store's last reading, and when it was taken.
     said: Timestamp,
     at: Instant,
-    /// The latest time anyone was told, and when.
+    /// The latest time given out, and when.
     told: Timestamp,
     told_at: Instant,
 }
@@ -36,7 +36,7 @@ impl Clock {
         let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let real = reading.said.plus_millis(millis(reading.at.elapsed()));
         let slow = reading.told.plus_millis(millis(reading.told_at.elapsed()) / 2);
-        // A slow step of less than a millisecond is not lost: `told_at` moves only with `told`.
+        // Advances of less than a millisecond are not lost: `told_at` moves only together with `told`.
         if real.max(slow) > reading.told {
             reading.told = real.max(slow);
             reading.told_at = Instant::now();

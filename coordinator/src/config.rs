@@ -1,4 +1,4 @@
-//! What a coordinator is told when it starts.
+//! The configuration of a coordinator.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,27 +8,28 @@ use crate::crash::Crash;
 
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Who it is among the coordinators.
+    /// Its name among the coordinators.
     pub id: WorkerId,
-    /// What every trace it admits gets.
+    /// Defaults and limits for every trace it admits.
     pub settings: Settings,
     pub topology: Topology,
     /// How long an ended trace is kept in the store.
     pub retention: Duration,
-    /// Where health is asked, if anywhere.
+    /// Address of the health endpoints; none: no endpoints.
     pub health: Option<SocketAddr>,
-    /// Loops that decide, each over its own share of the traces.
+    /// Number of loops that decide; each has its own share of the traces.
     pub shards: usize,
-    /// The most contexts kept in memory, over all shards. What falls out is loaded again when needed.
+    /// The most contexts kept in memory, over all shards. Traces that are evicted are loaded again when
+    /// needed.
     pub cached_contexts: usize,
-    /// How often it says that it is alive, and how long others believe it.
+    /// Interval of heartbeats, and how long one counts.
     pub heartbeat: Duration,
     pub heartbeat_ttl: Duration,
-    /// How often due timers are looked for.
+    /// Interval at which due timers are looked for.
     pub timer_interval: Duration,
-    /// When messages that were committed and perhaps never sent are sent again.
+    /// Delay after which messages that were committed, but may never have been sent, are sent again.
     pub resend_after: Duration,
-    /// Where to abort on purpose, to rehearse failures.
+    /// Where to abort on purpose, to test recovery.
     pub crash: Crash,
 }
 

@@ -1,4 +1,5 @@
-//! Where a coordinator can be told to abort: between receiving a message and acknowledging it.
+//! The points at which a coordinator can be told to abort: between receiving a message and acknowledging
+//! it.
 
 use shared::crash;
 
@@ -7,15 +8,15 @@ pub type Crash = crash::Crash<Point>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// Jobs are taken, nothing is loaded.
+    /// Jobs are taken; nothing is loaded yet.
     Received,
-    /// Decided, not committed.
+    /// Decided, not committed yet.
     Decided,
-    /// Committed, nothing is sent.
+    /// Committed, nothing sent yet.
     Committed,
-    /// Sent and stored, nobody is told.
+    /// Sent and stored; no reply or acknowledgement yet.
     Sent,
-    /// Replied and acknowledged; the outbox is not cleared.
+    /// Replied and acknowledged; the outbox is not cleared yet.
     Acknowledged,
 }
 

@@ -1,5 +1,5 @@
-//! The agents there are: profiles applied by the operator, kept in the store, and the built-in ones
-//! under their own names. What is applied wins.
+//! The known agents: profiles applied by the operator, kept in the store, and the built-in ones under their
+//! own names. An applied profile replaces a built-in one of the same name.
 
 use std::{
     cmp::Ordering,
@@ -30,7 +30,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Looks whether somebody applied something, and reads it.
+    /// Reads the profiles again if their revision in the store has changed.
     pub(crate) async fn refresh(&self) -> Result<(), store::Error> {
         let revision = self.store.agents_revision().await?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).revision;
@@ -41,7 +41,7 @@ impl Directory {
                 tracing::error!(
                     known,
                     found = revision,
-                    "the store has lost agent profiles: they are applied again"
+                    "the store has lost agent profiles; applying them again"
                 );
                 let builtin = builtin();
                 let applied: Vec<AgentProfile> = self
@@ -61,7 +61,7 @@ impl Directory {
             match decode::json::<AgentProfile>(text.as_bytes()) {
                 Ok(profile) => drop(profiles.insert(profile.agent_id.clone(), profile)),
                 Err(problems) => {
-                    tracing::error!(agent_id = name, %problems, "a stored profile can't be read");
+                    tracing::error!(agent_id = name, %problems, "a stored agent profile can't be read; the agent is unknown until it is applied again");
                 }
             }
         }
@@ -82,15 +82,15 @@ impl Directory {
         self.known.read().unwrap_or_else(PoisonError::into_inner).profiles.values().cloned().collect()
     }
 
-    /// The profiles of these names, as far as there are any. An unknown name is looked for once more
-    /// in the store: it may have been applied a moment ago, elsewhere.
+    /// The profiles of these names, as far as they exist. If a name is unknown, the store is read once
+    /// more: another coordinator may have applied it a moment ago.
     pub(crate) async fn find(&self, names: &BTreeSet<AgentId>) -> Vec<AgentProfile> {
         let found = self.known_of(names);
         if found.len() == names.len() {
             return found;
         }
         if let Err(error) = self.refresh().await {
-            tracing::warn!(%error, "the agent directory can't be read anew");
+            tracing::warn!(%error, "the agent profiles can't be read again; using those already known");
         }
         self.known_of(names)
     }

@@ -1,7 +1,7 @@
-//! Whether the store can still be believed. Every commit raises its partition's counter; a counter
-//! that is lower than one seen before says that the store lost what it had acknowledged. Only who has
-//! owned a partition all along has seen its counter grow; so a trace is believed as it is stored if it
-//! began since we own its partition, and held against the event log otherwise.
+//! Whether the contents of the store can be trusted. Every commit raises the counter of its partition; a
+//! counter lower than one seen before means that the store lost writes it had acknowledged. Only a
+//! coordinator that has owned a partition all along has seen its counter grow. So a trace is trusted as
+//! stored if it began while we owned its partition; any other is compared with the event log first.
 
 use std::{
     collections::HashMap,
@@ -20,12 +20,12 @@ struct State {
     number: watch::Sender<u64>,
 }
 
-/// What we know of a partition we own.
+/// What is known of a partition we own.
 #[derive(Debug)]
 struct Watched {
     since: Timestamp,
     counter: u64,
-    /// Every trace the log knows was looked for in the store: what is not there never was.
+    /// Every trace in the event log was looked up in the store: a trace that is not there never existed.
     swept: bool,
 }
 
@@ -35,7 +35,7 @@ impl Epoch {
         Epoch(Arc::new(State { watched: Mutex::default(), number }))
     }
 
-    /// We own a partition from now on.
+    /// Begins to watch a partition that we own from now on.
     pub(crate) fn own(&self, partition: Partition, now: Timestamp) {
         self.watched().insert(partition, Watched { since: now, counter: 0, swept: false });
     }
@@ -44,13 +44,13 @@ impl Epoch {
         self.watched().remove(&partition);
     }
 
-    /// What the counter of a partition was at least, when last seen. Ask *before* the store is asked.
+    /// The highest counter of a partition seen so far. Call this *before* asking the store.
     pub(crate) fn floor(&self, partition: Partition) -> u64 {
         self.watched().get(&partition).map_or(0, |watched| watched.counter)
     }
 
-    /// Takes note of a counter. If it is lower than `floor`, which was seen before it was asked for,
-    /// writes were lost, and a new epoch begins: everything is doubted again.
+    /// Takes note of a counter. If it is lower than `floor`, the counter seen before the store was asked,
+    /// writes were lost and a new epoch begins: nothing stored is trusted any more.
     pub(crate) fn observe(&self, partition: Partition, floor: u64, counter: u64, now: Timestamp) {
         let mut watched = self.watched();
         if counter >= floor {
@@ -60,22 +60,22 @@ impl Epoch {
             return;
         }
         if watched.get(&partition).is_none_or(|watched| watched.counter < floor) {
-            // Somebody else noticed at the same time.
+            // Another loop noticed the same loss.
             return;
         }
-        tracing::error!("the store has lost acknowledged writes: traces are rebuilt from the event log");
+        tracing::error!("the store has lost acknowledged writes; rebuilding traces from the event log");
         for watched in watched.values_mut() {
             *watched = Watched { since: now, counter: 0, swept: false };
         }
         self.0.number.send_modify(|number| *number += 1);
     }
 
-    /// Whether a trace that began then is as it is stored.
+    /// Whether a trace that began then can be trusted as stored.
     pub(crate) fn believes(&self, partition: Partition, began: Timestamp) -> bool {
         self.watched().get(&partition).is_some_and(|watched| began >= watched.since)
     }
 
-    /// Whether a trace that is not in the store never was.
+    /// Whether a trace that is not in the store never existed.
     pub(crate) fn believes_absence(&self, partition: Partition) -> bool {
         self.watched().get(&partition).is_some_and(|watched| watched.swept)
     }
@@ -85,7 +85,7 @@ impl Epoch {
         watched.iter().filter(|(_, watched)| !watched.swept).map(|(partition, _)| *partition).collect()
     }
 
-    /// These were swept, if nothing was lost since epoch `number`.
+    /// Marks these as swept, unless writes were lost since epoch `number`.
     pub(crate) fn swept(&self, partitions: &[Partition], number: u64) {
         let mut watched = self.watched();
         if *self.0.number.borrow() == number {
@@ -97,7 +97,7 @@ impl Epoch {
         }
     }
 
-    /// Counts the losses: whoever caches throws all away when it changes.
+    /// Counts the losses: whoever caches drops everything when it changes.
     pub(crate) fn number(&self) -> u64 {
         *self.0.number.borrow()
     }
@@ -126,7 +126,7 @@ mod tests {
 
         let floor = epoch.floor(p);
         epoch.observe(p, floor, 7, at(20));
-        // Asked before the counter was 7, answered after: nothing is wrong.
+        // Asked before the counter was 7, answered after: no loss.
         epoch.observe(p, 3, 5, at(20));
         assert_eq!((epoch.floor(p), epoch.number()), (7, 0));
 
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((epoch.number(), epoch.floor(p)), (1, 0));
         assert!(!epoch.believes(p, at(29)) && !epoch.believes(q, at(29)) && epoch.believes(q, at(30)));
         assert!(!epoch.believes_absence(q));
-        // Another loop saw the same loss: it is one.
+        // Another loop saw the same loss: it is counted once.
         epoch.observe(p, 7, 6, at(31));
         assert_eq!(epoch.number(), 1);
         // A sweep that began before the loss proves nothing.

@@ -1,5 +1,5 @@
-//! Whether a coordinator is ready: it can reach its store and its bus, and its intake is being served.
-//! A process that only heartbeats may be deaf; so readiness is judged by the pulls.
+//! Whether a coordinator is ready: it reaches its store and its bus, and the server answers its pulls from
+//! the intake. A process that only heartbeats may receive nothing, so readiness depends on the pulls.
 
 use std::{
     sync::{
@@ -15,14 +15,14 @@ use shared::{
 };
 use tokio::time::Instant;
 
-use crate::ground::Ground;
+use crate::handles::Handles;
 
-/// A queue that has not been answered for so long is not being served.
+/// The coordinator is not ready if the server has not answered a pull for this long.
 const DEAF_AFTER: Duration = Duration::from_secs(40);
-/// How often a waiting reader notes that it is being served.
+/// How often a waiting reader records that its pulls are answered.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 
-/// When the intake was last seen to be served.
+/// When the server last answered a pull from the intake.
 #[derive(Debug, Clone)]
 pub(crate) struct Pulse {
     started: Instant,
@@ -35,7 +35,7 @@ impl Pulse {
         Pulse { started: Instant::now(), last: Arc::default() }
     }
 
-    /// The next delivery of a queue; meanwhile notes that the queue is served.
+    /// The next delivery of a queue. While waiting, records that pulls are answered.
     pub(crate) async fn watch(&self, queue: &mut Consumption) -> Delivery {
         loop {
             match tokio::time::timeout(NOTED_EVERY, queue.next()).await {
@@ -58,13 +58,16 @@ impl Pulse {
     }
 }
 
-/// Why it is not ready, if it is not.
-pub(crate) async fn ready(ground: &Ground, pulse: &Pulse) -> Result<(), String> {
-    ground.store.ping().await.map_err(|error| error.to_string())?;
-    ground.bus.ping().await.map_err(|error| error.to_string())?;
+/// Ready, or the reason why not.
+pub(crate) async fn ready(handles: &Handles, pulse: &Pulse) -> Result<(), String> {
+    handles.store.ping().await.map_err(|error| error.to_string())?;
+    handles.bus.ping().await.map_err(|error| error.to_string())?;
     let silent = pulse.silent_for();
     if silent > DEAF_AFTER {
-        return Err(format!("the intake has not been served for {} s", silent.as_secs()));
+        return Err(format!(
+            "the NATS server has not answered a pull from the intake for {} s",
+            silent.as_secs()
+        ));
     }
     Ok(())
 }

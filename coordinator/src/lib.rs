@@ -1,33 +1,20 @@
-//! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides; everything else
-//! here brings commands to it, keeps what it decided in the [`store`], and says so on the bus.
+//! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides. Everything else here
+//! brings commands to the core, keeps its decisions in the [`store`], and publishes them on the bus.
 
-mod ask;
-mod cache;
 mod clock;
 mod config;
 mod crash;
+mod dead_letter;
 mod directory;
-mod dispatch;
-mod done;
 mod epoch;
-mod ground;
+mod handles;
 mod health;
-mod intake;
-mod job;
-mod letter;
-mod parcel;
-mod partition;
-mod query;
-mod rebuild;
+mod inbound;
+mod ownership;
 pub mod rehearsal;
-mod report;
 mod run;
 mod shard;
-mod spans;
 pub mod store;
-mod submission;
-mod sweep;
-mod timer;
 pub mod trace;
 
 pub use config::Config;
@@ -36,7 +23,7 @@ pub use run::{Error, run};
 
 /// The JSON Schema of every message of the interface, by name.
 pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
-    let mut all = shared::schema::all();
+    let mut all = shared::wire::schemas();
     all.push(("event-message", shared::schema::of::<trace::Logged>()));
     all.push(("event", shared::schema::of::<trace::Event>()));
     all

@@ -1,6 +1,6 @@
-//! A rehearsal: a submission played through the real core, with no servers and no models. The caller
-//! plays the agents; time is pretended, and jumps to the next thing that is due. What the graph
-//! decides (order, skips, retries, money, outcome) is decided by the same code as in production.
+//! A rehearsal: a submission run through the real core, without servers or models. The caller plays the
+//! agents; time is simulated, and jumps to the next timer. Everything the graph decides (order, skips,
+//! retries, money, outcome) is decided by the same code as in production.
 
 use std::collections::VecDeque;
 
@@ -15,14 +15,14 @@ use crate::trace::{Command, Effect, Event, Refusal, Submit, Trace, effects};
 /// More rounds than any graph within the limits can need.
 const MAX_TURNS: usize = 1_000_000;
 
-/// How an attempt is played: what it costs, and how it ends.
+/// How an attempt is played: its cost, and how it ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Played {
     pub cost: Amount,
     pub verdict: Verdict,
 }
 
-/// A rehearsal reports to nobody; its works say so in subjects that lead nowhere.
+/// A rehearsal reports to nobody: its subjects are never published to.
 fn home() -> Home {
     Home {
         namespace: "rehearsal".parse().expect("a valid literal"),
@@ -30,7 +30,7 @@ fn home() -> Home {
     }
 }
 
-/// A trace being rehearsed, with everything that happened to it.
+/// A trace being rehearsed, with all its events.
 #[derive(Debug)]
 pub struct Rehearsal {
     pub trace: Trace,
@@ -41,7 +41,7 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Submits; the refusal is the same as a cluster's would be.
+    /// Submits. A refusal is the same as a cluster's.
     pub fn begin(trace_id: TraceId, submit: Submit, now: Timestamp) -> Result<Self, Refusal> {
         let trace = Trace::new(trace_id);
         let mut rehearsal = Rehearsal { trace, log: Vec::new(), now, queue: VecDeque::new(), tokens: 0 };
@@ -53,8 +53,8 @@ impl Rehearsal {
         self.now
     }
 
-    /// Plays until nothing moves any more: the root has ended, or waits for a human.
-    /// `play` acts for the agents, `answer` for the humans (`None` leaves a question open).
+    /// Plays until nothing is left to do: the root has ended, or waits for a human. `play` acts for the
+    /// agents, `answer` for the humans (`None` leaves a question open).
     pub fn play(
         &mut self,
         mut play: impl FnMut(&Execute) -> Played,
@@ -82,11 +82,12 @@ impl Rehearsal {
         let played = play(&work);
         let verdict = self.pay(&lease, played);
         let report = Report { lease, progress: Progress { steps: 1, ..Progress::default() }, verdict };
-        // The budget may have ended the attempt before its report; then there is nothing to say.
+        // The budget may have ended the attempt before its report, which is then refused: nothing is lost.
         self.handle(Command::Report(Box::new(report))).ok();
     }
 
-    /// Holds and settles what the attempt costs; a hold that does not fit makes it fail for its budget.
+    /// Holds and settles the cost of the attempt. If the hold is denied, the attempt fails with a budget
+    /// failure.
     fn pay(&mut self, lease: &Lease, played: Played) -> Verdict {
         if played.cost.is_zero() {
             return played.verdict;

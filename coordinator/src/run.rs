@@ -1,5 +1,5 @@
-//! A coordinator, from start to drain: sets up its bus and store, starts its loops, and when told to
-//! stop takes no more, finishes what it has, and leaves.
+//! A coordinator from start to drain: sets up its bus and store and starts its loops. When told to stop, it
+//! takes no more work, finishes what it has, and leaves.
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
@@ -18,25 +18,26 @@ use crate::{
     Config,
     clock::Clock,
     directory::Directory,
-    dispatch::{Dispatch, WAITING},
     epoch::Epoch,
-    ground::Ground,
+    handles::Handles,
     health::{self, Pulse},
-    intake::Intake,
-    partition::Membership,
-    shard::Shard,
+    inbound::intake::Intake,
+    ownership::{membership::Membership, sweep, timer},
+    shard::{
+        Shard,
+        dispatch::{Dispatch, WAITING},
+    },
     store::{self, Store},
-    sweep, timer,
 };
 
-/// How long a stopping coordinator may take to finish what it has.
+/// The longest time a stopping coordinator takes to finish its work.
 const DRAIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the bus is not usable")]
+    #[error("the message bus can't be used")]
     Bus(#[from] bus::Error),
-    #[error("the store is not usable")]
+    #[error("the store can't be used")]
     Store(#[from] store::Error),
     #[error("could not listen on {address} for health checks")]
     Health {
@@ -44,10 +45,11 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("a loop of the coordinator panicked; the log says where")]
+    #[error("a loop of the coordinator panicked; the log shows where")]
     Panicked,
 }
 
+/// Runs until `shutdown`, or until one of its loops panics.
 pub async fn run(
     config: Config,
     bus: Bus,
@@ -58,7 +60,7 @@ pub async fn run(
     store.settle_partitions(config.topology.partitions).await?;
     let now = store.now().await?;
     let directory = Directory::open(store.clone()).await?;
-    let ground = Arc::new(Ground {
+    let handles = Arc::new(Handles {
         config,
         bus,
         store,
@@ -67,89 +69,116 @@ pub async fn run(
         started_at: now,
         panicked: CancellationToken::new(),
     });
-    let listener = match ground.config.health {
-        None => None,
-        Some(address) => {
-            let listener = TcpListener::bind(address).await;
-            Some(listener.map_err(|source| Error::Health { address, source })?)
-        }
-    };
+    let listener = health_listener(&handles).await?;
+    let (shards, dispatch) = start_shards(&handles);
+    let readers = Readers::start(handles.clone(), directory, dispatch, listener).await?;
+    tracing::info!(id = %handles.config.id, partitions = handles.config.topology.partitions, "coordinator is up");
 
+    let panicked = tokio::select! {
+        () = shutdown => false,
+        () = handles.panicked.cancelled() => true,
+    };
+    tracing::info!(id = %handles.config.id, "coordinator is stopping");
+    // Readers stop first; the shards finish what the readers gave them.
+    readers.stop.cancel();
+    let drained = async {
+        readers.tasks.wait().await;
+        shards.wait().await;
+    };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        tracing::warn!("not all work was finished in time; its messages will be delivered again");
+    }
+    if panicked { Err(Error::Panicked) } else { Ok(()) }
+}
+
+async fn health_listener(handles: &Handles) -> Result<Option<TcpListener>, Error> {
+    let Some(address) = handles.config.health else { return Ok(None) };
+    let listener = TcpListener::bind(address).await;
+    Ok(Some(listener.map_err(|source| Error::Health { address, source })?))
+}
+
+/// Starts the loops that decide. They end when all senders of jobs are gone.
+fn start_shards(handles: &Arc<Handles>) -> (TaskTracker, Dispatch) {
     let shards = TaskTracker::new();
     let mut senders = Vec::new();
-    for _ in 0..ground.config.shards.max(1) {
+    for _ in 0..handles.config.shards.max(1) {
         let (sender, jobs) = mpsc::channel(WAITING);
         senders.push(sender);
-        let (shard, fuse) = (Shard::new(ground.clone(), jobs), ground.fuse());
+        let (shard, fuse) = (Shard::new(handles.clone(), jobs), handles.fuse());
         shards.spawn(async move {
             shard.run().await;
             drop(fuse);
         });
     }
     shards.close();
-    let dispatch = Dispatch::new(senders);
+    (shards, Dispatch::new(senders))
+}
 
-    // Readers stop first; the shards finish what the readers gave them.
-    let readers = TaskTracker::new();
-    let stop = CancellationToken::new();
-    let pulse = Pulse::new();
-    let intake = Intake { ground: ground.clone(), directory: directory.clone(), dispatch: dispatch.clone() };
-    let queue = ground.bus.consume(&Consumer::Intake).await?;
-    let requests = ground.bus.offer(&service()).await?;
-    let reader = |future: futures_util::future::BoxFuture<'static, ()>| {
-        let (stop, fuse) = (stop.clone(), ground.fuse());
-        readers.spawn(async move {
-            stop.run_until_cancelled(future).await;
+/// Everything that gives jobs to the shards, and the health endpoints. All of it ends with `stop`.
+struct Readers {
+    handles: Arc<Handles>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Readers {
+    async fn start(
+        handles: Arc<Handles>,
+        directory: Directory,
+        dispatch: Dispatch,
+        listener: Option<TcpListener>,
+    ) -> Result<Self, Error> {
+        let readers = Readers { handles, tasks: TaskTracker::new(), stop: CancellationToken::new() };
+        let handles = &readers.handles;
+        let pulse = Pulse::new();
+        let queue = handles.bus.consume(&Consumer::Intake).await?;
+        let requests = handles.bus.offer(&service()).await?;
+        let intake =
+            Intake { handles: handles.clone(), directory: directory.clone(), dispatch: dispatch.clone() };
+        readers.spawn(intake.clone().consume(queue, pulse.clone()));
+        readers.spawn(intake.serve(requests));
+        let (owned, watched) = watch::channel(Arc::default());
+        readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched));
+        readers.spawn(sweep::run(handles.clone(), dispatch.clone()));
+        if let Some(listener) = listener {
+            readers.serve_health(listener, pulse);
+        }
+        let membership = Membership {
+            handles: handles.clone(),
+            directory,
+            dispatch,
+            owned,
+            tasks: readers.tasks.clone(),
+            serving: HashMap::new(),
+        };
+        let (leaving, fuse) = (readers.stop.clone(), handles.fuse());
+        readers.tasks.spawn(async move {
+            membership.run(leaving).await;
             drop(fuse);
         });
-    };
-    reader(intake.clone().consume(queue, pulse.clone()).boxed());
-    reader(intake.serve(requests).boxed());
-    let (owned, watched) = watch::channel(Arc::default());
-    reader(timer::run(ground.clone(), dispatch.clone(), watched).boxed());
-    reader(sweep::run(ground.clone(), dispatch.clone()).boxed());
-    if let Some(listener) = listener {
-        let (ground, pulse, stopped) = (ground.clone(), pulse.clone(), stop.clone());
-        let ready = move || {
-            let (ground, pulse) = (ground.clone(), pulse.clone());
-            async move { health::ready(&ground, &pulse).await }.boxed()
-        };
-        readers.spawn(async move {
-            let served = shared::health::serve(listener, ready, stopped.cancelled_owned()).await;
-            served.unwrap_or_else(|error| tracing::error!(%error, "health checks are not answered"));
+        readers.tasks.close();
+        Ok(readers)
+    }
+
+    fn spawn(&self, reader: impl Future<Output = ()> + Send + 'static) {
+        let (stop, fuse) = (self.stop.clone(), self.handles.fuse());
+        self.tasks.spawn(async move {
+            stop.run_until_cancelled(reader).await;
+            drop(fuse);
         });
     }
-    let membership = Membership {
-        ground: ground.clone(),
-        directory,
-        dispatch,
-        owned,
-        tasks: readers.clone(),
-        serving: HashMap::new(),
-    };
-    let leaving = stop.clone();
-    let fuse = ground.fuse();
-    readers.spawn(async move {
-        membership.run(leaving).await;
-        drop(fuse);
-    });
-    readers.close();
-    tracing::info!(id = %ground.config.id, partitions = ground.config.topology.partitions, "coordinator is up");
 
-    let panicked = tokio::select! {
-        () = shutdown => false,
-        () = ground.panicked.cancelled() => true,
-    };
-    tracing::info!(id = %ground.config.id, "coordinator is stopping");
-    stop.cancel();
-    let drained = async {
-        readers.wait().await;
-        shards.wait().await;
-    };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::warn!("not everything could be finished; it comes again elsewhere");
+    fn serve_health(&self, listener: TcpListener, pulse: Pulse) {
+        let (handles, stopped) = (self.handles.clone(), self.stop.clone());
+        let ready = move || {
+            let (handles, pulse) = (handles.clone(), pulse.clone());
+            async move { health::ready(&handles, &pulse).await }.boxed()
+        };
+        self.tasks.spawn(async move {
+            let served = shared::health::serve(listener, ready, stopped.cancelled_owned()).await;
+            served.unwrap_or_else(|error| tracing::error!(%error, "the health endpoints have stopped"));
+        });
     }
-    if panicked { Err(Error::Panicked) } else { Ok(()) }
 }
 
 fn service() -> Service {

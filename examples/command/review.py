@@ -1,6 +1,6 @@
 """A code reviewer as a program: reads its input, asks the model through the worker, and writes a report.
 
-It has no key and no network: the worker makes the call, within the budget. What it leaves in outputs/ is kept.
+It has no key and no network: the worker makes the call, within the budget. Files in outputs/ are kept.
 """
 import json
 import sys

@@ -4,8 +4,8 @@
     python3 submit.py 'Say hello'                                    one agent, the default one
     python3 submit.py '{"goal": "count", "agent_id": "spend"}'        any spawn or graph, as JSON
 
-NATS_URL says where the server is, TRELLIS_NAMESPACE what stands before the subjects (usually nothing).
-Exits with 0 if it completed, 1 if not, 3 if it was refused. The messages are in docs/protocol.md.
+NATS_URL is the address of the server, TRELLIS_NAMESPACE the prefix of the subjects (usually none).
+The exit code is 0 if the run completed, 3 if it was refused, otherwise 1. docs/protocol.md has the messages.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ PREFIX = PREFIX + "." if PREFIX else ""
 
 
 async def read(nc, msg):
-    """What a message says; what was too large for one is an object, and the message names it."""
+    """The payload of a message. If it was too large for a message, a header names the object that holds it."""
     name = (msg.headers or {}).get("Trellis-Object")
     if name is None:
         return json.loads(msg.data)
@@ -31,12 +31,12 @@ async def read(nc, msg):
 async def main(submission: dict) -> int:
     nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))
     try:
-        # Answered after the commit: what is accepted here survives every crash.
+        # Answered after the commit: an accepted submission survives every crash.
         reply = await nc.request(PREFIX + "agent.submit", json.dumps(submission).encode(), timeout=30)
         answer = await read(nc, reply)
         if answer["status"] == "refused":
-            print(f"refused: {answer['code']} (rule {answer['rule']}): {answer['message'].splitlines()[0]}")
-            # Not the first mistake but all of them, each with where it stands and what to do.
+            print(f"refused ({answer['code']}): {answer['message'].splitlines()[0]}")
+            # Every mistake, each with its path and a hint.
             for problem in answer.get("problems", []):
                 hint = f" (hint: {problem['hint']})" if problem.get("hint") else ""
                 print(f"  {problem['path'] or 'the message'}: {problem['message']}{hint}")
@@ -44,7 +44,7 @@ async def main(submission: dict) -> int:
         trace, child = answer["trace_id"], answer["child_id"]
         print(f"accepted: trace {trace}, context {child}")
 
-        # Outcomes are stored: an ordered consumer finds one that is there already, or the next to come.
+        # Outcomes are stored: an ordered consumer delivers an existing one, or waits for it.
         subject = f"{PREFIX}agent.outcome.{trace}.{child}"
         outcomes = await nc.jetstream().subscribe(subject, ordered_consumer=True)
         outcome = await read(nc, await outcomes.next_msg(timeout=60))

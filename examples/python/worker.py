@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A complete worker for one pool, in a language Trellis is not written in. Needs nats-py, nothing else.
+"""A complete worker for one pool, in Python. Needs nats-py, nothing else of Trellis.
 
-    python3 worker.py [POOL]          the pool `python`, unless another is named
+    python3 worker.py [POOL]          the default pool is `python`
 
-Its one agent counts the words of its goal and pretends to pay a model for it. What it does is what every
-worker does (docs/protocol.md has each message): take a delivery, claim the context, tick while it runs,
-hold before a paid call and settle after it, report, and only then acknowledge. SIGTERM hands back what runs.
+Its one agent counts the words of its goal and pretends to pay a model for it. It does what every worker does
+(docs/protocol.md has each message): take a delivery, claim the context, tick while the agent runs, hold before
+a paid call and settle after it, report, and only then acknowledge. On SIGTERM it hands running work back.
 """
 
 import asyncio
@@ -30,26 +30,26 @@ LEASE_SECONDS = 10.0
 
 
 class Stopped(Exception):
-    """The coordinator said stop: it is cancelled, over, or somebody else's by now."""
+    """The coordinator answered stop: the context is cancelled, has ended, or runs on another worker."""
 
 
 class LeaseLost(Exception):
-    """Nobody answered a tick for a whole lease: whoever claims it next decides."""
+    """No tick was answered for a whole lease: the lease has expired, and another worker may claim the context."""
 
 
 class Attempt:
-    """One claimed context: everything it says carries its lease."""
+    """One claimed context: every message carries its lease."""
 
     def __init__(self, nc, js, work, lease):
         self.nc, self.js, self.work, self.lease = nc, js, work, lease
         self.calls = self.steps = 0
 
     async def ask(self, question, patience=30.0):
-        """Asks until there is an answer: the second answer to a question is the first one again."""
+        """Asks until there is an answer. Asking twice is harmless: the answer is the same."""
         return await ask(self.nc, self.js, self.work, question, patience)
 
     async def keep(self, msg):
-        """Ticks until told to stop. Only `go_on` keeps the delivery alive."""
+        """Ticks until the answer is stop. Only `go_on` renews the delivery."""
         good_at = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
@@ -66,7 +66,7 @@ class Attempt:
                 await msg.in_progress()
 
     async def paid_call(self, call, cost_usd, tokens):
-        """Holds the worst case, makes the call, settles what it cost. None if the budget says no."""
+        """Holds the worst case, makes the call, settles its cost. The value is None if the hold is denied."""
         self.calls += 1
         call_id = f"{self.lease['attempt']}-{self.calls}"
         worst = {"cost_usd": cost_usd, "tokens": tokens}
@@ -75,7 +75,7 @@ class Attempt:
             return None, (kind, answer)
         value, cost = await call()
         self.steps += 1
-        # Published, not asked: it waits safely while the coordinator is away. Booked once by call_id.
+        # Published, not asked: it is stored even while no coordinator runs, and booked once by call_id.
         settled = {"trace_id": self.work["trace_id"], "lease": self.lease, "call_id": call_id, "amount": cost}
         await self.publish("cost", settled, f"{call_id}.cost")
         return value, None
@@ -86,7 +86,7 @@ class Attempt:
         await self.publish("result", result, f"{self.lease['attempt']}.result")
 
     async def publish(self, where, message, name):
-        """Stored before it counts; sent again under the same id it is stored once."""
+        """Publishes until it is stored. The message id makes sending twice harmless."""
         headers = {"Nats-Msg-Id": f"{self.work['trace_id']}.{self.work['child_id']}.{name}"}
         while True:
             try:
@@ -102,7 +102,7 @@ async def ask(nc, js, work, question, patience):
         try:
             reply = await nc.request(work["report_to"]["ask"], message, timeout=2.0)
             answer = await payload(js, reply)
-            # An answer is a word, or an object with one field.
+            # An answer is a string, or an object with one field.
             kind, body = (answer, None) if isinstance(answer, str) else next(iter(answer.items()))
             if kind == "stop":
                 raise Stopped(body["reason"])
@@ -135,7 +135,7 @@ async def count_words(attempt):
 async def run(nc, js, msg, stops, ending):
     """One delivery, from claim to acknowledgement."""
     work = await payload(js, msg)
-    # A delivery is only a hint. The token is ours and fresh: asking twice with it is one claim.
+    # A delivery is only a hint. The token is new and random: asking twice with it is one claim.
     claim = {"claim": {"child_id": work["child_id"], "worker_id": WORKER_ID, "token": uuid.uuid4().hex}}
     try:
         kind, claimed = await ask(nc, js, work, claim, patience=30.0)
@@ -152,7 +152,7 @@ async def run(nc, js, msg, stops, ending):
 
     attempt = Attempt(nc, js, claimed["work"], claimed["lease"])
     if claimed["open_holds"]:
-        # We keep no journal: how the calls of earlier attempts ended nobody knows, so they are booked whole.
+        # There is no journal here, so the calls of earlier attempts are booked at their full hold.
         await attempt.ask({"resume": {"lease": attempt.lease, "settled": []}})
     stop = stops.setdefault((work["trace_id"], work["child_id"]), asyncio.Event())
     agent = asyncio.ensure_future(count_words(attempt))
@@ -162,7 +162,7 @@ async def run(nc, js, msg, stops, ending):
         if agent.done():
             await attempt.report(agent.result())
         elif stop.is_set():
-            pass  # Nothing to say about what is cancelled.
+            pass  # Nothing is reported about a cancelled context.
         elif ending.is_set():
             await attempt.report("handed_back")
         else:
@@ -171,7 +171,7 @@ async def run(nc, js, msg, stops, ending):
         pass
     except LeaseLost:
         return await msg.nak(delay=2)
-    except Exception as error:  # the agent's own
+    except Exception as error:  # raised by the agent
         failure = {"kind": "agent", "message": str(error)[:4000], "retryable": True}
         await attempt.report({"failed": failure})
     finally:
@@ -179,13 +179,13 @@ async def run(nc, js, msg, stops, ending):
         for task in (agent, *others):
             task.cancel()
         await asyncio.gather(agent, *others, return_exceptions=True)
-    # The result is stored: now, and not before, the delivery may go.
+    # The result is stored: only now may the delivery be acknowledged.
     await msg.ack()
     print(f"{work['trace_id']} {work['child_id']}: attempt {attempt.lease['attempt']} done", flush=True)
 
 
 async def payload(js, msg):
-    """What a message says; what was too large for one is an object, and the message names it."""
+    """The payload of a message. If it was too large for a message, a header names the object that holds it."""
     name = (msg.headers or {}).get("Trellis-Object")
     if name is None:
         return json.loads(msg.data)
@@ -207,7 +207,7 @@ async def main(pool):
             event.set()
 
     async def described(msg):
-        """`trellis workers list` asks everybody, `workers drain` names one."""
+        """`trellis workers list` asks every worker, `workers drain` names one."""
         call = json.loads(msg.data)
         drain = call != "describe"
         if drain and call["drain"]["worker_id"] != WORKER_ID:
@@ -221,7 +221,7 @@ async def main(pool):
 
     await nc.subscribe(PREFIX + "agent.stop.*", cb=heard_stop)
     await nc.subscribe(PREFIX + "agent.worker", cb=described)
-    # One durable consumer a pool, shared by its workers. Made by the first of them, the same by each.
+    # One durable consumer per pool, shared by its workers. Each worker creates it with the same settings.
     stream, durable = STREAM_PREFIX + "AGENT_EXECUTE", f"execute_{pool}"
     subject = f"{PREFIX}agent.spawn.execute.{pool}"
     await js.add_consumer(stream, ConsumerConfig(
@@ -246,7 +246,7 @@ async def main(pool):
             try:
                 await run(nc, js, msg, stops, ending)
             except (ValueError, KeyError, TypeError) as error:
-                # Not a message of ours: never again, and the operator is told.
+                # Not a valid message: it is not delivered again, and a dead letter tells the operator.
                 letter = {"subject": msg.subject, "payload": msg.data[:65536].decode(errors="replace"),
                           "refusal": {"code": "malformed", "rule": "P", "message": f"can't be read: {error!r}"}}
                 await js.publish(PREFIX + "agent.dead.execute", json.dumps(letter).encode())

@@ -10,10 +10,13 @@ use crate::{
     limits::{Ceilings, LimitOverrides, check_ceilings},
     money::{Tokens, Usd},
     problem::Problems,
-    wire::{Hitl, OnExhausted},
+    terms::{Hitl, OnExhausted},
+    usage::Usage,
 };
 
-/// The agents every worker has built in.
+pub use crate::sandbox::{Layer, Resources};
+
+/// The agents that are built into every worker.
 pub const BUILTINS: [&str; 10] =
     ["echo", "sleep", "fail", "spend", "tree", "crash", "ask", "share", "chain", "panic"];
 
@@ -42,7 +45,7 @@ pub struct AgentProfile {
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// The cheaper model to go on with when a hold for `model` is denied (B5).
+    /// The cheaper model that is used when a hold for `model` is denied (B5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_model: Option<ModelName>,
     /// The window of `model`, in tokens (W1).
@@ -50,10 +53,10 @@ pub struct AgentProfile {
     pub window_tokens: Option<Tokens>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// The tools it may call; absent means whatever its parent has.
+    /// The tools it may call; absent means all tools of its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeSet<ToolName>>,
-    /// The models its descendants may use; none or empty means all (P).
+    /// The models its descendants may use; absent or empty means all (P).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub allowed_models: BTreeSet<ModelName>,
     /// Named checks run before and after each paid call (B16).
@@ -78,79 +81,31 @@ pub struct AgentProfile {
     pub limits: LimitOverrides,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// What the model `scripted` says, turn by turn: for demonstrations and tests, with no key.
+    /// The answers of the model `scripted`, turn by turn: for demonstrations and tests, without an API key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub script: Vec<Turn>,
     /// The whole environment of a program, besides `HOME`, `TMPDIR` and a plain `PATH`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Names to be taken from the worker's own environment.
+    /// Names of variables to copy from the worker's own environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env_from: Vec<String>,
     /// Whether a program may use the network.
     #[serde(default)]
     pub network: bool,
-    /// The layers of the sandbox without which a program is not run at all.
+    /// The layers of the sandbox that a program needs: without one of them it is not run.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub requires: BTreeSet<Layer>,
-    /// What a program may use of the machine.
+    /// Limits on a program's use of the machine.
     #[serde(default, skip_serializing_if = "Resources::is_default")]
     pub resources: Resources,
-    /// Directories and files a program may read besides the system's own, such as where it is installed.
+    /// Directories and files that a program may read besides the system's own, such as its installation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,
 }
 
-/// A layer of the sandbox around a program.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Layer {
-    /// Files, TCP and signals.
-    Landlock,
-    /// System calls: no other kinds of sockets, no tracing, no mounts.
-    Seccomp,
-    /// Processor time, memory, files, processes.
-    Rlimits,
-    /// Its processes see and reach only each other, and end together.
-    PidNamespace,
-    /// No network at all.
-    NetworkNamespace,
-}
-
-/// What a program may use of the machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Resources {
-    pub memory_bytes: u64,
-    pub cpu_seconds: u64,
-    /// The largest single file.
-    pub file_bytes: u64,
-    pub open_files: u64,
-    pub processes: u64,
-}
-
-impl Default for Resources {
-    fn default() -> Self {
-        Resources {
-            memory_bytes: 1 << 30,
-            cpu_seconds: 300,
-            file_bytes: 64 << 20,
-            open_files: 256,
-            processes: 64,
-        }
-    }
-}
-
-impl Resources {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// One turn of a scripted model: what it says and which tools it calls, when it is called for the n-th
-/// time. `{goal}`, `{last}` (what the last tool said) and `{inputs.KEY}` are filled in.
+/// One turn of a scripted model: its text and tool calls at its n-th call. `{goal}`, `{last}` (the last
+/// tool's output) and `{inputs.KEY}` are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Turn {
@@ -158,16 +113,16 @@ pub struct Turn {
     pub say: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub call: Vec<ScriptedCall>,
-    /// What it says it used; counted from the text if absent.
+    /// The usage it reports; counted from the text if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<crate::wire::Usage>,
-    /// How long it takes.
+    pub usage: Option<Usage>,
+    /// How long the call takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<u64>,
-    /// Said again at every later call.
+    /// Used again at every later call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeat: bool,
-    /// Said as the last report, when the budget ends (B7), and at no other time.
+    /// Used for the last report, when the budget ends (B7), and at no other time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub closing: bool,
 }
@@ -181,7 +136,7 @@ pub struct ScriptedCall {
 }
 
 impl AgentProfile {
-    /// A built-in agent with nothing else said.
+    /// A profile of a built-in agent with all else at its default.
     pub fn builtin(agent_id: AgentId, builtin: &str) -> Self {
         AgentProfile {
             agent_id,
@@ -215,7 +170,7 @@ impl AgentProfile {
         }
     }
 
-    /// What fits the types but makes no sense.
+    /// Problems that the types alone do not exclude.
     pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
         let mut needs = |field: &str, missing: bool| {
@@ -229,10 +184,14 @@ impl AgentProfile {
             AgentKind::Llm => needs("model", self.model.is_none()),
             AgentKind::Command => needs("command", self.command.is_empty()),
         }
-        // Whoever names a check relies on it.
+        // Whoever names a check relies on it, so naming one is refused until checks are run.
         if !self.checks.is_empty() {
-            let hint = "leave it out; what must not be called is kept out by `tools` and the ceilings";
-            problems.add("checks", "checks of paid calls are not run yet (B16)", Some(hint.into()));
+            let hint = "leave `checks` out; limit calls by `tools` and the ceilings";
+            problems.add(
+                "checks",
+                "checks of paid calls are not implemented yet (B16), so they would not be run",
+                Some(hint.into()),
+            );
         }
         let ceilings = Ceilings {
             max_cost_usd: self.max_cost_usd,

@@ -1,5 +1,5 @@
-//! Where a process gets its time from: the machine, or a simulation. Everything that measures or
-//! stamps takes a [`Clock`]; the core takes none, its time comes in with the commands.
+//! Where a process gets its time from: the machine, or a simulation. Everything that measures time or
+//! stamps messages takes a [`Clock`]. The core takes none: its time comes in with the commands.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::time::{Timestamp, millis};
 pub enum Clock {
     #[default]
     Machine,
-    /// Tokio's clock, which a test may pause, counted from a moment of its choice.
+    /// Tokio's clock, which a test may pause, counted from a time of the test's choice.
     Simulated { started: Instant, at: Timestamp },
 }
 
@@ -34,8 +34,8 @@ impl Clock {
         }
     }
 
-    /// Time since some fixed moment, the time this machine was suspended included: what a lease is
-    /// counted by, since it runs out on others' clocks meanwhile.
+    /// Time since some fixed moment, including the time this machine was suspended: leases are measured by
+    /// it, because they expire on other machines meanwhile.
     pub fn mark(&self) -> Mark {
         Mark(match self {
             Clock::Machine => {
@@ -51,6 +51,6 @@ impl Clock {
     }
 }
 
-/// A moment of [`Clock::mark`]: good for differences, and for nothing else.
+/// A moment of [`Clock::mark`]: only differences between marks have a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(Duration);

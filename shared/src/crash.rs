@@ -1,5 +1,4 @@
-//! Crashing on purpose: a process can be told to abort at a named point of its work, so that what
-//! repairs it can be rehearsed.
+//! Crashing on purpose: a process can be told to abort at a named point of its work, to test recovery.
 
 use std::{
     fmt::Debug,
@@ -15,7 +14,7 @@ pub trait Point: Debug + Copy + Eq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 }
 
-/// Where to abort, if anywhere: the how-manieth time a point is passed.
+/// Where to abort, if anywhere: at which passing of a point.
 #[derive(Debug, Clone)]
 pub struct Crash<P>(Option<(P, Arc<AtomicU32>)>);
 
@@ -31,7 +30,7 @@ impl<P: Point> Crash<P> {
             && *at == point
             && left.fetch_sub(1, Ordering::SeqCst) == 1
         {
-            tracing::error!(?point, "aborting, as told to");
+            tracing::error!(?point, "aborting on purpose, as configured");
             std::process::abort();
         }
     }
@@ -46,9 +45,13 @@ impl<P: Point> FromStr for Crash<P> {
         let point = P::NAMES.iter().find(|(known, _)| *known == name).map(|(_, point)| *point);
         let point = point.ok_or_else(|| {
             let names: Vec<&str> = P::NAMES.iter().map(|(name, _)| *name).collect();
-            format!("`{name}` is no point to crash at; there are {}", names.join(", "))
+            format!("`{name}` is not a crash point; known points: {}", names.join(", "))
         })?;
-        let times: u32 = times.parse().ok().filter(|times| *times > 0).ok_or("the count is from 1")?;
+        let times: u32 = times
+            .parse()
+            .ok()
+            .filter(|times| *times > 0)
+            .ok_or("the number after the colon must be 1 or more")?;
         Ok(Crash(Some((point, Arc::new(AtomicU32::new(times))))))
     }
 }

@@ -1,6 +1,6 @@
-//! The door: bytes from outside become checked types here, or *all* that is wrong with them comes
-//! back at once. A good message is read once, by serde. Only a bad one is held against the JSON
-//! Schema made from the same type, which finds every mistake and where it stands. Never panics.
+//! Decoding: bytes from outside become checked types here, or come back with *all* their problems at once.
+//! A valid message is read once, by serde. Only an invalid one is validated against the JSON Schema made
+//! from the same type, which finds every problem and its path. Never panics.
 
 use std::{
     any::TypeId,
@@ -22,12 +22,13 @@ use crate::{
     limits::MAX_MESSAGE_BYTES,
     money,
     problem::{Problems, nearest},
-    schema, wire,
+    schema,
+    terms::Text,
 };
 
-/// Mistakes looked at in one message: far more than are listed.
+/// Problems examined in one message: far more than are listed.
 const MOST_FINDINGS: usize = 2000;
-/// Unknown fields of one object for which what was meant is looked for.
+/// Unknown fields of one object for which a similar known field is looked for.
 const HINTED: usize = 100;
 
 /// Reads a JSON message.
@@ -39,20 +40,20 @@ pub fn json<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<
     })
 }
 
-/// Reads a value that is JSON already.
+/// Reads a JSON value.
 pub fn value<T: DeserializeOwned + JsonSchema + 'static>(value: &Value) -> Result<T, Problems> {
     T::deserialize(value).map_err(|error| explain::<T>(value, &error.to_string()))
 }
 
-/// How a text is written.
+/// The format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
-    /// Anchors and aliases are bounded by the parser.
+    /// The parser limits anchors and aliases.
     Yaml,
 }
 
-/// Reads a text into a value, whatever that value means.
+/// Parses a text into a value; does not check what the value means.
 pub fn parse(text: &[u8], format: Format) -> Result<Value, Problems> {
     check_size(text.len())?;
     let wrong = |what: String| Problems::one("", what, None);
@@ -62,7 +63,7 @@ pub fn parse(text: &[u8], format: Format) -> Result<Value, Problems> {
         }
         Format::Yaml => {
             let text = str::from_utf8(text).map_err(|error| wrong(format!("not valid UTF-8: {error}")))?;
-            // YAML 1.2: `y`, `no` and `on` are words, as people who name things mean them.
+            // YAML 1.2: `y`, `no` and `on` are strings.
             let options = serde_saphyr::options! { strict_booleans: true };
             serde_saphyr::from_str_with_options(text, options).map_err(|error| {
                 let said = error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
@@ -77,11 +78,11 @@ fn check_size(bytes: usize) -> Result<(), Problems> {
         return Ok(());
     }
     let message = format!("the message has {bytes} bytes, more than the {MAX_MESSAGE_BYTES} allowed");
-    let hint = "put large values into the shared context store or an object, and refer to them";
+    let hint = "put large values into the shared store or an object, and refer to them";
     Err(Problems::one("", message, Some(hint.into())))
 }
 
-/// Every mistake the schema finds; serde's own word if the schema finds none.
+/// Every problem that the schema finds; serde's own message if it finds none.
 fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems {
     let form = form::<T>();
     let mut found = Vec::new();
@@ -91,7 +92,7 @@ fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems
             break;
         }
     }
-    // A newtype's own check says more than the pattern or type that the schema has beside it.
+    // A newtype's own check is more precise than the pattern or type in its schema.
     let checked: Vec<String> = found.iter().filter(|f| f.from_check).map(|f| f.path.clone()).collect();
     let mut problems = Problems::default();
     for finding in found {
@@ -112,7 +113,7 @@ struct Finding {
     from_check: bool,
 }
 
-/// A type's schema, and what checks values against it.
+/// A type's schema, and its validator.
 struct Form {
     schema: Value,
     validator: Validator,
@@ -127,7 +128,7 @@ impl Form {
         #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
-                // A message can have a million of them, and looking for what was meant takes a while.
+                // A message can have a million of them, and looking for similar names takes time.
                 for (index, field) in unexpected.iter().take(MOST_FINDINGS).enumerate() {
                     let at = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
                     let hint = if index < HINTED { self.known_field(error, field) } else { None };
@@ -139,7 +140,7 @@ impl Form {
                     Meant::Branch(branch) => branch.iter().for_each(|inner| self.collect(inner, found)),
                     Meant::OneOf(allowed) => {
                         let given = error.instance();
-                        let message = format!("{} is none of {}", shown(given), allowed.join(", "));
+                        let message = format!("{} is not one of {}", shown(given), allowed.join(", "));
                         add(path, message, nearest_of(given, &allowed), false);
                     }
                     Meant::Type(types) => {
@@ -167,7 +168,7 @@ impl Form {
                     .map(str::to_owned)
                     .collect();
                 let given = error.instance();
-                let message = format!("{} is none of {}", shown(given), allowed.join(", "));
+                let message = format!("{} is not one of {}", shown(given), allowed.join(", "));
                 add(path, message, nearest_of(given, &allowed), false);
             }
             ValidationErrorKind::Required { property } => {
@@ -189,17 +190,17 @@ impl Form {
     }
 }
 
-/// What the sender of a value that fits none of its alternatives most likely meant.
+/// What the sender most likely meant by a value that fits none of its alternatives.
 enum Meant<'a> {
-    /// This alternative, with these mistakes.
+    /// This alternative, with these problems.
     Branch(&'a [ValidationError<'static>]),
-    /// One of these words, but none was given.
+    /// One of these words, but none of them was given.
     OneOf(Vec<String>),
-    /// A value of one of these types, but it is of none.
+    /// A value of one of these types, but it has another type.
     Type(Vec<JsonType>),
 }
 
-/// The alternative whose first mistake lies deepest; if none gets past its name, the names.
+/// The alternative whose first problem lies deepest; if no alternative matches by name, the names.
 fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Meant<'a> {
     let depth = |error: &ValidationError<'_>| error.instance_path().as_str().matches('/').count();
     let first = |branch: &[ValidationError<'static>]| branch.iter().map(depth).min().unwrap_or(0);
@@ -214,7 +215,7 @@ fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Meant<'a> {
     }
     let names: Vec<String> =
         branches.iter().flatten().filter(|e| depth(e) == first(best)).filter_map(name_in).collect();
-    // One name missing is a mistake in a struct; several are the names of the alternatives.
+    // One missing name is a problem of a struct; several are the names of the alternatives.
     if names.len() > 1 && best.iter().any(|error| depth(error) == first(best) && name_in(error).is_some()) {
         Meant::OneOf(names)
     } else {
@@ -222,7 +223,7 @@ fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Meant<'a> {
     }
 }
 
-/// The word an alternative goes by: a constant, or the one field it must have.
+/// The name of an alternative: a constant, or its one required field.
 fn name_in(error: &ValidationError<'_>) -> Option<String> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
     match error.kind() {
@@ -247,7 +248,7 @@ fn expected(kind: &TypeKind) -> Vec<JsonType> {
     }
 }
 
-/// "a string or an object". What may be left out need not be said to be null.
+/// "a string or an object". `null` is not listed: such a field may be left out.
 fn either(types: &[JsonType]) -> String {
     let article = |t: &JsonType| if t.as_str().starts_with(['a', 'i', 'o']) { "an" } else { "a" };
     let mut names: Vec<String> = types
@@ -286,7 +287,7 @@ fn readable(location: &Location) -> String {
     path
 }
 
-/// A value in an error message, cut to a length a person would read.
+/// A value in an error message, shortened for people.
 fn shown(value: &Value) -> String {
     const LONGEST: usize = 60;
     let text = value.to_string();
@@ -302,7 +303,7 @@ fn hint_for(check: &str) -> String {
         "tokens" => "a whole number from 0 to 1000000000000",
         "trace_id" => "32 lowercase hex digits, or leave it out to get a new one",
         "context key" => "letters, digits, '-', '_' and '.', starting with a letter or digit",
-        "text" => "say it in words: a few sentences, at most 64 KiB",
+        "text" => "a text that is not empty, at most 64 KiB",
         "tool" | "model" => "letters, digits and any of _ - . : / @ +, starting with a letter or digit",
         _ => "letters, digits, '-' and '_', starting with a letter or digit, at most 64 characters",
     }
@@ -335,7 +336,7 @@ fn allows_null(schema: &serde_json::Map<String, Value>) -> bool {
     schema.get("type").and_then(Value::as_array).is_some_and(|types| types.iter().any(|t| t == "null"))
 }
 
-/// Runs the newtype's own constructor where its schema stands, so that the rule lives in one place.
+/// Calls the newtype's own constructor where its schema applies, so that each rule is written once.
 struct Check {
     check: String,
     nullable: bool,
@@ -365,7 +366,7 @@ impl Check {
             "context key" => reads::<id::ContextKey>(value),
             "tool" => reads::<id::ToolName>(value),
             "model" => reads::<id::ModelName>(value),
-            "text" => reads::<wire::Text>(value),
+            "text" => reads::<Text>(value),
             unknown => Err(format!("no check is called {unknown}")),
         }
     }

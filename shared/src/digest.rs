@@ -1,9 +1,9 @@
-//! SHA-256 as lowercase hexadecimal digits: of files, of ids that must follow from a content, and of a
+//! SHA-256 as lowercase hexadecimal digits: of files, of content that ids are derived from, and of a
 //! sequence of texts. Stored forms depend on these digits: they must never change.
 
 use sha2::{Digest, Sha256};
 
-/// Bytes of a short digest: 128 bits, 32 digits. Enough for ids that nobody chooses on purpose.
+/// Bytes of a short digest: 128 bits, 32 digits. Enough for ids that no attacker chooses.
 const SHORT_BYTES: usize = 16;
 
 /// All 64 digits.

@@ -1,5 +1,5 @@
-//! Whether a process lives and is ready, over HTTP: `/healthz` answers as long as it runs, `/readyz`
-//! says in plain text what it is not ready for. It decides nothing: the process says what ready is.
+//! Health over HTTP: `/healthz` answers as long as the process runs; `/readyz` says in plain text why it is
+//! not ready. The process itself decides what ready means.
 
 use std::{future::Future, time::Duration};
 
@@ -7,7 +7,7 @@ use axum::{Router, extract::State, http::StatusCode, routing::get};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 
-/// A process that can't say in this time whether it is ready is not.
+/// A process that does not answer within this time is not ready.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown`.
@@ -33,7 +33,7 @@ where
     match tokio::time::timeout(PATIENCE, ready()).await {
         Ok(Ok(())) => (StatusCode::OK, "ready\n".into()),
         Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: no answer from inside\n".into()),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: the check did not finish in time\n".into()),
     }
 }
 

@@ -1,11 +1,11 @@
-//! Ids, checked once where they enter (I7). An id is safe in a subject, a Redis key and a path: no
-//! dots, slashes, wildcards, braces or spaces unless its grammar says so. Clones are cheap.
+//! Ids, checked once where they enter (I7). An id can be used in a subject, a Redis key and a path: no
+//! dots, slashes, wildcards, braces or spaces unless its grammar allows them. Clones are cheap.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Which characters an id may have beyond ASCII letters and digits, and how long it may be.
+/// The characters an id may have besides ASCII letters and digits, and its maximum length.
 #[derive(Debug, Clone, Copy)]
 pub struct Grammar {
     extra: &'static str,
@@ -132,14 +132,14 @@ id!(/** A tool, `fs.read` or `server:tool`. */ ToolName, "tool", NAME);
 id!(/** A model as its provider spells it. */ ModelName, "model", NAME);
 
 impl ChildId {
-    /// Stands for the trace as a whole where a subject needs a context and none is known yet.
+    /// Names the trace as a whole where a subject needs a context and none is known yet.
     pub fn whole_trace() -> Self {
         Self::new("trace").expect("a literal that fits the grammar")
     }
 }
 
 impl PoolName {
-    /// Where agents run whose profile names no pool.
+    /// The pool of agents whose profile names none.
     pub fn default_pool() -> Self {
         Self::new("default").expect("a literal that fits the grammar")
     }
@@ -164,7 +164,7 @@ impl ContextKey {
 pub struct TraceId(u128);
 
 impl TraceId {
-    /// The all-zero id is "no trace" to OpenTelemetry and is refused.
+    /// The all-zero id means "no trace" in OpenTelemetry and is refused.
     pub fn from_u128(value: u128) -> Option<Self> {
         (value != 0).then_some(Self(value))
     }
@@ -184,7 +184,7 @@ impl FromStr for TraceId {
             reason: reason.into(),
         };
         if text.len() != 32 || !text.bytes().all(lowercase_hex) {
-            return Err(refuse("it takes exactly 32 lowercase hex digits"));
+            return Err(refuse("it must have exactly 32 lowercase hex digits"));
         }
         u128::from_str_radix(text, 16)
             .ok()
@@ -229,7 +229,7 @@ impl schemars::JsonSchema for TraceId {
     }
 }
 
-/// Takes a borrowed or an owned string alike, as JSON with escapes gives the latter.
+/// Accepts borrowed and owned strings: JSON with escapes gives the latter.
 struct StrVisitor;
 
 impl de::Visitor<'_> for StrVisitor {

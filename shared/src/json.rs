@@ -1,5 +1,5 @@
-//! A JSON value that Trellis carries but does not look into: an input, a result, a value of the
-//! shared store. Opaque to the rules, cheap to clone, and its size is known.
+//! A JSON value that Trellis carries without reading it: an input, a result, a value of the shared store.
+//! Opaque to the rules, cheap to clone, and its size is known.
 
 use std::{fmt, io, sync::Arc};
 
@@ -24,7 +24,7 @@ impl Json {
         self.0.as_array().map(Vec::as_slice)
     }
 
-    /// How many bytes it takes as compact JSON.
+    /// Its size as compact JSON.
     pub fn size_bytes(&self) -> u64 {
         struct Count(u64);
         impl io::Write for Count {

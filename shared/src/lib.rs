@@ -1,6 +1,6 @@
-//! The vocabulary of Trellis: ids, money, limits, agent profiles, task graphs and the messages on
-//! the wire. Everything here is a value that has been checked once, at the door, and can't be wrong
-//! afterwards. It knows nothing of how a trace is decided, stored or run.
+//! The vocabulary of Trellis: ids, money, limits, agent profiles, task graphs, messages, and the bus that
+//! carries them. A value here is checked once, when it is read, and is valid afterwards. Nothing here knows
+//! how a trace is decided, stored or run.
 
 pub mod agent;
 pub mod bus;
@@ -15,11 +15,14 @@ pub mod json;
 pub mod limits;
 pub mod money;
 pub mod problem;
+pub mod sandbox;
 pub mod schema;
 pub mod subject;
 pub mod telemetry;
+pub mod terms;
 pub mod text;
 pub mod time;
+pub mod usage;
 pub mod wire;
 
 pub use agent::AgentProfile;

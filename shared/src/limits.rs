@@ -1,5 +1,5 @@
-//! Every limit, its default and how a child's follows from its parent's (section L), in one place.
-//! Reaching a limit (`>=`) ends an agent with `limit_exceeded` and the limit's name.
+//! Every limit, its default, and how a child's limits follow from its parent's (section L). Reaching a
+//! limit (`>=`) ends an agent with `limit_exceeded` and the limit's name.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::{
 pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
 /// The longest goal, question or answer.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
-/// The longest CEL expression; with one comprehension at most, this bounds what it can cost.
+/// The longest CEL expression; with at most one comprehension, this limits its cost.
 pub const MAX_CONDITION_BYTES: usize = 2 * 1024;
 /// How deep groups may nest in a graph.
 pub const MAX_GROUP_NESTING: usize = 8;
@@ -20,9 +20,9 @@ pub const MAX_GROUP_NESTING: usize = 8;
 pub const MAX_LOOP_ROUNDS: u32 = 100;
 /// The largest JSON Schema given as `output_schema`.
 pub const MAX_SCHEMA_BYTES: u64 = 64 * 1024;
-/// The longest time anything may be told to wait: a year.
+/// The longest timeout: a year.
 pub const MAX_TIMEOUT_MS: u64 = 366 * 24 * 3600 * 1000;
-/// What a root may spend when its submission does not say. A missing ceiling is a small one.
+/// The budget of a root whose submission names none: a small one.
 pub const DEFAULT_ROOT_BUDGET: Amount = Amount::new(Usd::from_cents(100), Tokens::new(1_000_000_000));
 
 /// The limits in force for one context.
@@ -34,17 +34,17 @@ pub struct Limits {
     pub max_tokens_per_step: u32,
     pub max_output_files: u32,
     pub max_output_size_bytes: u64,
-    /// What a spawned child gets that names no timeout; 0 is none of its own.
+    /// The timeout of a spawned child that names none; 0: no timeout of its own.
     pub timeout_ms: u64,
     pub max_depth: u32,
-    /// Live at once, under one context.
+    /// Live at the same time, under one context.
     pub max_children: u32,
-    /// In the whole trace, over its life, the root included.
+    /// In the whole trace, over its whole life, the root included.
     pub max_contexts: u32,
     pub max_context_value_bytes: u64,
-    /// What the shared store of one trace may hold in all.
+    /// Total size of the shared store of one trace.
     pub max_context_store_bytes: u64,
-    /// Larger results go by reference.
+    /// Larger results are sent by reference.
     pub max_result_bytes: u64,
 }
 
@@ -67,7 +67,7 @@ impl Default for Limits {
     }
 }
 
-/// What an agent profile or a request says about limits; what it leaves out stays as it was.
+/// The limits that an agent profile or a request sets; the others stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitOverrides {
@@ -90,12 +90,12 @@ pub struct LimitOverrides {
 }
 
 impl LimitOverrides {
-    /// `base` with what is given here in its place: what an operator's profile does for a root.
+    /// `base`, with the limits given here replaced: what an operator's profile does for a root.
     pub fn replace(&self, base: &Limits) -> Limits {
         self.merge(base, |_, asked| asked, |_, asked| asked)
     }
 
-    /// `base` with what is lower here: all that a request or a child may do.
+    /// `base`, with the limits that are lower here: a request or a child may only lower limits.
     pub fn lower(&self, base: &Limits) -> Limits {
         self.merge(base, |had: u32, asked| had.min(asked), |had: u64, asked| had.min(asked))
     }
@@ -117,23 +117,23 @@ impl LimitOverrides {
     }
 }
 
-/// What a deployment decides for every trace it admits. A trace keeps the copy it was admitted with,
-/// so that replaying its events gives the same state under any later configuration.
+/// What a deployment sets for every trace it admits. A trace keeps the copy it was admitted with, so that
+/// replaying its events gives the same state under any later configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     pub limits: Limits,
-    /// What a root gets that names no ceiling.
+    /// The budget of a root that names no ceiling.
     pub root_budget: Amount,
-    /// How long a claim lasts without a tick.
+    /// How long a lease lasts without a tick.
     pub lease_ms: u64,
-    /// How long the open calls of an ended context may still report before their holds are booked
-    /// as spent.
+    /// How long the open calls of an ended context may still be settled before their holds are booked as
+    /// spent.
     pub hold_grace_ms: u64,
-    /// Wait before the first retry of a failed attempt; doubles with each, up to `retry_max_ms`.
+    /// Delay before the first retry of a failed attempt; doubles with each retry, up to `retry_max_ms`.
     pub retry_base_ms: u64,
     pub retry_max_ms: u64,
-    /// How long work may lie in the queue unclaimed before it is sent again, in case it was lost.
+    /// How long work may wait in the queue unclaimed before it is sent again, in case it was lost.
     pub redispatch_ms: u64,
 }
 
@@ -151,7 +151,7 @@ impl Default for Settings {
     }
 }
 
-/// What a request, a step or a profile says about its own ceilings.
+/// The ceilings that a request, a step or a profile sets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ceilings {
     pub max_cost_usd: Option<Usd>,
@@ -160,7 +160,7 @@ pub struct Ceilings {
     pub timeout_ms: Option<u64>,
 }
 
-/// Names the ceilings at `path` that make no sense.
+/// Adds the problems of the ceilings at `path`.
 pub fn check_ceilings(path: &str, ceilings: Ceilings, problems: &mut Problems) {
     let at = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
     let nothing = [
@@ -168,8 +168,7 @@ pub fn check_ceilings(path: &str, ceilings: Ceilings, problems: &mut Problems) {
         ("max_tokens", ceilings.max_tokens == Some(Tokens::ZERO)),
     ];
     for (field, _) in nothing.into_iter().filter(|(_, zero)| *zero) {
-        let hint =
-            "a budget of nothing is used up before it begins; any positive ceiling lets free models run";
+        let hint = "a budget of zero is used up before it begins; a small positive ceiling is enough for free models";
         problems.add(at(field), "a ceiling must be more than zero", Some(hint.into()));
     }
     if let (Some(reserve), Some(limit)) = (ceilings.closing_reserve_usd, ceilings.max_cost_usd)
@@ -178,7 +177,7 @@ pub fn check_ceilings(path: &str, ceilings: Ceilings, problems: &mut Problems) {
         let hint = "the reserve is a part of the ceiling: make it smaller, or raise `max_cost_usd`";
         problems.add(
             at("closing_reserve_usd"),
-            format!("{reserve} leaves nothing of {limit}"),
+            format!("a reserve of {reserve} leaves nothing of {limit}"),
             Some(hint.into()),
         );
     }

@@ -1,9 +1,9 @@
-//! Money and tokens as integers (B2). Dollars are nano-dollars inside and decimal dollars in JSON,
-//! exact both ways; a float is never added, compared or stored.
+//! Money and tokens as integers (B2). Dollars are nano-dollars inside and decimal dollars in JSON, exact
+//! both ways; a float is never added, compared or stored.
 //!
-//! Every amount stays where doubles are finer than it is (2^23 dollars, 2^53 tokens), so that a JSON
-//! number, a double in Lua or Python and our integer are the same number. A budget may be $1,000,000
-//! at most; the books may pass that through external charges, and end at [`Usd::MAX_BOOKED`].
+//! Every amount stays in the range where doubles are exact (2^23 dollars, 2^53 tokens), so that a JSON
+//! number, a double in Lua or Python and our integer are the same number. A budget may be $1,000,000 at
+//! most; sums may exceed that through external charges, up to [`Usd::MAX_BOOKED`].
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const NANOS_PER_DOLLAR: u64 = 1_000_000_000;
 const EXACT_IN_A_DOUBLE: u64 = 1 << 53;
-/// Below 2^23 dollars, doubles lie closer together than nano-dollars: every amount has its own.
+/// Below 2^23 dollars, doubles are denser than nano-dollars: every amount has its own double.
 const MAX_BOOKED_NANOS: u64 = (1 << 23) * NANOS_PER_DOLLAR;
 
 /// Why a text or number is not an amount.
@@ -35,9 +35,9 @@ pub struct Usd(u64);
 
 impl Usd {
     pub const ZERO: Usd = Usd(0);
-    /// The most a limit, a hold or one cost may be.
+    /// The largest limit, hold or single cost.
     pub const MAX: Usd = Usd(1_000_000 * NANOS_PER_DOLLAR);
-    /// The most a trace's books may reach: more than eight million dollars.
+    /// The largest sum in a trace: more than eight million dollars.
     pub const MAX_BOOKED: Usd = Usd(MAX_BOOKED_NANOS);
 
     pub const fn from_nanos(nanos: u64) -> Self {
@@ -53,13 +53,13 @@ impl Usd {
     }
 
     fn from_json_number(number: f64) -> Result<Self, Error> {
-        // A double keeps 15 significant digits, and no valid amount has more: its shortest decimal
-        // form is the text the sender wrote, so reading that text is exact.
+        // A double keeps 15 significant digits, and no valid amount has more: its shortest decimal form is
+        // the text that the sender wrote, so reading that text is exact.
         format!("{number}").parse()
     }
 }
 
-/// Reads amounts of the books, which may pass what a request may ask for. For fields that hold sums:
+/// Reads sums, which may exceed what a request may ask for. For fields that hold sums:
 /// `#[serde(deserialize_with = "booked::amount")]`.
 pub mod booked {
     use super::{Amount, Deserialize, Deserializer, EXACT_IN_A_DOUBLE, MAX_BOOKED_NANOS, Tokens, Usd, de};
@@ -73,7 +73,7 @@ pub mod booked {
     pub fn amount<'de, D: Deserializer<'de>>(d: D) -> Result<Amount, D::Error> {
         let sums = Sums::deserialize(d)?;
         if sums.tokens > EXACT_IN_A_DOUBLE {
-            return Err(de::Error::custom("more tokens than the books hold"));
+            return Err(de::Error::custom("more than 2^53 tokens"));
         }
         let cost_usd =
             Usd::parse(&format!("{}", sums.cost_usd), MAX_BOOKED_NANOS).map_err(de::Error::custom)?;
@@ -140,7 +140,7 @@ impl fmt::Debug for Usd {
 
 impl Serialize for Usd {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        debug_assert!(self.0 <= MAX_BOOKED_NANOS, "books past what is exact");
+        debug_assert!(self.0 <= MAX_BOOKED_NANOS, "a sum beyond the exact range");
         #[expect(
             clippy::float_arithmetic,
             clippy::cast_precision_loss,
@@ -227,7 +227,7 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// One of the two things a budget limits.
+/// What a budget limits: money or tokens.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -246,7 +246,7 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// Money and tokens together: everything that is limited, held or spent is both at once.
+/// Money and tokens together: every limit, hold and cost has both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
@@ -271,7 +271,7 @@ impl Amount {
         self == Self::ZERO
     }
 
-    /// Both sums, or none if either would leave the range that is exact everywhere.
+    /// Both sums, or none if either would leave the exact range.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         let add = |a: u64, b: u64, most: u64| a.checked_add(b).filter(|sum| *sum <= most);
         Some(Amount {
@@ -295,12 +295,12 @@ impl Amount {
         }
     }
 
-    /// The larger of each.
+    /// The larger of each dimension.
     pub fn max(self, other: Self) -> Self {
         Amount { cost_usd: self.cost_usd.max(other.cost_usd), tokens: self.tokens.max(other.tokens) }
     }
 
-    /// The smaller of each.
+    /// The smaller of each dimension.
     pub fn min(self, other: Self) -> Self {
         Amount { cost_usd: self.cost_usd.min(other.cost_usd), tokens: self.tokens.min(other.tokens) }
     }

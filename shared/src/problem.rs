@@ -1,5 +1,5 @@
-//! What is wrong with an input: every problem at once, each with its path and, where there is one,
-//! a hint. Nobody should have to submit five times to learn of five mistakes.
+//! The problems of an input: all of them at once, each with its path and, where possible, a hint. Nobody
+//! should have to submit five times to learn of five mistakes.
 
 use std::fmt;
 
@@ -7,15 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// How many problems one answer lists; a submission with more is told how many more.
+/// How many problems one answer lists; further ones are only counted.
 const LISTED: usize = 50;
-/// The longest path, message or hint. A field's name may be as long as its message, and a list of such
-/// names longer than an answer may be.
+/// The longest path, message or hint. Field names and lists of them can be as long as a message.
 const TEXT_BYTES: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Problem {
-    /// Where, as a path a person would write: `steps[2].input_from[0]`. Empty for the whole input.
+    /// The path as a person would write it: `steps[2].input_from[0]`. Empty for the whole input.
     pub path: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +40,7 @@ impl fmt::Display for Problem {
 )]
 pub struct Problems {
     problems: Vec<Problem>,
-    /// How many were found beyond those listed.
+    /// How many further problems were found.
     #[serde(default, skip_serializing_if = "is_zero")]
     unlisted: usize,
 }
@@ -71,7 +70,7 @@ impl Problems {
         }
     }
 
-    /// As `add`, with a hint that takes some finding: it is not looked for once the list is full.
+    /// As `add`, with a hint that is expensive to find: it is not computed once the list is full.
     pub fn add_with(
         &mut self,
         path: impl Into<String>,
@@ -90,7 +89,7 @@ impl Problems {
         self.problems.iter()
     }
 
-    /// `value` if nothing was found wrong with it.
+    /// `value` if there are no problems.
     pub fn or<T>(self, value: T) -> Result<T, Self> {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }
@@ -109,10 +108,10 @@ impl fmt::Display for Problems {
     }
 }
 
-/// The known word closest to `word`, if it is close enough to be what was meant.
+/// The known word closest to `word`, if it is similar enough to be what was meant.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const LONGEST: usize = 64;
-    /// Looking further would take longer than a hint is worth.
+    /// A longer search is not worth a hint.
     const LOOKED_AT: usize = 500;
     if word.len() > LONGEST {
         return None;
@@ -131,7 +130,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be put in, left out, replaced or swapped with their neighbour; case apart.
+/// Edit distance: letters inserted, deleted, replaced or swapped with their neighbour; ignores case.
 fn edits(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) =
         (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());

@@ -1,6 +1,6 @@
-//! The subjects of the bus: made and parsed here and nowhere else. Ids can't hold a dot or a
-//! wildcard, so a subject has as many tokens as it seems to. A [`Namespace`] before them lets many
-//! deployments share servers.
+//! The subjects of the bus: made and parsed here and nowhere else. Ids can't contain a dot or a wildcard,
+//! so the tokens of a subject are unambiguous. A [`Namespace`] as prefix lets many deployments share
+//! servers.
 
 use std::{fmt, str::FromStr};
 
@@ -9,7 +9,7 @@ use crate::{
     wire::ReportTo,
 };
 
-/// A trace's home: everything about it is asked and reported there. Workers echo it.
+/// The partition of a trace: asks and reports about the trace go to it. Workers send it back unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition(u16);
 
@@ -29,7 +29,7 @@ impl Partition {
         self.0
     }
 
-    /// The home of a trace among `count` partitions: the same on every machine and version.
+    /// The partition of a trace among `count`: the same on every machine and version.
     pub fn of(trace: TraceId, count: u16) -> Self {
         let id = trace.as_u128();
         #[expect(
@@ -50,17 +50,17 @@ impl fmt::Display for Partition {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// Durable, fire and forget.
+    /// Durable; the sender gets no answer.
     Spawn,
     Graph,
     Cancel,
     Input,
     Control,
-    /// Request and reply: answers after the commit.
+    /// Request and reply; answered after the commit.
     Submit,
     /// Request and reply: runs, agents.
     Query,
-    /// To every worker: who is there; drain.
+    /// To every worker: describe yourself, or drain.
     Worker,
     Execute(PoolName),
     Ask(Partition),
@@ -69,12 +69,12 @@ pub enum Subject {
     Cost(Partition, TraceId, ChildId),
     Event(TraceId, ChildId),
     Outcome(TraceId, ChildId),
-    /// For the root's caller: someone in the tree needs a human.
+    /// To the root's caller: an agent needs a human.
     Question(TraceId, ChildId),
     History(TraceId, ChildId),
     /// What an agent says while it works; not stored.
     Stream(TraceId, ChildId),
-    /// What could not be taken, by the kind of subject it came on.
+    /// Dead letters, by the kind of their subject.
     Dead(ChildId),
 }
 
@@ -151,7 +151,7 @@ fn parse(text: &str) -> Option<Subject> {
 }
 
 impl Subject {
-    /// What kind of message comes here, in one word: how dead letters are sorted.
+    /// The kind of its messages in one word: dead letters are sorted by it.
     pub fn kind(&self) -> &'static str {
         match self {
             Subject::Spawn => "spawn",
@@ -177,7 +177,7 @@ impl Subject {
     }
 }
 
-/// Many subjects at once: what a stream holds, or what a reader wants.
+/// Several subjects at once: those of a stream, or of a reader.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Filter {
     One(Subject),
@@ -226,12 +226,12 @@ impl fmt::Display for Filter {
     }
 }
 
-/// What stands before every subject, stream and key of one deployment; most have none.
+/// The prefix of every subject, stream and key of one deployment; most have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Namespace(Option<PoolName>);
 
 impl Namespace {
-    /// The subject as it stands on the server.
+    /// The subject's name on the server.
     pub fn subject(&self, subject: &Subject) -> String {
         self.prefixed(subject)
     }
@@ -247,7 +247,7 @@ impl Namespace {
         }
     }
 
-    /// A subject as it came from the server.
+    /// Parses a subject's name on the server.
     pub fn parse(&self, text: &str) -> Result<Subject, Unknown> {
         let unknown = || Unknown(text.chars().take(200).collect());
         match &self.0 {
@@ -290,13 +290,13 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// Whether a subject is the server's own, or looks like one of ours in whatever namespace: no place to
-/// send what a stranger asks us to.
+/// Whether a subject is the server's own, or one of Trellis in any namespace: replies are never sent there,
+/// because the sender of a request chooses where its reply goes.
 pub fn is_reserved(text: &str) -> bool {
     text.starts_with('$') || text.split('.').take(2).any(|token| token == "agent")
 }
 
-/// Where a trace lives: what a worker needs to know to ask about it and report on it.
+/// The namespace and partition of a trace: what a worker needs in order to ask and report about it.
 #[derive(Debug, Clone)]
 pub struct Home {
     pub namespace: Namespace,

@@ -1,4 +1,4 @@
-//! A moment, in milliseconds since the Unix epoch. Nothing here reads a clock: the time comes in
+//! A point in time, in milliseconds since the Unix epoch. Nothing here reads a clock: the time comes in
 //! with each command, and Redis TIME is the clock of record.
 
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Timestamp {
         Timestamp(self.0.saturating_add(millis))
     }
 
-    /// Milliseconds from `earlier` to here; zero if the clock went back in between.
+    /// Milliseconds since `earlier`; zero if the clock went back in between.
     pub const fn millis_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

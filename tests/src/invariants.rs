@@ -23,12 +23,13 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
 
     let open = node.calls.values().filter(|call| call.state == CallState::Held);
     let own_held = open.clone().fold(Amount::ZERO, |sum, call| add(sum, call.held));
-    let claim = |child: &ContextNode| child.budget.claim(child.is_live());
+    let parent_hold = |child: &ContextNode| child.budget.parent_hold(child.is_live());
     let children: Vec<&ContextNode> = node.children.iter().map(|child| trace.node(*child)).collect();
-    let held = children.iter().fold(own_held, |sum, child| add(sum, claim(child)));
+    let held = children.iter().fold(own_held, |sum, child| add(sum, parent_hold(child)));
     ensure(budget.held == held, || format!("b2: held {}, its holds and grants are {held}", budget.held))?;
-    let carved =
-        children.iter().fold(Amount::ZERO, |sum, child| add(sum, child.budget.carved_claim(child.is_live())));
+    let carved = children
+        .iter()
+        .fold(Amount::ZERO, |sum, child| add(sum, child.budget.granted_parent_hold(child.is_live())));
     ensure(budget.carved == carved, || format!("b2: carved {}, the grants are {carved}", budget.carved))?;
     ensure(node.open_calls as usize == open.count(), || "open_calls is off".into())?;
 

@@ -23,7 +23,9 @@ pub struct Config {
     pub crash: Crash,
     /// Models, tools and workspaces.
     pub settings: Settings,
-    /// The `trellis` binary, which makes the sandbox of a program. Without it there are no such agents.
+    /// The executable that makes the sandbox of a program: `<it> sandbox` calls [`crate::enter_sandbox`].
+    /// A process whose own program does that names [`crate::OWN_EXECUTABLE`]. Without one, agents of the
+    /// kind `command` fail.
     pub sandbox: Option<PathBuf>,
 }
 
@@ -47,12 +49,7 @@ impl Default for Config {
             clock: Clock::Machine,
             crash: Crash::default(),
             settings: Settings::default(),
-            sandbox: own_binary(),
+            sandbox: None,
         }
     }
-}
-
-/// This process's own program, if it is the one that can make a sandbox.
-fn own_binary() -> Option<PathBuf> {
-    std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "trellis"))
 }

@@ -1,6 +1,11 @@
-//! Runs agents. A worker takes deliveries as it has room, claims each from its trace's coordinator,
-//! runs the agent while its lease lasts, and reports. It keeps nothing that outlives an attempt, and
-//! decides nothing: what a result means is the coordinator's.
+//! Runs agents. A worker takes as many deliveries as it has free slots, claims each context from its
+//! trace's coordinator, runs the agent while the lease lasts, and reports. It keeps nothing that outlives
+//! an attempt and decides nothing: what a result means is decided by the coordinator.
+//!
+//! Layers, top first; each uses only those beneath it: `service` takes deliveries, `delivery` handles one,
+//! `agent` runs an agent, `billing` makes its paid calls, `tool` its tool calls, `journal` records its steps,
+//! `sandbox` confines its programs, `files` holds its files, `model` calls providers, and `attempt` is who
+//! acts, under which lease.
 
 mod agent;
 mod attempt;
@@ -8,9 +13,11 @@ mod billing;
 mod config;
 mod crash;
 mod delivery;
+mod error;
 mod files;
 mod journal;
 mod model;
+mod retry;
 mod sandbox;
 mod service;
 mod settings;
@@ -19,29 +26,7 @@ mod tool;
 pub use agent::builtin::HELP as BUILTIN_HELP;
 pub use config::Config;
 pub use crash::Crash;
-pub use sandbox::{VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
+pub use error::Error;
+pub use sandbox::{OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
 pub use service::pull::run;
 pub use settings::Settings;
-
-/// Why a worker could not work.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("worker `{worker}` could not {doing}")]
-    Bus {
-        worker: shared::WorkerId,
-        doing: &'static str,
-        #[source]
-        source: shared::bus::Error,
-    },
-    #[error("could not answer health checks on {address}")]
-    Health {
-        address: std::net::SocketAddr,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("the worker's settings make no sense: {0}")]
-    Settings(shared::Problems),
-    /// Nothing more will be heard from it.
-    #[error("the bus was closed")]
-    Closed,
-}

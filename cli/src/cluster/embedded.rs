@@ -59,6 +59,7 @@ impl Deployment {
             slots: SLOTS,
             drain: DRAIN,
             settings,
+            sandbox: Some(worker::OWN_EXECUTABLE.into()),
             ..worker::Config::new(process_id::fresh("worker"))
         };
         let ended = worker::run(config, bus.clone(), stop.clone().cancelled_owned());

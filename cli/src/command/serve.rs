@@ -143,6 +143,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         crash: args.crash_at.unwrap_or_default(),
         health: args.health,
         settings,
+        sandbox: Some(worker::OWN_EXECUTABLE.into()),
         ..worker::Config::new(args.id.unwrap_or_else(|| process_id::fresh("worker")))
     };
     until_signal(|stop| async move {

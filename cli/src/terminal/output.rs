@@ -48,7 +48,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Prints a refusal with all its problems.
+/// Prints a refusal with all its problems. The rule is only for programs (`-o json`).
 pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
         print_json(&json!({"refusal": refusal}))?;
@@ -58,10 +58,10 @@ pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending
 }
 
 pub(crate) fn refused(refusal: &Refusal) -> String {
-    let Refusal { code, rule, message, problems } = refusal;
+    let Refusal { code, message, problems, rule: _ } = refusal;
     // Some messages already contain the problems.
     let untold = problems.iter().filter(|problem| !message.contains(&problem.message));
     let listed: Vec<String> = untold.map(|problem| format!("\n{problem}")).collect();
     let gap = if listed.is_empty() { "" } else { "\n" };
-    format!("refused: {message}{gap}{}\n\n({code}; rule {rule} in docs/rules.md)", listed.concat())
+    format!("refused ({code}): {message}{gap}{}", listed.concat())
 }

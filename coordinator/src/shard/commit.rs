@@ -1,25 +1,20 @@
-//! Writes what a turn has decided: every changed trace with its outbox and its timer, by
-//! compare-and-set, in one pipeline.
+//! Commits what a turn has decided: every changed trace with its outbox and its timer, by compare-and-set,
+//! in one pipeline.
 
 use std::{collections::HashMap, sync::Arc};
 
 use serde::Serialize;
 use shared::{Timestamp, TraceId};
 
-use super::{Open, Shard};
+use super::{
+    Shard,
+    batch::{Open, Settled},
+    outbox::Outbox,
+};
 use crate::{
-    done::Done,
-    parcel::Parcel,
     store::{Committed, Write},
     trace::Trace,
 };
-
-/// A trace whose turn is committed, or which needed no commit.
-pub(super) struct Settled {
-    pub(super) trace_id: TraceId,
-    pub(super) parcel: Option<Arc<Parcel>>,
-    pub(super) done: Vec<Done>,
-}
 
 impl Shard {
     pub(super) async fn commit(
@@ -30,40 +25,42 @@ impl Shard {
     ) -> Vec<Settled> {
         let mut writes = Vec::new();
         let mut floors = Vec::new();
-        let mut parcels: HashMap<TraceId, Arc<Parcel>> = HashMap::new();
+        let mut outboxes: HashMap<TraceId, Arc<Outbox>> = HashMap::new();
         for id in order {
-            let open = opened.get_mut(id).expect("what is in order is open");
+            let open = opened.get_mut(id).expect("every trace in `order` is open");
             if open.events.is_empty() {
                 continue;
             }
-            let (write, parcel) = self.write(*id, open, now);
-            floors.push(self.ground.epoch.floor(self.ground.partition(*id)));
+            let (write, outbox) = self.write(*id, open, now);
+            floors.push(self.handles.epoch.floor(self.handles.partition(*id)));
             writes.push(write);
-            parcels.insert(*id, parcel);
+            outboxes.insert(*id, outbox);
         }
         if !writes.is_empty() {
-            match self.ground.store.commit(&writes).await {
+            match self.handles.store.commit(&writes).await {
                 Ok(committed) => {
                     for ((write, floor), committed) in writes.iter().zip(floors).zip(committed) {
                         let id = write.trace_id;
-                        let partition = self.ground.partition(id);
+                        let partition = self.handles.partition(id);
                         let (counter, conflict) = match committed {
                             Committed::Done { counter } => (counter, false),
                             Committed::Conflict { counter, .. } => (counter, true),
                         };
-                        self.ground.epoch.observe(partition, floor, counter, now);
+                        self.handles.epoch.observe(partition, floor, counter, now);
                         if conflict && let Some(open) = opened.remove(&id) {
-                            self.decide_again(id, open.done).await;
+                            self.decide_again(id, open.replies).await;
                         }
                     }
                 }
                 Err(error) => {
-                    // Some may have been written. Nobody is told, and all are loaded again.
-                    tracing::warn!(%error, "commits failed: nothing is answered");
+                    // Some writes may have happened. Nobody gets an answer, and all these traces are loaded
+                    // again.
+                    tracing::warn!(%error, "commits failed; the jobs are answered as unavailable");
                     for write in &writes {
                         self.cache.remove(write.trace_id);
-                        for done in opened.remove(&write.trace_id).into_iter().flat_map(|open| open.done) {
-                            self.unavailable(done.into_job()).await;
+                        for reply in opened.remove(&write.trace_id).into_iter().flat_map(|open| open.replies)
+                        {
+                            self.unavailable(reply.into_job()).await;
                         }
                     }
                 }
@@ -71,49 +68,48 @@ impl Shard {
         }
         let settle = |id: &TraceId| {
             let open = opened.remove(id)?;
-            Some(Settled { trace_id: *id, parcel: parcels.remove(id), done: open.done })
+            Some(Settled { trace_id: *id, outbox: outboxes.remove(id), replies: open.replies })
         };
         order.iter().filter_map(settle).collect()
     }
 
-    fn write(&mut self, id: TraceId, open: &mut Open, now: Timestamp) -> (Write, Arc<Parcel>) {
-        let resend_ms = self.ground.resend_ms();
+    fn write(&mut self, id: TraceId, open: &mut Open, now: Timestamp) -> (Write, Arc<Outbox>) {
+        let resend_ms = self.handles.resend_ms();
         let cleared = self.sent.remove(&id).unwrap_or_default();
         let entry = self.cache.peek(id).expect("a trace in a turn is in the cache");
-        let parcel = Arc::new(Parcel::new(&entry.trace, std::mem::take(&mut open.events), now));
-        entry.unsent.push(parcel.clone());
+        let outbox = Arc::new(Outbox::new(&entry.trace, std::mem::take(&mut open.events), now));
+        entry.unsent.push(outbox.clone());
         let changes = entry.trace.take_changes();
         let timer = entry.next_timer(resend_ms);
         let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);
         let version = entry.trace.version();
-        let expire_ms = expire_ms(&entry.trace, self.ground.retention_ms());
-        let outbox = Some(text(&*parcel));
+        let expire_ms = expire_ms(&entry.trace, self.handles.retention_ms());
         let write = Write {
             trace_id: id,
             expected: open.expected,
             version,
             fields: changes.fields,
             values: changes.values,
-            outbox,
+            outbox: Some(text(&*outbox)),
             cleared,
             timer,
             expire_ms,
             opened_at,
         };
-        (write, parcel)
+        (write, outbox)
     }
 
     pub(super) fn expire_ms(&self, trace: &Trace) -> Option<u64> {
-        expire_ms(trace, self.ground.retention_ms())
+        expire_ms(trace, self.handles.retention_ms())
     }
 }
 
-/// Live traces never expire; what is over, and what never began, does after the retention.
+/// Live traces never expire. Traces that have ended, or never began, expire after the retention.
 fn expire_ms(trace: &Trace, retention_ms: u64) -> Option<u64> {
     let over = trace.root().is_none_or(|root| !root.is_live()) && trace.next_timer().is_none();
     over.then_some(retention_ms)
 }
 
 pub(super) fn text(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("parcels have string keys only")
+    serde_json::to_string(value).expect("outboxes have string keys only")
 }

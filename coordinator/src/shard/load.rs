@@ -1,5 +1,4 @@
-//! Brings the traces of a turn into memory: from the store, or from the event log where the store
-//! can't be believed.
+//! Loads the traces of a turn: from the store, or from the event log where the store can't be trusted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,33 +8,35 @@ use std::{
 use futures_util::StreamExt;
 use shared::{Timestamp, TraceId};
 
-use super::Shard;
-use crate::{
+use super::{
+    Shard,
     job::{Job, Origin, Work},
-    parcel::Parcel,
+    outbox::Outbox,
     rebuild::{self, Rebuilt},
+};
+use crate::{
     store::{self, Committed, Loaded, Sent, Write},
     trace::Trace,
 };
 
-/// Traces loaded in one pipeline: large ones must arrive in time, too.
+/// Traces loaded in one pipeline: few enough that large ones arrive before the timeout.
 const AT_ONCE: usize = 128;
 /// Logs read at once.
 const LOGS_AT_ONCE: usize = 32;
-/// When a trace that can't be had is looked at again.
+/// Delay before a trace that could not be loaded is tried again.
 const POSTPONED_MS: u64 = 30_000;
 
 /// A trace as it was loaded.
 struct Found {
     trace: Trace,
-    /// What the store has; not the trace's own if that could not be read.
+    /// The version in the store; not the trace's own if the trace could not be read.
     version: u64,
-    unsent: Vec<Arc<Parcel>>,
+    unsent: Vec<Arc<Outbox>>,
     corrupt: bool,
 }
 
 impl Shard {
-    /// Returns the jobs that can be decided, and the traces that were loaded just now.
+    /// Returns the jobs that can be decided, and the traces that were loaded for them.
     pub(super) async fn load(&mut self, jobs: Vec<Job>, now: Timestamp) -> (Vec<Job>, HashSet<TraceId>) {
         let mut missing = HashSet::new();
         let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
@@ -43,7 +44,7 @@ impl Shard {
             if matches!(job.origin, Origin::Sweep { .. }) {
                 doubted.insert(job.trace_id);
             }
-            // Only the store knows whether what we believe unsent still is.
+            // Only the store knows whether our unsent outboxes are still unsent.
             let unsure = matches!(job.work, Work::Wake)
                 && self.cache.peek(job.trace_id).is_some_and(|e| e.in_flight == 0 && !e.unsent.is_empty());
             if unsure {
@@ -53,9 +54,9 @@ impl Shard {
                 if submission.fresh {
                     known_new.insert(job.trace_id);
                 }
-                // Nearly always it is new. If not, the commit finds out, and then it is loaded.
+                // Nearly always the trace is new. If it is not, the commit fails and the trace is loaded.
                 let absent = submission.fresh
-                    || self.ground.epoch.believes_absence(self.ground.partition(job.trace_id));
+                    || self.handles.epoch.believes_absence(self.handles.partition(job.trace_id));
                 if absent && job.tries == 0 && !self.cache.has(job.trace_id) {
                     self.cache.put(Trace::new(job.trace_id), Vec::new());
                 }
@@ -74,7 +75,7 @@ impl Shard {
             match self.fetch(some, &known_new, &doubted, now).await {
                 Ok(not_had) => failed.extend(not_had),
                 Err(error) => {
-                    tracing::warn!(%error, "traces can't be loaded: nothing is decided");
+                    tracing::warn!(%error, "traces can't be loaded; their jobs are answered as unavailable");
                     failed.extend(some);
                 }
             }
@@ -90,7 +91,7 @@ impl Shard {
         (ready, missing)
     }
 
-    /// Returns those that could not be had.
+    /// Returns the traces that could not be loaded.
     async fn fetch(
         &mut self,
         ids: &[TraceId],
@@ -98,11 +99,11 @@ impl Shard {
         doubted: &HashSet<TraceId>,
         now: Timestamp,
     ) -> Result<HashSet<TraceId>, store::Error> {
-        let ground = self.ground.clone();
-        let floors: Vec<u64> = ids.iter().map(|id| ground.epoch.floor(ground.partition(*id))).collect();
-        let loaded = ground.store.load(ids).await?;
+        let handles = self.handles.clone();
+        let floors: Vec<u64> = ids.iter().map(|id| handles.epoch.floor(handles.partition(*id))).collect();
+        let loaded = handles.store.load(ids).await?;
         for ((id, floor), loaded) in ids.iter().zip(floors).zip(&loaded) {
-            ground.epoch.observe(ground.partition(*id), floor, loaded.counter, now);
+            handles.epoch.observe(handles.partition(*id), floor, loaded.counter, now);
         }
         let mut failed = HashMap::new();
         let mut doubtful = Vec::new();
@@ -116,9 +117,9 @@ impl Shard {
                 Err(reason) => drop(failed.insert(*id, (reason, version))),
             }
         }
-        let thoroughly = ground.epoch.number() > 0;
+        let thoroughly = handles.epoch.number() > 0;
         let checks = doubtful.into_iter().map(|found| async {
-            let checked = rebuild::check(&ground.bus, &found.trace, thoroughly).await;
+            let checked = rebuild::check(&handles.bus, &found.trace, thoroughly).await;
             (found, checked)
         });
         let checked: Vec<_> =
@@ -129,7 +130,7 @@ impl Shard {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() >= version => {
                     self.keep_rebuilt(rebuilt, found, now).await
                 }
-                Ok(_) if found.corrupt => Err("it is corrupt, and its log is no better".into()),
+                Ok(_) if found.corrupt => Err("it is corrupt, and so is its event log".into()),
                 Ok(_) => {
                     self.cache.put(found.trace, found.unsent);
                     Ok(())
@@ -144,10 +145,10 @@ impl Shard {
         Ok(failed.into_keys().collect())
     }
 
-    /// Whether what was loaded can be decided on without a look at the log.
+    /// Whether a loaded trace can be decided on without comparing it with the event log.
     fn believes(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
-        let epoch = &self.ground.epoch;
-        let partition = self.ground.partition(found.trace.id());
+        let epoch = &self.handles.epoch;
+        let partition = self.handles.partition(found.trace.id());
         match found.trace.root() {
             _ if found.corrupt => false,
             Some(root) => epoch.believes(partition, root.started_at),
@@ -158,27 +159,28 @@ impl Shard {
         }
     }
 
-    /// Fail closed, loudly, and not five times a second.
+    /// Nothing is decided on a trace that can't be loaded. Its timer is moved ahead, so that it is not
+    /// tried at every timer round.
     async fn postpone(&mut self, failed: &HashMap<TraceId, (String, u64)>, now: Timestamp) {
         if failed.is_empty() {
             return;
         }
         let later = |(id, (reason, version)): (&TraceId, &(String, u64))| {
-            tracing::error!(trace_id = %id, reason, "a trace can't be had: nothing is decided on it");
+            tracing::error!(trace_id = %id, reason, "a trace can't be loaded; nothing is decided on it");
             let timer = (*version > 0).then(|| now.plus_millis(POSTPONED_MS));
             Sent { trace_id: *id, outboxes: Vec::new(), version: Some(*version), timer }
         };
         let sent: Vec<Sent> = failed.iter().map(later).collect();
-        if let Err(error) = self.ground.store.sent(&sent).await {
-            tracing::warn!(%error, "and can't be postponed");
+        if let Err(error) = self.handles.store.sent(&sent).await {
+            tracing::warn!(%error, "the timers of traces that can't be loaded could not be moved ahead");
         }
     }
 
-    /// Stores a trace that was rebuilt, with all it may never have sent as its outbox, due at once.
+    /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
         let Rebuilt { mut trace, told } = rebuilt;
-        let due = Timestamp::from_millis(now.millis().saturating_sub(self.ground.resend_ms()));
-        let parcel = Arc::new(Parcel::of_rebuilt(&trace, &told, due));
+        let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
+        let outbox = Arc::new(Outbox::of_rebuilt(&trace, &told, due));
         let changes = trace.take_changes();
         let write = Write {
             trace_id: trace.id(),
@@ -186,37 +188,37 @@ impl Shard {
             version: trace.version(),
             fields: changes.fields,
             values: changes.values,
-            outbox: Some(super::commit::text(&*parcel)),
+            outbox: Some(super::commit::text(&*outbox)),
             cleared: Vec::new(),
             timer: Some(now),
             expire_ms: self.expire_ms(&trace),
             opened_at: trace.root().map(|root| root.started_at),
         };
-        let committed = self.ground.store.commit(&[write]).await.map_err(|error| error.to_string())?;
+        let committed = self.handles.store.commit(&[write]).await.map_err(|error| error.to_string())?;
         match committed.first() {
             Some(Committed::Done { .. }) => {
-                let unsent = found.unsent.into_iter().chain([parcel]).collect();
+                let unsent = found.unsent.into_iter().chain([outbox]).collect();
                 self.cache.put(trace, unsent);
                 Ok(())
             }
-            Some(Committed::Conflict { .. }) | None => Err("somebody else rebuilt it first".into()),
+            Some(Committed::Conflict { .. }) | None => Err("another coordinator rebuilt it first".into()),
         }
     }
 }
 
-/// What was stored, as a trace. What can't be read as one may still be had from its log.
+/// Reads a stored trace. One that can't be read may still be rebuilt from its event log.
 fn read(id: TraceId, loaded: Loaded) -> Result<Found, String> {
     let Some(record) = loaded.record else {
         return Ok(Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false });
     };
-    let parcel = |text: &String| serde_json::from_str::<Parcel>(text).map(Arc::new);
-    let unsent = record.outbox.values().map(parcel).collect::<Result<_, _>>();
+    let outbox = |text: &String| serde_json::from_str::<Outbox>(text).map(Arc::new);
+    let unsent = record.outbox.values().map(outbox).collect::<Result<_, _>>();
     let unsent = unsent.map_err(|error| format!("its outbox can't be read: {error}"))?;
     let version = record.version;
     match Trace::from_stored(id, version, &record.fields, &record.values) {
         Ok(trace) => Ok(Found { trace, version, unsent, corrupt: false }),
         Err(error) => {
-            tracing::error!(trace_id = %id, %error, "what is stored of a trace can't be read");
+            tracing::error!(trace_id = %id, %error, "a stored trace can't be read; trying its event log");
             Ok(Found { trace: Trace::new(id), version, unsent, corrupt: true })
         }
     }

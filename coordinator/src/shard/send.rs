@@ -1,117 +1,104 @@
-//! Sends what was committed, and when it is stored tells whoever waits. The next turn is decided
+//! Sends what was committed. When it is stored, replies and acknowledges. The next turn is decided
 //! meanwhile.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use shared::{
     ChildId, Timestamp, TraceId,
-    bus::{Bus, Outgoing, PublishError, Published},
+    bus::{Bus, Outgoing},
     subject::{Filter, Subject},
     wire::{ObjectReference, Stop},
 };
 
-use super::{Shard, commit::Settled};
+use super::{
+    Shard,
+    batch::{Batch, Part, Settled},
+    job::Work,
+    outbox::Outbox,
+    reply::Reply,
+    spans,
+};
 use crate::{
     crash::Point,
-    done::Done,
-    job::Work,
-    parcel::Parcel,
-    spans,
     store::Sent,
     trace::{Effect, Trace},
 };
-
-/// What was sent together.
-pub(super) struct Batch {
-    parts: Vec<Part>,
-    results: Vec<Result<Published, PublishError>>,
-    /// What is to be removed once all that has been told.
-    removed: Vec<(TraceId, ChildId)>,
-}
-
-struct Part {
-    trace_id: TraceId,
-    /// The commits whose parcels these are.
-    versions: Vec<u64>,
-    messages: Range<usize>,
-    done: Vec<Done>,
-}
 
 impl Shard {
     pub(super) async fn send(&mut self, settled: Vec<Settled>, now: Timestamp) {
         let mut messages: Vec<Outgoing> = Vec::new();
         let mut parts = Vec::new();
         let mut removed = Vec::new();
-        for Settled { trace_id, parcel, done } in settled {
+        for Settled { trace_id, outbox, replies } in settled {
             let start = messages.len();
-            let mut parcels: Vec<Arc<Parcel>> = self.overdue(trace_id, &done, now);
-            parcels.extend(parcel);
-            for parcel in &parcels {
-                self.act(trace_id, parcel, &mut removed).await;
+            let mut outboxes: Vec<Arc<Outbox>> = self.overdue(trace_id, &replies, now);
+            outboxes.extend(outbox);
+            for outbox in &outboxes {
+                self.act(trace_id, outbox, &mut removed).await;
             }
-            let home = self.ground.home(trace_id);
+            let home = self.handles.home(trace_id);
             let entry = self.cache.peek(trace_id).expect("a trace in a turn is in the cache");
-            for parcel in &parcels {
-                parcel.messages(&entry.trace, &home, &mut messages);
+            for outbox in &outboxes {
+                outbox.messages(&entry.trace, &home, &mut messages);
             }
-            entry.in_flight += u32::from(!parcels.is_empty());
-            let woken = done.iter().any(|done| matches!(done.job().work, Work::Wake));
-            if parcels.is_empty() && woken {
-                // Nothing was due after all, or it is on its way: the timer is set to what is.
+            entry.in_flight += u32::from(!outboxes.is_empty());
+            let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake));
+            if outboxes.is_empty() && woken {
+                // Nothing was due, or it is being sent: set the timer to what is due next.
                 if entry.in_flight > 0 {
-                    entry.resend_not_before = now.plus_millis(self.ground.resend_ms());
+                    entry.resend_not_before = now.plus_millis(self.handles.resend_ms());
                 }
                 self.sent.entry(trace_id).or_default();
             }
-            let mut told = Vec::with_capacity(done.len());
-            for done in done {
-                match done.redirected() {
+            let mut told = Vec::with_capacity(replies.len());
+            for reply in replies {
+                match reply.redirected() {
                     Ok(job) => self.again.push(job),
-                    Err(mut done) => {
-                        done.tell_early(&self.ground.bus).await;
-                        messages.extend(done.dead_letter.take());
-                        told.push(*done);
+                    Err(mut reply) => {
+                        reply.answer_early(&self.handles.bus).await;
+                        messages.extend(reply.dead_letter.take());
+                        told.push(*reply);
                     }
                 }
             }
-            let versions = parcels.iter().map(|parcel| parcel.version).collect();
-            parts.push(Part { trace_id, versions, messages: start..messages.len(), done: told });
+            let versions = outboxes.iter().map(|outbox| outbox.version).collect();
+            parts.push(Part { trace_id, versions, messages: start..messages.len(), replies: told });
         }
         if messages.is_empty() {
             self.stored(Batch { parts, results: Vec::new(), removed }).await;
             return;
         }
-        let sent = self.ground.bus.send(messages).await;
+        let sent = self.handles.bus.send(messages).await;
         let batch = async move { Batch { parts, results: sent.stored().await, removed } };
         self.sending.push(batch.boxed());
     }
 
-    /// Parcels that were committed a while ago, by whomever, and are not known to be sent. Sending
-    /// them again is harmless: their ids are the same.
-    fn overdue(&mut self, id: TraceId, done: &[Done], now: Timestamp) -> Vec<Arc<Parcel>> {
-        let woken = done.iter().any(|done| matches!(done.job().work, Work::Wake));
-        let resend_ms = self.ground.resend_ms();
+    /// Outboxes that were committed a while ago, by any coordinator, and are not known to be sent. Sending
+    /// them again is harmless: the ids of their messages are the same.
+    fn overdue(&mut self, id: TraceId, replies: &[Reply], now: Timestamp) -> Vec<Arc<Outbox>> {
+        let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake));
+        let resend_ms = self.handles.resend_ms();
         let Some(entry) = self.cache.peek(id).filter(|entry| woken && entry.in_flight == 0) else {
             return Vec::new();
         };
         if entry.resend_at(resend_ms).is_none_or(|at| at > now) {
             return Vec::new();
         }
-        entry.unsent.iter().filter(|parcel| parcel.at.plus_millis(resend_ms) <= now).cloned().collect()
+        entry.unsent.iter().filter(|outbox| outbox.at.plus_millis(resend_ms) <= now).cloned().collect()
     }
 
-    /// The effects that are no messages to be stored.
-    async fn act(&mut self, id: TraceId, parcel: &Parcel, removed: &mut Vec<(TraceId, ChildId)>) {
+    /// Carries out the effects that are not stored messages.
+    async fn act(&mut self, id: TraceId, outbox: &Outbox, removed: &mut Vec<(TraceId, ChildId)>) {
         let trace: &Trace = &self.cache.peek(id).expect("a trace in a turn is in the cache").trace;
-        for effect in parcel.effects() {
+        for effect in outbox.effects() {
             match effect {
                 Effect::Stop { child_id } => {
                     let stop = Stop { trace_id: id, child_id: child_id.clone() };
-                    let payload = serde_json::to_vec(&stop).expect("plain fields");
+                    let payload = serde_json::to_vec(&stop).expect("a message has string keys only");
                     let headers = Default::default();
-                    // Lossy by nature: the next tick is certain.
-                    self.ground.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
+                    // May be lost: the answer to the next tick stops the worker anyway.
+                    self.handles.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
                 }
                 Effect::Remove { child_id } => {
                     removed.push((id, child_id.clone()));
@@ -122,12 +109,12 @@ impl Shard {
         }
     }
 
-    /// A batch is stored, or as much of it as could be: tells and acknowledges what is.
+    /// Handles the result of a send: replies and acknowledges where all messages are stored.
     pub(super) async fn stored(&mut self, batch: Batch) {
         if batch.parts.is_empty() {
             return;
         }
-        self.ground.config.crash.pass(Point::Sent);
+        self.handles.config.crash.pass(Point::Sent);
         for part in batch.parts {
             let failed =
                 batch.results.get(part.messages.clone()).into_iter().flatten().find_map(|r| r.as_ref().err());
@@ -135,29 +122,30 @@ impl Shard {
             if let Some(entry) = entry {
                 entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.versions.is_empty()));
                 match failed {
-                    None => entry.unsent.retain(|parcel| !part.versions.contains(&parcel.version)),
+                    None => entry.unsent.retain(|outbox| !part.versions.contains(&outbox.version)),
                     Some(_) => {
                         entry.resend_not_before =
-                            self.ground.clock.now().plus_millis(self.ground.resend_ms());
+                            self.handles.clock.now().plus_millis(self.handles.resend_ms());
                     }
                 }
             }
             if let Some(error) = failed {
-                // The outbox keeps it and its timer sends it again; unacknowledged messages come again.
-                tracing::warn!(trace_id = %part.trace_id, %error, "committed, but not all of it could be sent");
+                // The outbox keeps the messages and its timer sends them again. Unacknowledged messages are
+                // delivered again.
+                tracing::warn!(trace_id = %part.trace_id, %error, "committed, but not all messages could be sent; sending them again later");
                 self.sent.entry(part.trace_id).or_default();
                 continue;
             }
             if !part.versions.is_empty() {
                 self.sent.entry(part.trace_id).or_default().extend(part.versions);
             }
-            for done in part.done {
-                done.tell(&self.ground.bus).await;
+            for reply in part.replies {
+                reply.finish(&self.handles.bus).await;
             }
         }
-        self.ground.config.crash.pass(Point::Acknowledged);
+        self.handles.config.crash.pass(Point::Acknowledged);
         if !batch.removed.is_empty() {
-            let bus = self.ground.bus.clone();
+            let bus = self.handles.bus.clone();
             let removing = async move {
                 remove(&bus, batch.removed).await;
                 Batch { parts: Vec::new(), results: Vec::new(), removed: Vec::new() }
@@ -166,24 +154,25 @@ impl Shard {
         }
     }
 
-    /// Clears what was sent. Lost with this coordinator, it is sent once more: harmless. While the store
-    /// is away it is kept: the timer that would find it looks at what we remember, and that is clear.
+    /// Clears outboxes that were sent. If this coordinator dies before, they are sent once more, which is
+    /// harmless. While the store is unreachable they are kept: the timer looks at our memory, where they
+    /// are already clear.
     pub(super) async fn clear_outboxes(&mut self) {
         if self.sent.is_empty() {
             return;
         }
-        let resend_ms = self.ground.resend_ms();
+        let resend_ms = self.handles.resend_ms();
         let mut sent = Vec::with_capacity(self.sent.len());
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
-            // Of a trace we no longer remember, the timer is left to whoever does.
+            // If the trace was evicted, its timer is left as it is.
             let (version, timer) = match self.cache.peek(trace_id) {
                 Some(entry) => (Some(entry.trace.version()), entry.next_timer(resend_ms)),
                 None => (None, None),
             };
             sent.push(Sent { trace_id, outboxes, version, timer });
         }
-        if let Err(error) = self.ground.store.sent(&sent).await {
-            tracing::warn!(%error, "outboxes could not be cleared yet");
+        if let Err(error) = self.handles.store.sent(&sent).await {
+            tracing::warn!(%error, "outboxes could not be cleared; trying again");
             for Sent { trace_id, outboxes, .. } in sent {
                 self.sent.entry(trace_id).or_default().extend(outboxes);
             }
@@ -191,8 +180,8 @@ impl Shard {
     }
 }
 
-/// Removes the journals and objects of contexts, which takes a look at every object there is: nobody waits
-/// for it. What stays, because we were killed before or the bus was away, goes by age.
+/// Removes the journals and objects of contexts. It lists every object there is, so nobody waits for it.
+/// What is left, because of a crash or an unreachable bus, expires by age.
 async fn remove(bus: &Bus, contexts: Vec<(TraceId, ChildId)>) {
     if contexts.is_empty() {
         return;
@@ -202,21 +191,21 @@ async fn remove(bus: &Bus, contexts: Vec<(TraceId, ChildId)>) {
     for (trace_id, child_id) in contexts {
         let journal = Filter::One(Subject::History(trace_id, child_id));
         if let Err(error) = bus.purge(&journal).await {
-            tracing::warn!(%journal, %error, "a journal could not be removed");
+            tracing::warn!(%journal, %error, "a journal could not be removed; it will expire");
         }
     }
-    // One look at all objects, however many contexts go: a server has no other way to find them.
+    // One list of all objects, however many contexts: a server offers no other way to find them.
     let found = match bus.objects("").await {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!(%error, "the objects of what was deleted could not be found");
+            tracing::warn!(%error, "the objects of deleted contexts could not be listed; they will expire");
             return;
         }
     };
     let theirs = found.into_iter().filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
     for object in theirs {
         if let Err(error) = bus.delete_object(&object).await {
-            tracing::warn!(object, %error, "an object could not be removed");
+            tracing::warn!(object, %error, "an object could not be removed; it will expire");
         }
     }
 }

@@ -1,20 +1,20 @@
--- Writes one change of one trace, if the trace has the version it expects.
+-- Writes one change of one trace, if the trace has the expected version.
 --
--- All or nothing: everything is checked, and every key read, before the first write, so that a bad
--- argument or a key of another type ends the script while nothing has changed. Redis itself refuses a
--- script for lack of memory or disk only at its first write. Numbers stay strings: no arithmetic on
--- data, which a double would spoil.
+-- Guarantee: all or nothing. Every argument is checked and every key read before the first write, so
+-- that a bad argument or a key of another type ends the script while nothing has changed. Redis itself
+-- refuses a script for lack of memory or disk only at its first write. Numbers stay strings: Lua's
+-- doubles would round them.
 --
--- KEYS  1 trace, 2 context values, 3 timers, 4 runs, 5 counter: all of one partition
+-- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 counter: all of one partition
 -- ARGV  1 trace id        2 version expected, 0: does not exist     3 version it gets
 --       4 timer           5 expire in ms       6 opened at          ("": none)
---       7 its field or ""  8 the outbox         9 how many runs the index keeps
+--       7 outbox field or ""  8 the outbox         9 how many runs the index keeps
 --      10 count of fields, 11 count of values set, 12 count of values deleted,
 --      13 count of outboxes cleared, then field, text … value, text … value … outbox …
 -- Replies  {"done", counter}   {"conflict", version found, counter}
 
 local HEAD = 13
-local SLICE = 1000 -- arguments passed on at once; Lua's stack ends at about 8000
+local SLICE = 1000 -- arguments passed in one call; Lua's stack holds about 8000
 
 local function check(right, what)
   if not right then error('commit.lua: ' .. what) end
@@ -26,7 +26,7 @@ local function whole_or_none(text)
   return text == '' or whole(text)
 end
 
-check(#KEYS == 5, 'it takes 5 keys')
+check(#KEYS == 5, '5 keys are needed')
 check(#ARGV >= HEAD, 'arguments are missing')
 check(whole(ARGV[2]) and whole(ARGV[3]) and ARGV[3] ~= '0', 'a version is not a number')
 check(whole_or_none(ARGV[4]) and whole_or_none(ARGV[5]) and whole_or_none(ARGV[6]), 'a time is not a number')

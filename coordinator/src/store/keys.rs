@@ -1,5 +1,5 @@
-//! Every key in Redis, made here and nowhere else. All keys of a partition carry its hash tag, so that
-//! one script may touch them in a cluster too.
+//! Every key in Redis, made here and nowhere else. All keys of a partition carry its hash tag, so that one
+//! script may use them in a cluster too.
 
 use shared::{
     TraceId,
@@ -8,17 +8,17 @@ use shared::{
 
 /// The trace's version, in its hash.
 pub(super) const VERSION: &str = "v";
-/// What stands before a version in the name of its outbox, in the trace's hash.
+/// Prefix of an outbox's field name in the trace's hash; the version follows.
 const OUTBOX: char = 'x';
 /// The revision of the agent profiles, in their hash: no agent id starts with a colon.
 pub(super) const REVISION: &str = ":revision";
 
-/// Where a trace keeps what a version has to send.
+/// The field that holds the outbox of a version.
 pub(super) fn outbox(version: u64) -> String {
     format!("{OUTBOX}{version}")
 }
 
-/// The version whose outbox a field is, if it is one.
+/// The version whose outbox a field holds; none for other fields.
 pub(super) fn outbox_version(field: &str) -> Option<u64> {
     field.strip_prefix(OUTBOX)?.parse().ok()
 }
@@ -46,27 +46,27 @@ impl Keys {
         self.namespace.key(&format!("{{{partition}}}:{rest}"))
     }
 
-    /// A hash: the version, the outbox, and what the coordinator keeps of the trace.
+    /// A hash: the version, the outboxes, and the coordinator's fields of the trace.
     pub(super) fn trace(&self, trace: TraceId) -> String {
         self.tagged(self.home(trace), &format!("trace:{trace}"))
     }
 
-    /// A hash: the values of the trace's shared context.
+    /// A hash: the values of the trace's shared store.
     pub(super) fn context(&self, trace: TraceId) -> String {
         self.tagged(self.home(trace), &format!("context:{trace}"))
     }
 
-    /// A sorted set: when which trace needs a look.
+    /// A sorted set: when each trace needs a wake.
     pub(super) fn timers(&self, partition: Partition) -> String {
         self.tagged(partition, "timers")
     }
 
-    /// A sorted set: when which submitted trace was opened.
+    /// A sorted set: when each submitted trace was opened.
     pub(super) fn runs(&self, partition: Partition) -> String {
         self.tagged(partition, "runs")
     }
 
-    /// How many commits the partition has seen.
+    /// The number of commits in the partition.
     pub(super) fn counter(&self, partition: Partition) -> String {
         self.tagged(partition, "counter")
     }
@@ -76,7 +76,7 @@ impl Keys {
         self.namespace.key("agents")
     }
 
-    /// A sorted set: when which coordinator was last heard of.
+    /// A sorted set: the last heartbeat of each coordinator.
     pub(super) fn coordinators(&self) -> String {
         self.namespace.key("coordinators")
     }

@@ -1,5 +1,5 @@
-//! The store of the embedded mode: everything is gone with the process. Behaves
-//! as the Redis one does, down to expiry and the order of ties.
+//! The store of the embedded mode: its contents end with the process. Behaves as the Redis one does, down
+//! to expiry and the order of ties.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,7 +8,7 @@ use std::{
 
 use shared::{Timestamp, TraceId, WorkerId, clock::Clock, subject::Partition};
 
-use super::{Committed, Loaded, RUNS_KEPT, Record, Sent, Write};
+use super::{Committed, Loaded, Record, Sent, Write, record::RUNS_KEPT};
 
 #[derive(Debug, Clone)]
 pub struct Memory {
@@ -72,8 +72,8 @@ impl Memory {
         Memory { partitions, kept: Arc::default() }
     }
 
-    /// What is kept, without what has expired. A panic elsewhere can't have left it half changed:
-    /// nothing in here panics between two changes.
+    /// The contents, without what has expired. A panic elsewhere can't have left it half changed: nothing
+    /// in here panics between two changes.
     fn kept(&self) -> MutexGuard<'_, Kept> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
@@ -181,7 +181,7 @@ impl Memory {
         traces.iter().map(|trace| kept.traces.get(trace)?.record.fields.get(field).cloned()).collect()
     }
 
-    /// The count that holds from now on.
+    /// The count that holds from now on: the first one given.
     pub(super) fn settle_partitions(&self, count: u16) -> u16 {
         *self.kept().partitions.get_or_insert(count)
     }

@@ -1,8 +1,8 @@
-//! Where traces are kept: opaque strings under a version, written by compare-and-set. The store knows
-//! nothing of what they mean and decides nothing. Two implementations with one behaviour (the
-//! conformance suite runs on both); only this module knows Redis.
+//! Where traces are stored: opaque strings under a version, written by compare-and-set. The store does not
+//! know their meaning and decides nothing. Two implementations with one behaviour (the conformance suite
+//! runs on both); only this module knows Redis.
 //!
-//! An `Err` of a write leaves its outcome unknown. That is harmless: load again and see the version.
+//! After an `Err` of a write its outcome is unknown. That is harmless: load again and compare the version.
 
 mod keys;
 mod memory;
@@ -17,9 +17,6 @@ pub use self::redis::Redis;
 pub use memory::Memory;
 pub use record::{Committed, Durability, Error, Loaded, Record, Sent, Write};
 
-/// How many runs of one partition its index keeps, the newest: a list for people, not a register.
-const RUNS_KEPT: usize = 10_000;
-
 #[derive(Debug, Clone)]
 pub enum Store {
     Redis(Redis),
@@ -27,8 +24,8 @@ pub enum Store {
 }
 
 impl Store {
-    /// The traces as they are, in the order asked. Each comes with its partition's counter, read
-    /// before it: a counter lower than one seen before says that acknowledged writes were lost.
+    /// The traces as stored, in the order asked. Each comes with the counter of its partition, read before
+    /// the trace: a counter lower than one seen before means that acknowledged writes were lost.
     pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
         match self {
             Store::Redis(redis) => redis.load(traces).await,
@@ -36,8 +33,8 @@ impl Store {
         }
     }
 
-    /// Each write by itself is all or nothing, and only happens to the version it expects; together
-    /// they are one round trip. The answers are in the writes' order.
+    /// Each write is all or nothing, and happens only if the trace has the version it expects. All writes
+    /// together are one round trip. The answers are in the order of the writes.
     pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
         let reserved = |name: &str| name == keys::VERSION || keys::outbox_version(name).is_some();
         debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
@@ -47,8 +44,8 @@ impl Store {
         }
     }
 
-    /// What was to be sent is sent: clears those outboxes, and sets the timer if the trace still has the
-    /// version given. Version 0 is that of a trace that is gone: so its timer can be removed too.
+    /// Clears outboxes that were sent, and sets the timer if the trace still has the given version. A trace
+    /// that is gone has version 0: so its timer can be removed too.
     pub async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
         match self {
             Store::Redis(redis) => redis.sent(sent).await?,
@@ -78,7 +75,8 @@ impl Store {
         }
     }
 
-    /// Marks a coordinator alive now. Returns all that were within `ttl_ms`, itself included, sorted.
+    /// Records a heartbeat of a coordinator. Returns all coordinators whose heartbeat is younger than
+    /// `ttl_ms`, itself included, sorted.
     pub async fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Result<Vec<WorkerId>, Error> {
         match self {
             Store::Redis(redis) => redis.heartbeat(coordinator, ttl_ms).await,
@@ -109,7 +107,7 @@ impl Store {
         }
     }
 
-    /// Adds or replaces profiles and raises the revision, at once. Returns the new revision.
+    /// Adds or replaces profiles and raises the revision, atomically. Returns the new revision.
     pub async fn apply_agents(&self, profiles: &[(String, String)]) -> Result<u64, Error> {
         match self {
             Store::Redis(redis) => redis.apply_agents(profiles).await,
@@ -117,7 +115,7 @@ impl Store {
         }
     }
 
-    /// The newest runs over all partitions, newest first. Of traces that are gone, none.
+    /// The newest runs over all partitions, newest first. Expired traces are left out.
     pub async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         match self {
             Store::Redis(redis) => redis.runs(limit).await,
@@ -125,7 +123,7 @@ impl Store {
         }
     }
 
-    /// The versions of traces; 0 where there is none.
+    /// The versions of traces; 0 for a trace that does not exist.
     pub async fn versions(&self, traces: &[TraceId]) -> Result<Vec<u64>, Error> {
         match self {
             Store::Redis(redis) => redis.versions(traces).await,
@@ -133,7 +131,7 @@ impl Store {
         }
     }
 
-    /// How many commits partitions have seen, in the order asked.
+    /// The number of commits in each partition, in the order asked.
     pub async fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
         match self {
             Store::Redis(redis) => redis.counters(partitions).await,
@@ -141,7 +139,7 @@ impl Store {
         }
     }
 
-    /// One field of many traces; none where the trace or the field is not there.
+    /// One field of many traces; none where the trace or the field does not exist.
     pub async fn fields(&self, traces: &[TraceId], field: &str) -> Result<Vec<Option<String>>, Error> {
         match self {
             Store::Redis(redis) => redis.fields(traces, field).await,
@@ -149,8 +147,8 @@ impl Store {
         }
     }
 
-    /// A deployment's partition count is settled by its first coordinator; another count would look
-    /// for traces where they are not.
+    /// The first coordinator of a deployment fixes its partition count. A coordinator with another count
+    /// would look for traces in the wrong partitions.
     pub async fn settle_partitions(&self, count: u16) -> Result<(), Error> {
         let found = match self {
             Store::Redis(redis) => redis.settle_partitions(count).await?,

@@ -7,31 +7,35 @@ use std::{
 
 use shared::{Timestamp, TraceId};
 
+/// How many runs of one partition its index keeps, the newest. The index is a list for people; nothing
+/// depends on it.
+pub(super) const RUNS_KEPT: usize = 10_000;
+
 /// One change of one trace. It happens only if the trace still has the version `expected`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     pub trace_id: TraceId,
-    /// 0: it must not exist.
+    /// 0: the trace must not exist.
     pub expected: u64,
     /// The version it gets.
     pub version: u64,
-    /// Fields of the trace, added or replaced. `v` and what starts with `x` are the store's own.
+    /// Fields of the trace, added or replaced. The names `v` and `x…` are the store's own.
     pub fields: Vec<(String, String)>,
-    /// Values of the shared context; none deletes.
+    /// Values of the shared store; none deletes.
     pub values: Vec<(String, Option<String>)>,
-    /// What this version has to send, kept under its number until it is cleared.
+    /// The outbox of this version, kept under its number until it is cleared.
     pub outbox: Option<String>,
     /// The versions whose outboxes were sent.
     pub cleared: Vec<u64>,
-    /// When the trace needs a look; none removes its timer.
+    /// When the trace needs a wake; none removes its timer.
     pub timer: Option<Timestamp>,
-    /// Set for an ended trace: all of it goes after so long. A live one never does.
+    /// Set for an ended trace: it expires after this time. A live one never expires.
     pub expire_ms: Option<u64>,
     /// Set at the first write of a submitted trace: lists it among the runs.
     pub opened_at: Option<Timestamp>,
 }
 
-/// What became of a write. The counter is that of its partition, which every commit raises.
+/// The result of a write. The counter is that of its partition, which every commit raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
     Done {
@@ -49,29 +53,29 @@ pub struct Record {
     pub version: u64,
     pub fields: HashMap<String, String>,
     pub values: HashMap<String, String>,
-    /// What is not known to be sent, by the version that had to send it.
+    /// Outboxes that are not known to be sent, by version.
     pub outbox: BTreeMap<u64, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     pub record: Option<Record>,
-    /// Of its partition, read before the record.
+    /// The counter of its partition, read before the record.
     pub counter: u64,
 }
 
-/// Outboxes were sent.
+/// Outboxes that were sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub trace_id: TraceId,
-    /// The versions whose outboxes they were.
+    /// Their versions.
     pub outboxes: Vec<u64>,
     /// Sets the timer if the trace still has this version; none leaves it alone.
     pub version: Option<u64>,
     pub timer: Option<Timestamp>,
 }
 
-/// How the server keeps what it has acknowledged. None where it would not tell, or has no server.
+/// How the server persists what it has acknowledged. None where it does not say, or there is no server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durability {
     pub version: Option<String>,
@@ -90,20 +94,20 @@ pub enum Error {
         #[source]
         source: Box<dyn error::Error + Send + Sync>,
     },
-    /// No answer, or a refusal (out of memory, read only, loading). Of a write: outcome unknown.
+    /// No answer, or an error (out of memory, read only, loading). After a write its outcome is unknown.
     #[error("could not {doing}")]
     Unavailable {
         doing: &'static str,
         #[source]
         source: Box<dyn error::Error + Send + Sync>,
     },
-    #[error("could not {doing}: Redis answered with {found}")]
+    #[error("could not {doing}: unexpected answer from Redis: {found}")]
     Corrupt { doing: &'static str, found: String },
     #[error(
         "this deployment has {found} partitions, and {asked} were asked for: the count is settled by its \
          first coordinator and can't change, since every trace lives where it puts it"
     )]
     Mismatch { found: u16, asked: u16 },
-    #[error("the Redis address is not understood: {reason}")]
+    #[error("the Redis address is invalid: {reason}")]
     Address { reason: String },
 }

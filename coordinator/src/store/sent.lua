@@ -1,7 +1,7 @@
--- Clears outboxes of a trace that were sent, and sets its timer if the trace still has the version that
--- is given. A trace that is gone has version 0: so the timer it left behind can be removed.
+-- Clears outboxes of a trace that were sent, and sets its timer if the trace still has the given
+-- version. A trace that has expired has version 0: so the timer it left behind can be removed.
 --
--- The keys are read and the arguments checked before the first write.
+-- Guarantee: the keys are read and the arguments checked before the first write.
 --
 -- KEYS  1 trace, 2 timers: of one partition
 -- ARGV  1 trace id   2 version ("": leave the timer)   3 timer ("": none), then the outboxes' fields

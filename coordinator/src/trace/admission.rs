@@ -1,9 +1,9 @@
-//! Admission (section P): whether a context may come to be, and on what terms. The checks run in the
-//! specification's order: shape, parent live, depth, contexts and children, cycle, tools, model,
-//! budget. A refusal names the rule and leaves no trace in state.
+//! Admission (section P): whether a context may be created, and on what terms. The checks run in the
+//! specification's order: shape, parent live, depth, contexts and children, cycle, tools, model, budget. A
+//! refusal names the rule and changes nothing.
 //!
-//! A second delivery is harmless: the same `child_id` with the same content is the same spawn and
-//! gives no event; with other content it is a conflict.
+//! A second delivery is harmless: the same `child_id` with the same content is the same spawn and gives no
+//! event; with other content it is a conflict.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -29,10 +29,10 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
     }
     let mut events = vec![Event::Opened { settings: Box::new(submit.settings.clone()) }];
     let settings = Arc::new(submit.settings);
-    let ground = Ground { trace, parent: None, limits: &settings.limits, root_budget: settings.root_budget };
+    let place = Place { trace, parent: None, limits: &settings.limits, root_budget: settings.root_budget };
     let child_id = submit.order.child_id.clone();
     let request = Request { order: submit.order, plan: submit.plan, agents: submit.agents, step: None };
-    events.extend(ground.admit(request, now)?);
+    events.extend(place.admit(request, now)?);
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
 }
@@ -51,12 +51,12 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
     }
     let parent = trace.running(&spawn.lease)?;
     let request = Request { order: spawn.order, plan: spawn.plan, agents: spawn.agents, step: None };
-    let mut events = Ground::under(trace, parent).admit(request, now)?;
+    let mut events = Place::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
 }
 
-/// A context for a step of a graph. Its parts were checked when the graph was.
+/// Admits a context for a step of a graph. The step was checked together with its graph.
 pub(super) fn step(
     trace: &Trace,
     graph: ContextIndex,
@@ -67,13 +67,13 @@ pub(super) fn step(
 ) -> Result<Vec<Event>, Refusal> {
     let child_id = order.child_id.clone();
     let request = Request { order, plan: None, agents: Vec::new(), step: Some((step, body)) };
-    let mut events = Ground::under(trace, graph).admit(request, now)?;
+    let mut events = Place::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
 }
 
-/// G8: a cancel that came first still holds. The context is admitted and ends at once, so that
-/// whoever waits for it gets an outcome.
+/// G8: a cancel that came before its context still counts. The context is admitted and ends at once, so
+/// that whoever waits for it gets an outcome.
 fn cancelled_before(trace: &Trace, child_id: &ChildId, whole_trace: Option<&String>) -> Option<Event> {
     let reason = whole_trace.or_else(|| trace.tombstones.get(child_id))?.clone();
     let status = EndStatus::Cancelled;
@@ -91,7 +91,7 @@ fn same_content(trace: &Trace, node: &ContextNode, order: &Order, plan: Option<&
     *node.order == *order && has == plan
 }
 
-/// What is asked for.
+/// What is to be admitted.
 struct Request {
     order: Order,
     plan: Option<Arc<Plan>>,
@@ -99,19 +99,19 @@ struct Request {
     step: Option<(StepOf, Body)>,
 }
 
-/// Where it is asked for: under a parent, or as the root of a trace.
-pub(super) struct Ground<'a> {
+/// Where it is to be admitted: under a parent, or as the root of a trace.
+pub(super) struct Place<'a> {
     pub(super) trace: &'a Trace,
     pub(super) parent: Option<(ContextIndex, &'a ContextNode)>,
     pub(super) limits: &'a Limits,
     pub(super) root_budget: Amount,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> Place<'a> {
     fn under(trace: &'a Trace, parent: ContextIndex) -> Self {
         let node = trace.node(parent);
         let root_budget = trace.settings().root_budget;
-        Ground { trace, parent: Some((parent, node)), limits: &node.limits, root_budget }
+        Place { trace, parent: Some((parent, node)), limits: &node.limits, root_budget }
     }
 
     fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -119,7 +119,8 @@ impl<'a> Ground<'a> {
         let profile = self.check_shape(&order, plan.as_deref(), &agents)?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
-        // The profile of a graph's own agent is for its synthesis: the steps have their own.
+        // The profile of a graph's own agent is used for its synthesis only; the steps have their own
+        // profiles.
         let agent = profile.filter(|_| !is_graph);
         let depth = self.check_depth(is_graph)?;
         self.check_counts(plan.as_deref())?;
@@ -178,7 +179,7 @@ impl<'a> Ground<'a> {
         Ok(events)
     }
 
-    /// The profile to run, once everything that makes no sense has been named at once.
+    /// The profile to run; a refusal lists all problems of the order at once.
     fn check_shape<'p>(
         &'p self,
         order: &Order,
@@ -194,7 +195,7 @@ impl<'a> Ground<'a> {
             let known = self.trace.agents.keys().chain(agents.iter().map(|a| &a.agent_id));
             let hint = match nearest(id.as_str(), known.map(AgentId::as_str)) {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => "apply its profile first".into(),
+                None => "apply its profile first, with `trellis agents apply`".into(),
             };
             problems.add(path, format!("there is no agent `{id}`"), Some(hint));
         };
@@ -212,8 +213,8 @@ impl<'a> Ground<'a> {
             && agent.kind == AgentKind::Builtin
         {
             let message =
-                format!("`{}` is built in: it keeps no journal, and begins with none", agent.agent_id);
-            let hint = "branch with an agent of the kind `llm` or `command`";
+                format!("`{}` is built in: it has no journal and can't begin with one", agent.agent_id);
+            let hint = "use an agent of the kind `llm` or `command`";
             problems.add("branch_from", message, Some(hint.into()));
         }
         check_ceilings("", ceilings(order), &mut problems);
@@ -230,7 +231,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Depth counts agents: a graph or group stands at the depth of whoever runs it.
+    /// Depth counts agents: a graph or group has the depth of whoever runs it.
     fn check_depth(&self, is_graph: bool) -> Result<u32, Refusal> {
         let Some((_, parent)) = self.parent else { return Ok(0) };
         let depth = parent.depth + u32::from(!is_graph);
@@ -253,7 +254,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// L: what a graph brings into the shared store is bounded like what is written there.
+    /// L: the inputs of a graph go into the shared store, and its limits apply to them.
     fn check_inputs(&self, order: &Order) -> Result<(), Refusal> {
         let mut total = self.trace.store_bytes;
         for size in order.inputs.values().map(Json::size_bytes) {
@@ -281,8 +282,8 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// I5: a subset of the parent's. What is asked for by name must be there; what a profile lists
-    /// is narrowed.
+    /// I5: a subset of the parent's tools. Tools that the order names must all be in it; a profile's list
+    /// is narrowed to it.
     fn check_tools(
         &self,
         order: &Order,
@@ -311,7 +312,8 @@ impl<'a> Ground<'a> {
         Err(Refusal::Tools { parent: by.clone(), tools: outside })
     }
 
-    /// The allow-lists of the spawner and of every ancestor apply; none or empty allows all.
+    /// The allow-lists of the spawner and of every ancestor apply; an absent or empty list allows every
+    /// model.
     fn check_model(&self, model: Option<&ModelName>) -> Result<(), Refusal> {
         let (Some((parent, _)), Some(model)) = (self.parent, model) else { return Ok(()) };
         match self.trace.model_forbidden_by(parent, model) {
@@ -320,7 +322,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// The profiles it names that the trace has not seen yet; it keeps the first copy of each.
+    /// The profiles it names that the trace does not have yet; a trace keeps the first copy of each.
     fn new_agents(&self, order: &Order, plan: Option<&Plan>, agents: &[AgentProfile]) -> Vec<Event> {
         let planned = plan.into_iter().flat_map(Plan::agents).map(|(agent, _)| agent);
         let named: BTreeSet<&AgentId> = order.agent_id.iter().chain(planned).collect();
@@ -340,19 +342,23 @@ fn ceilings(order: &Order) -> Ceilings {
     }
 }
 
-/// The keys of an agent's own graph stand under its id in the store, and must fit there.
+/// An agent's own graph stores its keys behind the agent's id: with it they must not be too long.
 fn check_key_lengths(order: &Order, plan: &Plan, problems: &mut Problems) {
     let written =
         plan.groups().iter().flat_map(|group| &group.steps).filter_map(|step| step.output_to.as_ref());
     for key in written.chain(order.inputs.keys()) {
         if ContextKey::new(&format!("{}.{key}", order.child_id)).is_err() {
-            problems.add("steps", format!("the key `{key}` is too long behind `{}.`", order.child_id), None);
+            problems.add(
+                "steps",
+                format!("the key `{key}` is too long: it is stored as `{}.` and the key", order.child_id),
+                None,
+            );
         }
     }
 }
 
 impl Trace {
-    /// The context whose allow-list keeps a model from what runs under `parent`.
+    /// The ancestor whose allow-list forbids a model under `parent`.
     pub(super) fn model_forbidden_by(&self, parent: ContextIndex, model: &ModelName) -> Option<&ChildId> {
         let forbids = |node: &ContextNode| {
             let agent = node.order.agent_id.as_ref().and_then(|id| self.agents.get(id));

@@ -1,5 +1,5 @@
-//! What follows from events. Each event may raise questions; each question is answered on the state
-//! as it is when its turn comes, and its answer is events again, until nothing more follows.
+//! What follows from events. Each event may have follow-ups. Each follow-up is decided on the state at its
+//! turn, and its decision is events again, until no follow-up is left.
 
 use std::collections::VecDeque;
 
@@ -12,85 +12,85 @@ use super::{
 };
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Question {
-    /// A cost was booked here: whose budget does that use up?
+pub(super) enum FollowUp {
+    /// A cost was booked here: which budgets does it use up?
     Spent(ContextIndex),
-    /// This budget is used up: who beneath it can't go on?
+    /// This budget is used up: which contexts beneath it can't go on?
     Exhausted(ContextIndex),
-    /// This budget was raised: who beneath it may go on?
+    /// This budget was raised: which contexts beneath it may go on?
     Raised(ContextIndex),
-    /// Something was given back: which paused graphs may start steps again?
+    /// Money was returned: which paused graphs may start steps again?
     Returned,
-    /// This context ended: what of those beneath it?
+    /// This context ended: what happens to its descendants?
     Beneath(ContextIndex),
-    /// This context ended: what of its parent?
+    /// This context ended: what does it mean for its parent?
     Above(ContextIndex),
-    /// Something changed for this graph: what does it start, or is it done?
+    /// Something changed for this graph: what starts next, or does it end?
     Graph(ContextIndex),
     /// A human answered.
     Answered(ContextIndex),
-    /// This context's time has come.
+    /// This context's timer is due.
     Due(ContextIndex),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    questions: VecDeque<Question>,
+    follow_ups: VecDeque<FollowUp>,
 }
 
 impl Agenda {
-    pub(super) fn next(&mut self) -> Option<Question> {
-        self.questions.pop_front()
+    pub(super) fn next(&mut self) -> Option<FollowUp> {
+        self.follow_ups.pop_front()
     }
 
     pub(super) fn extend_due(&mut self, due: Vec<ContextIndex>) {
-        self.questions.extend(due.into_iter().map(Question::Due));
+        self.follow_ups.extend(due.into_iter().map(FollowUp::Due));
     }
 
-    /// The questions an event raises, once it has been applied.
+    /// Adds the follow-ups of an event that has just been applied.
     pub(super) fn follow(&mut self, trace: &Trace, event: &Event) {
         match event {
             Event::Settled { child_id, .. }
             | Event::Forfeited { child_id, .. }
             | Event::Charged { child_id, .. } => {
-                self.ask(Question::Spent(trace.expect(child_id)));
-                self.ask_if_paused(trace);
+                self.add(FollowUp::Spent(trace.expect(child_id)));
+                self.add_if_paused(trace);
             }
-            Event::Exhausted { child_id, .. } => self.ask(Question::Exhausted(trace.expect(child_id))),
+            Event::Exhausted { child_id, .. } => self.add(FollowUp::Exhausted(trace.expect(child_id))),
             Event::Raised { child_id, .. } | Event::Replenished { child_id } => {
                 let at = trace.expect(child_id);
-                self.ask(Question::Raised(at));
+                self.add(FollowUp::Raised(at));
                 let graphs = trace.subtree(at).into_iter().filter(|index| trace.node(*index).graph.is_some());
-                graphs.for_each(|graph| self.ask(Question::Graph(graph)));
+                graphs.for_each(|graph| self.add(FollowUp::Graph(graph)));
             }
             Event::Ended(ended) => {
                 let at = trace.expect(&ended.child_id);
-                self.ask(Question::Beneath(at));
-                self.ask(Question::Above(at));
-                self.ask_if_paused(trace);
+                self.add(FollowUp::Beneath(at));
+                self.add(FollowUp::Above(at));
+                self.add_if_paused(trace);
             }
             Event::Admitted(admitted) => {
                 let at = trace.expect(&admitted.order.child_id);
                 if trace.node(at).graph.is_some() {
-                    self.ask(Question::Graph(at));
+                    self.add(FollowUp::Graph(at));
                 }
-                // One thing was started; there may be more.
+                // One step was started; there may be more to start.
                 if let (Some(parent), Some(_)) = (trace.node(at).parent, trace.node(at).step) {
-                    self.ask(Question::Graph(parent));
+                    self.add(FollowUp::Graph(parent));
                 }
             }
             Event::StepEnded { child_id, .. }
             | Event::StepContinues { child_id, .. }
             | Event::ItemsTaken { child_id, .. }
             | Event::ItemRefused { child_id, .. }
-            | Event::GatheringEnded { child_id } => self.ask(Question::Graph(trace.expect(child_id))),
+            | Event::GatheringEnded { child_id } => self.add(FollowUp::Graph(trace.expect(child_id))),
             Event::Requeued { child_id, .. } => {
                 let at = trace.expect(child_id);
                 if trace.node(at).graph.is_some() {
-                    self.ask(Question::Graph(at));
+                    self.add(FollowUp::Graph(at));
                 }
             }
-            Event::Answered { child_id, .. } => self.ask(Question::Answered(trace.expect(child_id))),
+            Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
             Event::Opened { .. }
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
@@ -117,34 +117,34 @@ impl Agenda {
         }
     }
 
-    fn ask_if_paused(&mut self, trace: &Trace) {
+    fn add_if_paused(&mut self, trace: &Trace) {
         if !trace.paused.is_empty() {
-            self.ask(Question::Returned);
+            self.add(FollowUp::Returned);
         }
     }
 
-    fn ask(&mut self, question: Question) {
-        self.questions.push_back(question);
+    fn add(&mut self, follow_up: FollowUp) {
+        self.follow_ups.push_back(follow_up);
     }
 }
 
-pub(super) fn answer(trace: &Trace, question: Question, now: Timestamp) -> Vec<Event> {
-    match question {
-        Question::Spent(at) => money::newly_exhausted(trace, at),
-        Question::Exhausted(at) => cannot_go_on(trace, at, now),
-        Question::Raised(at) => may_go_on(trace, at, now),
-        Question::Returned => may_start_again(trace, now),
-        Question::Beneath(at) => beneath(trace, at),
-        Question::Above(at) => above(trace, at, now),
-        Question::Graph(at) => graph::advance(trace, at, now),
-        Question::Answered(at) => vec![queue_again(trace, at, Requeue::Answered, now)],
-        Question::Due(at) => timer::due(trace, at, now),
+pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<Event> {
+    match follow_up {
+        FollowUp::Spent(at) => money::newly_exhausted(trace, at),
+        FollowUp::Exhausted(at) => cannot_go_on(trace, at, now),
+        FollowUp::Raised(at) => may_go_on(trace, at, now),
+        FollowUp::Returned => may_start_again(trace, now),
+        FollowUp::Beneath(at) => beneath(trace, at),
+        FollowUp::Above(at) => above(trace, at, now),
+        FollowUp::Graph(at) => graph::advance(trace, at, now),
+        FollowUp::Answered(at) => vec![queue_again(trace, at, Requeue::Answered, now)],
+        FollowUp::Due(at) => timer::due(trace, at, now),
     }
 }
 
-/// B12: an exhausted budget reaches what is queued or parked beneath it at once. What runs finishes
-/// the call it has paid for, and is halted at its next; what waits for children is looked at when
-/// they have ended.
+/// B12: an exhausted budget ends or pauses what is queued or parked beneath it at once. A running context
+/// finishes the call it has paid for, and is halted at its next. A context that waits for children is
+/// decided when they have ended.
 fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let stuck = trace.subtree(at).into_iter().filter(|index| match &trace.node(*index).status {
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => true,
@@ -162,8 +162,8 @@ fn may_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     free.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
 }
 
-/// Graphs that paused because all was carved out or reserved: a grant that ended, or a correction,
-/// may have left them something. Agents said themselves what they wait for: a raise.
+/// Resumes graphs that paused because everything was granted or reserved: an ended grant or a correction
+/// may have returned something. Agents that paused wait for a raise.
 fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
     let graphs = trace.paused.iter().filter(|index| trace.node(**index).graph.is_some());
     let free = graphs.filter(|index| trace.blocked(**index).is_none() && !waits_for_money(trace, **index));
@@ -176,13 +176,12 @@ fn waits_for_money(trace: &Trace, at: ContextIndex) -> bool {
     runs_steps && trace.starved(at).is_some()
 }
 
-/// Those beneath it end with it. What it wrote under its output, and then did not complete, is no
-/// output of anybody's.
+/// Ends the descendants with it. If it did not complete, the value it wrote to its output is withdrawn.
 fn beneath(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let mut events = end::descendants(trace, at);
     events.extend(context_store::withdrawn(trace, at));
     if trace.node(at).parent.is_none() {
-        // Its values have been snapshotted into the outcome; nobody can write any more.
+        // The values are part of the outcome now; nobody can write any more.
         events.push(Event::StoreCleared);
     }
     events
@@ -200,7 +199,7 @@ fn above(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
         Status::Working(Phase::Steps) | Status::Paused { .. } => {
             let events = graph::context_ended(trace, at);
             if events.is_empty() && trace.node(parent).graph.is_some() {
-                // A place among its children is free.
+                // One of the parent's `max_children` is free again.
                 return graph::advance(trace, parent, now);
             }
             events

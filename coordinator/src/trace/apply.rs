@@ -1,5 +1,5 @@
-//! How an event changes a trace. Never decides and never fails: an event is a fact. Replaying the
-//! events of a trace gives the identical trace (t9).
+//! How an event changes a trace. Never decides and never fails: an event is a fact. Replaying the events of
+//! a trace gives the identical trace (t9).
 
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ impl Trace {
                 if let Some(items) = &mut run.steps[*step as usize].items {
                     items.ended += 1;
                 }
-                // The first refusal speaks for the others when the step ends.
+                // The first refusal is the step's reason when it ends.
                 run.steps[*step as usize].reason.get_or_insert_with(|| reason.as_str().into());
             }),
             Event::StepContinues { child_id, step, next } => self.change_run(child_id, |run, _| {
@@ -207,7 +207,7 @@ impl Trace {
     }
 }
 
-/// W6: what a context said and was told is gone; its place in the tree and its money stay.
+/// W6: the content of a context is removed; its place in the tree and its costs stay.
 fn scrub(node: &mut ContextNode) {
     node.deleted = true;
     let mut order = (*node.order).clone();

@@ -1,8 +1,8 @@
-//! Attempts: claim, tick, report, answer. A worker speaks with the lease its claim was answered
+//! Attempts: claim, tick, report, answer. A worker names itself by the lease that its claim was answered
 //! with; an older attempt or another token changes nothing (t5).
 //!
-//! A second delivery is harmless: a claim is known by its token, a tick only moves the lease on, and
-//! a report ends the attempt it names, so that the same report finds an attempt that no longer runs.
+//! A second delivery is harmless: a claim is known by its token, a tick only extends the lease, and a
+//! report ends the attempt it names, so that its second copy finds an attempt that no longer runs.
 
 use shared::{
     ChildId, Timestamp,
@@ -30,7 +30,7 @@ impl Trace {
         }
     }
 
-    /// The context of a lease that was issued once, for whichever attempt.
+    /// The context of a lease that was issued, for whichever attempt.
     pub(super) fn issued(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
         let at = self.known(&lease.child_id)?;
         let place = (lease.attempt as usize).checked_sub(1);
@@ -41,13 +41,13 @@ impl Trace {
         }
     }
 
-    /// Whether a lease is that of an attempt that runs now.
+    /// Whether a lease belongs to the attempt that runs now.
     pub fn check_lease(&self, lease: &Lease) -> Result<(), Refusal> {
         self.running(lease).map(drop)
     }
 
-    /// The context of a lease that runs now. One whose time is up but which nobody took over still
-    /// runs: the first to be committed wins.
+    /// The context of the lease of a running attempt. An expired lease that nobody took over still counts:
+    /// the first commit wins.
     pub(super) fn running(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
         let at = self.issued(lease)?;
         self.known_live(&lease.child_id)?;
@@ -103,7 +103,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
         Status::Ended(_) => unreachable!("known_live answered that"),
     };
     if node.attempts.iter().any(|attempt| attempt.token == claim.token) {
-        // A late copy of an earlier attempt's claim: that attempt is over.
+        // A late copy of an earlier attempt's claim: that attempt has ended.
         let latest = node.attempt();
         return Err(Refusal::Stale { child_id, attempt: latest, latest });
     }
@@ -140,7 +140,7 @@ pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Eve
     Ok(events)
 }
 
-/// Retries are a number allowed: the limit is reached by the one after the last.
+/// `allowed` retries are allowed: one more reaches the limit.
 fn over(allowed: u32) -> u64 {
     u64::from(allowed) + 1
 }
@@ -150,7 +150,7 @@ fn limit_exceeded(trace: &Trace, at: ContextIndex, limit: &str, has: u64, max: u
     end::failed(trace, at, FailureKind::LimitExceeded, message)
 }
 
-/// Counters only grow, whatever order reports come in.
+/// Counters only grow, in whatever order reports arrive.
 fn grown(had: Progress, told: Progress) -> Progress {
     Progress {
         steps: had.steps.max(told.steps),
@@ -185,7 +185,7 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
     Ok(events)
 }
 
-/// A finished agent may have used all that its limits allow, but no more.
+/// A finished agent may have used all of its limits, but no more.
 fn completed(
     trace: &Trace,
     at: ContextIndex,
@@ -217,7 +217,7 @@ fn completed(
     }
 }
 
-/// Why a result is not what was asked for, if it is not.
+/// Why a result does not fit the schema, if it does not.
 fn unfit(node: &ContextNode, payload: &Payload) -> Option<String> {
     let schema = node.order.output_schema.as_ref()?;
     match payload {
@@ -226,7 +226,7 @@ fn unfit(node: &ContextNode, payload: &Payload) -> Option<String> {
     }
 }
 
-/// Ends well, with its result under the key it was given. What runs a step leaves that to its graph.
+/// Completes, and writes the result to the context's output key. For a step its graph writes it.
 fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     let node = trace.node(at);
     let mut events = Vec::new();
@@ -242,7 +242,7 @@ fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     events
 }
 
-/// B15: another attempt, after a while, as long as retries are left.
+/// B15: another attempt after a delay, as long as retries are left.
 fn failed(trace: &Trace, at: ContextIndex, failure: Failure, now: Timestamp) -> Event {
     let node = trace.node(at);
     if failure.retryable && node.retries() < node.limits.max_retries_total {
@@ -251,7 +251,7 @@ fn failed(trace: &Trace, at: ContextIndex, failure: Failure, now: Timestamp) -> 
         return queue_again(trace, at, Requeue::Retry, now.plus_millis(doubled.min(settings.retry_max_ms)));
     }
     match trace.blocked(at) {
-        // Whatever the worker says of it, the budget is what ended it.
+        // Whatever failure the worker reports, the budget is the cause.
         Some((context, dimension)) if context.on_exhausted == OnExhausted::Abort => {
             let reason = format!("the {dimension} budget of `{}` is used up", context.id);
             end::with_error(trace, at, EndStatus::Aborted, failure, Some(reason))
@@ -276,7 +276,7 @@ fn waiting(
         }
     }
     if children.is_empty() || (hand_over && children.len() != 1) {
-        let message = "name the children to wait for; to hand over, exactly one";
+        let message = "name the children to wait for; `hand_over` needs exactly one";
         return Err(malformed(message.into()));
     }
     let child_id = trace.node(at).id.clone();
@@ -287,7 +287,8 @@ fn waiting(
     Ok(children_ended(trace, at, &indices, hand_over, now))
 }
 
-/// The parent gets its child's result as the tool's answer, or as its own when it handed over.
+/// The parent gets the children's results as the tool's answer; if it handed over, the child's result is
+/// its own.
 pub(super) fn children_ended(
     trace: &Trace,
     at: ContextIndex,
@@ -312,7 +313,7 @@ pub(super) fn children_ended(
 fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
     let node = trace.node(at);
     if trace.blocked_for_good(at) {
-        let reason = "its budget is used up: no answer would help".into();
+        let reason = "its budget is used up, so it can't go on after an answer".into();
         return end::stopped(trace, at, EndStatus::Aborted, reason);
     }
     match node.hitl {
@@ -327,7 +328,7 @@ fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
     }
 }
 
-/// B7: what it could still say. It was cut short, whatever it says: never taken for a whole result.
+/// B7: its last report. The context was cut short, so it never ends as completed.
 fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
     let max = trace.node(at).limits.max_result_bytes;
     match &payload {
@@ -338,16 +339,16 @@ fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
     }
 }
 
-/// B8: parks where anyone up the chain would rather pause than abort.
+/// B8: pauses if the context or an ancestor has `on_exhausted: pause`; aborts otherwise.
 fn out_of_budget(trace: &Trace, at: ContextIndex) -> Event {
     if trace.may_pause(at) {
-        let reason = "its budget does not reach for the next call".into();
+        let reason = "its budget is too small for the next call".into();
         return Event::Paused { child_id: trace.node(at).id.clone(), reason };
     }
-    end::stopped(trace, at, EndStatus::Aborted, "its budget does not reach for the next call".into())
+    end::stopped(trace, at, EndStatus::Aborted, "its budget is too small for the next call".into())
 }
 
-/// Into the queue, unless a used-up budget stands in the way: then it ends, or parks.
+/// Queues a context again, unless an exhausted budget prevents it: then it ends or pauses.
 pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_before: Timestamp) -> Event {
     let child_id = trace.node(at).id.clone();
     match trace.blocked(at) {
@@ -362,7 +363,7 @@ pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_bef
     }
 }
 
-/// A worker went silent: the attempt counts as a retry, so that work that kills its workers ends.
+/// The lease expired: the attempt counts as a retry, so that work that kills its workers ends.
 pub(super) fn lost(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(at);
     let lost = Event::AttemptLost { child_id: node.id.clone(), attempt: node.attempt() };

@@ -1,27 +1,17 @@
-//! The budget of one context, and how a change of it moves up the tree (section B).
-//!
-//! A context keeps a *claim* held on its parent: what its own calls and descendants hold if it is
-//! shared, the whole unspent ceiling if it was granted and still lives. A change posted at one
-//! context therefore reaches every ancestor as the change of the claim below it, and the same walk
-//! serves holds, settlements, grants, raises and ends:
-//!
-//! - b1 `spent + held <= limit + uncovered`, uncovered being what was booked without a hold (B11)
-//! - b2 `held` = own open holds + the claims of the children
-//! - b3 `spent` = own + the children's
+//! The budget of one context: its ceilings, what was spent and what is held, and what the context itself
+//! keeps held on its parent. Plain values; how a change moves up the tree is in `books`.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    Amount, CallId, ChildId, Dimension, Tokens, Usd,
+    Amount, CallId, Usd,
     money::booked,
-    wire::{BudgetSnapshot, Funding, HoldDenied},
+    wire::{BudgetSnapshot, Funding},
 };
 
-use super::{ContextIndex, ContextNode, Refusal, Trace};
-
-/// Some of the two dimensions. Of a grant: the ceilings it named, which are carved out of the parent;
-/// the others are shared.
+/// Some of the two dimensions. For a grant: the ceilings it names, which are carved out of the parent; the
+/// others are shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Granted {
     pub cost: bool,
@@ -45,27 +35,27 @@ impl Granted {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     pub limit: Amount,
-    /// By this context and all beneath it.
+    /// Of this context and all its descendants.
     #[serde(deserialize_with = "booked::amount")]
     pub spent: Amount,
-    /// By this context alone.
+    /// Of this context alone.
     #[serde(deserialize_with = "booked::amount")]
     pub own: Amount,
     #[serde(deserialize_with = "booked::amount")]
     pub held: Amount,
-    /// The part of `held` that is grants beneath it, not calls in flight.
+    /// The part of `held` that is grants to descendants, not calls in flight.
     #[serde(deserialize_with = "booked::amount")]
     pub carved: Amount,
-    /// Booked without a hold: external charges, and what providers took beyond one.
+    /// Booked without a hold: external charges, and costs beyond a hold.
     #[serde(deserialize_with = "booked::amount")]
     pub uncovered: Amount,
-    /// The part of `spent` that stands for calls whose end is unknown.
+    /// The part of `spent` that stands for calls with an unknown end.
     #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
-    /// What descendants can't hold (B7).
+    /// Descendants can't hold this part (B7).
     pub reserve_usd: Usd,
     pub granted: Granted,
-    /// Ceilings that are the parent's rather than its own: they follow when that is raised.
+    /// Dimensions in which its limit is its parent's: raised when the parent's is.
     pub inherited: Granted,
 }
 
@@ -109,14 +99,14 @@ impl Budget {
         }
     }
 
-    /// What a new hold may take: by the context itself, or by a descendant of it.
+    /// What a new hold of the context itself, or of a descendant, may take.
     pub fn room(&self, for_descendant: bool) -> Amount {
         let limit = if for_descendant { self.open_to_descendants() } else { self.limit };
         limit.saturating_sub(self.spent).saturating_sub(self.held)
     }
 
-    /// What a child without a ceiling of its own gets. Calls in flight don't count: they mostly
-    /// return, and a ceiling should not depend on who happens to be calling.
+    /// What a child without a ceiling of its own gets. Calls in flight don't count: most of their hold
+    /// returns, and a ceiling should not depend on who is calling at the moment.
     pub fn left_for_children(&self) -> Amount {
         self.open_to_descendants().saturating_sub(self.spent).saturating_sub(self.carved)
     }
@@ -125,20 +115,20 @@ impl Budget {
         self.limit.saturating_sub(Amount::cost(self.reserve_usd))
     }
 
-    /// What it keeps held on its parent.
-    pub fn claim(&self, live: bool) -> Amount {
+    /// Its hold on the parent.
+    pub fn parent_hold(&self, live: bool) -> Amount {
         if !live {
             return self.held;
         }
         self.granted.choose(self.limit.saturating_sub(self.spent).max(self.held), self.held)
     }
 
-    /// The part of its claim that is grants: its own, or those beneath it.
-    pub fn carved_claim(&self, live: bool) -> Amount {
+    /// The part of its hold on the parent that is grants: its own, or those beneath it.
+    pub fn granted_parent_hold(&self, live: bool) -> Amount {
         if !live {
             return self.carved;
         }
-        self.granted.choose(self.claim(live), self.carved)
+        self.granted.choose(self.parent_hold(live), self.carved)
     }
 
     pub fn snapshot(&self) -> BudgetSnapshot {
@@ -153,211 +143,5 @@ impl Budget {
             closing_reserve_usd: self.reserve_usd,
             funding: if self.granted == Granted::default() { Funding::Shared } else { Funding::Granted },
         }
-    }
-}
-
-/// An amount that goes up and one that goes down; both at once when a hold becomes a cost.
-#[derive(Debug, Clone, Copy, Default)]
-struct Move {
-    more: Amount,
-    less: Amount,
-}
-
-impl Move {
-    fn more(more: Amount) -> Self {
-        Move { more, less: Amount::ZERO }
-    }
-
-    fn less(less: Amount) -> Self {
-        Move { more: Amount::ZERO, less }
-    }
-
-    fn between(before: Amount, after: Amount) -> Self {
-        Move { more: after.saturating_sub(before), less: before.saturating_sub(after) }
-    }
-
-    fn on(self, amount: Amount) -> Amount {
-        amount
-            .checked_add(self.more)
-            .and_then(|sum| sum.checked_sub(self.less))
-            .expect("decide checked the sum, and nothing is taken that was not put")
-    }
-
-    fn is_nothing(self) -> bool {
-        self.more.is_zero() && self.less.is_zero()
-    }
-}
-
-/// A change of the books at one context.
-#[derive(Debug, Clone, Copy, Default)]
-struct Posting {
-    held: Move,
-    carved: Move,
-    spent: Move,
-    estimated: Move,
-    uncovered: Amount,
-}
-
-impl Trace {
-    /// Books a change at `at` and, as what it means for each claim, at every ancestor (B1).
-    fn post(&mut self, at: ContextIndex, posting: Posting) {
-        let node = self.node_mut(at);
-        node.budget.own = posting.spent.on(node.budget.own);
-        self.post_from(Some(at), posting);
-    }
-
-    /// Takes a hold.
-    pub(super) fn open_call(&mut self, child_id: &ChildId, call_id: &CallId, attempt: u32, held: Amount) {
-        let at = self.expect(child_id);
-        let node = self.node_mut(at);
-        node.calls.insert(call_id.clone(), Call { attempt, held, state: CallState::Held });
-        node.open_calls += 1;
-        self.post(at, Posting { held: Move::more(held), ..Posting::default() });
-    }
-
-    /// Ends a hold, or books a cost that had none, and moves the books by the difference.
-    pub(super) fn close_call(&mut self, child_id: &ChildId, call_id: &CallId, state: CallState) {
-        let at = self.expect(child_id);
-        let node = self.node_mut(at);
-        let unheld = Call { attempt: 0, held: Amount::ZERO, state: CallState::Released };
-        let call = node.calls.entry(call_id.clone()).or_insert(unheld);
-        let (was, held) = (call.state, call.held);
-        call.state = state;
-        if was == CallState::Held {
-            node.open_calls -= 1;
-        }
-        let booked = |state: CallState| match state {
-            CallState::Settled(amount) | CallState::Charged(amount) => amount,
-            CallState::Forfeited => held,
-            CallState::Held | CallState::Released => Amount::ZERO,
-        };
-        let estimated = |state: CallState| if state == CallState::Forfeited { held } else { Amount::ZERO };
-        // What the hold had covered is covered; a released hold covers nothing any more.
-        let covered = match was {
-            CallState::Held | CallState::Forfeited => held,
-            CallState::Settled(_) | CallState::Released | CallState::Charged(_) => Amount::ZERO,
-        };
-        let posting = Posting {
-            held: if was == CallState::Held { Move::less(held) } else { Move::default() },
-            spent: Move { more: booked(state), less: booked(was) },
-            estimated: Move { more: estimated(state), less: estimated(was) },
-            uncovered: booked(state).saturating_sub(covered),
-            ..Posting::default()
-        };
-        self.post(at, posting);
-        self.retime(at);
-    }
-
-    /// Changes a budget (or whether its context lives) and passes on what that does to its claim.
-    pub(super) fn reclaim(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
-        let node = self.node_mut(at);
-        let (before, carved_before) = node.claims();
-        change(node);
-        let (after, carved_after) = node.claims();
-        let parent = node.parent;
-        let posting = Posting {
-            held: Move::between(before, after),
-            carved: Move::between(carved_before, carved_after),
-            ..Posting::default()
-        };
-        self.post_from(parent, posting);
-    }
-
-    /// Raises a ceiling, and with it the ceilings beneath that are only inherited from it (B8).
-    pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
-        let more = limit.saturating_sub(self.node(at).budget.limit);
-        self.reclaim(at, |node| node.budget.limit = limit);
-        self.node_mut(at).replenish();
-        let children = self.node(at).children.clone();
-        for child in children {
-            if !self.node(child).is_live() {
-                continue;
-            }
-            let budget = &self.node(child).budget;
-            let follows =
-                budget.limit.checked_add(budget.inherited.of(more)).map_or(budget.limit, |l| l.min(limit));
-            if follows != budget.limit {
-                self.raise(child, follows);
-            }
-        }
-    }
-
-    /// Whoever has nothing left for a new child under `at`: exhausted, carved out, or down to its
-    /// reserve. What a grant carved out is its holder's: above that, only what is used up counts.
-    pub(super) fn nothing_left(&self, at: ContextIndex) -> impl Iterator<Item = (&ContextNode, Dimension)> {
-        let mut guaranteed = Granted::default();
-        self.chain(at).filter_map(move |(_, node)| {
-            let budget = &node.budget;
-            let left = budget.left_for_children();
-            let used_up = [
-                (!guaranteed.cost && left.cost_usd == Usd::ZERO, Dimension::Cost),
-                (!guaranteed.tokens && left.tokens == Tokens::ZERO, Dimension::Tokens),
-            ];
-            guaranteed.cost |= budget.granted.cost;
-            guaranteed.tokens |= budget.granted.tokens;
-            let used_up = used_up.into_iter().find(|(used_up, _)| *used_up).map(|(_, dimension)| dimension);
-            Some((node, node.exhausted.or(used_up)?))
-        })
-    }
-
-    /// Puts the claim of a context that has just come to be onto its ancestors.
-    pub(super) fn claim_for_new(&mut self, at: ContextIndex) {
-        let (held, carved) = self.node(at).claims();
-        let posting = Posting { held: Move::more(held), carved: Move::more(carved), ..Posting::default() };
-        self.post_from(self.node(at).parent, posting);
-    }
-
-    fn post_from(&mut self, start: Option<ContextIndex>, mut posting: Posting) {
-        let mut next = start;
-        while let Some(at) = next {
-            if posting.spent.is_nothing() && posting.held.is_nothing() && posting.carved.is_nothing() {
-                return;
-            }
-            let node = self.node_mut(at);
-            let (before, carved_before) = node.claims();
-            let budget = &mut node.budget;
-            budget.held = posting.held.on(budget.held);
-            budget.carved = posting.carved.on(budget.carved);
-            budget.spent = posting.spent.on(budget.spent);
-            budget.estimated = posting.estimated.on(budget.estimated);
-            budget.uncovered = Move::more(posting.uncovered).on(budget.uncovered);
-            let (after, carved_after) = node.claims();
-            posting.held = Move::between(before, after);
-            posting.carved = Move::between(carved_before, carved_after);
-            next = node.parent;
-        }
-    }
-
-    /// Whether `amount` can be held at `at` and on all its ancestors (B3); who denies it, if not
-    /// (B5). A hold that fits exactly is admitted (B4).
-    pub(super) fn check_hold(&self, at: ContextIndex, amount: Amount, by_child: bool) -> Result<(), Refusal> {
-        let mut need = amount;
-        let mut for_descendant = by_child;
-        let mut next = Some(at);
-        while let Some(index) = next {
-            let node = self.node(index);
-            let room = node.budget.room(for_descendant);
-            if let Some(dimension) = need.exceeds(room) {
-                let budget = &node.budget;
-                return Err(Refusal::Denied(Box::new(HoldDenied {
-                    context: node.id.clone(),
-                    dimension,
-                    asked: amount,
-                    limit: budget.limit,
-                    spent: budget.spent,
-                    held: budget.held,
-                    left_usd: room.cost_usd,
-                    left_tokens: room.tokens,
-                    pause: self.may_pause(at),
-                })));
-            }
-            need = node.claim_growth(need);
-            if need.is_zero() {
-                return Ok(());
-            }
-            for_descendant = true;
-            next = node.parent;
-        }
-        Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! Restoring (W5): a live agent is taken back to a step of its journal. The coordinator does not know the
-//! journal: it fences whoever runs, and tells the next attempt how far back. Money that was spent stays
-//! spent. A question that is open is taken back, and keeps its number.
+//! Restoring (W5): a live agent goes back to an earlier step of its journal. The coordinator does not read
+//! the journal: it fences the running attempt, and tells the next one which step to go back to. Money that
+//! was spent stays spent. An open question is withdrawn, and its number is used again.
 //!
-//! Restores are numbered within their context: a second delivery names one that was done.
+//! Restores are numbered within their context: a second delivery names one that is already done.
 
 use shared::{Timestamp, wire::Restore};
 
@@ -16,13 +16,13 @@ pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Resul
     match place.map(|place| node.restores.get(place)) {
         Some(Some(point)) if point.to == restore.to => return Ok(Vec::new()),
         Some(None) if place == Some(node.restores.len()) => {}
-        Some(_) | None => return refused("its restores are counted from 1, and this is not the next"),
+        Some(_) | None => return refused("restores are numbered from 1, and `number` is not the next one"),
     }
     if !node.is_live() {
         return refused("it has ended; submit a new run that branches from that step instead");
     }
     if node.graph.is_some() {
-        return refused("it is a graph, and only agents have a journal");
+        return refused("it is a graph, and graphs have no journal");
     }
     if node.live_children > 0 {
         return refused("it has live children; cancel them first, or wait for their end");
@@ -33,8 +33,8 @@ pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Resul
     Ok(events)
 }
 
-/// What is in the queue stays there: whoever claims it is told. A running attempt is fenced, as if it
-/// had handed its work back, and finds that out by its next tick or ask.
+/// A queued context stays in the queue: its next claim is told. A running attempt is fenced as if it had
+/// handed its work back, and learns of it at its next tick or ask.
 fn back_into_the_queue(trace: &Trace, at: ContextIndex, now: Timestamp) -> Option<Event> {
     match &trace.node(at).status {
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => None,

@@ -1,5 +1,5 @@
-//! What may be asked of a trace. Wire messages are these already, once they are read; what a command
-//! needs from outside (fresh ids, tokens, profiles, settings) comes in with it.
+//! What a trace can be told to do. What a command needs from outside (fresh ids, tokens, profiles,
+//! settings) comes in with it.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum Command {
         lease: Lease,
         call_id: CallId,
     },
-    /// The call was made, and nobody knows what it cost.
+    /// The call was made, and its cost is unknown.
     Forfeit {
         lease: Lease,
         call_id: CallId,
@@ -49,14 +49,14 @@ pub enum Command {
         key: ContextKey,
     },
     Answer(Answered),
-    /// The whole trace, or one context and all beneath it.
+    /// The whole trace, or one context and its descendants.
     Cancel {
         child_id: Option<ChildId>,
         reason: Option<String>,
     },
     Delete(Delete),
     Restore(Restore),
-    /// Time has passed: whatever is due happens.
+    /// Time has passed: handles every due timer.
     Wake,
 }
 

@@ -1,9 +1,8 @@
-//! The shared store of a trace (section C): who may read and write which key. A context reads its
-//! declared inputs (or everything, if its profile says so) and writes its `output_to` and the keys
-//! under its own id.
+//! The shared store of a trace (section C): who may read and write which key. A context reads its declared
+//! inputs (or everything, if its profile says so) and writes its `output_to` and the keys under its own id.
 //!
-//! The graph that an agent runs keeps its keys under its own id, so that two of them never meet; its
-//! steps still call them by their short names.
+//! The graph that an agent runs keeps its keys under the agent's id, so that the keys of two graphs never
+//! clash. Its steps still use the short names.
 
 use shared::{
     ChildId, ContextKey, Json,
@@ -13,7 +12,7 @@ use shared::{
 use super::{ContextIndex, ContextNode, Entry, Event, Order, Refusal, Trace};
 
 impl Trace {
-    /// A value, as `child_id` may see it. Absent and null are told apart: an absent key is `None`.
+    /// A value that `child_id` may read. An absent key is `None`; null is a value.
     pub fn read_value(&self, child_id: &ChildId, key: &ContextKey) -> Result<Option<&Entry>, Refusal> {
         let node = self.node(self.known(child_id)?);
         if !self.may_read(node, key) {
@@ -22,7 +21,7 @@ impl Trace {
         Ok(self.value_in(node, key))
     }
 
-    /// The keys with a value that `child_id` may read, by the names it knows them under.
+    /// The keys with a value that `child_id` may read, by the names it uses for them.
     pub fn readable_keys(&self, child_id: &ChildId) -> Result<Vec<ContextKey>, Refusal> {
         let node = self.node(self.known(child_id)?);
         let mut keys: Vec<ContextKey> = if self.reads_all(node) {
@@ -46,7 +45,7 @@ impl Trace {
         agent.is_some_and(|agent| agent.reads_all_context)
     }
 
-    /// The value behind a name, where the context's graph keeps it.
+    /// The value of a key, as the context's graph names it.
     pub(super) fn value_in(&self, node: &ContextNode, key: &ContextKey) -> Option<&Entry> {
         let everywhere = || if self.reads_all(node) { self.store.get(key) } else { None };
         self.store.get(&full_key(self, node, key)).or_else(everywhere)
@@ -57,9 +56,9 @@ fn may_write(node: &ContextNode, key: &ContextKey) -> bool {
     node.order.output_to.as_ref() == Some(key) || key.is_under(&node.id)
 }
 
-/// A key as it stands in the store. The keys of a graph that is not the root are always under its id;
-/// so are those of an agent in it, but for keys under the agent's own id or that of one above it.
-/// None of this ever changes, so neither does what a key means.
+/// The full name of a key in the store. The keys of a graph that is not the root are always under its id.
+/// So are those of an agent in it, except keys under the agent's own id or an ancestor's. None of this ever
+/// changes, so a key always means the same value.
 pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> ContextKey {
     let Some(scope) = &node.scope else { return key.clone() };
     let declared = node.order.output_to.as_ref() == Some(key) || node.order.input_from.contains(key);
@@ -71,7 +70,7 @@ pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> C
     ContextKey::new(&format!("{scope}.{key}")).unwrap_or_else(|_| key.clone())
 }
 
-/// What a context wrote under its output before it ended without completing.
+/// Deletes what a context wrote to its output before it ended without completing.
 pub(super) fn withdrawn(trace: &Trace, at: ContextIndex) -> Option<Event> {
     let node = trace.node(at);
     let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
@@ -80,7 +79,7 @@ pub(super) fn withdrawn(trace: &Trace, at: ContextIndex) -> Option<Event> {
     (wrote && !completed).then_some(Event::ValueDeleted { key })
 }
 
-/// C, I5: what an agent may let its child read or write is what it may itself. The root may all.
+/// C, I5: a child may read or write only what its parent may. The root may read and write everything.
 pub(super) fn check_declared(trace: &Trace, parent: &ContextNode, order: &Order) -> Result<(), Refusal> {
     if parent.parent.is_none() {
         return Ok(());
@@ -96,7 +95,8 @@ pub(super) fn check_declared(trace: &Trace, parent: &ContextNode, order: &Order)
     }
 }
 
-/// Setting what the same context has set already changes nothing, so a second delivery is harmless.
+/// Setting the value that the same context has already set changes nothing, so a second delivery is
+/// harmless.
 pub(super) fn set(
     trace: &Trace,
     lease: &Lease,
@@ -111,7 +111,7 @@ pub(super) fn set(
     put(trace, at, key, value)
 }
 
-/// Writes a value within the limits, whoever asks.
+/// Writes a value if the limits allow it; permissions are not checked.
 pub(super) fn put(
     trace: &Trace,
     writer: ContextIndex,

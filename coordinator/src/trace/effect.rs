@@ -1,5 +1,5 @@
-//! What has to be sent because of events. Effects name things; the messages themselves are made from
-//! the state when they are sent, so that sending again later sends what is true then.
+//! What has to be sent because of events. An effect only names a message; the message is made from the
+//! state when it is sent, so that sending it again later sends what is true then.
 
 use serde::{Deserialize, Serialize};
 use shared::ChildId;
@@ -9,12 +9,12 @@ use super::{Event, Phase, Status, Trace};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Work for the queue.
+    /// Work for the queue of workers.
     Execute {
         child_id: ChildId,
         attempt: u32,
     },
-    /// Tell whoever runs it to stop; fast and lossy, the next tick is certain.
+    /// Tells the worker to stop. It may be lost: the answer to the next tick stops the worker anyway.
     Stop {
         child_id: ChildId,
     },
@@ -25,7 +25,7 @@ pub enum Effect {
     Outcome {
         child_id: ChildId,
     },
-    /// Its journal, workspace and objects go.
+    /// Removes its journal and objects.
     Remove {
         child_id: ChildId,
     },
@@ -84,8 +84,8 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
     }
 }
 
-/// Work goes out only for what is in the queue and may be claimed: a retry that has to wait is sent
-/// by its timer, and what has moved on since needs nothing.
+/// Work is sent only for a context that is queued and may be claimed. A retry that has to wait is sent by
+/// its timer.
 fn execute(trace: &Trace, child_id: &ChildId) -> Vec<Effect> {
     let Some(node) = trace.context(child_id) else { return Vec::new() };
     let queued = match &node.status {

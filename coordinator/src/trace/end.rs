@@ -1,5 +1,5 @@
-//! How contexts end, and cancelling. The first end stands: nothing here is decided for a context
-//! that has ended, and an end reaches every live, queued and parked descendant (B12).
+//! How contexts end, and cancelling. The first end counts: a context that has ended never ends again, and
+//! an end reaches every live, queued and parked descendant (B12).
 
 use shared::{
     ChildId,
@@ -29,18 +29,18 @@ pub(super) fn with_error(
     ended(trace, at, status, None, Some(error), reason)
 }
 
-/// Its budget ended, and this is what it had to say (B7).
+/// Its budget ended; its last report is the result (B7).
 pub(super) fn last_report(trace: &Trace, at: ContextIndex, report: Payload) -> Event {
-    let reason = "its budget does not reach for what is left to do: this is its last report".into();
+    let reason = "its budget is too small for the work left; its last report is the result".into();
     ended(trace, at, EndStatus::Aborted, Some(report), None, Some(reason))
 }
 
-/// Stopped from outside itself: cancelled, timed out or aborted.
+/// Stopped from outside: cancelled, timed out or aborted.
 pub(super) fn stopped(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
     ended(trace, at, status, None, None, Some(reason))
 }
 
-/// As another context ended, which it handed over to.
+/// Ends as the context it handed over to ended.
 pub(super) fn same_as(trace: &Trace, at: ContextIndex, end: End) -> Event {
     ended(trace, at, end.status, end.result, end.error, end.reason)
 }
@@ -57,8 +57,9 @@ fn ended(
     Event::Ended(Box::new(Ended { child_id, status, result, error, reason }))
 }
 
-/// G8: state first. What does not exist yet is remembered, so that it ends when it comes. A second
-/// cancel finds an ended context or its own tombstone, and changes nothing.
+/// G8: a cancel is stored before it is published. A cancel of a context that does not exist yet is
+/// remembered, and ends the context when it comes. A second cancel finds an ended context or the remembered
+/// one, and changes nothing.
 pub(super) fn cancel(
     trace: &Trace,
     child_id: Option<&ChildId>,
@@ -85,7 +86,7 @@ pub(super) fn cancel(
     Ok(vec![Event::Tombstoned { child_id: child_id.cloned(), reason }])
 }
 
-/// What the end of a context means for everything beneath it.
+/// Ends everything beneath a context that has ended.
 pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
     if node.live_children == 0 {
@@ -95,7 +96,7 @@ pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let (status, reason) = match end.status {
         EndStatus::Cancelled | EndStatus::TimedOut | EndStatus::Aborted => {
             let why = end.reason.as_deref().unwrap_or("stopped");
-            (end.status, format!("with `{}`: {why}", node.id))
+            (end.status, format!("ended with `{}`: {why}", node.id))
         }
         EndStatus::Completed | EndStatus::Failed | EndStatus::Rejected => {
             (EndStatus::Cancelled, format!("`{}` has ended", node.id))

@@ -1,5 +1,5 @@
-//! What happened to a trace. Events are facts: applying them never fails and never decides. The list
-//! of them, in order, is the trace.
+//! What happened to a trace. Events are facts: applying them never fails and never decides. The ordered
+//! list of events is the trace.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -27,7 +27,7 @@ pub enum Event {
     PlanAdded {
         plan: Arc<Plan>,
     },
-    /// A cancel came before what it cancels.
+    /// A cancel came before the context it cancels.
     Tombstoned {
         child_id: Option<ChildId>,
         reason: String,
@@ -65,7 +65,7 @@ pub enum Event {
         why: Requeue,
         not_before: Timestamp,
     },
-    /// The work is sent out again: its time has come, or nobody took it.
+    /// The work is sent again: its delay has passed, or no worker claimed it.
     Redispatched {
         child_id: ChildId,
     },
@@ -115,7 +115,7 @@ pub enum Event {
         child_id: ChildId,
         call_id: CallId,
     },
-    /// The end of the call is unknown: the hold is booked as spent, and marked estimated.
+    /// The end of the call is unknown: the hold is booked as spent and marked as estimated.
     Forfeited {
         child_id: ChildId,
         call_id: CallId,
@@ -129,7 +129,7 @@ pub enum Event {
         child_id: ChildId,
         dimension: Dimension,
     },
-    /// A correction left something of a budget that had paused.
+    /// A correction returned something to an exhausted budget.
     Replenished {
         child_id: ChildId,
     },
@@ -148,7 +148,7 @@ pub enum Event {
     },
     StoreCleared,
 
-    /// A `when` or `until` was asked; what it saw is here.
+    /// A `when` or `until` was evaluated; `saw` is what it read.
     ConditionAsked {
         child_id: ChildId,
         step: StepIndex,
@@ -156,7 +156,7 @@ pub enum Event {
         answer: Result<bool, String>,
         saw: Json,
     },
-    /// A `for_each` has taken its list.
+    /// A `for_each` has read its list.
     ItemsTaken {
         child_id: ChildId,
         step: StepIndex,
@@ -169,7 +169,7 @@ pub enum Event {
         item: u32,
         reason: String,
     },
-    /// A step is not done: another round of it, or its fallback, is to be started.
+    /// A step goes on: another round of it, or its fallback, is started next.
     StepContinues {
         child_id: ChildId,
         step: StepIndex,
@@ -187,23 +187,23 @@ pub enum Event {
         child_id: ChildId,
         reason: String,
     },
-    /// `aggregate` waits no longer: what is not done is missing.
+    /// `aggregate` no longer waits: steps that are not done are missing.
     GatheringEnded {
         child_id: ChildId,
     },
-    /// The steps are done; the graph's own agent takes over.
+    /// The steps are done; the graph's own agent begins the synthesis.
     SynthesisBegun {
         child_id: ChildId,
     },
 }
 
-/// A context came to be.
+/// A context was created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Admitted {
     pub parent_id: Option<ChildId>,
     pub order: Arc<Order>,
     pub body: Body,
-    /// The step it runs, if it runs one.
+    /// The step that it runs, if any.
     pub step: Option<StepOf>,
     pub depth: u32,
     pub ceiling: Amount,
@@ -215,11 +215,11 @@ pub struct Admitted {
     pub deadline: Option<Timestamp>,
     pub on_exhausted: OnExhausted,
     pub hitl: Hitl,
-    /// The graph whose keys it reads and writes, if that is not the root.
+    /// The graph whose keys it reads and writes, if not the root.
     pub scope: Option<ChildId>,
-    /// Handed down unchanged from the root.
+    /// Inherited unchanged from the root.
     pub thread_id: Option<ThreadId>,
-    /// Which ceilings are the parent's rather than its own: they follow when the parent's is raised.
+    /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
     pub inherited: Granted,
 }
 
@@ -227,14 +227,14 @@ pub struct Admitted {
 #[serde(rename_all = "snake_case")]
 pub enum Body {
     Agent,
-    /// A graph or a group of one: by its plan, and the group in that.
+    /// A graph or one of its groups: the plan, and the group in it.
     Graph {
         plan: u32,
         group: GroupIndex,
     },
 }
 
-/// Which step of its parent a context runs, and as what.
+/// Which step of its parent a context runs, and in which role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StepOf {
     pub step: StepIndex,
@@ -254,9 +254,9 @@ pub enum Ran {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Requeue {
-    /// An attempt failed and may be tried again: counts as a retry.
+    /// An attempt failed and is retried: counts as a retry.
     Retry,
-    /// Its worker was lost; counted where the loss is.
+    /// Its worker was lost; `attempt_lost` counts the retry.
     Lost,
     HandedBack,
     ChildrenEnded,
@@ -266,7 +266,7 @@ pub enum Requeue {
     Restored,
 }
 
-/// A context reached its end: the first such event stands.
+/// A context ended: the first such event counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Ended {
     pub child_id: ChildId,
@@ -277,7 +277,7 @@ pub struct Ended {
 }
 
 impl Event {
-    /// The context it is about; none for what concerns the trace as a whole.
+    /// The context the event is about; none for events of the whole trace.
     pub fn child_id(&self) -> Option<&ChildId> {
         match self {
             Event::Opened { .. }

@@ -1,18 +1,35 @@
-//! How contexts come to be, are queued, park and end: the part of applying events that moves a
-//! context, and everyone who counts on it, from one status to another.
+//! How contexts are created, queued, parked and ended: the part of applying events that changes the status
+//! of a context and the counters of its parent and ancestors.
 
 use shared::{ChildId, Timestamp, wire::StepStatus};
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, End, Ended, Entry, GraphRun, Phase, Ran, Requeue, RunPhase,
-    Status, Trace, budget::Budget, context_store::full_key, graph::status_of,
+    Status, StepOf, Trace, budget::Budget, context_store::full_key, graph::status_of,
 };
 
 impl Trace {
     pub(super) fn admitted(&mut self, admitted: &Admitted, now: Timestamp) {
         let at = ContextIndex(u32::try_from(self.contexts.len()).expect("max_contexts was checked"));
-        let parent = admitted.parent_id.as_ref().map(|parent| self.expect(parent));
-        let order = admitted.order.clone();
+        let node = self.new_context(admitted, now);
+        let is_graph_of_its_own = node.graph.is_some() && node.step.is_none();
+        let parent = node.parent;
+        self.by_id.insert(node.id.clone(), at);
+        self.unsaved.contexts.insert(at);
+        self.unsaved.orders.insert(at);
+        self.contexts.push(node);
+        if let Some(parent) = parent {
+            self.child_admitted(parent, at, admitted.step);
+        }
+        self.hold_on_parent_for_new(at);
+        if is_graph_of_its_own {
+            self.give_inputs(at);
+        }
+        self.retime(at);
+    }
+
+    /// A context as it is when it is admitted.
+    fn new_context(&self, admitted: &Admitted, now: Timestamp) -> ContextNode {
         let graph = match admitted.body {
             Body::Agent => None,
             Body::Graph { plan, group } => {
@@ -24,27 +41,21 @@ impl Trace {
             Some(_) => Status::Working(Phase::Steps),
             None => Status::Submitted { sent_at: now },
         };
-        let is_graph_of_its_own = graph.is_some() && admitted.step.is_none();
-        self.by_id.insert(order.child_id.clone(), at);
-        self.unsaved.contexts.insert(at);
-        self.unsaved.orders.insert(at);
-        self.contexts.push(ContextNode {
-            id: order.child_id.clone(),
-            parent,
+        let budget =
+            Budget::new(admitted.ceiling, admitted.closing_reserve_usd, admitted.granted, admitted.inherited);
+        ContextNode {
+            id: admitted.order.child_id.clone(),
+            parent: admitted.parent_id.as_ref().map(|parent| self.expect(parent)),
             children: Vec::new(),
             live_children: 0,
             depth: admitted.depth,
+            order: admitted.order.clone(),
             graph,
             step: admitted.step,
             scope: admitted.scope.clone(),
             thread_id: admitted.thread_id.clone(),
             status,
-            budget: Budget::new(
-                admitted.ceiling,
-                admitted.closing_reserve_usd,
-                admitted.granted,
-                admitted.inherited,
-            ),
+            budget,
             calls: Default::default(),
             open_calls: 0,
             exhausted: None,
@@ -64,32 +75,28 @@ impl Trace {
             clock_stopped_at: now,
             started_at: now,
             deleted: false,
-            order,
             timer: None,
-        });
-        if let Some(parent) = parent {
-            let node = self.node_mut(parent);
-            node.children.push(at);
-            node.live_children += 1;
-            if let (Some(of), Some(run)) = (admitted.step, &mut node.graph) {
-                let step = &mut run.steps[of.step as usize];
-                step.status = StepStatus::Running;
-                step.next = None;
-                step.contexts.push(at);
-                match of.ran {
-                    Ran::Item(_) => run.item_started(of.step),
-                    Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
-                }
-            }
         }
-        self.claim_for_new(at);
-        if is_graph_of_its_own {
-            self.give_inputs(at);
-        }
-        self.retime(at);
     }
 
-    /// The inputs of a graph are values of the shared store before its first step.
+    /// Counts a new child under `parent`, and marks the step it runs as running.
+    fn child_admitted(&mut self, parent: ContextIndex, child: ContextIndex, step: Option<StepOf>) {
+        let node = self.node_mut(parent);
+        node.children.push(child);
+        node.live_children += 1;
+        if let (Some(of), Some(run)) = (step, &mut node.graph) {
+            let step = &mut run.steps[of.step as usize];
+            step.status = StepStatus::Running;
+            step.next = None;
+            step.contexts.push(child);
+            match of.ran {
+                Ran::Item(_) => run.item_started(of.step),
+                Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
+            }
+        }
+    }
+
+    /// Writes the inputs of a graph to the shared store, before its first step.
     fn give_inputs(&mut self, graph: ContextIndex) {
         let inputs = self.node(graph).order.inputs.clone();
         for (key, value) in inputs {
@@ -117,7 +124,7 @@ impl Trace {
         });
     }
 
-    /// A human is waited for: the clocks of the context and of all above it stand.
+    /// The context waits for a human: its deadline and those of its ancestors stop.
     pub(super) fn parked(&mut self, child_id: &ChildId, status: Status, now: Timestamp) {
         let at = self.expect(child_id);
         let was_parked = is_parked(self.node(at));
@@ -133,7 +140,7 @@ impl Trace {
         self.retime(at);
     }
 
-    /// No longer: they go on with the time they had left.
+    /// The wait is over: deadlines are moved ahead by its duration.
     fn unparked(&mut self, at: ContextIndex, now: Timestamp) {
         if is_parked(self.node(at)) {
             self.on_chain(at, |node| {
@@ -168,8 +175,9 @@ impl Trace {
             reason: ended.reason.clone(),
             at: now,
         };
-        // Ending returns what is left of a grant: the claim shrinks to the calls still open.
-        self.reclaim(at, |node| node.status = Status::Ended(Box::new(end)));
+        // Ending returns the unspent part of a grant: the hold on the parent shrinks to the calls still
+        // open.
+        self.change_budget(at, |node| node.status = Status::Ended(Box::new(end)));
         self.retime(at);
         self.end_steps(at);
         let (parent, step) = (self.node(at).parent, self.node(at).step);
@@ -184,7 +192,7 @@ impl Trace {
                 items.ended += 1;
                 items.succeeded += u32::from(status == StepStatus::Succeeded);
             }
-            // With its graph gone, nobody else will say how the step ended.
+            // Its graph has ended, so no later event ends the step.
             if !parent_is_live && step.status == StepStatus::Running {
                 step.status = status;
                 step.reason = ended.reason.as_deref().map(Into::into);
@@ -193,8 +201,8 @@ impl Trace {
         }
     }
 
-    /// With its graph, every step ends: what has not begun is skipped, and what has items left but
-    /// none running is cut off. What still runs is about to be told.
+    /// Ends all steps of an ended graph: steps that have not begun are skipped; steps with items left and
+    /// none running are cancelled. Running contexts end through their own events.
     fn end_steps(&mut self, graph: ContextIndex) {
         let Some(mut run) = self.node_mut(graph).graph.take() else { return };
         run.skip_pending("its graph has ended");

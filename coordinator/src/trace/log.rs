@@ -1,34 +1,34 @@
-//! The event log of a trace, as observers read it and as a lost trace is rebuilt from it.
+//! The event log of a trace: what observers read, and what a lost trace is rebuilt from.
 
 use serde::{Deserialize, Serialize};
 use shared::{ChildId, Timestamp, TraceId};
 
 use super::{Event, Trace};
 
-/// Events of a trace, on `agent.event.<trace>.<child>`: live, and from the start for whoever joins
-/// late. Those that were decided together and are about one context come together.
+/// Events of a trace, on `agent.event.<trace>.<child>`: live, and from the start for late observers. Events
+/// of one decision about one context come in one message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Logged {
     pub trace_id: TraceId,
-    /// The context they are about; the root for what concerns the trace as a whole.
+    /// The context they are about; the root for events of the whole trace.
     pub child_id: ChildId,
-    /// The place of the first of them in the trace, from 1. Over all messages of a trace there are no
-    /// gaps; a message may come twice.
+    /// The number of the first of these events in the trace, from 1. Over all messages of a trace there are
+    /// no gaps; a message may come twice.
     pub version: u64,
     pub at: Timestamp,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
 }
 
 impl Logged {
-    /// The place of the last of them.
+    /// The number of the last event.
     pub fn last_version(&self) -> u64 {
         self.version + self.events.len() as u64 - 1
     }
 }
 
-/// Events that have just been applied to `trace`, as messages. Those about the trace as a whole go
-/// under its root, or under the context that was named if it has no root yet.
+/// Events that have just been applied to `trace`, as messages. Events of the whole trace are published
+/// under its root; before it has a root, under the context they name.
 pub fn logged(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logged> {
     let first = trace.version() + 1 - events.len() as u64;
     let root = trace.root().map(|root| root.id.clone());
@@ -48,7 +48,7 @@ pub fn logged(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logged> {
 }
 
 impl Trace {
-    /// Applies what of a message is new. False if something before it is missing.
+    /// Applies the events of a message that are new. False if events before it are missing.
     pub fn replay(&mut self, logged: &Logged) -> bool {
         if logged.version > self.version() + 1 {
             return false;

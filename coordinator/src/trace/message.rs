@@ -1,5 +1,5 @@
-//! The messages to a worker, made from the state: the work itself, and the answers to what it asks.
-//! An answer is found on the state after the command, so that asking twice is answered alike.
+//! The messages to a worker, made from the state: the work itself, and the answers to its asks. An answer
+//! is made from the state after the command, so that asking twice gives the same answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use shared::{
 use super::{CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, graph::synthesis_goal};
 
 impl Trace {
-    /// All a worker needs to run a context; none for what no worker runs.
+    /// Everything a worker needs to run a context; none if no worker runs it.
     pub fn execute(&self, child_id: &ChildId, home: &Home) -> Option<Execute> {
         let node = self.context(child_id)?;
         let goal = self.goal(node)?;
@@ -47,7 +47,7 @@ impl Trace {
         })
     }
 
-    /// I1: the goal alone; for a graph's synthesis, the findings.
+    /// I1: the goal alone; for the synthesis of a graph, the findings.
     fn goal(&self, node: &ContextNode) -> Option<Text> {
         match &node.graph {
             None => node.order.goal.clone(),
@@ -67,7 +67,7 @@ impl Trace {
         Some(agent)
     }
 
-    /// What it may call. A graph's own agent has the tools of its profile, as far as the graph has them.
+    /// The tools it may call. A graph's own agent has those tools of its profile that the graph has too.
     fn tools(&self, node: &ContextNode, agent: &AgentProfile) -> Option<BTreeSet<ToolName>> {
         match (node.tools.as_deref(), node.graph.as_ref().and(agent.tools.as_ref())) {
             (Some(allowed), Some(own)) => Some(own.intersection(allowed).cloned().collect()),
@@ -76,7 +76,7 @@ impl Trace {
         }
     }
 
-    /// Its declared inputs: those given with the order, and null for what is not in the store.
+    /// Its declared inputs: those given with the order, the others from the store, null for absent keys.
     fn inputs(&self, node: &ContextNode) -> BTreeMap<ContextKey, Json> {
         let mut inputs = if node.graph.is_some() { BTreeMap::new() } else { node.order.inputs.clone() };
         for key in &node.order.input_from {
@@ -86,7 +86,8 @@ impl Trace {
         inputs
     }
 
-    /// Whether the sibling step that writes a key did not succeed this time: what stands there is old.
+    /// Whether the sibling step that writes a key did not succeed in this run: the value in the store is
+    /// old.
     fn writer_failed(&self, node: &ContextNode, key: &ContextKey) -> bool {
         let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
         let Some((run, group)) = self.run_of(self.node(parent)) else { return false };
@@ -128,7 +129,7 @@ impl Trace {
                 let open_holds = open_holds(node, attempt);
                 Answer::Claimed(Box::new(Claimed { lease, lease_until: *until, work, open_holds }))
             }
-            _ => Answer::Stop { reason: "it is no longer to be run".into() },
+            _ => Answer::Stop { reason: "it no longer runs".into() },
         }
     }
 
@@ -142,7 +143,7 @@ impl Trace {
     }
 }
 
-/// A refusal as the answer to whoever asked.
+/// The answer to an ask that was refused.
 pub fn answer_refusal(refusal: &Refusal) -> Answer {
     match refusal {
         Refusal::Taken { until, .. } | Refusal::NotYet { until, .. } => Answer::Taken { until: *until },

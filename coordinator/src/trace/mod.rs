@@ -1,20 +1,21 @@
-//! The core: one trace as a state machine, decided by pure functions. No I/O, no clock, no
-//! randomness: `now` and fresh ids come in with the command. Every rule of the specification about
-//! budgets, spawning, graphs and lifecycles is here, once.
+//! The core: one trace as a state machine, decided by pure functions. No I/O, no clock, no randomness:
+//! `now` and fresh ids come in with the command. Every rule of the specification about budgets, spawning,
+//! graphs and lifecycles is here, once.
 //!
-//! [`Trace::handle`] is the whole of it: [`decide`] says what a command does (events) or why not (a
-//! [`Refusal`], which changes nothing); the events are applied; then the `agenda` asks what follows
-//! from them, one question at a time, each answered on the state as it then is. Replaying the events
-//! through [`Trace::apply`] gives the identical state.
+//! [`Trace::handle`] is the entry: [`decide`] gives the events of a command, or a [`Refusal`], which
+//! changes nothing; the events are applied; then the `agenda` decides what follows from them, one follow-up
+//! at a time, each on the state as it then is. Replaying the events through [`Trace::apply`] gives the
+//! identical state.
 //!
-//! Every command may come twice, late, or after the end. Each decision says why that is harmless;
-//! what they share: ids decide sameness (a spawn by `child_id`, money by `call_id`, a claim by its
-//! token), attempts only grow, and an ended context never changes status.
+//! Every command may come twice, late, or after the end. Each decision says why that is harmless. In
+//! common: ids decide what is the same (a spawn by `child_id`, money by `call_id`, a claim by its token),
+//! attempt numbers only grow, and an ended context never changes its status.
 
 mod admission;
 mod agenda;
 mod apply;
 mod attempt;
+mod books;
 mod budget;
 mod checkpoint;
 mod command;
@@ -23,6 +24,7 @@ mod effect;
 mod end;
 mod event;
 mod graph;
+mod index;
 mod lifecycle;
 mod log;
 mod message;
@@ -35,24 +37,26 @@ mod state;
 mod stored;
 mod terms;
 mod timer;
+mod unsaved;
 
 pub use budget::{Budget, Call, CallState, Granted};
 pub use command::{Command, Spawn, Submit};
 pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Ended, Event, Ran, Requeue, StepOf};
 pub use graph::{GraphRun, Items, RunPhase, StepRun};
+pub use index::ContextIndex;
 pub use log::{Logged, logged};
 pub use message::answer_refusal;
 pub use order::Order;
 pub use refusal::Refusal;
-pub use state::{Attempt, ContextIndex, ContextNode, End, Entry, Phase, Status, Trace};
+pub use state::{Attempt, ContextNode, End, Entry, Phase, Status, Trace};
 pub use stored::{Changes, Corrupt};
 
 use agenda::Agenda;
 use shared::Timestamp;
 
-/// What a command does to a trace, decided on the trace as it is: the first events of it. What
-/// follows from them is [`Trace::handle`]'s to find out.
+/// The first events of a command, decided on the trace as it is. [`Trace::handle`] adds what follows from
+/// them.
 pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     match command {
         Command::Submit(submit) => admission::submit(trace, *submit, now),
@@ -73,14 +77,14 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete(delete) => removal::delete(trace, &delete),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
-        // A wake decides nothing by itself: `handle` puts what is due on the agenda.
+        // A wake decides nothing by itself: `handle` adds the due contexts to the agenda.
         Command::Wake => Ok(Vec::new()),
     }
 }
 
 impl Trace {
-    /// Takes a command: decides, applies, and follows up until nothing more follows. Returns every
-    /// event in the order applied. A refusal leaves the trace as it was.
+    /// Handles a command: decides, applies the events, and goes on until nothing more follows. Returns
+    /// every event in the order applied. A refusal leaves the trace unchanged.
     pub fn handle(&mut self, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
         let mut agenda = Agenda::default();
         if matches!(command, Command::Wake) {
@@ -91,8 +95,8 @@ impl Trace {
             self.apply(event, now);
             agenda.follow(self, event);
         }
-        while let Some(question) = agenda.next() {
-            for event in agenda::answer(self, question, now) {
+        while let Some(follow_up) = agenda.next() {
+            for event in agenda::decide(self, follow_up, now) {
                 self.apply(&event, now);
                 agenda.follow(self, &event);
                 log.push(event);

@@ -1,8 +1,8 @@
-//! Decisions about money (section B): hold, settle, release, resume, charge, raise.
+//! Decisions about money (section B): hold, settle, release, forfeit, resume, charge, raise.
 //!
-//! A second delivery is harmless because a call is known by its id: a hold that stands, a cost that
-//! is booked and a charge that is made answer with no event. Costs are taken from any attempt that
-//! was ever issued, and from ended contexts too: money that was spent is booked.
+//! A second delivery is harmless because a call is known by its id: a hold that is open, a cost that is
+//! booked and a charge that is made give no event. Costs are accepted from any attempt that was ever
+//! issued, and for ended contexts too: money that was spent is booked.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,8 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
         let pause = context.on_exhausted == OnExhausted::Pause;
         return Err(Refusal::Halted { context: context.id.clone(), dimension, pause });
     }
-    // What is kept for its last report, its own calls leave alone like its descendants' (B7).
+    // The closing reserve is for the last report only: neither its own calls nor its descendants' may use
+    // it (B7).
     trace.check_hold(at, hold.amount, !hold.closing)?;
     Ok(vec![Event::Held {
         child_id: node.id.clone(),
@@ -50,14 +51,14 @@ pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<
     }
 }
 
-/// B10: the call was made, and its attempt can't tell what it cost.
+/// B10: the call was made, and its attempt does not know the cost.
 pub(super) fn forfeit(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.issued(lease)?);
     match node.calls.get(call_id) {
         Some(Call { state: CallState::Held, attempt, .. }) if *attempt == lease.attempt => {
             Ok(vec![Event::Forfeited { child_id: node.id.clone(), call_id: call_id.clone() }])
         }
-        // Booked already, for certain or not.
+        // Already booked, as an estimate or exactly.
         Some(Call { state: CallState::Forfeited | CallState::Settled(_), .. }) => Ok(Vec::new()),
         Some(_) | None => Err(Refusal::NoHold(call_id.clone())),
     }
@@ -73,8 +74,8 @@ pub(super) fn settle(
     Ok(settlement(trace, at, call_id, amount)?.into_iter().collect())
 }
 
-/// The event that books a call's cost, if it is not booked yet. A call that was released or
-/// forfeited is corrected; one that was never held is booked all the same (B9, B10).
+/// The event that books the cost of a call, if it is not booked yet. A released or forfeited call is
+/// corrected; a call that was never held is booked too (B9, B10).
 fn settlement(
     trace: &Trace,
     at: ContextIndex,
@@ -93,7 +94,8 @@ fn settlement(
     Ok(Some(Event::Settled { child_id: node.id.clone(), call_id: call_id.clone(), amount }))
 }
 
-/// B10: the successor's journal shows how earlier calls ended. What it does not show is forfeited.
+/// B10: the journal of the next attempt shows how earlier calls ended. Calls that it does not show are
+/// forfeited.
 pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refusal> {
     let at = trace.running(&resume.lease)?;
     let node = trace.node(at);
@@ -101,7 +103,8 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
     let mut total = Amount::ZERO;
     let mut seen = BTreeSet::new();
     for call in &resume.settled {
-        // Each is decided on the books as they are: a call told twice, or a sum that is too much, would pass.
+        // All calls are decided on the same budgets: without this, a call named twice, or a sum that is too
+        // large, would pass.
         if !seen.insert(&call.call_id) {
             return Err(Refusal::CallConflict(call.call_id.clone()));
         }
@@ -115,7 +118,7 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
     Ok(events)
 }
 
-/// The open holds that pass the test, in the order of their ids.
+/// The open holds that pass the filter, in the order of their ids.
 pub(super) fn open_calls(
     trace: &Trace,
     at: ContextIndex,
@@ -142,8 +145,8 @@ pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refus
     Ok(vec![Event::Charged { child_id, key, amount: charge.amount }])
 }
 
-/// The root has spent, and was charged, the most of all: what fits there fits everywhere. Holds
-/// may still be converted on top, so they count too.
+/// The root has spent, and was charged, the most of all contexts: what fits there fits everywhere. Open
+/// holds may still become costs, so they count too.
 fn check_books(trace: &Trace, amount: Amount) -> Result<(), Refusal> {
     let root = &trace.root().expect("a known context has a root").budget;
     let spent = root.spent.checked_add(root.held).and_then(|sum| sum.checked_add(amount));
@@ -151,7 +154,7 @@ fn check_books(trace: &Trace, amount: Amount) -> Result<(), Refusal> {
     spent.and(uncovered).map(drop).ok_or(Refusal::BooksFull)
 }
 
-/// B8: raising to what it is already changes nothing, so a second delivery is harmless.
+/// B8: raising a limit to its present value changes nothing, so a second delivery is harmless.
 pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal> {
     let at = trace.known_live(&raise.child_id)?;
     let node = trace.node(at);
@@ -169,14 +172,14 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
             return Err(Refusal::RaiseParentFirst { child_id: node.id.clone(), parent: above.id.clone() });
         }
         let raised = Budget { limit: new, ..node.budget.clone() };
-        let growth = raised.claim(true).saturating_sub(node.budget.claim(true));
+        let growth = raised.parent_hold(true).saturating_sub(node.budget.parent_hold(true));
         trace.check_hold(parent, growth, true)?;
     }
     Ok(vec![Event::Raised { child_id: node.id.clone(), limit: new }])
 }
 
-/// Which contexts a booking has used up, from the context to the root; or, where a correction took
-/// `spent` down again, which of those that pause have something left.
+/// The contexts, from `at` to the root, whose budget a booking has used up; where a correction lowered
+/// `spent`, those paused ones that have something left again.
 pub(super) fn newly_exhausted(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let changed = |node: &ContextNode| -> Option<Event> {
         let child_id = node.id.clone();

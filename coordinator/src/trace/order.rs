@@ -1,6 +1,5 @@
-//! What is asked for one context, whichever door it came through: a submission, an agent's spawn or
-//! a graph's step. Kept with the context, unchanged: a second spawn under the same id is compared
-//! with it.
+//! What is asked for one context, whether by a submission, an agent's spawn or a step of a graph. Kept
+//! unchanged with the context: a second spawn under the same id is compared with it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,13 +58,13 @@ pub struct Order {
     pub shared_messages: Vec<SharedMessage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<OutputSchema>,
-    /// Whose steps it begins with (W5).
+    /// The checkpoint whose steps it begins with (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
 }
 
 impl Order {
-    /// An order for `child_id` with nothing else said.
+    /// An order for `child_id` with all else at its default.
     pub fn new(child_id: ChildId) -> Self {
         Order {
             child_id,
@@ -92,14 +91,14 @@ impl Order {
         }
     }
 
-    /// What stands in for an order until it is read from its own place.
+    /// A placeholder until the order is read from its own field.
     pub(super) fn none() -> Arc<Self> {
         static NONE: LazyLock<Arc<Order>> = LazyLock::new(|| Arc::new(Order::new(ChildId::whole_trace())));
         NONE.clone()
     }
 
-    /// One agent. `shared` are the parent's messages as they stand; only the categories the spawn
-    /// lists are kept (W3). `fresh` is its id if it names none.
+    /// One agent. `shared` are messages of the parent's window; only the categories that the spawn lists
+    /// are kept (W3). `fresh` is its id if it names none.
     pub fn from_spawn(spawn: &Spawn, shared: &[SharedMessage], fresh: &ChildId) -> Result<Self, Problems> {
         let output_schema = spawn.output_schema.as_ref().map(OutputSchema::compile).transpose();
         Ok(Order {

@@ -1,5 +1,5 @@
-//! Why a command was not done. A refusal changes nothing. Many are expected answers rather than
-//! mistakes: a claim that comes second, a report of an older attempt, a hold that does not fit.
+//! Why a command was refused. A refusal changes nothing. Many are expected answers, not mistakes: a second
+//! claim, a report of an older attempt, a hold that does not fit.
 
 use shared::{
     AgentId, CallId, ChildId, ContextKey, Dimension, Problems, Timestamp,
@@ -11,24 +11,24 @@ use shared::{
 pub enum Refusal {
     #[error("the request is invalid:\n{0}")]
     Malformed(Problems),
-    #[error("no such trace: nothing was submitted under this id")]
+    #[error("there is no such trace: nothing was submitted under this id, or it has expired")]
     NoTrace,
-    #[error("no context `{0}` in this trace")]
+    #[error("there is no context `{0}` in this trace")]
     UnknownContext(ChildId),
-    #[error("`{child_id}` exists already, with other content; give the new one another child_id")]
+    #[error("`{child_id}` already exists with other content; use another child_id")]
     Conflict { child_id: ChildId },
     #[error("`{child_id}` has ended: {status:?}")]
     Ended { child_id: ChildId, status: EndStatus },
 
     #[error("depth {depth} is more than max_depth {max}")]
     Depth { depth: u32, max: u32 },
-    #[error("{asked} more contexts would pass max_contexts {max}; the trace has {have}")]
+    #[error("{asked} more contexts would exceed max_contexts {max}; the trace has {have}")]
     MaxContexts { asked: u32, have: u32, max: u32 },
-    #[error("`{parent}` has {max} live children already (max_children)")]
+    #[error("`{parent}` already has {max} live children (max_children)")]
     MaxChildren { parent: ChildId, max: u32 },
-    #[error("agent `{agent}` with the same goal is an ancestor already: `{ancestor}`")]
+    #[error("an ancestor, `{ancestor}`, already runs agent `{agent}` with the same goal")]
     Cycle { agent: AgentId, ancestor: ChildId },
-    #[error("tools outside what `{parent}` may use: {}", list(.tools))]
+    #[error("`{parent}` may not use these tools, so its child may not: {}", list(.tools))]
     Tools { parent: ChildId, tools: Vec<ToolName> },
     #[error("model `{model}` is not among the allowed_models of `{by}`")]
     Model { model: ModelName, by: ChildId },
@@ -39,52 +39,54 @@ pub enum Refusal {
     Denied(Box<HoldDenied>),
     #[error("the {dimension} budget of `{context}` is used up: no call is made")]
     Halted { context: ChildId, dimension: Dimension, pause: bool },
-    #[error("call `{0}` is known with another amount or purpose")]
+    #[error("call `{0}` was already used with another amount or purpose")]
     CallConflict(CallId),
-    #[error("no hold is open under `{0}`")]
+    #[error("there is no open hold for call `{0}`")]
     NoHold(CallId),
-    #[error("the books end at 2^23 dollars, more than eight million, or 2^53 tokens")]
+    #[error("amounts must stay below 2^23 dollars (8,388,608) and 2^53 tokens")]
     BooksFull,
     #[error("a limit can only be raised: `{child_id}` has {limit}")]
     NotARaise { child_id: ChildId, limit: shared::Amount },
-    #[error("`{child_id}` can't have more than its parent `{parent}`; raise that first")]
+    #[error("`{child_id}` can't have more than its parent `{parent}`; raise the parent's limit first")]
     RaiseParentFirst { child_id: ChildId, parent: ChildId },
 
-    #[error("attempt {attempt} of `{child_id}` is not the one that runs (latest: {latest})")]
+    #[error("attempt {attempt} of `{child_id}` no longer runs; the latest attempt is {latest}")]
     Stale { child_id: ChildId, attempt: u32, latest: u32 },
-    #[error("the lease token is not that of attempt {attempt} of `{child_id}`")]
+    #[error("the lease token does not belong to attempt {attempt} of `{child_id}`")]
     WrongToken { child_id: ChildId, attempt: u32 },
     #[error("`{child_id}` is claimed until {}", .until.millis())]
     Taken { child_id: ChildId, until: Timestamp },
-    #[error("`{child_id}` is not to be run before {}", .until.millis())]
+    #[error("`{child_id}` can't be claimed before {}", .until.millis())]
     NotYet { child_id: ChildId, until: Timestamp },
     #[error("`{child_id}` is not in the queue: it is {status}")]
     NotQueued { child_id: ChildId, status: &'static str },
     #[error("`{child_id}` has no open question number {question}")]
     NoQuestion { child_id: ChildId, question: u32 },
 
-    #[error("`{child_id}` may not write `{key}`: only its output_to, and keys under `{child_id}.`")]
+    #[error(
+        "`{child_id}` may not write `{key}`; it may write its output_to and keys that begin with `{child_id}.`"
+    )]
     NotWritable { child_id: ChildId, key: ContextKey },
-    #[error("`{child_id}` may not read `{key}`: it is not among its input_from")]
+    #[error("`{child_id}` may not read `{key}`; add the key to its input_from")]
     NotReadable { child_id: ChildId, key: ContextKey },
     #[error("a value of {size} bytes is more than the {max} allowed ({limit})")]
     TooLarge { size: u64, max: u64, limit: &'static str },
 
-    #[error("`{target}` is still referred to by {}", .referrers.join(", "))]
+    #[error("`{target}` is still in use by {}", .referrers.join(", "))]
     Guarded { target: String, referrers: Vec<String> },
-    #[error("who else refers to `{target}` could not be found out; force the delete if you are sure")]
+    #[error("could not determine who else uses `{target}`; force the delete if you are sure")]
     GuardUnsure { target: String },
     #[error("`{child_id}` can't be restored: {reason}")]
     NotRestorable { child_id: ChildId, reason: &'static str },
     #[error(
-        "`{child_id}` can't branch from another context: only what is submitted can, for a child knows nothing but its goal"
+        "`{child_id}` can't branch from another context: only a submission can, because a child gets nothing but its goal"
     )]
     ChildBranches { child_id: ChildId },
-    #[error("the trace keeps {0} cancels for contexts that don't exist, and takes no more")]
+    #[error("the trace already keeps {0} cancels for contexts that don't exist yet, and takes no more")]
     TooManyTombstones(usize),
 }
 
-/// What does not fit, in the dimension in which it does not.
+/// What does not fit, in the dimension that is exceeded.
 fn denial(denied: &HoldDenied) -> String {
     let HoldDenied { context, asked, limit, spent, held, .. } = denied;
     match denied.dimension {
@@ -104,7 +106,7 @@ fn list(tools: &[ToolName]) -> String {
 }
 
 impl Refusal {
-    /// A word a program can match on, and the rule behind it.
+    /// A code that programs can match on, and the id of the rule.
     pub fn code(&self) -> (&'static str, &'static str) {
         match self {
             Refusal::Malformed(_) => ("malformed", "P"),
@@ -143,12 +145,12 @@ impl Refusal {
         }
     }
 
-    /// Whether it says no more than that a message came twice, late or after the end.
+    /// Whether it only means that a message came twice, late or after the end.
     pub fn is_expected(&self) -> bool {
         matches!(self, Refusal::Stale { .. } | Refusal::Ended { .. })
     }
 
-    /// As it goes to whoever asked.
+    /// The refusal as its recipient sees it.
     pub fn to_wire(&self) -> wire::Refusal {
         let (code, rule) = self.code();
         if let Refusal::Malformed(problems) = self {

@@ -1,7 +1,7 @@
-//! Guarded delete (W6): what others refer to, or what has live descendants, is not deleted unless
-//! forced, and whoever asks is told who they are. If the guard can't tell, it refuses.
+//! Guarded delete (W6): a context that others use, or that has live descendants, is deleted only by force;
+//! the refusal names them. If it is unknown who uses it, the delete is refused.
 //!
-//! A second delivery finds everything deleted already, and changes nothing.
+//! A second delivery finds everything deleted, and changes nothing.
 
 use shared::wire::{Delete, EndStatus, Referrers};
 
@@ -21,7 +21,7 @@ pub(super) fn delete(trace: &Trace, delete: &Delete) -> Result<Vec<Event>, Refus
     if trace.node(at).is_live() {
         events.push(end::stopped(trace, at, EndStatus::Cancelled, "deleted by force".into()));
     } else {
-        // The subtree of an ended context has ended with it.
+        // Descendants of an ended context have ended with it.
         debug_assert!(doomed.iter().all(|index| !trace.node(*index).is_live()));
     }
     let remaining = doomed.into_iter().filter(|index| !trace.node(*index).deleted);
@@ -38,13 +38,14 @@ fn guard(trace: &Trace, at: ContextIndex, doomed: &[ContextIndex], delete: &Dele
     let live = doomed.iter().filter(|index| trace.node(**index).is_live());
     let live = live.map(|index| format!("`{}`, which is live", trace.node(*index).id));
     let waiting = trace.node(at).parent.filter(|parent| reads_result(trace, *parent, at));
-    let waiting = waiting.map(|parent| format!("`{}`, which has not read its result", trace.node(parent).id));
+    let waiting =
+        waiting.map(|parent| format!("`{}`, which has not read its result yet", trace.node(parent).id));
     let outside = outside.iter().map(|referrer| format!("`{referrer}`"));
     let referrers: Vec<String> = live.chain(waiting).chain(outside).collect();
     if referrers.is_empty() { Ok(()) } else { Err(Refusal::Guarded { target, referrers }) }
 }
 
-/// A live parent may still be given this child's result.
+/// Whether a live parent may still get this child's result.
 fn reads_result(trace: &Trace, parent: ContextIndex, child: ContextIndex) -> bool {
     match &trace.node(parent).status {
         Status::Working(Phase::Waiting { children, .. }) => children.contains(&child),

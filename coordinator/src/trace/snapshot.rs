@@ -1,4 +1,4 @@
-//! What a trace shows of itself: snapshots of contexts at any moment (B14), questions, outcomes.
+//! What a trace shows to others: snapshots of contexts at any moment (B14), questions, outcomes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl ContextNode {
         }
     }
 
-    /// Whether calls are answered HALT here, and the first reason (B4).
+    /// Whether calls are answered with `halt` here, and the first reason (B4).
     fn aborted(&self) -> Option<String> {
         let exhausted = self.exhausted.filter(|_| self.on_exhausted == OnExhausted::Abort);
         let exhausted = exhausted.map(|dimension| format!("its {dimension} budget is used up"));
@@ -29,8 +29,8 @@ impl ContextNode {
 }
 
 impl Trace {
-    /// One context as it stands: limits, spent, held, remaining, its own cost apart from the
-    /// subtree's, steps, retries, aborted with the first reason, parent and children (B14).
+    /// A snapshot of one context: limits, spent, held, remaining, its own cost apart from its descendants',
+    /// steps, retries, aborted with the first reason, parent and children (B14).
     pub fn snapshot(&self, node: &ContextNode) -> ContextSnapshot {
         let id = |index: &ContextIndex| self.node(*index).id.clone();
         let aborted = node.aborted();

@@ -1,6 +1,6 @@
-//! A trace as it stands: its contexts, their budgets and statuses, the graphs they run and the
-//! shared store. Changed by `apply` alone. Contexts are numbered in the order they came, and never
-//! move or vanish.
+//! The state of a trace: its contexts, their budgets and statuses, the graphs they run and the shared
+//! store. Changed by `apply` alone. Contexts are numbered in the order of their admission, and are never
+//! moved or removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,20 +18,15 @@ use shared::{
 };
 
 use super::{
-    GraphRun, Order, StepOf,
+    ContextIndex, GraphRun, Order, StepOf,
     budget::{Budget, Calls},
-    stored::Unsaved,
+    unsaved::Unsaved,
 };
-
-/// A context's number in its trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ContextIndex(pub(super) u32);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     pub(super) id: TraceId,
-    /// How many events made it.
+    /// The number of events so far.
     pub(super) version: u64,
     /// None until it is opened by a submission.
     pub(super) settings: Option<Arc<Settings>>,
@@ -42,7 +37,7 @@ pub struct Trace {
     pub(super) store_bytes: u64,
     /// The shared store as it was when the root ended.
     pub(super) outputs: BTreeMap<ContextKey, Json>,
-    /// Cancels that came first: by context, and of the whole trace.
+    /// Cancels that came before their context: by context, and of the whole trace.
     pub(super) tombstones: BTreeMap<ChildId, String>,
     pub(super) cancelled_before: Option<String>,
     pub(super) by_id: HashMap<ChildId, ContextIndex>,
@@ -70,10 +65,10 @@ pub struct ContextNode {
     pub children: Vec<ContextIndex>,
     pub live_children: u32,
     pub depth: u32,
-    /// Stored apart from the rest, for it never changes while the rest does.
+    /// Stored in a field of its own, because it never changes.
     #[serde(skip, default = "Order::none")]
     pub order: Arc<Order>,
-    /// The graph it runs, if it is one.
+    /// The state of its graph, if it runs one.
     pub graph: Option<Box<GraphRun>>,
     pub step: Option<StepOf>,
     pub scope: Option<ChildId>,
@@ -82,7 +77,7 @@ pub struct ContextNode {
     pub budget: Budget,
     pub calls: Calls,
     pub open_calls: u32,
-    /// Its budget has been used up; the first dimension in which it was.
+    /// Its budget is used up; the first dimension in which it was.
     pub exhausted: Option<Dimension>,
     pub limits: Arc<Limits>,
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
@@ -90,16 +85,17 @@ pub struct ContextNode {
     pub on_exhausted: OnExhausted,
     pub hitl: Hitl,
     pub attempts: Vec<Attempt>,
-    /// Attempts lost or failed and tried again; calls retried within attempts are in `progress`.
+    /// Attempts that were lost or failed and were retried; retries of calls within attempts are in
+    /// `progress`.
     pub retried: u32,
     pub progress: Progress,
     pub answers: Vec<GivenAnswer>,
-    /// To which steps of its journal it was taken back, in order (W5).
+    /// The steps of its journal that it was restored to, in order (W5).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restores: Vec<RestorePoint>,
     pub notes: Vec<String>,
     pub deadline: Option<Timestamp>,
-    /// How many contexts here and beneath wait for a human; its clock stands meanwhile.
+    /// How many contexts here and beneath wait for a human; its deadline stands still meanwhile.
     pub waiting_for_humans: u32,
     pub clock_stopped_at: Timestamp,
     pub started_at: Timestamp,
@@ -108,7 +104,7 @@ pub struct ContextNode {
     pub(super) timer: Option<Timestamp>,
 }
 
-/// One try at running a context; its number is its place in the list, from 1.
+/// One attempt to run a context; its number is its place in the list, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     pub token: LeaseToken,
@@ -118,7 +114,7 @@ pub struct Attempt {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// In the queue, never claimed yet.
+    /// In the queue, not claimed yet.
     Submitted {
         sent_at: Timestamp,
     },
@@ -143,7 +139,7 @@ pub enum Phase {
     Running {
         until: Timestamp,
     },
-    /// For children, holding no worker.
+    /// Waits for children and occupies no worker.
     Waiting {
         children: Vec<ContextIndex>,
         hand_over: bool,
@@ -176,7 +172,7 @@ impl ContextNode {
         self.end().is_none()
     }
 
-    /// The attempt that runs or ran last; 0 before the first.
+    /// The number of the latest attempt; 0 before the first.
     pub fn attempt(&self) -> u32 {
         u32::try_from(self.attempts.len()).unwrap_or(u32::MAX)
     }
@@ -186,33 +182,33 @@ impl ContextNode {
         self.retried.saturating_add(self.progress.retries)
     }
 
-    /// What it keeps held on its parent: in all, and the part of that which is grants.
-    pub(super) fn claims(&self) -> (Amount, Amount) {
+    /// Its hold on the parent, and the part of it that is grants.
+    pub(super) fn parent_holds(&self) -> (Amount, Amount) {
         let live = self.is_live();
-        (self.budget.claim(live), self.budget.carved_claim(live))
+        (self.budget.parent_hold(live), self.budget.granted_parent_hold(live))
     }
 
-    /// By how much its claim on its parent grows if `need` more is held here.
-    pub(super) fn claim_growth(&self, need: Amount) -> Amount {
+    /// By how much its hold on the parent grows if `need` more is held here.
+    pub(super) fn parent_hold_growth(&self, need: Amount) -> Amount {
         let mut after = self.budget.clone();
         let Some(held) = after.held.checked_add(need) else { return need };
         after.held = held;
-        after.claim(self.is_live()).saturating_sub(self.budget.claim(self.is_live()))
+        after.parent_hold(self.is_live()).saturating_sub(self.budget.parent_hold(self.is_live()))
     }
 
-    /// Something is left again of its budget, if something is.
+    /// Clears `exhausted` if the budget has something left again.
     pub(super) fn replenish(&mut self) {
         self.exhausted = self.exhausted.and(self.budget.spent.reaches(self.budget.limit));
     }
 
-    /// Its own deadline as it stands, or none while a human is waited for.
+    /// Its own deadline; none while a human is waited for.
     pub fn running_deadline(&self) -> Option<Timestamp> {
         if self.waiting_for_humans == 0 { self.deadline } else { None }
     }
 }
 
 impl Trace {
-    /// A trace of which nothing is known yet.
+    /// A trace without any event.
     pub fn new(id: TraceId) -> Self {
         Trace {
             id,
@@ -241,7 +237,7 @@ impl Trace {
         self.version
     }
 
-    /// Every context, in the order they came; the root is the first.
+    /// Every context in the order of admission; the root is the first.
     pub fn contexts(&self) -> &[ContextNode] {
         &self.contexts
     }
@@ -258,7 +254,7 @@ impl Trace {
         self.agents.get(id).map(Arc::as_ref)
     }
 
-    /// The shared store as it stands; after the root's end, as it was then.
+    /// The shared store; after the root's end, as it was then.
     pub fn values(&self) -> &BTreeMap<ContextKey, Entry> {
         &self.store
     }
@@ -288,7 +284,7 @@ impl Trace {
         self.settings.as_ref().expect("a trace with contexts has been opened")
     }
 
-    /// A context and its ancestors, from it to the root.
+    /// A context and its ancestors, up to the root.
     pub(super) fn chain(&self, from: ContextIndex) -> impl Iterator<Item = (ContextIndex, &ContextNode)> {
         let at = move |index| (index, self.node(index));
         std::iter::successors(Some(at(from)), move |(_, node)| node.parent.map(at))
@@ -301,7 +297,7 @@ impl Trace {
         path
     }
 
-    /// A context and all beneath it, parents before children.
+    /// A context and its descendants, parents before children.
     pub(super) fn subtree(&self, top: ContextIndex) -> Vec<ContextIndex> {
         let mut found = vec![top];
         let mut next = 0;
@@ -312,25 +308,25 @@ impl Trace {
         found
     }
 
-    /// When a context will be stopped: the earliest deadline of it and its ancestors (L).
+    /// When a context is stopped: the earliest deadline of it and its ancestors (L).
     pub fn deadline(&self, node: &ContextNode) -> Option<Timestamp> {
         let above = node.parent.into_iter().flat_map(|parent| self.chain(parent).map(|(_, node)| node));
         std::iter::once(node).chain(above).filter_map(ContextNode::running_deadline).min()
     }
 
-    /// Whether a context whose budget does not reach may wait for more: it, or anyone above, would
-    /// rather pause than abort, and nobody's budget has ended it for good.
+    /// Whether a context whose budget is too small may wait for more: it or an ancestor has `on_exhausted:
+    /// pause`, and no exhausted budget aborts it.
     pub(super) fn may_pause(&self, at: ContextIndex) -> bool {
         self.chain(at).any(|(_, node)| node.on_exhausted == OnExhausted::Pause) && !self.blocked_for_good(at)
     }
 
-    /// Whether an exhausted budget has ended it for all but what it is doing.
+    /// Whether an exhausted budget aborts it: it may only finish its running call.
     pub(super) fn blocked_for_good(&self, at: ContextIndex) -> bool {
         self.blocked(at).is_some_and(|(context, _)| context.on_exhausted == OnExhausted::Abort)
     }
 
-    /// What stops a context from going on, if an exhausted budget does: its own or an ancestor's.
-    /// An abort anywhere above outweighs a pause.
+    /// The context whose exhausted budget stops this one: itself or an ancestor. An abort takes precedence
+    /// over a pause.
     pub(super) fn blocked(&self, at: ContextIndex) -> Option<(&ContextNode, Dimension)> {
         let mut found = None;
         for (_, node) in self.chain(at) {

@@ -1,50 +1,31 @@
-//! A trace as it is kept between commands: fields of JSON an operator can read. Only what changed is
-//! written; what is derived is made again when it is read.
+//! The stored form of a trace: fields of JSON that an operator can read. Only what changed is written;
+//! derived values are computed again when it is read.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shared::{ChildId, ContextKey, TraceId, limits::Settings, wire::RunSummary};
 
-use super::{ContextIndex, ContextNode, Entry, Order, Trace};
+use super::{ContextIndex, ContextNode, Entry, Order, Trace, unsaved::Unsaved};
 
 const HEAD: &str = "head";
 const AGENTS: &str = "agents";
 const PLANS: &str = "plans";
 const OUTPUTS: &str = "outputs";
 
-/// What has changed since the trace was last stored. No part of what the trace *is*: two traces that
-/// differ only in this are equal.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Unsaved {
-    pub(super) head: bool,
-    pub(super) agents: bool,
-    pub(super) plans: bool,
-    pub(super) outputs: bool,
-    pub(super) contexts: BTreeSet<ContextIndex>,
-    pub(super) orders: BTreeSet<ContextIndex>,
-    pub(super) values: BTreeSet<ContextKey>,
-}
-
-impl PartialEq for Unsaved {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-/// What to write so that the stored trace is this one again.
+/// What to write so that the stored trace equals this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Fields of the trace, by name.
     pub fields: Vec<(String, String)>,
-    /// Values of the shared store; none is a value that went.
+    /// Values of the shared store; none deletes the value.
     pub values: Vec<(String, Option<String>)>,
 }
 
-/// What was stored is not a trace.
+/// A stored trace can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error("field `{field}` of a stored trace can't be read: {reason}")]
 pub struct Corrupt {
@@ -76,10 +57,10 @@ fn json(value: &impl Serialize) -> String {
 impl Trace {
     /// The field that holds the root context.
     pub const ROOT_FIELD: &str = "c0";
-    /// The field that holds what was asked of the root.
+    /// The field that holds the order of the root.
     pub const ROOT_ORDER_FIELD: &str = "o0";
 
-    /// What changed since this was last asked, and forgets that it did.
+    /// The changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         let unsaved = std::mem::take(&mut self.unsaved);
         let mut fields = Vec::with_capacity(unsaved.contexts.len() + unsaved.orders.len() + 4);
@@ -109,7 +90,7 @@ impl Trace {
         Changes { fields, values: values.collect() }
     }
 
-    /// A trace from all its fields and values; the inverse of every change ever taken.
+    /// A trace from all its fields and values; the inverse of all changes taken so far.
     pub fn from_stored(
         id: TraceId,
         version: u64,
@@ -146,7 +127,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// A run in one line, from the stored fields of its root.
+    /// A summary of a run, from the stored fields of its root.
     pub fn summary(id: TraceId, root: &str, order: &str) -> Result<RunSummary, Corrupt> {
         let node: ContextNode = parse(Self::ROOT_FIELD, root)?;
         let order: Order = parse(Self::ROOT_ORDER_FIELD, order)?;
@@ -162,9 +143,9 @@ impl Trace {
         })
     }
 
-    /// Everything is to be written again, as after a rebuild.
+    /// Marks everything as changed, as after a rebuild.
     pub fn mark_all_changed(&mut self) {
-        // What was deleted since is still to be deleted.
+        // Values that were deleted and not yet saved still have to be deleted.
         let mut values = std::mem::take(&mut self.unsaved.values);
         values.extend(self.store.keys().cloned());
         let all = || (0..u32::try_from(self.contexts.len()).unwrap_or(u32::MAX)).map(ContextIndex).collect();

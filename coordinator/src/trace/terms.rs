@@ -1,6 +1,5 @@
-//! The terms on which a context is admitted: what it may spend and how that hangs on its parent (B6),
-//! and what it inherits of limits, deadline, window and the rest (L, W1). A request may only lower
-//! what its parent has.
+//! The terms on which a context is admitted: its ceiling and how its parent funds it (B6), and what it
+//! inherits of limits, deadline, window and the rest (L, W1). A request may only lower what its parent has.
 
 use std::sync::Arc;
 
@@ -9,9 +8,9 @@ use shared::{
     wire::{Funding, Hitl, OnExhausted},
 };
 
-use super::{ContextIndex, ContextNode, Order, Refusal, admission::Ground, budget::Granted};
+use super::{ContextIndex, ContextNode, Order, Refusal, admission::Place, budget::Granted};
 
-/// What a context may spend, and how that hangs on its parent.
+/// What a context may spend, and how its parent funds it.
 pub(super) struct Terms {
     pub(super) ceiling: Amount,
     pub(super) granted: Granted,
@@ -19,7 +18,7 @@ pub(super) struct Terms {
     pub(super) reserve_usd: Usd,
 }
 
-impl Ground<'_> {
+impl Place<'_> {
     pub(super) fn check_budget(&self, order: &Order, agent: Option<&AgentProfile>) -> Result<Terms, Refusal> {
         let asked_usd = order.max_cost_usd.or(agent.and_then(|a| a.max_cost_usd));
         let asked_tokens = order.max_tokens.or(agent.and_then(|a| a.max_tokens));
@@ -38,10 +37,10 @@ impl Ground<'_> {
             (None, Funding::Granted) | (_, Funding::Shared) => Granted::default(),
         };
         if let Some((at, _)) = self.parent {
-            // A grant must be there in full: it is not shrunk to what is left.
+            // A grant must fit in full: it is not reduced to what is left.
             self.trace.check_hold(at, granted.of(asked), true)?;
         }
-        // A reserve inherited from a profile can't be more than there is.
+        // A reserve inherited from a profile can't exceed the ceiling.
         let reserve_usd = asked_reserve.unwrap_or_default().min(ceiling.cost_usd);
         let inherited = Granted {
             cost: asked_usd.is_none() && !granted.cost && self.parent.is_some(),
@@ -50,7 +49,7 @@ impl Ground<'_> {
         Ok(Terms { ceiling, granted, inherited, reserve_usd })
     }
 
-    /// What the parent has left for a child; a refusal if that is nothing, there or above (B4, B6).
+    /// What the parent has left for a child; a refusal if nothing is left there or above (B4, B6).
     fn left_under(&self, at: ContextIndex, parent: &ContextNode) -> Result<Amount, Refusal> {
         if let Some((node, dimension)) = self.trace.nothing_left(at).next() {
             return Err(Refusal::NothingLeft { context: node.id.clone(), dimension });
@@ -61,7 +60,7 @@ impl Ground<'_> {
     pub(super) fn limits(&self, order: &Order, agent: Option<&AgentProfile>) -> Arc<Limits> {
         let mut limits = self.limits.clone();
         if let Some(agent) = agent {
-            // An operator's profile decides for a root; under a parent it can only narrow.
+            // For a root the operator's profile decides; under a parent it can only lower limits.
             limits = if self.parent.is_some() {
                 agent.limits.lower(&limits)
             } else {
@@ -77,7 +76,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Its own deadline; its parent's holds besides. Roots and graphs have none unless they ask.
+    /// Its own deadline; its ancestors' apply too. Roots and graphs have none unless they ask for one.
     pub(super) fn deadline(
         &self,
         order: &Order,
@@ -90,13 +89,13 @@ impl Ground<'_> {
         (timeout > 0).then(|| now.plus_millis(timeout))
     }
 
-    /// Asked for, or as its parent.
+    /// As asked for, else as its parent.
     pub(super) fn on_exhausted(&self, order: &Order, agent: Option<&AgentProfile>) -> OnExhausted {
         let inherited = self.parent.map(|(_, parent)| parent.on_exhausted);
         order.on_exhausted.or(agent.and_then(|a| a.on_exhausted)).or(inherited).unwrap_or_default()
     }
 
-    /// I6: the root's, handed down unchanged.
+    /// I6: the root's, inherited unchanged.
     pub(super) fn thread_id(&self, order: &Order) -> Option<ThreadId> {
         let inherited = self.parent.and_then(|(_, parent)| parent.thread_id.clone());
         inherited.or_else(|| order.thread_id.clone())
@@ -107,13 +106,13 @@ impl Ground<'_> {
         order.hitl.or(agent.and_then(|a| a.hitl)).or(inherited).unwrap_or_default()
     }
 
-    /// W1: the smallest of its model's window, the clamp asked for, and its parent's.
+    /// W1: the smallest of its model's window, the requested clamp, and its parent's window.
     pub(super) fn window(&self, order: &Order, agent: Option<&AgentProfile>) -> Option<Tokens> {
         let parent = self.parent.and_then(|(_, node)| node.window_tokens);
         [agent.and_then(|a| a.window_tokens), order.window_tokens, parent].into_iter().flatten().min()
     }
 
-    /// Whose keys it reads and writes: those of the graph it belongs to.
+    /// The graph whose keys it reads and writes.
     pub(super) fn scope(&self, order: &Order, is_step: bool, is_graph: bool) -> Option<ChildId> {
         let (_, parent) = self.parent?;
         if is_graph && !is_step { Some(order.child_id.clone()) } else { parent.scope.clone() }

@@ -1,23 +1,23 @@
-//! What happens when time passes: leases run out, deadlines come, retries are due, forgotten holds
-//! are booked. Each context has one timer, for the earliest of what it waits for.
+//! What happens when time passes: leases expire, deadlines pass, retries are due, open holds of ended
+//! contexts are booked. Each context has one timer, for the earliest of these.
 
 use shared::{Timestamp, wire::EndStatus};
 
 use super::{ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, money};
 
 impl Trace {
-    /// When the trace next needs a look.
+    /// When the trace next needs a wake.
     pub fn next_timer(&self) -> Option<Timestamp> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// The contexts whose time has come.
+    /// The contexts whose timer is due.
     pub(super) fn due(&self, now: Timestamp) -> Vec<ContextIndex> {
         self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index).collect()
     }
 
-    /// Sets a context's timer anew, and notes whether it is paused; called whenever its status, or
-    /// what it waits for, may have changed.
+    /// Sets a context's timer again, and records whether it is paused; called whenever its status, or what
+    /// it waits for, may have changed.
     pub(super) fn retime(&mut self, index: ContextIndex) {
         if matches!(self.node(index).status, Status::Paused { .. }) {
             self.paused.insert(index);
@@ -36,7 +36,7 @@ impl Trace {
     fn due_at(&self, index: ContextIndex) -> Option<Timestamp> {
         let node = self.node(index);
         let settings = self.settings();
-        // A long queue is no sign of loss: each time it waits as long again as it has waited already.
+        // A long queue is no sign of loss: each resend waits as long as the context has been queued so far.
         let again = |queued_at: Timestamp, sent_at: Timestamp| {
             sent_at.plus_millis(settings.redispatch_ms.max(sent_at.millis_since(queued_at)))
         };
@@ -60,21 +60,21 @@ impl Trace {
     }
 }
 
-/// What is due for a context. Always something, so that its timer moves on.
+/// What is due for a context. Always gives an event, so that its timer moves on.
 pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(at);
     if node.timer.is_none_or(|due| due > now) {
-        // Something earlier in this wake took care of it.
+        // An earlier event of this wake already handled it.
         return Vec::new();
     }
     if !node.is_live() {
-        // B10: nobody will tell any more how these calls ended.
+        // B10: no attempt is left that could report how these calls ended.
         let forgotten = money::open_calls(trace, at, |_, _| true);
         let forfeited = |call_id| Event::Forfeited { child_id: node.id.clone(), call_id };
         return forgotten.into_iter().map(forfeited).collect();
     }
     if node.running_deadline().is_some_and(|deadline| deadline <= now) {
-        return vec![end::stopped(trace, at, EndStatus::TimedOut, "its time is up".into())];
+        return vec![end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into())];
     }
     match &node.status {
         Status::Working(Phase::Running { .. }) => attempt::lost(trace, at, now),

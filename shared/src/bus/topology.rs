@@ -1,9 +1,9 @@
-//! What a deployment has on its server: which streams hold which subjects, for how long, and which
-//! durable consumers read them. Compared with what the server echoes at every start.
+//! What a deployment has on its server: which streams hold which subjects, for how long, and which durable
+//! consumers read them. Compared with the server's configuration at every start.
 
 use std::time::Duration;
 
-use super::Error;
+use super::error::Error;
 use crate::{
     id::PoolName,
     subject::{Filter, Partition, Subject},
@@ -51,7 +51,7 @@ impl Stream {
         }
     }
 
-    /// Whether a message goes once it is done with; the others are logs, kept by age.
+    /// Whether a message is removed once it is acknowledged; the other streams are logs, kept by age.
     pub fn is_queue(self) -> bool {
         match self {
             Stream::Intake | Stream::Execute | Stream::Report => true,
@@ -59,9 +59,9 @@ impl Stream {
         }
     }
 
-    /// Whether a full stream lets its oldest go rather than refuse the newest. What is work or money
-    /// is refused, at once and loudly; what is told to people must not stop what is being done. (A
-    /// trace whose first events are gone is still had from the store, and the log's later ones.)
+    /// Whether a full stream drops its oldest message instead of refusing the newest. Work and money are
+    /// refused, with an error; information for people must not stop the work. (A trace whose first events
+    /// were dropped is still in the store, and its later events in the log.)
     pub fn drops_the_oldest(self) -> bool {
         match self {
             Stream::Event | Stream::Dead => true,
@@ -69,7 +69,7 @@ impl Stream {
         }
     }
 
-    /// The stream that holds what a filter names.
+    /// The stream that holds the subjects of a filter.
     pub fn of(filter: &Filter) -> Option<Stream> {
         match filter {
             Filter::Executes => Some(Stream::Execute),
@@ -105,7 +105,7 @@ impl Stream {
     }
 }
 
-/// The one stream that holds what all these filters name.
+/// The one stream that holds the subjects of all these filters.
 pub(super) fn stream_of_all(filters: &[Filter]) -> Result<Stream, Error> {
     let refused = |reason: String| Error::Failed { doing: "looking for a stream".into(), reason };
     let mut streams = filters
@@ -114,7 +114,7 @@ pub(super) fn stream_of_all(filters: &[Filter]) -> Result<Stream, Error> {
     let first = streams.next().ok_or_else(|| refused("no filter given".into()))??;
     for stream in streams {
         if stream? != first {
-            return Err(refused("the filters are not of one stream".into()));
+            return Err(refused("the filters belong to different streams".into()));
         }
     }
     Ok(first)
@@ -165,8 +165,8 @@ impl Consumer {
         }
     }
 
-    /// Deliveries out at once, over all readers. JetStream's own default of 1,000 would make job
-    /// 1,001 wait in silence.
+    /// Unacknowledged deliveries at once, over all readers. With JetStream's default of 1,000, job 1,001
+    /// would wait without notice.
     pub fn max_ack_pending(&self) -> i64 {
         match self {
             Consumer::Intake | Consumer::Report(_) => 20_000,
@@ -175,27 +175,27 @@ impl Consumer {
     }
 }
 
-/// The sizes a deployment chooses.
+/// The limits a deployment chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// How many partitions traces are spread over. Fixed for the life of a deployment.
+    /// The number of partitions that traces are spread over. Fixed for the life of a deployment.
     pub partitions: u16,
     pub replicas: usize,
-    /// The most bytes a queue may hold; a publish beyond is refused at once, and says so.
+    /// The most bytes a queue may hold; a publish beyond that is refused with an error.
     pub max_queue_bytes: i64,
-    /// The same for a log.
+    /// The most bytes a log may hold.
     pub max_log_bytes: i64,
-    /// How long logs are kept. A trace can be rebuilt, watched and read back that long.
+    /// How long logs are kept. A trace can be rebuilt, watched and read back for that long.
     pub keep_logs: Duration,
-    /// How long journals are kept, entry by entry. An agent can wait for a human that long, and go on.
+    /// How long each journal entry is kept. An agent can wait for a human for that long and still go on.
     pub keep_journals: Duration,
     /// How long the server remembers message ids.
     pub duplicate_window: Duration,
 }
 
 impl Topology {
-    /// What a stream holds. Reports only of the partitions there are: one to any other would lie in
-    /// its queue for ever, since nobody reads it; so the server tells its sender at once.
+    /// The subjects of a stream. Reports only for existing partitions: a report to any other would stay in
+    /// its queue for ever, because nobody reads it; so the server refuses it at once.
     pub fn filters(&self, stream: Stream) -> Vec<Filter> {
         if stream != Stream::Report {
             return stream.filters();
@@ -204,7 +204,7 @@ impl Topology {
         Partition::all(self.partitions).flat_map(of).collect()
     }
 
-    /// How long a stream keeps what it holds; zero is for ever, or until it is done with.
+    /// How long a stream keeps a message; zero: until it is acknowledged.
     pub(super) fn max_age(&self, stream: Stream) -> Duration {
         match stream {
             Stream::Intake | Stream::Execute | Stream::Report => Duration::ZERO,
@@ -213,12 +213,12 @@ impl Topology {
         }
     }
 
-    /// The same for objects: what a message names has to outlive it.
+    /// How long objects are kept: longer than the messages that name them.
     pub(super) fn max_object_age(&self) -> Duration {
         self.keep_logs + self.keep_logs.max(self.keep_journals)
     }
 
-    /// Whether a stream takes what is published there.
+    /// Whether a stream stores what is published on a subject.
     pub(super) fn holds(&self, subject: &Subject) -> bool {
         if let Subject::Result(partition, ..) | Subject::Cost(partition, ..) = subject {
             return partition.number() < self.partitions;

@@ -1,5 +1,5 @@
-//! A CEL expression of a graph: `when` and `until`. Checked at submission for what it may read and
-//! what it may cost; evaluated later against exactly the values it names. No side effects, no clock.
+//! A CEL expression of a graph: `when` or `until`. At submission it is checked for what it may read and
+//! cost; later it is evaluated on exactly the values it names. No side effects, no clock.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,13 +10,13 @@ use std::{
 use cel::{Context, ExecutionError, Value as CelValue, common::ast::IdedExpr, parser::PrattParser};
 use serde_json::{Map, Value};
 
-use super::vet::{MAX_DEPTH, Reads, VARIABLES, vet};
+use super::expression_limits::{MAX_DEPTH, Reads, VARIABLES, check};
 use crate::{limits::MAX_CONDITION_BYTES, problem::Problems};
 
-/// How much of the shared store one expression may look at.
+/// How many bytes of the shared store one expression may read.
 const MAX_READ_BYTES: usize = 256 * 1024;
 
-/// A checked expression. Two are the same if their source is.
+/// A checked expression. Two are equal if their source is.
 #[derive(Clone)]
 pub struct Condition {
     source: Arc<str>,
@@ -24,7 +24,7 @@ pub struct Condition {
     reads: Reads,
 }
 
-/// The values an expression may see, by name; `None` where there is none yet.
+/// The values an expression may read, by name; `None` for a value that does not exist yet.
 pub trait Scope {
     fn output(&self, key: &str) -> Option<Value>;
     fn step(&self, id: &str) -> Option<Value>;
@@ -33,8 +33,8 @@ pub trait Scope {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// It read an output or field that is not there; `has(…)` would have asked first.
-    #[error("it reads `{0}`, which is not there")]
+    /// It read an output or field that does not exist; `has(…)` checks that first.
+    #[error("it reads `{0}`, which does not exist")]
     Absent(String),
     #[error("{0}")]
     Failed(String),
@@ -54,12 +54,12 @@ impl Condition {
         let parser =
             PrattParser::new().max_recursion_depth(u16::try_from(MAX_DEPTH).expect("a small literal"));
         let expression = parser.parse(source).map_err(|errors| {
-            let first = errors.to_string().lines().next().unwrap_or("it does not parse").to_owned();
+            let first = errors.to_string().lines().next().unwrap_or("it can't be parsed").to_owned();
             let hint =
                 "conditions are CEL, such as `outputs.review.score > 0.5 && budget.remaining_usd > 0.10`";
             Problems::one(path, format!("not a CEL expression: {first}"), Some(hint.into()))
         })?;
-        let reads = vet(&expression, path)?;
+        let reads = check(&expression, path)?;
         Ok(Condition { source: source.into(), expression: Arc::new(expression), reads })
     }
 
@@ -72,12 +72,12 @@ impl Condition {
         self.reads.outputs.iter().map(String::as_str)
     }
 
-    /// The steps it looks at.
+    /// The steps it reads.
     pub fn steps(&self) -> impl Iterator<Item = &str> {
         self.reads.steps.iter().map(String::as_str)
     }
 
-    /// The answer, and the values it was found from.
+    /// The result, and the values that were read for it.
     pub fn evaluate(&self, scope: &dyn Scope) -> (Result<bool, EvaluationError>, Value) {
         let collect =
             |names: &BTreeSet<String>, find: &dyn Fn(&str) -> Option<Value>| -> Map<String, Value> {
@@ -94,9 +94,8 @@ impl Condition {
     fn run(&self, saw: &Value) -> Result<bool, EvaluationError> {
         let read = saw["outputs"].to_string().len();
         if read > MAX_READ_BYTES {
-            let message = format!(
-                "the outputs it reads have {read} bytes, more than the {MAX_READ_BYTES} it may look at"
-            );
+            let message =
+                format!("the outputs it reads have {read} bytes, more than the {MAX_READ_BYTES} it may read");
             return Err(EvaluationError::Failed(message));
         }
         let mut context = Context::default();
@@ -112,8 +111,8 @@ impl Condition {
     }
 }
 
-/// JSON as CEL sees it. Whole numbers are `int`, as the literals of an expression are: `uint` would
-/// not add to them.
+/// JSON as CEL values. Whole numbers are `int`, as in the literals of an expression: `uint` can't be added
+/// to them.
 fn to_cel(value: &Value) -> CelValue {
     match value {
         Value::Null => CelValue::Null,

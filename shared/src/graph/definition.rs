@@ -1,5 +1,5 @@
-//! A task graph as people write it, in JSON or YAML (G1). Shape only: what it means, and whether it
-//! makes sense, is the compiler's business.
+//! A task graph as people write it, in JSON or YAML (G1). Only its shape; its meaning is checked by the
+//! compiler.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::{
     json::Json,
     limits::LimitOverrides,
     money::{Tokens, Usd},
-    wire::{Funding, Hitl, OnExhausted, Text},
+    terms::{Funding, Hitl, OnExhausted, Text},
 };
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -19,20 +19,20 @@ pub enum Mode {
     /// One after another, in the order written.
     #[default]
     Sequential,
-    /// All at once, but for what their inputs and `depends_on` make them wait for.
+    /// All at once, except where `input_from` or `depends_on` make a step wait.
     Parallel,
 }
 
-/// What a failed step means for its graph (G4).
+/// What the failure of a step means for its graph (G4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// The first failure of a required step stops everything.
+    /// The first failure of a required step ends the graph.
     #[default]
     Fail,
-    /// Everything whose inputs exist still runs.
+    /// Every step whose inputs exist still runs.
     Continue,
-    /// As `continue`, with null for missing inputs; one success is a success.
+    /// As `continue`, with null for missing inputs; one success is enough.
     BestEffort,
 }
 
@@ -46,17 +46,17 @@ pub struct TaskGraph {
     pub steps: Vec<StepDef>,
     #[serde(default)]
     pub on_partial_success: Policy,
-    /// The first success wins, the rest is cancelled.
+    /// The first success wins; the other steps are cancelled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub race: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<AggregateDef>,
-    /// The graph's own agent, which synthesises what `aggregate` gathers.
+    /// The graph's own agent, which synthesises the findings that `aggregate` gathers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_description: Option<Text>,
-    /// Values put into the shared store before the first step.
+    /// Values written to the shared store before the first step.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ pub struct TaskGraph {
     pub timeout_ms: Option<u64>,
     #[serde(default)]
     pub limits: LimitOverrides,
-    /// The subject to answer with the acceptance or the refusal.
+    /// The subject that gets the acceptance or the refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
 }
@@ -90,7 +90,7 @@ pub struct TaskGraph {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepDef {
-    /// Made from the agent's name if absent.
+    /// Derived from the agent's name if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<StepId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub struct StepDef {
     pub input_from: Vec<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_to: Option<ContextKey>,
-    /// A step that is not required never counts as a failure.
+    /// The failure of a step that is not required does not count.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub required: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -128,10 +128,10 @@ pub struct StepDef {
     /// Runs once for each element of a list in the shared store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_each: Option<ForEachDef>,
-    /// Runs again until a condition holds, a bounded number of rounds.
+    /// Runs again until a condition is true, at most a fixed number of rounds.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub repeat: Option<LoopDef>,
-    /// Who tries when this step has failed for good.
+    /// The agent that tries when all attempts of this step have failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<FallbackDef>,
     /// A JSON Schema the result must fit.
@@ -150,7 +150,7 @@ pub struct StepDef {
     pub aggregate: Option<AggregateDef>,
 }
 
-/// `"for_each": "key"`, or with a bound on how many run at once.
+/// `"for_each": "key"`, or with a limit on how many items run at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum ForEachDef {
@@ -170,7 +170,7 @@ pub struct BoundedForEach {
 #[serde(deny_unknown_fields)]
 pub struct LoopDef {
     pub max_rounds: u32,
-    /// A CEL expression, asked after each round; true ends the loop.
+    /// A CEL expression, evaluated after each round; true ends the loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
@@ -191,11 +191,11 @@ pub struct FallbackTask {
     pub task_description: Option<Text>,
 }
 
-/// Gathers what the steps found and has an agent synthesise it (G6).
+/// Gathers the findings of the steps and has an agent synthesise them (G6).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AggregateDef {
-    /// How long to wait for the steps; those not done by then are cancelled and named as missing.
+    /// How long to wait for the steps; those not done by then are cancelled and listed as missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }

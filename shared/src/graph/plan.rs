@@ -1,21 +1,15 @@
 //! A compiled task graph: groups of steps with their dependencies resolved. It is made once from a
-//! definition and never changes; it is stored as that definition and compiled again when read.
+//! definition and never changes. It is stored as that definition and compiled again when read.
 
 use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Serialize, Serializer};
 
-use super::{
-    Condition, Mode, Policy, TaskGraph,
-    check::{self, Reading},
-    dependency,
-};
+use super::{Condition, Mode, OutputSchema, Policy, TaskGraph};
 use crate::{
     id::{AgentId, ContextKey, ModelName, StepId, ToolName},
-    json::Json,
     money::{Tokens, Usd},
-    problem::Problems,
-    wire::{Funding, Hitl, Text},
+    terms::{Funding, Hitl, Text},
 };
 
 pub type GroupIndex = u32;
@@ -25,9 +19,9 @@ pub type StepIndex = u32;
 #[derive(Clone)]
 pub struct Plan {
     /// The definition, as compact JSON: what is stored, compared and sent.
-    source: Arc<str>,
-    groups: Vec<Group>,
-    step_count: u32,
+    pub(super) source: Arc<str>,
+    pub(super) groups: Vec<Group>,
+    pub(super) step_count: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +31,7 @@ pub struct Group {
     pub race: bool,
     pub aggregate: Option<Aggregate>,
     pub steps: Vec<Step>,
-    /// Where this group stands as a step; none for the graph itself.
+    /// The step that is this group; none for the graph itself.
     pub owner: Option<(GroupIndex, StepIndex)>,
 }
 
@@ -48,14 +42,14 @@ pub struct Step {
     pub inputs: Vec<Input>,
     pub output_to: Option<ContextKey>,
     pub required: bool,
-    /// Siblings that must have ended before this one is looked at.
+    /// Siblings that must have ended before this one is decided.
     pub waits_for: Vec<StepIndex>,
     /// Siblings that wait for this one.
     pub dependents: Vec<StepIndex>,
     /// Steps that must have succeeded: this many groups up, that step.
     pub requires: Vec<(u32, StepIndex)>,
     pub when: Option<Condition>,
-    /// Keys its `when` reads from the round before.
+    /// Keys that its `when` reads from the previous round.
     pub looks_back: Vec<ContextKey>,
     pub for_each: Option<ForEach>,
     pub repeat: Option<Repeat>,
@@ -77,7 +71,7 @@ pub enum Body {
     Group(GroupIndex),
 }
 
-/// A key a step reads, and what its being there depends on.
+/// A key that a step reads, and where its value comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
     pub key: ContextKey,
@@ -121,16 +115,6 @@ pub struct Aggregate {
 }
 
 impl Plan {
-    /// Compiles a definition, or says all that is wrong with it (G2).
-    pub fn compile(definition: &TaskGraph) -> Result<Self, Problems> {
-        let Reading { mut groups, drafts, mut problems } = check::read(definition);
-        dependency::link(&mut groups, &drafts, &definition.inputs, &mut problems);
-        let step_count =
-            u32::try_from(groups.iter().map(|g| g.steps.len()).sum::<usize>()).unwrap_or(u32::MAX);
-        let source = serde_json::to_string(definition).expect("a definition has string keys only");
-        problems.or(Plan { source: source.into(), groups, step_count })
-    }
-
     pub fn group(&self, index: GroupIndex) -> &Group {
         &self.groups[index as usize]
     }
@@ -139,12 +123,12 @@ impl Plan {
         &self.groups
     }
 
-    /// Steps in all groups: at least as many contexts as this will run.
+    /// The number of steps in all groups: the graph runs at least as many contexts.
     pub fn step_count(&self) -> u32 {
         self.step_count
     }
 
-    /// The keys written within a group that none of its steps reads as the round before's.
+    /// The keys written within a group that none of its steps reads from the previous round.
     pub fn written_and_not_read_back(&self, group: GroupIndex) -> Vec<&ContextKey> {
         let steps: Vec<&Step> = self.steps_within(group);
         let read_back = |key: &ContextKey| {
@@ -209,83 +193,11 @@ impl Serialize for Plan {
     }
 }
 
-impl<'de> Deserialize<'de> for Plan {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Plan::compile(&TaskGraph::deserialize(d)?).map_err(de::Error::custom)
-    }
-}
-
 impl schemars::JsonSchema for Plan {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         TaskGraph::schema_name()
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         TaskGraph::json_schema(generator)
-    }
-}
-
-/// A JSON Schema a result must fit, compiled once. It never fetches what it refers to.
-#[derive(Clone)]
-pub struct OutputSchema {
-    schema: Json,
-    validator: Arc<jsonschema::Validator>,
-}
-
-impl OutputSchema {
-    pub fn compile(schema: &Json) -> Result<Self, String> {
-        let size = schema.size_bytes();
-        if size > crate::limits::MAX_SCHEMA_BYTES {
-            return Err(format!(
-                "the schema has {size} bytes, more than {} allowed",
-                crate::limits::MAX_SCHEMA_BYTES
-            ));
-        }
-        let validator =
-            jsonschema::validator_for(schema.value()).map_err(|e| format!("not a JSON Schema: {e}"))?;
-        Ok(OutputSchema { schema: schema.clone(), validator: Arc::new(validator) })
-    }
-
-    pub fn schema(&self) -> &Json {
-        &self.schema
-    }
-
-    /// The first few ways in which `value` does not fit.
-    pub fn check(&self, value: &Json) -> Result<(), String> {
-        let errors: Vec<String> =
-            self.validator.iter_errors(value.value()).take(3).map(|e| e.to_string()).collect();
-        if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
-    }
-}
-
-impl PartialEq for OutputSchema {
-    fn eq(&self, other: &Self) -> bool {
-        self.schema == other.schema
-    }
-}
-
-impl fmt::Debug for OutputSchema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OutputSchema({:?})", self.schema)
-    }
-}
-
-impl Serialize for OutputSchema {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        self.schema.serialize(s)
-    }
-}
-
-impl<'de> Deserialize<'de> for OutputSchema {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        OutputSchema::compile(&Json::deserialize(d)?).map_err(de::Error::custom)
-    }
-}
-
-impl schemars::JsonSchema for OutputSchema {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "OutputSchema".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"description": "A JSON Schema."})
     }
 }

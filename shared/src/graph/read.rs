@@ -1,5 +1,5 @@
-//! The door for task graphs: a definition is read and compiled, or everything that is wrong with it
-//! comes back at once, the mistakes of its shape and of its sense together.
+//! Reading a task graph: a definition is parsed and compiled, or all its problems come back at once, those
+//! of its shape and those of its meaning together.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,14 +19,14 @@ pub fn read(text: &[u8], format: Format) -> Result<(TaskGraph, Plan), Problems> 
     }
 }
 
-/// The mistakes of shape, and those of sense that the rest of the definition still shows.
+/// The problems of shape, and the problems of meaning in the rest of the definition.
 fn with_sense(mut value: Value, mut problems: Problems) -> Problems {
     let wrong: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
     for path in &wrong {
         remove(&mut value, path);
     }
     let rest = TaskGraph::deserialize(&value).ok().and_then(|definition| Plan::compile(&definition).err());
-    // What was taken away can't be missed: that would be the same mistake told twice.
+    // A removed part would also be reported as missing: the same problem twice.
     let known =
         |path: &str| wrong.iter().any(|wrong| path == wrong || wrong.starts_with(path) && !path.is_empty());
     for problem in rest.iter().flat_map(Problems::iter).filter(|problem| !known(&problem.path)) {
@@ -35,14 +35,14 @@ fn with_sense(mut value: Value, mut problems: Problems) -> Problems {
     problems
 }
 
-/// Takes out what stands at a path like `steps[2].when`.
+/// Removes the value at a path like `steps[2].when`.
 fn remove(value: &mut Value, path: &str) {
     let (parent, last) = match path.rsplit_once('.') {
         Some((parent, last)) => (parent, last),
         None => ("", path),
     };
     let Some(Value::Object(fields)) = at(value, parent) else { return };
-    // An element of a list goes with its whole list: an index that is gone would shift the others.
+    // An element is removed together with its whole list: otherwise the indices of the others would shift.
     let name = last.split('[').next().unwrap_or(last);
     if name != "steps" {
         fields.remove(name);

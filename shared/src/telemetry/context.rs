@@ -1,27 +1,27 @@
-//! W3C trace context: which span a message comes from. Read strictly; junk is no parent, not an error.
+//! W3C trace context: which span a message comes from. Parsed strictly; an invalid header counts as none.
 
 use crate::{bus::Headers, id::TraceId};
 
 const TRACEPARENT: &str = "traceparent";
 
-/// The span of something in a trace: a context by its `child_id`, an attempt by `child_id.attempt`.
-/// The same on every machine and version (FNV-1a, mixed), and never 0, which would be no span.
+/// The span id of something in a trace: a context by its `child_id`, an attempt by `child_id.attempt`. The
+/// same on every machine and version (FNV-1a, mixed), and never 0, which means no span.
 pub fn span_id(trace: TraceId, what: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in trace.as_u128().to_be_bytes().iter().chain(what.as_bytes()) {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    // FNV leaves the last bytes in the low bits; backends shard by the high ones.
+    // FNV puts the last bytes into the low bits; backends shard by the high ones.
     hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash ^ (hash >> 29)).max(1)
 }
 
-/// What a message carries so that its receiver knows where it comes from.
+/// The headers of a message, so that its receiver knows which span it comes from.
 pub fn headers(trace: TraceId, span: u64) -> Headers {
     Headers::from([(TRACEPARENT.to_owned(), format!("00-{trace}-{span:016x}-01"))])
 }
 
-/// The trace and span a message comes from, if it says so in the one form there is.
+/// The trace and span a message comes from, if its header is valid.
 pub fn parent(headers: &Headers) -> Option<(TraceId, u64)> {
     let name = |name: &&String| name.eq_ignore_ascii_case(TRACEPARENT);
     let text = headers.keys().find(name).and_then(|name| headers.get(name))?;
@@ -30,7 +30,7 @@ pub fn parent(headers: &Headers) -> Option<(TraceId, u64)> {
     let hex = |text: &str, length: usize| {
         text.len() == length && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     };
-    // A later version may add parts; ours has none, and `ff` is no version.
+    // A later version may add parts; version 00 has none, and `ff` is not a version.
     let versioned = hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
     if !versioned || !hex(span, 16) || !hex(flags, 2) {
         return None;

@@ -1,4 +1,4 @@
-//! Where spans go: an OTLP collector, if OpenTelemetry's own environment variables name one.
+//! Where spans are sent: to an OTLP collector, if OpenTelemetry's own environment variables name one.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use opentelemetry_sdk::{
     trace::{BatchSpanProcessor, IdGenerator, RandomIdGenerator, SdkTracerProvider},
 };
 
-/// What the environment says; the endpoint, its headers and timeouts are read by the exporter.
+/// What the environment sets; the exporter itself reads the endpoint, its headers and timeouts.
 pub(super) struct Environment {
     pub(super) log_filter: Option<String>,
     service_name: Option<String>,
@@ -41,7 +41,7 @@ impl Environment {
         self.exports.then(|| match self.protocol.as_deref() {
             Some("grpc") => SpanExporter::builder().with_tonic().build(),
             Some("http/json") => {
-                tracing::warn!("OTLP as http/json is not spoken here; using http/protobuf");
+                tracing::warn!("OTLP over http/json is not supported; using http/protobuf");
                 http()
             }
             Some("http/protobuf") | None => http(),
@@ -62,7 +62,7 @@ pub(super) fn resource(service: &'static str, environment: &Environment) -> Reso
     Resource::builder().with_service_name(name).build()
 }
 
-/// Batches on a thread of its own, so that a slow collector slows nobody down.
+/// Sends batches on a thread of its own, so that a slow collector delays nobody.
 pub(super) fn provider(
     resource: Resource,
     exporter: impl opentelemetry_sdk::trace::SpanExporter + 'static,
@@ -80,7 +80,7 @@ thread_local! {
     static SPAN_ID: Cell<Option<SpanId>> = const { Cell::new(None) };
 }
 
-/// Runs `start` so that the one span it starts gets these ids.
+/// Runs `start`; the one span that it starts gets these ids.
 pub(super) fn with_ids<T>(trace: TraceId, span: Option<SpanId>, start: impl FnOnce() -> T) -> T {
     TRACE_ID.set(Some(trace));
     SPAN_ID.set(span);
@@ -90,7 +90,7 @@ pub(super) fn with_ids<T>(trace: TraceId, span: Option<SpanId>, start: impl FnOn
     started
 }
 
-/// The ids that were given on this thread, or random ones.
+/// The ids set on this thread, or random ones.
 #[derive(Debug, Default)]
 struct GivenIds(RandomIdGenerator);
 

@@ -1,6 +1,6 @@
-//! Logs and spans. Spans are emitted whole, after the fact, with ids that follow from what they are
-//! about: whoever knows a trace and a context can name that context's span before anyone has emitted
-//! it. Without an exporter a span costs a look at a flag. Nothing else here knows OpenTelemetry.
+//! Logs and spans. Spans are emitted whole, after the fact, with ids that follow from their subject:
+//! whoever knows a trace and a context can name that context's span before it is emitted. Without an
+//! exporter a span costs one check of a flag. Nothing else here knows OpenTelemetry.
 
 mod context;
 mod export;
@@ -14,13 +14,13 @@ use std::io::IsTerminal;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// What is logged unless `RUST_LOG` says otherwise: lost spans are worth a line.
+/// The log filter unless `RUST_LOG` is set: lost spans are worth a line.
 const DEFAULT_FILTER: &str = "info,opentelemetry=warn";
-/// The same where people look at something else: a command that shows what it does by itself.
+/// The log filter of commands that show their progress themselves.
 const QUIET_FILTER: &str = "warn";
 
-/// Logs to stderr, and spans to a collector if the environment names one. Once in a process, first
-/// thing, within its runtime.
+/// Starts logging to stderr, and exporting spans to a collector if the environment names one. Call it once
+/// in a process, first, within its runtime.
 pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     let environment = export::Environment::read();
     let default = if quiet { QUIET_FILTER } else { DEFAULT_FILTER };
@@ -38,10 +38,10 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     };
     let installed = tracing_subscriber::registry().with(layer).try_init();
     if let Some(error) = bad_filter {
-        tracing::warn!(%error, "RUST_LOG makes no sense; logging at `{default}`");
+        tracing::warn!(%error, "RUST_LOG is invalid; logging at `{default}`");
     }
     if installed.is_err() {
-        tracing::warn!("a log subscriber was installed already; it stays");
+        tracing::warn!("a log subscriber was already installed; keeping it");
     }
     let provider = match environment.exporter() {
         None => None,
@@ -58,7 +58,7 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
     Telemetry { provider }
 }
 
-/// What was started: stop it last, so that the last spans arrive.
+/// The running telemetry: stop it last, so that the last spans are sent.
 #[derive(Debug)]
 #[must_use = "spans that were not flushed are lost"]
 pub struct Telemetry {
@@ -66,7 +66,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Sends what has not been sent. A collector that is away loses it; the log says so.
+    /// Sends the remaining spans. If the collector is unreachable they are lost, which is logged.
     pub async fn stop(self) {
         let Some(provider) = self.provider else { return };
         let flushed = tokio::task::spawn_blocking(move || provider.shutdown()).await;

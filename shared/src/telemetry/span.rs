@@ -1,5 +1,5 @@
-//! A span that is over, and how it is emitted. It carries ids, counts and amounts, never the text of
-//! a goal or an answer.
+//! A finished span, and how it is emitted. It carries ids, counts and amounts, never the text of a goal or
+//! an answer.
 
 use std::{
     borrow::Cow,
@@ -23,23 +23,23 @@ use crate::{id::TraceId, time::Timestamp};
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 
 pub(super) fn switch_on(provider: &SdkTracerProvider) {
-    // A second start would be a second process's; the first stays.
+    // Only the first start counts.
     let _ = TRACER.set(provider.tracer("trellis"));
 }
 
-/// Whether spans go anywhere: for callers to whom making one is work.
+/// Whether spans are exported: callers check this before they build an expensive one.
 pub fn is_on() -> bool {
     TRACER.get().is_some()
 }
 
-/// Who a span is about, from the side that emits it.
+/// The role of the process that emits the span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
     #[default]
     Internal,
-    /// It served a request.
+    /// Served a request.
     Server,
-    /// It made one.
+    /// Made a request.
     Client,
     Producer,
     Consumer,
@@ -97,21 +97,21 @@ impl From<Value> for opentelemetry::Value {
 pub struct Span<'a> {
     pub name: Cow<'static, str>,
     pub trace_id: TraceId,
-    /// See [`super::span_id`]; random if nobody has to name it.
+    /// See [`super::span_id`]; random if nobody has to know it in advance.
     pub span_id: Option<u64>,
     pub parent: Option<u64>,
     pub start: Timestamp,
     pub end: Timestamp,
     pub kind: Kind,
     pub attributes: Vec<(&'static str, Value)>,
-    /// What went wrong, in a few words.
+    /// The error, in a few words.
     pub error: Option<&'a str>,
-    /// A span of another trace that this one comes from (X2).
+    /// A span of another trace that this one originates from (X2).
     pub link: Option<(TraceId, u64)>,
 }
 
 impl Span<'_> {
-    /// Hands the span to the exporter, if there is one.
+    /// Gives the span to the exporter, if there is one.
     pub fn emit(self) {
         if let Some(tracer) = TRACER.get() {
             self.emit_to(tracer);

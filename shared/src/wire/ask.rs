@@ -1,9 +1,11 @@
-//! What a worker asks its trace's coordinator, and the answers: request and reply on `agent.ask.<p>`.
-//! Each ask may come twice; the answer is then the same.
+//! What a worker asks the coordinator of its trace, and the answers: request and reply on `agent.ask.<p>`.
+//! An ask that comes twice gets the same answer.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChildSpawn, Execute, Lease, Progress};
+use super::{ChildSpawn, Execute, Lease, Progress, Refusal};
 use crate::{
     id::{CallId, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
     json::Json,
@@ -24,7 +26,7 @@ pub enum Ask {
     Claim(Claim),
     Tick(Tick),
     Hold(Hold),
-    /// The call was not made: its hold returns whole.
+    /// The call was not made: its whole hold is released.
     Release {
         lease: Lease,
         call_id: CallId,
@@ -34,7 +36,8 @@ pub enum Ask {
         call_id: CallId,
         amount: Amount,
     },
-    /// The call was made and nobody knows what it cost: booked at its hold, marked estimated (B10).
+    /// The call was made and its cost is unknown: its hold is booked as spent and marked as estimated
+    /// (B10).
     Forfeit {
         lease: Lease,
         call_id: CallId,
@@ -59,7 +62,7 @@ pub enum Ask {
     },
 }
 
-/// May I run this? The token is the worker's own fresh random one: asking twice is one claim.
+/// Asks to run a context. The worker makes the token, a new random one: asking twice is one claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -68,7 +71,7 @@ pub struct Claim {
     pub token: LeaseToken,
 }
 
-/// I still run this; shall I go on?
+/// The attempt still runs: extends its lease, unless it has to stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tick {
@@ -77,20 +80,20 @@ pub struct Tick {
     pub progress: Progress,
 }
 
-/// Set this aside before a paid call: the worst case (B3).
+/// Reserves the worst case before a paid call (B3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
     pub lease: Lease,
     pub call_id: CallId,
     pub amount: Amount,
-    /// The agent's last report: may use its closing reserve (B7).
+    /// For the agent's last report: may use its closing reserve (B7).
     #[serde(default)]
     pub closing: bool,
 }
 
-/// A successor tells how the calls of earlier attempts ended, as its journal shows. Open holds it
-/// does not list are booked as spent, marked estimated (B10).
+/// The next attempt reports how the calls of earlier attempts ended, according to the journal. Open holds
+/// that it does not list are booked as spent and marked as estimated (B10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
@@ -109,18 +112,18 @@ pub struct SettledCall {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Claimed(Box<Claimed>),
-    /// Somebody else holds a live lease.
+    /// Another attempt has a live lease.
     Taken {
         until: Timestamp,
     },
     GoOn {
         until: Timestamp,
     },
-    /// Stop now: cancelled, ended, or no longer yours.
+    /// Stop now: cancelled, ended, or taken over by another attempt.
     Stop {
         reason: String,
     },
-    /// Done, or done before: the state is what you asked for.
+    /// Done now or before: the state is as asked.
     Done,
     Denied(HoldDenied),
     /// The budget is used up: make no call (B4). With `pause`, report `out_of_budget`.
@@ -132,7 +135,7 @@ pub enum Answer {
     Spawned {
         child_id: ChildId,
     },
-    /// `null` is a value; an absent key has no `value` at all.
+    /// `null` is a value; an absent key has no `value`.
     Value {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         value: Option<ContextValue>,
@@ -140,7 +143,34 @@ pub enum Answer {
     Keys {
         keys: Vec<ContextKey>,
     },
-    Refused(super::Refusal),
+    Refused(Refusal),
+}
+
+impl Answer {
+    /// Why what `ask` asked for was not done. Every answer that does not belong to it says that the
+    /// coordinator speaks another protocol.
+    pub fn into_refusal(self, ask: &str) -> Refusal {
+        match self {
+            Answer::Refused(refusal) => refusal,
+            Answer::Denied(denied) => Refusal::new("budget", "B5", denied.to_string()),
+            Answer::Halt { context, dimension, .. } => {
+                Refusal::new("exhausted", "B4", exhausted(&context, dimension))
+            }
+            Answer::Claimed(_)
+            | Answer::Taken { .. }
+            | Answer::GoOn { .. }
+            | Answer::Stop { .. }
+            | Answer::Done
+            | Answer::Spawned { .. }
+            | Answer::Value { .. }
+            | Answer::Keys { .. } => Refusal::unexpected(ask),
+        }
+    }
+}
+
+/// What is said of a budget that is used up.
+pub fn exhausted(context: &ChildId, dimension: Dimension) -> String {
+    format!("the {dimension} budget of `{context}` is used up")
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -148,7 +178,7 @@ pub enum Answer {
 pub struct Claimed {
     pub lease: Lease,
     pub lease_until: Timestamp,
-    /// The work as it stands now, which may be newer than the delivery.
+    /// The work as of now, which may be newer than the delivery.
     pub work: Execute,
     /// Holds of earlier attempts that are still open; answer with `resume`.
     pub open_holds: Vec<OpenHold>,
@@ -162,7 +192,7 @@ pub struct OpenHold {
     pub amount: Amount,
 }
 
-/// Why a hold does not fit: which context, in what, and how much is left there (B5).
+/// Why a hold does not fit: which context denies it, in which dimension, and how much is left there (B5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HoldDenied {
@@ -176,12 +206,32 @@ pub struct HoldDenied {
     pub held: Amount,
     pub left_usd: Usd,
     pub left_tokens: Tokens,
-    /// The context may wait for more: if nothing cheaper will do, report `out_of_budget` (B8).
+    /// The context may wait for more budget: if no cheaper call is possible, report `out_of_budget` (B8).
     #[serde(default)]
     pub pause: bool,
 }
 
-/// A value of the shared store, with who wrote it.
+impl fmt::Display for HoldDenied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HoldDenied { context, asked, limit, spent, held, left_usd, left_tokens, .. } = self;
+        match self.dimension {
+            Dimension::Cost => write!(
+                f,
+                "a hold of {} was denied by the cost budget of `{context}`: limit {}, spent {}, held {}, left \
+                 {left_usd}",
+                asked.cost_usd, limit.cost_usd, spent.cost_usd, held.cost_usd
+            ),
+            Dimension::Tokens => write!(
+                f,
+                "a hold of {} tokens was denied by the token budget of `{context}`: limit {}, spent {}, held \
+                 {}, left {left_tokens}",
+                asked.tokens, limit.tokens, spent.tokens, held.tokens
+            ),
+        }
+    }
+}
+
+/// A value of the shared store, and who wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextValue {

@@ -1,5 +1,4 @@
-//! What people and tools say about work that is under way: cancel, answer, raise, charge, delete,
-//! restore.
+//! What people and tools send about running work: cancel, answer, raise, charge, delete, restore.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +8,8 @@ use crate::{
     money::{Amount, Tokens, Usd},
 };
 
-/// Stops a whole trace, or one context and all beneath it. It holds even if it comes first (G8).
+/// Stops a whole trace, or one context and its descendants. It also counts if it comes before the context
+/// (G8).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
@@ -20,7 +20,7 @@ pub struct Cancel {
     pub reason: Option<Text>,
 }
 
-/// A human's answer, days later too (G7).
+/// A human's answer to a question; it may come days later (G7).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
@@ -32,7 +32,7 @@ pub struct Input {
 #[serde(deny_unknown_fields)]
 pub struct Answered {
     pub child_id: ChildId,
-    /// Which of its questions, counted from 1; an answer to an earlier one changes nothing.
+    /// The number of the question, from 1; an answer to an earlier question changes nothing.
     pub question: u32,
     pub answer: Text,
 }
@@ -51,19 +51,19 @@ pub struct Control {
     pub restore: Option<Restore>,
 }
 
-/// Takes a live agent back to a step of its journal: what came after no longer counts, but was paid for
-/// (W5).
+/// Takes a live agent back to an earlier step of its journal: later steps no longer count, but stay paid
+/// for (W5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restore {
     pub child_id: ChildId,
-    /// Which restore of this context, counted from 1; one that was done already changes nothing.
+    /// The number of this restore within its context, from 1; one that is already done changes nothing.
     pub number: u32,
-    /// The last entry of its journal that is to count; 0 is none.
+    /// The last journal entry that counts; 0: none.
     pub to: u32,
 }
 
-/// New, higher ceilings. Raising to what it is already changes nothing.
+/// New, higher ceilings. Raising a ceiling to its present value changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Raise {
@@ -74,7 +74,7 @@ pub struct Raise {
     pub max_tokens: Option<Tokens>,
 }
 
-/// A cost from outside, with no hold; booked once by its key (B11).
+/// An external cost without a hold; booked once by its key (B11).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
@@ -83,17 +83,17 @@ pub struct Charge {
     pub amount: Amount,
 }
 
-/// Removes the journal, workspace, inputs and result of a context, or of a whole trace (W6). The
-/// books stay: money that was spent does not vanish with the paper.
+/// Deletes the journal, outputs, inputs and result of a context, or of a whole trace (W6). Its costs stay
+/// booked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delete {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_id: Option<ChildId>,
-    /// Ends what is live and deletes it all the same.
+    /// Also ends and deletes what is live.
     #[serde(default)]
     pub force: bool,
-    /// Who refers to it from outside the trace, as far as the caller could find out.
+    /// Who uses it from outside the trace, as far as the caller knows.
     pub outside: Referrers,
 }
 
@@ -101,6 +101,6 @@ pub struct Delete {
 #[serde(rename_all = "snake_case")]
 pub enum Referrers {
     Known(Vec<String>),
-    /// It could not be found out: without force, the delete is refused.
+    /// Unknown: without force, the delete is refused.
     Unknown,
 }

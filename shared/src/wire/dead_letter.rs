@@ -12,7 +12,7 @@ use crate::{
 /// How much of a refused message is kept. Escaped as JSON, it still fits a server's payload limit.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// A message that could not be taken, kept for the operator on `agent.dead.…`.
+/// A message that was refused, kept for the operator on `agent.dead.…`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DeadLetter {
     pub subject: String,
@@ -23,7 +23,7 @@ pub struct DeadLetter {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
-    /// The message itself, as text where it is text.
+    /// The message itself as text; bytes that are not UTF-8 are replaced.
     pub payload: String,
 }
 

@@ -1,5 +1,5 @@
-//! The work a coordinator hands out. It carries all a worker needs, so that a worker in any language
-//! needs no other configuration. A delivery is only a hint: claim before running.
+//! The work that a coordinator hands out. It carries everything a worker needs, so that a worker in any
+//! language needs no other configuration. A delivery is only a hint: claim before running.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub struct Execute {
     pub parent_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
-    /// The attempt this delivery would begin.
+    /// The attempt that this delivery would begin.
     pub attempt: u32,
     pub depth: u32,
     pub goal: Text,
@@ -48,54 +48,54 @@ pub struct Execute {
     pub shared_messages: Vec<SharedMessage>,
     pub budget: BudgetSnapshot,
     pub report_to: ReportTo,
-    /// How the children it has spawned ended, those that have.
+    /// The results of its children that have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<ChildResult>,
     /// The answers of humans to its questions, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<GivenAnswer>,
-    /// Its journal begins with a copy of another's, up to here (W5).
+    /// Its journal begins with a copy of another context's, up to here (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
-    /// The last restore that was asked for, if any: what its journal has after it no longer counts.
+    /// The latest restore, if any: later journal entries no longer count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestorePoint>,
-    /// As many entries its journal had, as earlier attempts told: with fewer it is not whole, and to go
-    /// on from it would be to do things twice.
+    /// How many entries its journal had, as earlier attempts reported. With fewer entries the journal is
+    /// incomplete, and going on from it would repeat work.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub journaled: u32,
 }
 
-/// Back to a step (W5).
+/// A restore to an earlier step (W5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestorePoint {
-    /// Which restore of this context, counted from 1.
+    /// The number of this restore within its context, from 1.
     pub number: u32,
-    /// The last entry of the journal that counts; 0 is none.
+    /// The last journal entry that counts; 0: none.
     pub to: u32,
-    /// How many of `answers` were there by then: those to its questions from here on come after them.
+    /// How many of `answers` came before this restore: answers to later questions follow them.
     #[serde(default)]
     pub answers: u32,
 }
 
-/// The subjects to ask and report on, whole: a worker in any language needs no other configuration.
+/// The full subjects to ask and report on: a worker in any language needs no other configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportTo {
-    /// Request and reply: claim, tick, hold, shared context.
+    /// Request and reply: claim, tick, hold, shared store.
     pub ask: String,
     pub result: String,
     pub cost: String,
-    /// The journal.
+    /// The journal of the context.
     pub history: String,
-    /// What it says while it works, for whoever listens; not stored.
+    /// What the agent says while it works; not stored.
     pub stream: String,
-    /// Broadcast: stop what you run of this trace.
+    /// Broadcast: stop running this trace.
     pub stop: String,
 }
 
-/// Only a child's result crosses to its parent: no steps, no memory, no files (I2).
+/// The only thing a parent gets from its child: no steps, no memory, no files (I2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChildResult {
@@ -112,7 +112,7 @@ pub struct ChildResult {
 pub struct GivenAnswer {
     pub question: Text,
     pub answer: Text,
-    /// Nobody answered: a restore took the question back. It keeps its number.
+    /// No answer: a restore withdrew the question. Its number is used again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub withdrawn: bool,
 }

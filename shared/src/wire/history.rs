@@ -1,6 +1,6 @@
-//! The journal of a context, on `agent.history.<trace>.<child>`: every finished step, in order. Each
-//! entry is a checkpoint (W5). An entry is appended only behind the one its writer saw last, so that a
-//! worker that has lost its context can't add to it.
+//! The journal of a context, on `agent.history.<trace>.<child>`: every finished step, in order. Each entry
+//! is a checkpoint (W5). An entry is appended only behind the last one that its writer has seen, so that a
+//! worker that lost its context can't add to the journal.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,7 @@ use crate::{
     json::Json,
     money::Amount,
     time::Timestamp,
+    usage::Usage,
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -17,7 +18,7 @@ use crate::{
 pub struct HistoryEntry {
     pub trace_id: TraceId,
     pub child_id: ChildId,
-    /// Counted from 1 within the context: its place in the journal.
+    /// The place in the journal, from 1.
     pub number: u32,
     /// The attempt that wrote it.
     pub attempt: u32,
@@ -28,23 +29,42 @@ pub struct HistoryEntry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryStep {
-    /// A later attempt took over: nothing an earlier one writes is accepted from here on.
+    /// A later attempt took over: nothing that an earlier one writes is accepted from here on.
     Began { worker_id: WorkerId },
     /// A model answered.
     Model(Box<ModelStep>),
     /// A tool was called and answered, or failed.
     Tool(Box<ToolStep>),
-    /// Everything after entry `to` and before here no longer counts (W5). The restores of a context are
-    /// numbered from 1: each is written once, whichever attempt does it.
+    /// The entries after `to` and before this one no longer count (W5). The restores of a context are
+    /// numbered from 1: each is written once, by whichever attempt.
     Restored { number: u32, to: u32 },
-    /// The model and tool steps another context had at `from.step` are copied here, as many as
-    /// `copies` says (W5). They follow, and were paid for there.
+    /// The model and tool steps that another context had at `from.step` follow as copies, `copies` of them
+    /// (W5). They were paid for there.
     Branched { from: Checkpoint, copies: u32 },
     /// How it ended.
     Result(Box<ResultStep>),
 }
 
-/// A place in a journal.
+impl HistoryStep {
+    pub fn as_model(&self) -> Option<&ModelStep> {
+        if let HistoryStep::Model(step) = self { Some(step) } else { None }
+    }
+
+    pub fn as_tool(&self) -> Option<&ToolStep> {
+        if let HistoryStep::Tool(step) = self { Some(step) } else { None }
+    }
+
+    pub fn as_result(&self) -> Option<&ResultStep> {
+        if let HistoryStep::Result(step) = self { Some(step) } else { None }
+    }
+
+    /// Whether it is work of the agent: a model's answer or a tool's. The rest is bookkeeping.
+    pub fn is_work(&self) -> bool {
+        self.as_model().is_some() || self.as_tool().is_some()
+    }
+}
+
+/// A place in the journal of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
@@ -63,62 +83,50 @@ pub struct ModelStep {
     pub cost: CallCost,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// A digest of all that was sent: so that the next call, which sends the same and then some, knows
-    /// how many tokens that was. None if the window left something out.
+    /// A digest of everything that was sent. If the next call sends the same and more, the worker knows
+    /// from this entry how many tokens the beginning has. None if the window left something out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<String>,
-    /// How often the context has tried a call again so far.
+    /// How often calls of the context have been retried so far.
     #[serde(default)]
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// The most tokens the answer could have: lowered where the budget did not reach for more (B5).
+    /// The token limit of the answer: lowered where the budget is too small for more (B5).
     pub max_tokens: u32,
-    /// It stopped there.
+    /// The answer reached that limit.
     #[serde(default)]
     pub cut_off: bool,
-    /// It wrote its last report, from the closing reserve (B7).
+    /// This is its last report, paid from the closing reserve (B7).
     #[serde(default)]
     pub closing: bool,
-    /// A name for what was asked, where the agent is a program of its own: so that the same question
-    /// in a later attempt gets this answer.
+    /// Identifies the request of an agent that is a program: the same request in a later attempt gets this
+    /// answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
 }
 
-/// What one call cost, and by which prices.
+/// The cost of one call, and the prices used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallCost {
     pub amount: Amount,
-    /// The provider did not say what was used: charged at the hold.
+    /// The provider reported no usage: charged at the hold.
     #[serde(default)]
     pub estimated: bool,
     /// The price table and its version.
     pub prices: String,
 }
 
-/// What a provider says was used. Cached and written-to-cache tokens are part of the input, reasoning
-/// tokens part of the output.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Usage {
-    pub input_tokens: u64,
-    pub cached_tokens: u64,
-    pub cache_write_tokens: u64,
-    pub output_tokens: u64,
-    pub reasoning_tokens: u64,
-}
-
-/// A tool call a model asks for.
+/// A tool call that a model requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolCall {
-    /// The model's own name for this call.
+    /// The model's id for this call.
     pub id: String,
-    /// As the model spelled it: perhaps no tool at all.
+    /// As the model spelled it; a tool of that name may not exist.
     pub tool: String,
     pub arguments: Json,
 }
@@ -133,12 +141,12 @@ pub struct ToolStep {
     pub output: ToolOutput,
     #[serde(default)]
     pub is_error: bool,
-    /// For people: what was done.
+    /// What was done, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What a tool said; large outputs are put aside, and the window has a preview (W4).
+/// The output of a tool; a large one is stored as an object, and the window gets a preview (W4).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutput {
@@ -158,7 +166,7 @@ pub struct ResultStep {
     /// The files it left in `outputs/`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputFile>,
-    /// What a program was run under, and what was not to be had here (I4).
+    /// The layers a program ran under, and those that were not available (I4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxReport>,
 }
@@ -181,27 +189,27 @@ pub struct SandboxReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppliedLayer {
-    pub layer: crate::agent::Layer,
-    /// How much of it: an ABI, the limits.
+    pub layer: crate::sandbox::Layer,
+    /// To what extent: an ABI version, the limits.
     pub detail: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MissingLayer {
-    pub layer: crate::agent::Layer,
+    pub layer: crate::sandbox::Layer,
     pub reason: String,
 }
 
-/// What an agent says while it works, to whoever listens now, on `agent.stream.<trace>.<child>`. Not
-/// stored: what is finished is in the journal.
+/// What an agent says while it works, on `agent.stream.<trace>.<child>`. Not stored: finished steps are in
+/// the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamPiece {
     pub trace_id: TraceId,
     pub child_id: ChildId,
     pub attempt: u32,
-    /// The entry of the journal this will be part of.
+    /// The number of the journal entry this will be part of.
     pub number: u32,
     pub said: Said,
 }
@@ -211,10 +219,10 @@ pub struct StreamPiece {
 pub enum Said {
     /// A piece of a model's answer.
     Text(String),
-    /// The call is tried again: what was said of it so far does not count.
+    /// The call is retried: the text of it so far does not count.
     Again { why: String },
     /// A tool is being called.
     Tool { tool: String },
-    /// A program's own words.
+    /// A message from a program.
     Progress { message: String },
 }

@@ -1,5 +1,5 @@
-//! The messages on the bus, as types whose fields are checked when they are read. A worker or client
-//! in any language needs these, the subjects, and nothing else. Decoding goes through [`crate::decode`].
+//! The messages on the bus, as types whose fields are checked when they are read. A worker or client in any
+//! language needs these and the subjects, and nothing else. Decoding goes through [`crate::decode`].
 
 mod ask;
 mod control;
@@ -9,19 +9,20 @@ mod history;
 mod outcome;
 mod refusal;
 mod report;
+mod schemas;
 mod service;
 mod submission;
 
 pub use ask::{
     Answer, Ask, AskMessage, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume, SettledCall,
-    Tick,
+    Tick, exhausted,
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;
 pub use execute::{ChildResult, Execute, GivenAnswer, ReportTo, RestorePoint};
 pub use history::{
     AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
-    ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, Usage,
+    ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep,
 };
 pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus, GraphOutcome,
@@ -29,15 +30,21 @@ pub use outcome::{
 };
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
+pub use schemas::schemas;
 pub use service::{Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState};
-pub use submission::{ChildSpawn, Funding, Hitl, OnExhausted, ShareCategory, SharedMessage, Spawn, Text};
+pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
+
+pub use crate::{
+    terms::{Funding, Hitl, OnExhausted, Text},
+    usage::Usage,
+};
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ChildId, LeaseToken};
 
-/// Who speaks: the attempt a claim answered with. A worker echoes it, whole, in everything it says;
-/// an older attempt or another token changes no state.
+/// Identifies an attempt: the answer to its claim. A worker repeats it in everything it sends; with an
+/// older attempt or another token a message changes no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {

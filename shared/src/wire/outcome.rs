@@ -1,5 +1,5 @@
-//! What the coordinator tells: acceptance or refusal, questions, snapshots and outcomes. An outcome
-//! is decided and committed, and only it is final.
+//! What the coordinator publishes: acceptances, questions, snapshots and outcomes. An outcome is decided
+//! and committed; only an outcome is final.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Acceptance {
     pub child_id: ChildId,
 }
 
-/// How a context ended. The first committed one stands.
+/// How a context ended. The first committed end counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EndStatus {
@@ -32,15 +32,15 @@ pub enum EndStatus {
     Rejected,
 }
 
-/// A question from somewhere in the tree, for the root's caller.
+/// A question from an agent in the tree, for the root's caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Question {
     pub trace_id: TraceId,
     pub child_id: ChildId,
-    /// Counted from 1 within its context; the answer names it.
+    /// The number of the question within its context, from 1; the answer names it.
     pub number: u32,
     pub question: Text,
-    /// The contexts from the root down to the one that asks.
+    /// The contexts from the root down to the asking one.
     pub path: Vec<ChildId>,
 }
 
@@ -48,27 +48,27 @@ pub struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BudgetSnapshot {
     pub limit: Amount,
-    /// By it and all beneath it.
+    /// Of the context and its descendants.
     #[serde(deserialize_with = "booked::amount")]
     pub spent: Amount,
     #[serde(deserialize_with = "booked::amount")]
     pub held: Amount,
     #[serde(deserialize_with = "booked::amount")]
     pub remaining: Amount,
-    /// By it alone.
+    /// Of the context alone.
     #[serde(deserialize_with = "booked::amount")]
     pub own: Amount,
     /// The part of `spent` booked for calls whose end is unknown (B10).
     #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
-    /// By how much external costs took it past its limit (B11).
+    /// How far external costs exceed its limit (B11).
     #[serde(deserialize_with = "booked::amount")]
     pub overspent: Amount,
     pub closing_reserve_usd: Usd,
     pub funding: Funding,
 }
 
-/// Where a context stands. Maps one to one on A2A task states.
+/// The status of a context. Maps one to one to A2A task states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextStatus {
@@ -80,7 +80,7 @@ pub enum ContextStatus {
     Ended(EndStatus),
 }
 
-/// One context at one moment (B14).
+/// A snapshot of one context (B14).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ContextSnapshot {
     pub trace_id: TraceId,
@@ -94,7 +94,7 @@ pub struct ContextSnapshot {
     pub waiting_for: Vec<ChildId>,
     pub budget: BudgetSnapshot,
     pub limits: Limits,
-    /// None if it has none, or while a human is waited for.
+    /// None if it has none, or while it waits for a human.
     pub deadline: Option<Timestamp>,
     pub attempts: u32,
     pub steps: u32,
@@ -112,7 +112,7 @@ pub struct Outcome {
     pub trace_id: TraceId,
     #[serde(flatten)]
     pub context: ContextOutcome,
-    /// What the shared store held when the root ended; empty for all others (C).
+    /// The shared store when the root ended; empty for all other contexts (C).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<ContextKey, Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,10 +129,10 @@ pub struct ContextOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     pub status: EndStatus,
-    /// What it answered, as it is.
+    /// Its result, inline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// Where its answer is, if that is too large to be here.
+    /// Where its result is stored, if it is too large to be inline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_object: Option<ObjectReference>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,12 +148,12 @@ pub struct ContextOutcome {
     pub ended_at: Timestamp,
 }
 
-/// Whether a graph did what it was asked (G4).
+/// Whether a graph succeeded (G4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GraphVerdict {
     Succeeded,
-    /// Some of it: complete and incomplete results are never mixed silently.
+    /// In part: complete and incomplete results are never mixed unnoticed.
     Partial,
     Failed,
 }
@@ -192,10 +192,10 @@ pub struct StepReport {
     /// Why it was skipped or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Succeeded, but not with everything: some items or inner steps did not.
+    /// Succeeded in part: some items or inner steps did not succeed.
     #[serde(default)]
     pub partial: bool,
-    /// Answered by its fallback.
+    /// Its fallback gave the result.
     #[serde(default)]
     pub fallback: bool,
     /// The contexts that ran for it: items, rounds and fallback included.

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
 
-/// Why something was refused: the rule's id, and every problem at once.
+/// Why something was refused: a code, the rule's id, a message, and every problem of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Refusal {
-    /// A word a program can match on, such as `depth` or `budget`.
+    /// A code that programs can match on, such as `depth` or `budget`.
     pub code: String,
     /// The rule of the specification, such as `B6`.
     pub rule: String,
@@ -20,6 +20,15 @@ pub struct Refusal {
 impl Refusal {
     pub fn new(code: &str, rule: &str, message: impl Into<String>) -> Self {
         Refusal { code: code.into(), rule: rule.into(), message: message.into(), problems: Vec::new() }
+    }
+
+    /// The message and every problem of the input, in lines, for people.
+    pub fn to_text(&self) -> String {
+        let mut text = self.message.clone();
+        for problem in &self.problems {
+            text.push_str(&format!("\n{problem}"));
+        }
+        text
     }
 
     /// The input can't be read or contradicts itself.

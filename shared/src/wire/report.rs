@@ -26,18 +26,21 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    /// What the names of all objects of a context begin with. Ids have no dots: no other's do.
+    /// The prefix of the names of all objects of a context. Ids have no dots, so it matches no other
+    /// context's.
     pub fn prefix(trace_id: TraceId, child_id: &ChildId) -> String {
         format!("{trace_id}.{child_id}.")
     }
 }
 
 impl Payload {
-    /// A result as a value: what is by reference stays a reference.
+    /// A result as a value; a reference stays a reference.
     pub fn to_value(&self) -> Json {
         match self {
             Payload::Inline(value) => value.clone(),
-            Payload::Reference(_) => Json::from(serde_json::to_value(self).expect("plain fields")),
+            Payload::Reference(_) => {
+                Json::from(serde_json::to_value(self).expect("a message has string keys only"))
+            }
         }
     }
 }
@@ -51,7 +54,7 @@ pub struct Progress {
     pub retries: u32,
     pub output_files: u32,
     pub output_size_bytes: u64,
-    /// Entries of its journal: whoever comes next has to find as many.
+    /// Number of entries in its journal: the next attempt must find as many.
     #[serde(skip_serializing_if = "is_zero")]
     pub journaled: u32,
 }
@@ -78,18 +81,19 @@ pub struct Report {
     pub verdict: Verdict,
 }
 
-/// The worker's word; the outcome is the coordinator's.
+/// How the worker says the attempt ended; the coordinator decides the outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Completed(Payload),
     Failed(Failure),
-    /// A check of the agent's list said halt (B16).
+    /// A check in the agent's list stopped it (B16).
     Halted {
         check: String,
         reason: String,
     },
-    /// Waits for children, holding no worker; `hand_over` makes the one child's result its own.
+    /// Waits for children and occupies no worker. With `hand_over` the result of the one child becomes its
+    /// own.
     Waiting {
         children: Vec<ChildId>,
         #[serde(default)]
@@ -101,10 +105,10 @@ pub enum Verdict {
     },
     /// A hold was denied or halted and the context may pause: waits for its budget to be raised.
     OutOfBudget,
-    /// The budget does not reach for what is left to do, and this is its last report (B7): it ends as
+    /// The budget is too small for the work left, and this is its last report (B7): the context ends as
     /// aborted, with this as its result.
     LastReport(Payload),
-    /// Gives the context back unharmed, as a draining worker does. Not a retry.
+    /// Gives the context back unchanged, as a draining worker does. Not a retry.
     HandedBack,
 }
 
@@ -113,9 +117,21 @@ pub enum Verdict {
 pub struct Failure {
     pub kind: FailureKind,
     pub message: String,
-    /// Whether another attempt might do better.
+    /// Whether another attempt might succeed.
     #[serde(default)]
     pub retryable: bool,
+}
+
+impl Failure {
+    /// A failure that another attempt would only repeat.
+    pub fn lasting(kind: FailureKind, message: impl Into<String>) -> Self {
+        Failure { kind, message: message.into(), retryable: false }
+    }
+
+    /// A failure of this attempt's circumstances: another attempt may do better.
+    pub fn retryable(message: impl Into<String>) -> Self {
+        Failure { kind: FailureKind::Agent, message: message.into(), retryable: true }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -125,13 +141,13 @@ pub enum FailureKind {
     Agent,
     /// The model's provider failed.
     Provider,
-    /// A hold was denied and nothing cheaper would do (B5).
+    /// A hold was denied and no cheaper call was possible (B5).
     Budget,
     /// The result does not fit `output_schema`.
     OutputSchema,
     /// A limit of section L was reached; the message names it.
     LimitExceeded,
-    /// The workers that ran it were lost, as often as retries allow.
+    /// Its workers were lost more often than retries allow.
     WorkerLost,
     /// A spawn or a step was refused; the message names the rule.
     Refused,
@@ -143,7 +159,7 @@ pub enum FailureKind {
     InputRequired,
 }
 
-/// What one paid call cost, on `agent.cost.…`: booked once by `call_id`, however often it comes (B9).
+/// The cost of one paid call, on `agent.cost.…`: booked once by `call_id`, however often it comes (B9).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
@@ -153,7 +169,7 @@ pub struct Cost {
     pub amount: Amount,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// Which price table the amount was made with.
+    /// The price table that the amount was computed with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<String>,
 }

@@ -1,5 +1,4 @@
-//! What is asked and answered beside the work itself: submissions with an answer, queries, and what
-//! workers say of themselves.
+//! Requests beside the work itself: submissions with an answer, queries, and the state of workers.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +13,13 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum SubmitAnswer {
-    /// It is committed, and will come to an outcome.
+    /// It is committed, and an outcome will follow.
     Accepted(Acceptance),
     Refused(Refusal),
 }
 
-/// On `agent.stop.<trace>`: whoever runs this context, stop. Fast and lossy; the next tick is certain.
+/// On `agent.stop.<trace>`: stop running this context. The message may be lost; the answer to the next tick
+/// stops the worker anyway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
@@ -27,7 +27,7 @@ pub struct Stop {
     pub child_id: ChildId,
 }
 
-/// Asked on `agent.query`, answered by any coordinator.
+/// A query on `agent.query`, answered by any coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Query {
@@ -37,7 +37,7 @@ pub enum Query {
         limit: u32,
     },
     Agents,
-    /// Adds these profiles, or replaces those of the same name. Traces under way keep theirs.
+    /// Adds these profiles, or replaces those of the same name. Running traces keep theirs.
     ApplyAgents {
         agents: Vec<AgentProfile>,
     },
@@ -58,7 +58,7 @@ pub enum QueryAnswer {
     Refused(Refusal),
 }
 
-/// A run in one line.
+/// A summary of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunSummary {
     pub trace_id: TraceId,
@@ -80,7 +80,7 @@ pub struct RunSummary {
 pub enum WorkerCall {
     /// Each answers with its state.
     Describe,
-    /// The one named takes no more work, finishes or hands back what it has, and ends.
+    /// The named worker takes no more work, finishes or hands back what it has, and ends.
     Drain { worker_id: WorkerId },
 }
 

@@ -1,48 +1,20 @@
 //! What a client sends to start work, and what an agent sends to spawn a child.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 
 use super::{Checkpoint, Lease};
 use crate::{
     graph::TaskGraph,
     id::{AgentId, ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
     json::Json,
-    limits::{LimitOverrides, MAX_TEXT_BYTES},
+    limits::LimitOverrides,
     money::{Tokens, Usd},
+    terms::{Funding, Hitl, OnExhausted, Text},
 };
 
-/// How a child's ceiling relates to its parent's budget (B6).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Funding {
-    /// Draws on its ancestors call by call; ceilings may overlap.
-    #[default]
-    Shared,
-    /// Carved out of the parent at spawn and guaranteed; the unspent part returns at its end.
-    Granted,
-}
-
-/// What happens to a context whose budget is used up (B8).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OnExhausted {
-    #[default]
-    Abort,
-    Pause,
-}
-
-/// What happens when an agent needs a human (G7).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Hitl {
-    #[default]
-    Ask,
-    Fail,
-}
-
-/// What of the parent's window a spawn may copy (W3). DIALOG and TOOLS can't be listed.
+/// Which parts of the parent's window a spawn may copy (W3). DIALOG and TOOLS can't be listed.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -58,58 +30,6 @@ pub enum ShareCategory {
 pub struct SharedMessage {
     pub category: ShareCategory,
     pub content: String,
-}
-
-/// A goal, a question or an answer: not empty, not endless.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct Text(Arc<str>);
-
-impl Text {
-    pub fn new(text: impl Into<Arc<str>>) -> Result<Self, String> {
-        let text = text.into();
-        if text.trim().is_empty() {
-            return Err("the text is empty".into());
-        }
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(format!("the text has {} bytes, more than the {MAX_TEXT_BYTES} allowed", text.len()));
-        }
-        Ok(Self(text))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
-    }
-}
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Text::new(String::deserialize(d)?).map_err(de::Error::custom)
-    }
-}
-
-impl schemars::JsonSchema for Text {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Text".into()
-    }
-    fn inline_schema() -> bool {
-        true
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"type": "string", "minLength": 1, "x-check": "text"})
-    }
 }
 
 /// One agent to run: `{"goal": "…"}` is enough.
@@ -151,27 +71,58 @@ pub struct Spawn {
     pub on_exhausted: Option<OnExhausted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
-    /// 0 is no timeout of its own.
+    /// 0: no timeout of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default)]
     pub limits: LimitOverrides,
-    /// A clamp on its context window (W1).
+    /// An upper limit of its context window (W1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
-    /// What of the parent's window to copy, once (W3).
+    /// Which parts of the parent's window to copy, once (W3).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<ShareCategory>,
     /// A JSON Schema the result must fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
-    /// Begin with what another context had done at that step, without paying for it again (W5). For
-    /// submissions only: a child knows nothing but its goal.
+    /// Begins with what another context had done at that step, without paying for it again (W5). For
+    /// submissions only: a child gets nothing but its goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
-    /// The subject to answer with the acceptance or the refusal.
+    /// The subject that gets the acceptance or the refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
+}
+
+impl Spawn {
+    /// A spawn that says no more than its goal.
+    pub fn new(goal: Text) -> Self {
+        Spawn {
+            goal,
+            agent_id: None,
+            trace_id: None,
+            child_id: None,
+            thread_id: None,
+            inputs: Default::default(),
+            input_from: Vec::new(),
+            output_to: None,
+            tools: None,
+            model: None,
+            max_cost_usd: None,
+            max_tokens: None,
+            funding: Default::default(),
+            closing_reserve_usd: None,
+            on_exhausted: None,
+            hitl: None,
+            timeout_ms: None,
+            limits: Default::default(),
+            window_tokens: None,
+            share: Vec::new(),
+            output_schema: None,
+            branch_from: None,
+            reply_to: None,
+        }
+    }
 }
 
 /// A child that a running agent asks for: one agent (`spawn`) or a graph (`run_pipeline`).
@@ -183,7 +134,7 @@ pub struct ChildSpawn {
     pub spawn: Option<Spawn>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<TaskGraph>,
-    /// The messages that `share` names, as they stand now.
+    /// The messages that `share` names, as of now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
 }

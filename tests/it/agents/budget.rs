@@ -6,8 +6,8 @@ use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Rep
 
 use super::{call, check_bill, cluster, finished, frugal, known, say};
 
-/// Fifty agents at once under a limit that is enough for some of them: the bill never exceeds it, and all of it is
-/// booked.
+/// Fifty agents at once under one cap that is enough for some of them: the bill never passes it, and
+/// every dollar of it is in the books (b5).
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_fifty_agents_at_once_never_pass_one_cap() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -113,7 +113,7 @@ async fn b7_the_last_report_is_paid_from_the_closing_reserve() {
 
 /// Without reported usage the hold is charged, and marked as estimated.
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_unknown_usage_is_charged_at_the_hold() {
+async fn b10_f32_unknown_usage_is_charged_at_the_hold() {
     let model = ModelServer::start(|_: &Prompt| Reply { no_usage: true, ..say("secretly") }).await;
     let cluster = cluster(1, &model, json!([frugal("one")])).await;
     let run = cluster.begin(json!({"goal": "x", "agent_id": "one"})).await;

@@ -83,7 +83,7 @@ async fn b3_a_loop_of_tools_over_every_protocol() {
 /// 429s with a retry time, then a stream that breaks off, then an answer: retries are counted, the broken call is booked
 /// at its hold, and the agent's conversation does not change.
 #[tokio::test(flavor = "multi_thread")]
-async fn b15_rate_limits_and_broken_streams_are_retried() {
+async fn b15_f32_rate_limits_and_broken_streams_are_lived_through() {
     let server = AiMock::start(&json!([
         {"match": {"sequenceIndex": 0}, "response": {"error": {"message": "slow down", "type": "rate_limit_error"},
             "status": 429, "retryAfter": 1}},

@@ -1,7 +1,5 @@
 //! Agents that wait for a child or a human hold no slot, and continue where they were.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use shared::subject::{Filter, Subject};
 use trellis_tests::{
@@ -109,7 +107,7 @@ async fn l_a_hung_call_is_cut_at_the_deadline() {
     })
     .await;
     let cluster = cluster(1, &model, json!([agent("stuck")])).await;
-    let run = cluster.begin(json!({"goal": "x", "agent_id": "stuck", "timeout_ms": 2000})).await;
+    let run = cluster.begin(json!({"goal": "x", "agent_id": "stuck", "timeout_ms": 6000})).await;
     gate.reached().await;
     let outcome = cluster.outcome(run).await;
     let status = serde_json::to_value(outcome.context.status).unwrap();
@@ -117,6 +115,5 @@ async fn l_a_hung_call_is_cut_at_the_deadline() {
     cluster.check(&[run]).await;
     let budget = cluster.client.trace(run).await.root().unwrap().budget.clone();
     assert!(!budget.estimated.is_zero(), "{budget:?}");
-    tokio::time::sleep(Duration::from_millis(100)).await;
     gate.open();
 }

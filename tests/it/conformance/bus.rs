@@ -142,7 +142,7 @@ async fn an_unacknowledged_delivery_is_redelivered_and_progress_delays_it(bus: B
     first.progress().await;
     let second = soon(queue.next()).await;
     let after = began.elapsed();
-    assert!(after > Duration::from_millis(7800) && after < Duration::from_secs(12), "{after:?}");
+    assert!(after > Duration::from_millis(7800), "without the progress it comes after 5 s: {after:?}");
     assert_eq!((second.delivered, second.sequence), (2, first.sequence));
     first.ack().await;
     quiet(queue.next()).await;
@@ -234,7 +234,7 @@ async fn a_request_is_answered_by_one(bus: Bus) {
     };
     assert!(soon(stale).await.unwrap().reply_to.is_some());
     let (answer, ()) = soon(async {
-        tokio::join!(ask(WAIT * 10), async {
+        tokio::join!(ask(super::SOON), async {
             let message = tokio::select! { message = one.next() => message, message = two.next() => message };
             let to = message.unwrap().reply_to.unwrap();
             bus.reply(&to, Bytes::from_static(b"!")).await.unwrap();
@@ -286,7 +286,7 @@ async fn a_service_answers_at_all_its_subjects(bus: Bus) {
     drop(two);
     for subject in [Subject::Submit, Subject::Query] {
         let headers: Headers = [("traceparent".to_owned(), "00-1-2-01".to_owned())].into();
-        let ask = bus.request(&subject, &headers, Bytes::from_static(b"?"), WAIT * 20);
+        let ask = bus.request(&subject, &headers, Bytes::from_static(b"?"), super::SOON);
         let answer = async {
             let message = one.next().await.unwrap();
             assert_eq!((&message.subject, &message.headers), (&subject, &headers));

@@ -20,10 +20,7 @@ use shared::{
     bus::{Bus, Connect, Delivery, Headers, Memory, Nats, Outgoing, Topology},
     subject::{Namespace, Subject},
 };
-use trellis_tests::servers::NatsServer;
-
-/// Longer than the longest ack wait, on a busy machine.
-const SOON: Duration = Duration::from_secs(30);
+use trellis_tests::{cluster::SOON, servers::NatsServer};
 
 fn topology() -> Topology {
     // NATS reserves these sizes: many deployments must fit on one server.

@@ -5,12 +5,16 @@ use std::{error::Error as _, time::Duration};
 
 use coordinator::store::{Committed, Error, Redis, Store, Write};
 use tokio::time::Instant;
-use trellis_tests::servers::{Proxy, RedisServer};
+use trellis_tests::{
+    cluster::SOON,
+    servers::{Proxy, RedisServer},
+};
 
 use super::store::{PARTITIONS, at, commit, redis, trace, version, write};
 
-/// Time for a reconnect and an answer on a busy machine.
-pub(super) const BOUND: Duration = Duration::from_secs(9);
+/// A reconnect and an answer take 6 s at the most. The rest is room for a busy machine; whoever waits
+/// for others one after the other takes minutes.
+pub(super) const BOUND: Duration = Duration::from_secs(40);
 
 /// Sends a command to the server directly. A server that changes its role closes its connections.
 pub(super) async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
@@ -20,7 +24,8 @@ pub(super) async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
         command.arg(*word);
     });
     let mut last = None;
-    for _ in 0..20 {
+    let deadline = Instant::now() + SOON;
+    while Instant::now() < deadline {
         let answered = match client.get_multiplexed_async_connection().await {
             Ok(mut connection) => command.query_async(&mut connection).await,
             Err(error) => Err(error),
@@ -36,13 +41,11 @@ pub(super) async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
 
 /// Repeats a call until it succeeds, as callers of the store do.
 pub(super) async fn recovered(store: &Store) {
-    for _ in 0..50 {
-        if store.ping().await.is_ok() {
-            return;
-        }
+    let deadline = Instant::now() + SOON;
+    while store.ping().await.is_err() {
+        assert!(Instant::now() < deadline, "the store did not recover");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the store did not recover");
 }
 
 /// Proves that the script is sent again with its source: without that, each commit after a flush is an error.
@@ -137,6 +140,7 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
     let store = redis(&server, "").await;
     let mut acknowledged = 0;
     for round in 0..3 {
+        let (wrote, mut written) = tokio::sync::watch::channel(acknowledged);
         let writer = {
             let store = store.clone();
             tokio::spawn(async move {
@@ -144,11 +148,13 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
                 while let Ok(answers) = store.commit(&[write(trace(1), done + 1)]).await {
                     assert!(matches!(answers[0], Committed::Done { .. }), "{answers:?}");
                     done += 1;
+                    wrote.send_replace(done);
                 }
                 done
             })
         };
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // In the midst of it.
+        written.wait_for(|done| *done >= acknowledged + 20).await.unwrap();
         server.kill();
         let done = writer.await.unwrap();
         assert!(done > acknowledged, "round {round} wrote something");
@@ -167,17 +173,14 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
 /// Proves that a call survives a quick restart: its reconnect tries more than once.
 #[tokio::test]
 async fn f16_a_call_waits_for_a_redis_that_is_back_at_once() {
-    let mut server = RedisServer::start();
-    let store = redis(&server, "").await;
-    server.kill();
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let store = Store::Redis(Redis::connect(&url, "".parse().unwrap(), PARTITIONS).await.unwrap());
+    proxy.hang_up(2);
     assert!(store.ping().await.is_err(), "the old connection is found broken");
-    let back = tokio::task::spawn_blocking(move || {
-        std::thread::sleep(Duration::from_millis(150));
-        server.restart();
-        server
-    });
     store.ping().await.unwrap();
-    drop(back.await.unwrap());
+    assert_eq!(proxy.refusing(), 0, "the third try was the first to be answered");
 }
 
 /// Proves the watchdog on a frozen connection: the server works, new connections work, and the one in use never answers
@@ -269,7 +272,8 @@ async fn an_unreachable_server_is_a_clear_error_at_once() {
     server.kill();
     let began = Instant::now();
     let error = Redis::connect(&url, "".parse().unwrap(), PARTITIONS).await.unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    // Nothing is tried again, which would take longer.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(error.to_string(), format!("could not connect to Redis at 127.0.0.1:{}", server.port()));
     assert!(!format!("{error:?}").contains("secret"), "{error:?}");
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{Committed, Durability, Error, Memory, Redis, Sent, Store, Write};
 use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
-use trellis_tests::servers::RedisServer;
+use trellis_tests::{cluster::SOON, servers::RedisServer};
 
 pub(super) const PARTITIONS: u16 = 16;
 
@@ -306,19 +306,20 @@ async fn sent_of_a_trace_that_is_gone_removes_its_timer(store: Store) {
 }
 
 async fn until_gone(store: &Store, id: TraceId) {
-    for _ in 0..500 {
-        if version(store, id).await.is_none() {
-            return;
-        }
+    let deadline = tokio::time::Instant::now() + SOON;
+    while version(store, id).await.is_some() {
+        assert!(tokio::time::Instant::now() < deadline, "{id} did not expire");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{id} did not expire");
 }
+
+/// Long enough that a second commit comes within it, on a busy machine too.
+const LIVES_ON: u64 = 4_000;
 
 async fn an_ended_trace_expires_and_a_live_one_does_not(store: Store) {
     let ended =
         |id, expire_ms| Write { values: vec![("value".into(), Some("x".into()))], expire_ms, ..write(id, 1) };
-    let writes = [ended(trace(1), Some(1500)), ended(trace(2), None), ended(trace(3), Some(1500))];
+    let writes = [ended(trace(1), Some(LIVES_ON)), ended(trace(2), None), ended(trace(3), Some(LIVES_ON))];
     store.commit(&writes).await.unwrap();
     // A run can be reopened within its retention.
     assert!(matches!(commit(&store, write(trace(3), 2)).await, Committed::Done { .. }));
@@ -401,7 +402,7 @@ async fn the_clock_of_the_store_is_current_and_advances(store: Store) {
     assert!(before > at(1_700_000_000_000), "{before:?}");
     tokio::time::sleep(Duration::from_millis(20)).await;
     let passed = store.now().await.unwrap().millis_since(before);
-    assert!((15..20_000).contains(&passed), "{passed}");
+    assert!((15..600_000).contains(&passed), "{passed}");
 }
 
 #[tokio::test]

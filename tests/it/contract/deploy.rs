@@ -184,7 +184,7 @@ fn redis_takes_its_configuration_and_keeps_what_it_acknowledges() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let asked = (0..200).find_map(|_| {
+    let asked = (0..2_000).find_map(|_| {
         std::thread::sleep(Duration::from_millis(50));
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(1)).ok()?;

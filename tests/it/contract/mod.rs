@@ -3,6 +3,8 @@
 mod boundaries;
 mod deploy;
 mod imports;
+mod map;
 mod protocol;
 mod python;
+mod rules;
 mod schemas;

@@ -67,7 +67,7 @@ async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
     let (code, said) = submit(&nats, r#"{"goal": "", "agent_idd": "x", "max_cost_usd": -1}"#).await;
     assert_eq!(code, Some(3), "{said}");
     for part in [
-        "refused: malformed (rule P)",
+        "refused (malformed): ",
         "goal: the text is empty",
         "max_cost_usd: -1 is negative",
         "did you mean `agent_id`?",
@@ -115,11 +115,19 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     let again = cluster.client.run(json!({"goal": "one two", "agent_id": "counter"})).await;
     assert_eq!(serde_json::to_value(&again.context.result).unwrap(), json!({"words": 2}));
 
-    let states = workers(&cluster).await;
-    let ours = states.iter().find(|state| state["pool"] == "python").expect("it answers");
+    let hears = async {
+        loop {
+            let states = workers(&cluster).await;
+            if let Some(ours) = states.into_iter().find(|state| state["pool"] == "python") {
+                return ours;
+            }
+        }
+    };
+    let ours = tokio::time::timeout(SOON, hears).await.expect("it answers");
     let drain = json!({"drain": {"worker_id": ours["worker_id"]}}).to_string();
+    // Long enough for an interpreter on a busy machine: this is asked once.
     let told =
-        cluster.client.bus.gather(&Subject::Worker, drain.into(), Duration::from_millis(300)).await.unwrap();
+        cluster.client.bus.gather(&Subject::Worker, drain.into(), Duration::from_secs(3)).await.unwrap();
     assert_eq!(told.len(), 1, "only the one that was meant answers");
     let left = tokio::time::timeout(SOON, python.wait()).await.expect("it leaves").unwrap();
     assert!(left.success(), "{left}");

@@ -470,8 +470,9 @@ fn b14_a_snapshot_shows_all_fields() {
     assert_eq!(child["budget"]["own"]["cost_usd"], 0.1);
 }
 
+/// The coordinator's part of B16: workers run no checks yet.
 #[test]
-fn b16_a_check_that_halts_ends_the_agent_as_aborted() {
+fn a_halt_that_a_check_reports_ends_the_agent_as_aborted() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.report(&root, Verdict::Halted { check: "pii".into(), reason: "a name".into() }).unwrap();

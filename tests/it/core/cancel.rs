@@ -9,7 +9,7 @@ use trellis_tests::{
 };
 
 #[test]
-fn g8_a_cancel_reaches_every_descendant_and_no_call_starts_after_it() {
+fn g8_t6_a_cancel_reaches_every_descendant_and_no_call_starts_after_it() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     for child in ["running", "queued", "asking"] {

@@ -536,7 +536,7 @@ impl Player {
 proptest! {
     #![proptest_config(Config { cases: cases(), failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() })]
 
-    /// b1, b2, b3 after every command; b4 and t1 at rest; t9 at the end.
+    /// b1, b2, b3 after every command; b4, t1 and t2 at rest; t9 at the end.
     #[test]
     fn b1_b2_b3_b4_t1_t9_hold_after_any_commands(graph in any::<bool>(), cancel in any::<bool>(), ops in ops()) {
         let mut player = Player::new(graph, ops[0]);

@@ -42,7 +42,7 @@ fn l_a_request_may_lower_the_depth_and_not_raise_it() {
 }
 
 #[test]
-fn l_max_children_and_max_contexts_hold() {
+fn l_t7_children_at_once_and_contexts_in_all() {
     let mut world = World::new();
     world.settings.limits.max_children = 2;
     world.settings.limits.max_contexts = 5;

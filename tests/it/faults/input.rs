@@ -14,7 +14,10 @@ use shared::{
         Verdict,
     },
 };
-use trellis_tests::processes::{Processes, Shape, fresh_trace};
+use trellis_tests::{
+    cluster::SOON,
+    processes::{Processes, Shape, fresh_trace},
+};
 
 use super::{home, publish, repeats, root, running, sleep};
 
@@ -36,7 +39,7 @@ impl Dice {
 
 async fn ask(cluster: &Processes, trace_id: TraceId, ask: Ask) -> Answer {
     let payload: bytes::Bytes = serde_json::to_vec(&AskMessage { trace_id, ask }).unwrap().into();
-    for _ in 0..100 {
+    for _ in 0..1_000 {
         let wait = Duration::from_secs(5);
         let bus = &cluster.client.bus;
         let answer = bus.request(&Subject::Ask(home(trace_id)), &Headers::new(), payload.clone(), wait).await;
@@ -53,7 +56,9 @@ async fn ask(cluster: &Processes, trace_id: TraceId, ask: Ask) -> Answer {
 /// times in random order.
 #[tokio::test(flavor = "multi_thread")]
 async fn f27_everything_three_times_in_random_order() {
-    let cluster = Processes::start(2, 0).await;
+    // The claims are made by hand and never ticked: no lease may expire meanwhile.
+    let settings = json!({"lease_ms": 300_000});
+    let cluster = Processes::start_as(|| Shape { settings, ..Shape::new(2, 0) }).await;
     let mut dice = Dice(27);
     let count = 30 * repeats(1);
     let spawn = |number: usize| json!({"goal": format!("goal {number}"), "max_cost_usd": 1});
@@ -68,10 +73,11 @@ async fn f27_everything_three_times_in_random_order() {
 
     let pool: PoolName = "default".parse().unwrap();
     let mut queue = cluster.client.bus.consume(&Consumer::Execute(pool)).await.unwrap();
-    queue.want(count);
     let mut said: Vec<(Subject, Value)> = Vec::new();
     for _ in 0..count {
-        let delivery = tokio::time::timeout(Duration::from_secs(60), queue.next()).await.unwrap();
+        // One at a time: what waits here for longer than the ack wait would come again.
+        queue.want(1);
+        let delivery = tokio::time::timeout(SOON, queue.next()).await.unwrap();
         let work: Execute = serde_json::from_slice(&delivery.payload).unwrap();
         let (trace_id, token) = (work.trace_id, fresh_trace().to_string().parse().unwrap());
         let claim = Claim { child_id: root(), worker_id: "by-hand".parse().unwrap(), token };

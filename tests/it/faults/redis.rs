@@ -37,7 +37,7 @@ async fn f16_redis_killed_under_load() {
     cluster.check(&runs).await;
 }
 
-/// proves: the rebuild of traces from the event log: parked, queued, running and ended.
+/// proves: the rebuild from the event log, of what is parked, queued and running, and what has ended (N1).
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_redis_wiped() {
     let mut cluster = Processes::start_as(|| Shape { slots: 2, ..Shape::new(2, 1) }).await;

@@ -7,7 +7,7 @@ use shared::wire::EndStatus;
 use super::{apply, cluster, error, result};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_a_program_that_exceeds_a_limit_ends_and_the_failure_names_it() {
+async fn i4_f04_bombs_are_put_out_and_the_failure_says_which() {
     let cluster = cluster(&[&[]]);
     let agent = |id: &str, script: &str| {
         json!({"agent_id": id, "kind": "command", "command": ["sh", "-c", script],

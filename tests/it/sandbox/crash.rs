@@ -70,9 +70,10 @@ async fn b10_a_program_killed_before_a_call_and_between_its_answer_and_the_journ
     author_survives("answered:1", 1).await;
 }
 
-/// proves: an answer in the journal is booked from there, and the call is not made again.
+/// proves: what is written down is booked from there, and the call is not made again: the model server's
+/// bill is what was booked (b5).
 #[tokio::test(flavor = "multi_thread")]
-async fn b5_a_program_killed_when_an_answer_is_written_down() {
+async fn b10_a_program_killed_when_an_answer_is_written_down() {
     author_survives("written:1", 0).await;
     author_survives("written:3", 0).await;
 }

@@ -27,7 +27,7 @@ fn stubborn(word: &str, pool: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_a_cancelled_program_that_ignores_it_is_gone_with_all_its_sessions() {
+async fn i4_f04_a_cancelled_program_that_ignores_it_is_gone_with_all_its_sessions() {
     // The second worker has no pid namespace, and must search for the processes.
     let cluster = cluster(&[&[], &["pid_namespace"]]);
     for pool in ["default", "pid_namespace"] {
@@ -45,7 +45,7 @@ async fn i4_a_cancelled_program_that_ignores_it_is_gone_with_all_its_sessions() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_a_worker_killed_outright_leaves_no_process_of_its_agents() {
+async fn i4_f04_a_worker_killed_outright_leaves_no_process_of_its_agents() {
     let mut cluster = Processes::start(1, 1).await;
     let word = format!("stubborn-{}", fresh_trace());
     apply(&cluster.client, vec![stubborn(&word, "default")]).await;

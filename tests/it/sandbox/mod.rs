@@ -1,6 +1,7 @@
 //! Programs as agents: real programs in the real sandbox, run by a real worker. They try what is forbidden, and report
 //! the result.
 
+mod binary_name;
 mod bombs;
 mod crash;
 mod escapes;

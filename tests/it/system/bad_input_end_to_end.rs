@@ -17,6 +17,7 @@ use shared::{
     subject::{Filter, Partition, Subject},
     wire::{DeadLetter, EndStatus},
 };
+use tokio::time::Instant;
 use trellis_tests::{
     cluster::{Cluster, SOON},
     servers::{NatsServer, RedisServer},
@@ -98,7 +99,8 @@ impl Siege {
     async fn stands(&self, after: &str) {
         let good = self.cluster.client.run(json!({"goal": "good", "agent_id": "spend"})).await;
         assert_eq!(good.context.status, EndStatus::Completed, "after {after}");
-        for _ in 0..200 {
+        let deadline = Instant::now() + SOON;
+        while Instant::now() < deadline {
             let total: usize = self.counts().await.values().sum();
             if total >= self.expected.values().sum() {
                 break;
@@ -109,7 +111,7 @@ impl Siege {
         for stream in [Stream::Intake, Stream::Execute, Stream::Report] {
             for filter in stream.filters() {
                 let mut left = usize::MAX;
-                for _ in 0..200 {
+                while Instant::now() < deadline {
                     left = self.bus().read(&filter).await.unwrap().len();
                     if left == 0 {
                         break;
@@ -243,12 +245,12 @@ async fn disagree(siege: &mut Siege) {
     let (id, root) = (accepted.trace_id, accepted.child_id.clone());
     let running =
         |trace: &coordinator::trace::Trace| trace.context(&root).is_some_and(|node| node.attempt() == 1);
-    for _ in 0..200 {
-        if running(&siege.cluster.client.trace(id).await) {
-            break;
+    let runs = async {
+        while !running(&siege.cluster.client.trace(id).await) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    };
+    tokio::time::timeout(SOON, runs).await.expect("it runs");
     let lease = json!({"child_id": "root", "attempt": 1, "token": "not-the-token"});
     let result = |trace: TraceId, lease: &Value| {
         json!({"trace_id": trace, "report": {"lease": lease, "verdict": {"completed": {"inline": "mine"}}}})

@@ -85,7 +85,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "race: the loser is cancelled",
-            json!({"inputs": {"ms": 30_000}, "steps": [{"id": "first", "race": true, "output_to": "won", "steps": [
+            json!({"inputs": {"ms": 600_000}, "steps": [{"id": "first", "race": true, "output_to": "won", "steps": [
                 step("quick", "echo"),
                 with(step("slow", "sleep"), json!({"input_from": ["ms"]})),
             ]}]}),
@@ -142,7 +142,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "timeout",
-            json!({"inputs": {"ms": 30_000}, "steps": [with(step("slow", "sleep"), json!({"timeout_ms": 300, "input_from": ["ms"]}))]}),
+            json!({"inputs": {"ms": 600_000}, "steps": [with(step("slow", "sleep"), json!({"timeout_ms": 300, "input_from": ["ms"]}))]}),
             "failed failed",
             &["slow timed_out"],
             json!({}),
@@ -248,16 +248,15 @@ async fn a_human_is_asked(client: &Client) {
 /// G8: a running step is stopped, and a waiting step never begins.
 async fn a_running_graph_is_cancelled(client: &Client) {
     let slow = with(step("slow", "sleep"), json!({"input_from": ["ms"]}));
-    let graph = json!({"inputs": {"ms": 30_000}, "steps": [slow, step("never", "echo")]});
+    let graph = json!({"inputs": {"ms": 600_000}, "steps": [slow, step("never", "echo")]});
     let accepted = client.accepted(graph).await;
     let slow = "slow".parse().unwrap();
-    for _ in 0..500 {
-        if client.trace(accepted.trace_id).await.context(&slow).is_some_and(|node| node.attempt() == 1) {
-            break;
+    let runs = async {
+        while client.trace(accepted.trace_id).await.context(&slow).is_none_or(|node| node.attempt() == 0) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let since = tokio::time::Instant::now();
+    };
+    tokio::time::timeout(SOON, runs).await.expect("it runs");
     client.publish(Subject::Cancel, &json!({"trace_id": accepted.trace_id, "reason": "enough"})).await;
     let outcome = client.outcome(accepted.trace_id, &accepted.child_id).await;
     let told = serde_json::to_value(&outcome).unwrap();
@@ -275,8 +274,7 @@ async fn a_running_graph_is_cancelled(client: &Client) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(15), free).await.expect("the sleep was cut off");
-    assert!(since.elapsed() < Duration::from_secs(20));
+    tokio::time::timeout(SOON, free).await.expect("the sleep was cut off");
 }
 
 async fn try_all(cluster: Cluster) {

@@ -4,5 +4,6 @@ mod bad_input_end_to_end;
 mod cluster;
 mod embedded;
 mod graphs_live;
+mod observers;
 mod servers;
 mod telemetry;

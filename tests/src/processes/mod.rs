@@ -7,7 +7,7 @@ mod node;
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -31,7 +31,7 @@ pub use node::binary;
 
 use crate::{
     checker,
-    cluster::Client,
+    cluster::{Client, SOON},
     servers::{NatsServer, RedisServer},
 };
 
@@ -39,7 +39,7 @@ use crate::{
 const AT_ONCE: usize = 2;
 const PARTITIONS: u16 = 16;
 /// How long a process may take to start or to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = SOON;
 
 /// The lease in these tests; the default is 10 s.
 pub const LEASE: Duration = Duration::from_millis(4_000);
@@ -96,8 +96,7 @@ impl Processes {
         let Shape { coordinators, workers, slots, settings, worker, environment, nats, redis } = shape;
         let dir = std::env::temp_dir().join(format!("trellis-cluster-{}", fresh_trace()));
         std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
-        let file = dir.join("settings.json");
-        std::fs::write(&file, over(test_settings(), settings).to_string()).expect("the directory is ours");
+        let file = settings_file(&dir, settings);
         let worker_file = dir.join("worker.json");
         let worker = over(json!({"workspaces": dir.join("workspaces")}), worker);
         std::fs::write(&worker_file, worker.to_string()).expect("the directory is ours");
@@ -159,6 +158,11 @@ impl Processes {
         self.node(name).run(flags);
     }
 
+    /// Other settings of the deployment, for coordinators that are started from now on.
+    pub fn configure(&self, settings: Value) {
+        settings_file(&self.dir, settings);
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self, name: &str) {
         self.node(name).kill();
@@ -202,22 +206,24 @@ impl Processes {
         let deadline = Instant::now() + PATIENCE;
         let mut running = self.names("");
         running.retain(|name| self.is_running(name));
+        // How long answers are collected: all of that time passes, so it is short at first, and longer each
+        // time for a machine that has much else to do.
+        let mut collect = Duration::from_millis(25);
         loop {
-            let heard = self.heard().await;
+            let heard = self.heard(collect).await;
+            collect = (collect * 2).min(Duration::from_secs(2));
             if running.iter().all(|name| heard.contains(name)) {
                 return;
             }
             assert!(Instant::now() < deadline, "of {running:?} only {heard:?} are there");
             let dead = running.iter().find(|name| !self.is_running(name));
             assert!(dead.is_none(), "{dead:?} ended while it started");
-            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// The processes that answer now.
-    async fn heard(&self) -> Vec<String> {
+    /// Who answers within `wait`.
+    async fn heard(&self, wait: Duration) -> Vec<String> {
         let bus = &self.client.bus;
-        let wait = Duration::from_millis(300);
         let query = serde_json::to_vec(&Query::Coordinators).expect("plain fields").into();
         let mut heard = Vec::new();
         if let Ok(answer) = bus.request(&Subject::Query, &Headers::new(), query, wait).await
@@ -271,6 +277,13 @@ async fn room() -> OwnedSemaphorePermit {
     static ROOM: OnceLock<Arc<Semaphore>> = OnceLock::new();
     let room = ROOM.get_or_init(|| Arc::new(Semaphore::new(AT_ONCE)));
     room.clone().acquire_owned().await.expect("it is never closed")
+}
+
+/// Writes the settings of the deployment, over those of every test.
+fn settings_file(dir: &Path, settings: Value) -> PathBuf {
+    let file = dir.join("settings.json");
+    std::fs::write(&file, over(test_settings(), settings).to_string()).expect("the directory is ours");
+    file
 }
 
 /// The default settings with shorter times.

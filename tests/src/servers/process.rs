@@ -5,11 +5,12 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -20,9 +21,10 @@ use nix::{
     unistd::Pid,
 };
 
-/// Time between two checks of a starting server, and their number.
+use crate::cluster::SOON;
+
+/// Time between two checks of a starting server.
 const LOOK: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 1000;
 /// Tries with different ports: a free port may be taken before the server binds it.
 const PORTS: u32 = 5;
 
@@ -137,6 +139,10 @@ impl Process {
     }
 
     /// Starts it and waits until it answers. The error is the end of its log.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a server starts in real time, also where a test's clock is paused"
+    )]
     fn run(&mut self) -> Result<(), String> {
         let log = self.settings.dir.join("log");
         let file = File::options().create(true).append(true).open(&log).expect("the directory is ours");
@@ -149,7 +155,8 @@ impl Process {
             .stderr(file)
             .spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{} did not start: {error}", path.display()));
-        for _ in 0..LOOKS {
+        let deadline = Instant::now() + SOON;
+        while Instant::now() < deadline {
             if child.try_wait().expect("the child is ours").is_some() {
                 return Err(tail(&log));
             }
@@ -202,9 +209,20 @@ fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
         && welcomes.contains(&answer.as_slice())
 }
 
+/// Beneath those that the kernel gives to whoever connects: while a server is down, nobody else gets its
+/// port. The nodes of a Redis cluster take the port 10,000 above theirs as well.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback has a free port");
-    listener.local_addr().expect("it is bound").port()
+    const PORTS: Range<u16> = 10_000..20_000;
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    // Processes that look at the same time begin at different places.
+    let first = std::process::id().wrapping_mul(7919);
+    loop {
+        let tried = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let above = u16::try_from(tried % u32::from(PORTS.end - PORTS.start)).expect("less than the range");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, PORTS.start + above)).is_ok() {
+            return PORTS.start + above;
+        }
+    }
 }
 
 fn fresh_dir(name: &str) -> PathBuf {

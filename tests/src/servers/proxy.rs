@@ -1,7 +1,15 @@
-//! A TCP proxy on the loopback whose connections can be frozen: they stay open and carry nothing, as after a firewall
-//! dropped their state, while new connections work. No signal to a server has that effect.
+//! A TCP proxy on the loopback. Its connections can be frozen: they stay open and carry nothing, as after
+//! a firewall forgot them, while new ones work. No signal to a server makes that. Or it hangs up, also on
+//! some of those who connect next, as a server does that is starting again.
 
-use std::{future, net::Ipv4Addr};
+use std::{
+    future,
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -12,8 +20,16 @@ use tokio::{
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    frozen: watch::Sender<()>,
+    fate: watch::Sender<Fate>,
+    refusing: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
+}
+
+/// What becomes of the connections there are.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Frozen,
+    Closed,
 }
 
 impl Proxy {
@@ -21,9 +37,10 @@ impl Proxy {
     pub async fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
-        let frozen = watch::Sender::new(());
-        let accepting = tokio::spawn(accept(listener, server, frozen.clone()));
-        Proxy { port, frozen, accepting }
+        let fate = watch::Sender::new(Fate::Closed);
+        let refusing = Arc::new(AtomicUsize::new(0));
+        let accepting = tokio::spawn(accept(listener, server, fate.clone(), Arc::clone(&refusing)));
+        Proxy { port, fate, refusing, accepting }
     }
 
     pub fn port(&self) -> u16 {
@@ -32,7 +49,18 @@ impl Proxy {
 
     /// Freezes the connections that are open now.
     pub fn freeze(&self) {
-        self.frozen.send_replace(());
+        self.fate.send_replace(Fate::Frozen);
+    }
+
+    /// Closes the connections there are, and as many of the next ones.
+    pub fn hang_up(&self, next: usize) {
+        self.refusing.store(next, Ordering::SeqCst);
+        self.fate.send_replace(Fate::Closed);
+    }
+
+    /// How many of the next connections will still be closed.
+    pub fn refusing(&self) -> usize {
+        self.refusing.load(Ordering::SeqCst)
     }
 }
 
@@ -42,18 +70,28 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: u16, frozen: watch::Sender<()>) {
+async fn accept(listener: TcpListener, server: u16, fate: watch::Sender<Fate>, refusing: Arc<AtomicUsize>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        connections.spawn(carry(client, server, frozen.subscribe()));
+        let left = refusing.load(Ordering::SeqCst);
+        if left > 0 {
+            // Only this task counts it down.
+            refusing.store(left - 1, Ordering::SeqCst);
+        } else {
+            connections.spawn(carry(client, server, fate.subscribe()));
+        }
     }
 }
 
-async fn carry(mut client: TcpStream, server: u16, mut frozen: watch::Receiver<()>) {
+async fn carry(mut client: TcpStream, server: u16, mut fate: watch::Receiver<Fate>) {
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await else { return };
-    tokio::select! {
-        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+    let told = tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
+        _ = fate.changed() => *fate.borrow(),
+    };
+    match told {
+        Fate::Closed => {}
         // Both sides stay open: neither side notices.
-        _ = frozen.changed() => future::pending().await,
+        Fate::Frozen => future::pending().await,
     }
 }

@@ -1,49 +1,49 @@
-//! What a worker has for its agents: models and their prices, tools, and a place for workspaces. Made
-//! once, shared by all attempts.
+//! What a worker has for its agents: models and their prices, tools, a sandbox, and a place for workspaces.
+//! Made once and shared by all attempts.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use shared::Problems;
 
 use crate::{
     config::Config,
-    files::worker_directory::Premises,
+    files::worker_directory::WorkerDirectory,
     model::Models,
     sandbox::{Sandbox, Secrets},
     tool::Toolbox,
 };
 
 #[derive(Debug)]
-pub(crate) struct Equipment {
+pub(crate) struct Resources {
     pub(crate) models: Models,
     pub(crate) toolbox: Toolbox,
-    /// Beneath it every attempt has a directory of its own.
-    pub(crate) workspaces: PathBuf,
-    /// Keeps them this worker's.
-    _premises: Premises,
-    /// What programs are run in; none if there is no helper.
+    directory: WorkerDirectory,
+    /// What programs run in; none if this worker has no helper binary.
     pub(crate) sandbox: Option<Sandbox>,
     pub(crate) secrets: Secrets,
 }
 
-impl Equipment {
+impl Resources {
     pub(crate) async fn new(config: &Config) -> Result<Self, Problems> {
         let settings = &config.settings;
         settings.check()?;
-        let premises = Premises::open(settings.workspaces.as_deref(), &config.id).map_err(|error| {
-            let hint = "name a directory this user may write to";
-            Problems::one("workspaces", error.to_string(), Some(hint.to_owned()))
-        })?;
-        Ok(Equipment {
+        let directory =
+            WorkerDirectory::open(settings.workspaces.as_deref(), &config.id).map_err(|error| {
+                let hint = "name a directory this user may write to";
+                Problems::one("workspaces", error.to_string(), Some(hint.to_owned()))
+            })?;
+        let helper = config.sandbox.clone();
+        Ok(Resources {
             models: Models::new(settings)?,
             toolbox: Toolbox::start(settings).await?,
-            workspaces: premises.path().to_owned(),
-            _premises: premises,
-            sandbox: config
-                .sandbox
-                .clone()
-                .map(|helper| Sandbox::new(helper, settings.sandbox.without.clone())),
+            directory,
+            sandbox: helper.map(|helper| Sandbox::new(helper, settings.sandbox.without.clone())),
             secrets: Secrets::new(settings),
         })
+    }
+
+    /// The directory beneath which every attempt has a workspace of its own.
+    pub(crate) fn workspaces(&self) -> &Path {
+        self.directory.path()
     }
 }

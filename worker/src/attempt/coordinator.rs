@@ -1,7 +1,7 @@
-//! The coordinator of a trace, as a worker sees it: somebody who answers. Every ask may be sent
-//! twice, since the answer to the second is the answer to the first; so no answer just means again.
+//! The coordinator of a trace, as a worker sees it. Every ask may be sent twice, since the answer to the
+//! second is the answer to the first; so an ask without an answer is sent again.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
 use shared::{
@@ -12,15 +12,11 @@ use shared::{
     wire::{Answer, Ask, AskMessage},
 };
 
-use tokio::time::Instant;
-
-use crate::attempt::lease::Keeper;
+use crate::retry::Backoff;
 
 /// How long one try waits for its answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// How long what another attempt could do as well is tried in one.
-const ENOUGH: Duration = Duration::from_secs(60);
-/// The code of a coordinator that can't answer now: its store is away (B13).
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The code of a coordinator that can't answer now: its store is unreachable (B13).
 const UNAVAILABLE: &str = "unavailable";
 
 #[derive(Debug, Clone)]
@@ -36,24 +32,31 @@ impl Coordinator {
         Coordinator { bus, subject, trace_id, headers }
     }
 
-    /// One try: none if nobody answered, or nobody could.
-    pub(crate) async fn once(&self, ask: Ask, patience: Duration) -> Option<Answer> {
-        self.send(self.encode(ask), patience).await
+    /// One try. None if nobody answered, or the coordinator could not decide.
+    pub(crate) async fn try_once(&self, ask: Ask, timeout: Duration) -> Option<Answer> {
+        self.send(self.encode(ask), timeout).await
     }
 
-    /// Tries until there is an answer, each try under a lease that stands if one is given. Whoever
-    /// calls bounds it: by a deadline, or by the lease that ends the attempt around it.
-    pub(crate) async fn until_answered(&self, ask: Ask, lease: Option<&Keeper>) -> Answer {
+    /// Tries until there is an answer. The caller bounds it: by a deadline, or by the lease that ends the
+    /// attempt around it.
+    pub(crate) async fn until_answered(&self, ask: Ask) -> Answer {
+        self.until_answered_when(ask, || std::future::ready(())).await
+    }
+
+    /// As `until_answered`, waiting for `permitted` before each try.
+    pub(crate) async fn until_answered_when<F: Future<Output = ()>>(
+        &self,
+        ask: Ask,
+        permitted: impl Fn() -> F,
+    ) -> Answer {
         let payload = self.encode(ask);
-        let mut pause = Backoff::default();
+        let mut backoff = Backoff::default();
         loop {
-            if let Some(lease) = lease {
-                lease.live().await;
-            }
-            if let Some(answer) = self.send(payload.clone(), PATIENCE).await {
+            permitted().await;
+            if let Some(answer) = self.send(payload.clone(), ANSWER_TIMEOUT).await {
                 return answer;
             }
-            pause.wait().await;
+            backoff.wait().await;
         }
     }
 
@@ -62,8 +65,8 @@ impl Coordinator {
         serde_json::to_vec(&message).expect("a message has string keys").into()
     }
 
-    async fn send(&self, payload: Bytes, patience: Duration) -> Option<Answer> {
-        let answer = self.bus.request(&self.subject, &self.headers, payload, patience).await;
+    async fn send(&self, payload: Bytes, timeout: Duration) -> Option<Answer> {
+        let answer = self.bus.request(&self.subject, &self.headers, payload, timeout).await;
         let bytes = match answer {
             Ok(bytes) => bytes,
             Err(error @ (RequestError::NoResponders | RequestError::TimedOut)) => {
@@ -77,48 +80,14 @@ impl Coordinator {
         };
         match decode::json(&bytes) {
             Ok(Answer::Refused(refusal)) if refusal.code == UNAVAILABLE => {
-                tracing::debug!(message = refusal.message, "the coordinator can't answer now");
+                tracing::debug!(message = refusal.message, "the coordinator can't decide now");
                 None
             }
             Ok(answer) => Some(answer),
             Err(problems) => {
-                tracing::warn!(%problems, "the coordinator's answer can't be read");
+                tracing::warn!(%problems, "could not read the coordinator's answer");
                 None
             }
         }
-    }
-}
-
-/// Waits between tries: 100 ms at first, 2 s at most.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    next: Duration,
-    began: Instant,
-}
-
-/// It has been tried for long enough.
-#[derive(Debug)]
-pub(crate) struct Enough;
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Backoff { next: Duration::from_millis(100), began: Instant::now() }
-    }
-}
-
-impl Backoff {
-    pub(crate) async fn wait(&mut self) {
-        tokio::time::sleep(self.next).await;
-        self.next = (self.next * 2).min(Duration::from_secs(2));
-    }
-
-    /// The same, but not for ever: a lease is kept while its attempt tries in vain, so that alone does
-    /// not end it.
-    pub(crate) async fn wait_a_while(&mut self) -> Result<(), Enough> {
-        if self.began.elapsed() >= ENOUGH {
-            return Err(Enough);
-        }
-        self.wait().await;
-        Ok(())
     }
 }

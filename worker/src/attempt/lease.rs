@@ -1,51 +1,32 @@
-//! A lease and what keeps it: ticks, and a clock that counts suspended time. A worker that can't tick
-//! finishes its current call and starts no other; when the lease has run out it gives up by itself.
-//! Woken from a long stop, it does nothing before its next tick was answered.
+//! The lease of an attempt: whether it certainly holds, by a clock that counts suspended time. The
+//! heartbeat (`delivery/heartbeat`) renews it; this file keeps its state. A worker whose ticks are not
+//! answered finishes its current call and starts no other; after a long stop it does nothing before its
+//! next tick is answered.
 
 use std::time::Duration;
 
 use shared::{
     Timestamp,
-    bus::Delivery,
     clock::{Clock, Mark},
-    wire::{Answer, Ask, Lease, Tick},
+    wire::Lease,
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    agent::Counters,
-    attempt::coordinator::{self, Coordinator},
-};
-
 /// How long a claim lasts without a tick, unless the claim says less.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
-const SHORTEST: Duration = Duration::from_secs(1);
-/// How often a worker ticks, at the least.
-const TICK: Duration = Duration::from_secs(3);
-/// How soon it tries again after a tick that nobody answered.
-const RETRY: Duration = Duration::from_millis(500);
-
-/// Why an attempt must not go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lost {
-    /// The coordinator has decided. `ours` unless the lease had run out before: then the delivery may
-    /// be somebody else's by now, and an ack would take it from them.
-    Stopped { ours: bool },
-    /// Nobody has answered for a whole lease.
-    RanOut,
-}
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 struct Standing {
     /// When the tick was sent that was last answered with `go on`.
-    good_at: Mark,
-    /// A later tick went unanswered.
+    renewed_at: Mark,
+    /// A later tick was not answered.
     in_doubt: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
     clock: Clock,
     lasts: Duration,
@@ -54,28 +35,34 @@ pub(crate) struct Keeper {
     stopped: CancellationToken,
 }
 
-impl Keeper {
+impl HeldLease {
     /// `asked_at` is the moment before the claim was sent: the lease can't have begun earlier.
     pub(crate) fn new(lease: Lease, until: Timestamp, asked_at: Mark, clock: Clock) -> Self {
-        // Clocks differ between machines: what the claim says counts only if it makes sense here.
+        // Clocks differ between machines: what the claim says counts only if it is plausible here.
         let given = Duration::from_millis(until.millis_since(clock.now()));
-        let lasts = if (SHORTEST..LEASE).contains(&given) { given } else { LEASE };
-        let standing = watch::Sender::new(Standing { good_at: asked_at, in_doubt: false });
+        let lasts = if (SHORTEST_LEASE..LEASE).contains(&given) { given } else { LEASE };
+        let standing = watch::Sender::new(Standing { renewed_at: asked_at, in_doubt: false });
         let (tick_now, stopped) = (Notify::new(), CancellationToken::new());
-        Keeper { lease, clock, lasts, standing, tick_now, stopped }
+        HeldLease { lease, clock, lasts, standing, tick_now, stopped }
     }
 
-    fn left(&self) -> Duration {
-        self.lasts.saturating_sub(self.clock.since(self.standing.borrow().good_at))
+    /// How long it lasts from one renewal.
+    pub(crate) fn lasts(&self) -> Duration {
+        self.lasts
     }
 
-    /// Whether it has not run out by our own clock.
+    /// How much of it is left by our own clock.
+    pub(crate) fn left(&self) -> Duration {
+        self.lasts.saturating_sub(self.clock.since(self.standing.borrow().renewed_at))
+    }
+
+    /// Whether it has not expired by our own clock.
     pub(crate) fn stands(&self) -> bool {
         !self.left().is_zero()
     }
 
-    /// Waits until the lease certainly stands: what comes before a hold, a spawn, a context write and
-    /// the result. Returns at once as long as ticks are answered.
+    /// Waits until the lease certainly stands. Comes before every hold, spawn, context write and result.
+    /// Returns at once as long as ticks are answered.
     pub(crate) async fn live(&self) {
         let mut standing = self.standing.subscribe();
         loop {
@@ -84,76 +71,41 @@ impl Keeper {
                 return;
             }
             if !in_doubt {
-                // Ran out unnoticed: the process was stopped, or the machine suspended.
+                // It expired unnoticed: the process was stopped, or the machine suspended.
                 self.tick_now.notify_one();
             }
             standing.changed().await.expect("the sender is ours");
         }
     }
 
-    /// An ask was answered with `stop`: never comes back, since the attempt ends around it.
+    /// An ask was answered with `stop`. Never returns: the attempt ends around it.
     pub(crate) async fn stop(&self, reason: &str) -> ! {
         tracing::info!(reason, "told to stop");
         self.stopped.cancel();
         std::future::pending().await
     }
 
-    /// Ticks for as long as the attempt may go on; a tick sent twice only moves the lease on.
-    pub(crate) async fn keep(
-        &self,
-        coordinator: &Coordinator,
-        counters: &Counters,
-        delivery: &Delivery,
-    ) -> Lost {
-        loop {
-            let in_doubt = self.standing.borrow().in_doubt;
-            let wait = if in_doubt { RETRY.min(self.left()) } else { TICK.min(self.lasts / 3) };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.tick_now.notified() => {}
-                () = self.stopped.cancelled() => return Lost::Stopped { ours: self.stands() },
-            }
-            let left = self.left();
-            if in_doubt && left.is_zero() {
-                return Lost::RanOut;
-            }
-            let patience =
-                if left.is_zero() { coordinator::PATIENCE } else { left.min(coordinator::PATIENCE) };
-            let sent_at = self.clock.mark();
-            let tick = Tick { lease: self.lease.clone(), progress: counters.progress() };
-            let answer = tokio::select! {
-                answer = coordinator.once(Ask::Tick(tick), patience) => answer,
-                () = self.stopped.cancelled() => return Lost::Stopped { ours: !left.is_zero() },
-            };
-            match answer {
-                Some(Answer::GoOn { .. }) => {
-                    self.standing.send_replace(Standing { good_at: sent_at, in_doubt: false });
-                    delivery.progress().await;
-                }
-                Some(Answer::Stop { reason }) => {
-                    tracing::info!(reason, "told to stop");
-                    return Lost::Stopped { ours: !left.is_zero() };
-                }
-                Some(
-                    Answer::Claimed(_)
-                    | Answer::Taken { .. }
-                    | Answer::Done
-                    | Answer::Denied(_)
-                    | Answer::Halt { .. }
-                    | Answer::Spawned { .. }
-                    | Answer::Value { .. }
-                    | Answer::Keys { .. }
-                    | Answer::Refused(_),
-                ) => {
-                    tracing::warn!("a tick was answered with something else");
-                    self.doubt();
-                }
-                None => self.doubt(),
-            }
-        }
+    /// Waits until an ask was answered with `stop`.
+    pub(crate) async fn stopped(&self) {
+        self.stopped.cancelled().await;
     }
 
-    fn doubt(&self) {
+    /// Waits until somebody needs a tick before its time.
+    pub(crate) async fn tick_wanted(&self) {
+        self.tick_now.notified().await;
+    }
+
+    /// The tick sent at `sent_at` was answered with `go on`.
+    pub(crate) fn renewed(&self, sent_at: Mark) {
+        self.standing.send_replace(Standing { renewed_at: sent_at, in_doubt: false });
+    }
+
+    /// A tick was not answered: nothing new may begin until one is.
+    pub(crate) fn doubt(&self) {
         self.standing.send_modify(|standing| standing.in_doubt = true);
+    }
+
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.standing.borrow().in_doubt
     }
 }

@@ -1,6 +1,6 @@
-//! What an agent says while it works, for whoever listens now (G9). Pieces are gathered for a moment and
-//! sent together; nothing waits for them, and nothing is lost with them: what is finished is in the
-//! journal.
+//! Live output: what an agent writes while it works, broadcast to observers that listen now (G9). Pieces are
+//! collected for a moment and sent together. Nothing waits for them and nothing depends on them: what is
+//! finished is in the journal.
 
 use std::{
     future::Future,
@@ -10,72 +10,65 @@ use std::{
 
 use shared::{
     subject::Subject,
-    telemetry,
     wire::{Said, StreamPiece},
 };
 
-use crate::agent::Run;
+use super::Attempt;
 
-/// How long pieces are gathered: as often as a reader's eye needs.
-const GATHER: Duration = Duration::from_millis(100);
-
-/// A call is not held up for listeners.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How long pieces are collected before they are sent: often enough for a reader.
+const COLLECT: Duration = Duration::from_millis(100);
+/// How long sending may hold up the agent.
+const SEND_TIMEOUT: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
-pub(crate) struct Voice<'a> {
-    run: &'a Run<'a>,
-    /// The entry of the journal this will be part of.
+pub(crate) struct LiveOutput<'a> {
+    attempt: &'a Attempt,
+    /// The journal entry this output will be part of.
     number: u32,
-    text: Mutex<String>,
+    unsent: Mutex<String>,
 }
 
-impl<'a> Voice<'a> {
-    pub(crate) fn new(run: &'a Run<'a>, number: u32) -> Self {
-        Voice { run, number, text: Mutex::default() }
+impl<'a> LiveOutput<'a> {
+    pub(crate) fn new(attempt: &'a Attempt, number: u32) -> Self {
+        LiveOutput { attempt, number, unsent: Mutex::default() }
     }
 
-    /// A piece of an answer.
-    pub(crate) fn hear(&self, piece: &str) {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(piece);
+    /// Adds a piece of a model's answer.
+    pub(crate) fn add(&self, piece: &str) {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).push_str(piece);
     }
 
-    /// Says what has been heard, while something is done that makes it.
+    /// Sends what is added while `work` runs.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = tokio::time::sleep(GATHER) => self.say_heard().await,
+                () = tokio::time::sleep(COLLECT) => self.flush().await,
             }
         }
     }
 
-    /// Says what has been heard and not said yet.
-    pub(crate) async fn say_heard(&self) {
-        let text = std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Sends what was added and not sent yet.
+    pub(crate) async fn flush(&self) {
+        let text = std::mem::take(&mut *self.unsent.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
-            self.say(Said::Text(text)).await;
+            self.send(Said::Text(text)).await;
         }
     }
 
-    pub(crate) async fn say(&self, said: Said) {
-        let work = self.run.work;
-        let piece = StreamPiece {
-            trace_id: work.trace_id,
-            child_id: work.child_id.clone(),
-            attempt: self.run.attempt(),
-            number: self.number,
-            said,
-        };
-        let subject = Subject::Stream(work.trace_id, work.child_id.clone());
-        let headers = telemetry::headers(work.trace_id, self.run.span);
+    pub(crate) async fn send(&self, said: Said) {
+        let attempt = self.attempt;
+        let (trace_id, child_id) = (attempt.trace_id(), attempt.child_id().clone());
+        let subject = Subject::Stream(trace_id, child_id.clone());
+        let piece = StreamPiece { trace_id, child_id, attempt: attempt.number(), number: self.number, said };
         let payload = serde_json::to_vec(&piece).expect("a message has string keys").into();
-        let saying = self.run.bus.broadcast(&subject, &headers, payload);
-        match tokio::time::timeout(PATIENCE, saying).await {
+        let headers = attempt.headers();
+        let sending = attempt.bus.broadcast(&subject, &headers, payload);
+        match tokio::time::timeout(SEND_TIMEOUT, sending).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "a piece went unheard"),
-            Err(_) => tracing::debug!("a piece went unheard: nobody takes it"),
+            Ok(Err(error)) => tracing::debug!(%error, "live output was not sent"),
+            Err(_) => tracing::debug!("live output was not sent in time"),
         }
     }
 }

@@ -1,5 +1,107 @@
-//! One attempt at running a context: who acts, under which lease.
+//! One attempt at running a context: who acts, for which context, under which lease. Everything that changes
+//! something outside goes through it and waits for the lease to stand. An answer of `stop` ends the attempt
+//! from outside, so that agents never see one.
 
+pub(crate) mod children;
 pub(crate) mod coordinator;
+mod exit;
 pub(crate) mod lease;
 pub(crate) mod live_output;
+mod progress;
+pub(crate) mod shared_store;
+
+use std::sync::Arc;
+
+use shared::{
+    ChildId, Timestamp, TraceId,
+    bus::{Bus, Headers},
+    subject::{Partition, Subject},
+    telemetry::{self, span_id},
+    wire::{Answer, Ask, Execute, Failure, Lease},
+};
+
+use crate::config::Config;
+use coordinator::Coordinator;
+use exit::Exit;
+use lease::HeldLease;
+use progress::Progress;
+
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) work: Execute,
+    pub(crate) lease: HeldLease,
+    pub(crate) progress: Progress,
+    pub(crate) exit: Exit,
+    pub(crate) config: Arc<Config>,
+    pub(crate) bus: Bus,
+    pub(crate) coordinator: Coordinator,
+    /// The id of this attempt's span: the parent of all spans beneath it.
+    pub(crate) span: u64,
+    partition: Partition,
+}
+
+impl Attempt {
+    pub(crate) fn new(
+        work: Execute,
+        lease: HeldLease,
+        coordinator: Coordinator,
+        partition: Partition,
+        config: Arc<Config>,
+        bus: Bus,
+    ) -> Self {
+        let Lease { child_id, attempt, .. } = &lease.lease;
+        let span = span_id(work.trace_id, &format!("{child_id}.{attempt}"));
+        let (progress, exit) = (Progress::default(), Exit::default());
+        Attempt { work, lease, progress, exit, config, bus, coordinator, span, partition }
+    }
+
+    pub(crate) fn trace_id(&self) -> TraceId {
+        self.work.trace_id
+    }
+
+    pub(crate) fn child_id(&self) -> &ChildId {
+        &self.lease.lease.child_id
+    }
+
+    /// Its number among the attempts of its context, which fences it.
+    pub(crate) fn number(&self) -> u32 {
+        self.lease.lease.attempt
+    }
+
+    /// The lease, as every ask carries it.
+    pub(crate) fn token(&self) -> Lease {
+        self.lease.lease.clone()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.config.clock.now()
+    }
+
+    /// The trace context of every message this attempt sends.
+    pub(crate) fn headers(&self) -> Headers {
+        telemetry::headers(self.trace_id(), self.span)
+    }
+
+    pub(crate) fn cost_subject(&self) -> Subject {
+        Subject::Cost(self.partition, self.trace_id(), self.child_id().clone())
+    }
+
+    pub(crate) fn result_subject(&self) -> Subject {
+        Subject::Result(self.partition, self.trace_id(), self.child_id().clone())
+    }
+
+    /// Asks while the lease stands, until there is an answer. `stop` ends the attempt here, once for all
+    /// asks.
+    pub(crate) async fn ask(&self, ask: Ask) -> Answer {
+        let answer = self.coordinator.until_answered_when(ask, || self.lease.live()).await;
+        if let Answer::Stop { reason } = &answer {
+            self.lease.stop(reason).await;
+        }
+        answer
+    }
+
+    /// Ends the attempt with this failure. Never returns: the delivery ends the agent around it.
+    pub(crate) async fn give_up(&self, failure: Failure) -> ! {
+        self.exit.take(failure).await
+    }
+}

@@ -1,7 +1,6 @@
-//! Paid calls: hold the worst case, make the call, settle what it cost (B3). Costs are published, so
-//! that they wait safely while the coordinator is away, and are booked once by `call_id` however often
-//! they come (B9). What is settled is never forgotten on the way: an attempt that is cancelled still
-//! sends it.
+//! The meter of an attempt: hold the worst case, make the call, settle what it cost (B3). Costs are published,
+//! so that they are safe while the coordinator is away, and are booked once by `call_id` however often they
+//! arrive (B9). A settled cost is never forgotten: an attempt that is cancelled still sends it.
 
 use std::{
     collections::BTreeMap,
@@ -11,26 +10,21 @@ use std::{
 
 use shared::{
     Amount, CallId, ChildId, Dimension, Timestamp,
-    bus::{Bus, Headers, Outgoing},
-    clock::Clock,
+    bus::Outgoing,
     id::ModelName,
-    subject::Subject,
     telemetry,
-    wire::{self, Answer, Ask, Cost, HoldDenied, Refusal},
+    wire::{self, Answer, Ask, Cost, HoldDenied, OpenHold, Refusal, Resume, SettledCall},
 };
 
-use crate::{
-    attempt::coordinator::{Backoff, Coordinator},
-    attempt::lease::Keeper,
-};
+use crate::{attempt::Attempt, retry::Backoff};
 
-/// How long a cancelled attempt may take to send what its calls cost.
-const FLUSH: Duration = Duration::from_secs(5);
+/// How long an attempt that ended may take to send what its calls cost.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a result waits for the costs before it to be booked.
-const CLOSE: Duration = Duration::from_secs(2);
+/// How long a result waits until the costs before it are booked.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The answer to a hold. A `stop` is none: it ends the attempt around it.
+/// The answer to a hold. `stop` is not among them: it ends the attempt.
 #[derive(Debug)]
 pub(crate) enum Hold {
     Held,
@@ -47,14 +41,7 @@ pub(crate) enum Hold {
 
 #[derive(Debug)]
 pub(crate) struct Meter<'a> {
-    bus: &'a Bus,
-    coordinator: &'a Coordinator,
-    keeper: &'a Keeper,
-    clock: Clock,
-    /// Where costs go.
-    subject: Subject,
-    trace_id: shared::TraceId,
-    span: u64,
+    attempt: &'a Attempt,
     books: Mutex<Books>,
 }
 
@@ -67,7 +54,7 @@ pub(crate) struct Priced {
 }
 
 impl From<Amount> for Priced {
-    /// A cost that nobody priced: it was told as it is.
+    /// A cost that comes as an amount, without a price list.
     fn from(amount: Amount) -> Self {
         Priced { amount, model: None, prices: None }
     }
@@ -77,34 +64,42 @@ impl From<Amount> for Priced {
 struct Books {
     calls: u32,
     held_at: BTreeMap<CallId, Timestamp>,
-    /// Settled, but not stored yet.
+    /// Owed, but not stored yet.
     unsent: BTreeMap<CallId, Priced>,
-    /// Stored, but perhaps not booked yet: until then their holds stand in the way of others.
+    /// Stored, but perhaps not booked yet: until then their holds still take up budget.
     unconfirmed: BTreeMap<CallId, Amount>,
 }
 
 impl<'a> Meter<'a> {
-    pub(crate) fn new(
-        bus: &'a Bus,
-        coordinator: &'a Coordinator,
-        keeper: &'a Keeper,
-        clock: Clock,
-        subject: Subject,
-        trace_id: shared::TraceId,
-        span: u64,
-    ) -> Self {
-        Meter { bus, coordinator, keeper, clock, subject, trace_id, span, books: Mutex::default() }
+    pub(crate) fn new(attempt: &'a Attempt) -> Self {
+        Meter { attempt, books: Mutex::default() }
     }
 
-    /// An id no other call of this context has: attempts have numbers, and so have their calls.
+    pub(crate) fn attempt(&self) -> &'a Attempt {
+        self.attempt
+    }
+
+    /// Tells the coordinator how the calls of earlier attempts ended, as far as is known; the rest is booked
+    /// as estimated (B10). Comes before any call of this attempt.
+    pub(crate) async fn resume(&self, open: &[OpenHold], settled: Vec<SettledCall>) {
+        if open.is_empty() {
+            return;
+        }
+        let resume = Resume { lease: self.attempt.token(), settled };
+        if let Answer::Refused(refusal) = self.attempt.ask(Ask::Resume(resume)).await {
+            tracing::warn!(message = refusal.message, "the holds of earlier attempts stay open");
+        }
+    }
+
+    /// An id that no other call of this context has: the attempt's number and the call's.
     pub(crate) fn next_call(&self) -> CallId {
         let mut books = self.books();
         books.calls += 1;
-        CallId::new(&format!("{}-{}", self.keeper.lease.attempt, books.calls)).expect("digits and a dash")
+        CallId::new(&format!("{}-{}", self.attempt.number(), books.calls)).expect("digits and a dash")
     }
 
-    /// Sets the worst case aside. Denied only because costs on their way are not booked yet, it has
-    /// them booked and asks once more.
+    /// Holds the worst case. If it is denied while costs of this attempt are not booked yet, it has them
+    /// booked and asks once more.
     pub(crate) async fn hold(&self, call_id: &CallId, amount: Amount, closing: bool) -> Hold {
         let held = match self.ask_hold(call_id, amount, closing).await {
             Hold::Denied(denied) => match self.confirm().await {
@@ -114,38 +109,37 @@ impl<'a> Meter<'a> {
             held @ (Hold::Held | Hold::Halt { .. } | Hold::Refused(_)) => held,
         };
         if matches!(held, Hold::Held) {
-            self.books().held_at.insert(call_id.clone(), self.clock.now());
-            // The answer may have found a process that was stopped meanwhile.
-            self.keeper.live().await;
+            self.books().held_at.insert(call_id.clone(), self.attempt.now());
+            // The process may have been suspended before it saw the answer.
+            self.attempt.lease.live().await;
         }
         held
     }
 
     async fn ask_hold(&self, call_id: &CallId, amount: Amount, closing: bool) -> Hold {
-        let hold = wire::Hold { lease: self.keeper.lease.clone(), call_id: call_id.clone(), amount, closing };
-        let answer = self.coordinator.until_answered(Ask::Hold(hold), Some(self.keeper)).await;
-        match answer {
+        let hold = wire::Hold { lease: self.attempt.token(), call_id: call_id.clone(), amount, closing };
+        match self.attempt.ask(Ask::Hold(hold)).await {
             Answer::Done => Hold::Held,
             Answer::Denied(denied) => Hold::Denied(Box::new(denied)),
             Answer::Halt { context, dimension, pause } => Hold::Halt { context, dimension, pause },
-            Answer::Stop { reason } => self.keeper.stop(&reason).await,
-            Answer::Refused(refusal) => Hold::Refused(refusal),
-            Answer::Claimed(_)
+            answer @ (Answer::Claimed(_)
             | Answer::Taken { .. }
             | Answer::GoOn { .. }
+            | Answer::Stop { .. }
             | Answer::Spawned { .. }
             | Answer::Value { .. }
-            | Answer::Keys { .. } => Hold::Refused(unexpected("hold")),
+            | Answer::Keys { .. }
+            | Answer::Refused(_)) => Hold::Refused(answer.into_refusal("hold")),
         }
     }
 
-    /// Has the coordinator book what is on its way to it; how many costs that were.
+    /// Has the coordinator book the costs that were published; returns how many there were.
     async fn confirm(&self) -> usize {
         let costs = std::mem::take(&mut self.books().unconfirmed);
         let count = costs.len();
         let bookings = costs.into_iter().map(|(call_id, amount)| async move {
-            let settle = Ask::Settle { lease: self.keeper.lease.clone(), call_id: call_id.clone(), amount };
-            let answer = self.coordinator.until_answered(settle, None).await;
+            let settle = Ask::Settle { lease: self.attempt.token(), call_id: call_id.clone(), amount };
+            let answer = self.attempt.coordinator.until_answered(settle).await;
             if let Answer::Refused(refusal) = answer {
                 tracing::warn!(%call_id, message = refusal.message, "a cost was not booked");
             }
@@ -154,69 +148,73 @@ impl<'a> Meter<'a> {
         count
     }
 
-    /// The call was not made, or was refused: its hold returns whole.
+    /// The call was not made, or was refused: the whole hold returns.
     pub(crate) async fn release(&self, call_id: &CallId) {
-        let lease = self.keeper.lease.clone();
+        let lease = self.attempt.token();
         self.end_hold(Ask::Release { lease, call_id: call_id.clone() }, call_id).await;
     }
 
-    /// The call was made, and nobody knows what it cost: it is booked at its hold (B10). Should this
-    /// attempt die before, its successor does the same.
+    /// The call was made and its cost is unknown: it is booked at its hold (B10). If this attempt dies before,
+    /// its successor does the same.
     pub(crate) async fn forfeit(&self, call_id: &CallId) {
-        let lease = self.keeper.lease.clone();
+        let lease = self.attempt.token();
         self.end_hold(Ask::Forfeit { lease, call_id: call_id.clone() }, call_id).await;
     }
 
     async fn end_hold(&self, ask: Ask, call_id: &CallId) {
-        if let Answer::Refused(refusal) = self.coordinator.until_answered(ask, None).await {
-            tracing::warn!(%call_id, message = refusal.message, "a hold did not end as told");
+        if let Answer::Refused(refusal) = self.attempt.coordinator.until_answered(ask).await {
+            tracing::warn!(%call_id, message = refusal.message, "a hold could not be ended");
         }
         self.books().held_at.remove(call_id);
     }
 
-    /// The call is over and this is owed: sent by [`Meter::settle`], or when the attempt ends.
+    /// Records what the ended call cost: [`Meter::settle`] sends it, or the end of the attempt does.
     pub(crate) fn owe(&self, call_id: &CallId, priced: Priced) {
         self.books().unsent.insert(call_id.clone(), priced);
     }
 
-    /// What the call cost. It is on record before this returns, or when the attempt ends.
+    /// Sends what the call cost. It is stored before this returns, or when the attempt ends.
     pub(crate) async fn settle(&self, call_id: &CallId, priced: Priced) {
         let amount = priced.amount;
         self.owe(call_id, priced.clone());
         self.send(call_id, priced).await;
         let held_at = self.books().held_at.remove(call_id);
         if let Some(held_at) = held_at.filter(|_| telemetry::is_on()) {
-            telemetry::Span {
-                name: "settle".into(),
-                trace_id: self.trace_id,
-                span_id: None,
-                parent: Some(self.span),
-                start: held_at,
-                end: self.clock.now(),
-                kind: telemetry::Kind::Client,
-                attributes: vec![
-                    ("trellis.child_id", self.keeper.lease.child_id.as_str().into()),
-                    ("trellis.call_id", call_id.as_str().into()),
-                    ("trellis.budget.cost_nanos", amount.cost_usd.nanos().into()),
-                    ("trellis.budget.tokens", amount.tokens.count().into()),
-                ],
-                error: None,
-                link: None,
-            }
-            .emit();
+            self.emit_settled(call_id, held_at, amount);
         }
     }
 
-    /// Has everything booked before the result is told, so that the outcome shows it all. A coordinator
-    /// that is away books it later, from the queue.
+    fn emit_settled(&self, call_id: &CallId, held_at: Timestamp, amount: Amount) {
+        telemetry::Span {
+            name: "settle".into(),
+            trace_id: self.attempt.trace_id(),
+            span_id: None,
+            parent: Some(self.attempt.span),
+            start: held_at,
+            end: self.attempt.now(),
+            kind: telemetry::Kind::Client,
+            attributes: vec![
+                ("trellis.child_id", self.attempt.child_id().as_str().into()),
+                ("trellis.call_id", call_id.as_str().into()),
+                ("trellis.budget.cost_nanos", amount.cost_usd.nanos().into()),
+                ("trellis.budget.tokens", amount.tokens.count().into()),
+            ],
+            error: None,
+            link: None,
+        }
+        .emit();
+    }
+
+    /// Has all costs booked before the result is reported, so that the outcome shows them. A coordinator that
+    /// is away books them later, from the queue.
     pub(crate) async fn close(&self) {
-        if tokio::time::timeout(CLOSE, self.confirm()).await.is_err() {
-            tracing::debug!("costs are still on their way to the books");
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.confirm()).await.is_err() {
+            tracing::debug!("costs are not booked yet; they wait in the queue");
         }
     }
 
-    /// Sends what a cancelled agent had settled but not sent. What can't be sent in time is booked as
-    /// estimated by the coordinator: the hold stands until then (B10).
+    /// Sends the costs that a cancelled agent owed but had not sent. What can't be sent in time is booked as
+    /// estimated by the coordinator; the hold stands until then (B10).
     pub(crate) async fn flush(&self) {
         let unsent: Vec<_> =
             self.books().unsent.iter().map(|(id, priced)| (id.clone(), priced.clone())).collect();
@@ -225,33 +223,34 @@ impl<'a> Meter<'a> {
                 self.send(&call_id, priced).await;
             }
         };
-        if tokio::time::timeout(FLUSH, sending).await.is_err() {
+        if tokio::time::timeout(FLUSH_TIMEOUT, sending).await.is_err() {
             tracing::warn!(count = self.books().unsent.len(), "costs could not be sent; their holds stand");
         }
     }
 
-    /// Sent twice, it is stored once by its id, and booked once by its call whatever is stored. What can't
-    /// be stored for a while stays owed: its hold stands, and it is sent again when the attempt ends. One
-    /// that has no hold is known nowhere else, and is waited for.
+    /// Publishes a cost. Sent twice, it is stored once by its message id and booked once by its `call_id`. What
+    /// can't be stored within the retry limit stays owed: its hold stands, and it is sent again when the
+    /// attempt ends. A cost without a hold is known nowhere else, so it is retried without a limit.
     async fn send(&self, call_id: &CallId, priced: Priced) {
         let Priced { amount, model, prices } = priced;
-        let lease = self.keeper.lease.clone();
-        let id = format!("{}.{}.{call_id}.cost", self.trace_id, lease.child_id);
-        let cost = Cost { trace_id: self.trace_id, lease, call_id: call_id.clone(), amount, model, prices };
+        let lease = self.attempt.token();
+        let trace_id = self.attempt.trace_id();
+        let id = format!("{trace_id}.{}.{call_id}.cost", lease.child_id);
+        let cost = Cost { trace_id, lease, call_id: call_id.clone(), amount, model, prices };
         let message = Outgoing {
-            subject: self.subject.clone(),
+            subject: self.attempt.cost_subject(),
             id: Some(id),
-            headers: self.headers(),
+            headers: self.attempt.headers(),
             payload: serde_json::to_vec(&cost).expect("a message has string keys").into(),
             expect_last: None,
         };
-        let mut pause = Backoff::default();
-        while let Err(error) = self.bus.publish(message.clone()).await {
-            tracing::warn!(%error, %call_id, "a cost could not be stored yet");
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.attempt.bus.publish(message.clone()).await {
+            tracing::warn!(%error, %call_id, "could not store a cost yet");
             if !self.books().held_at.contains_key(call_id) {
-                pause.wait().await;
-            } else if pause.wait_a_while().await.is_err() {
-                tracing::error!(%error, %call_id, "a cost can't be stored; it stays owed, and its hold stands");
+                backoff.wait().await;
+            } else if backoff.wait_bounded().await.is_err() {
+                tracing::error!(%error, %call_id, "could not store a cost; it stays owed, and its hold stands");
                 return;
             }
         }
@@ -260,22 +259,8 @@ impl<'a> Meter<'a> {
         books.unconfirmed.insert(call_id.clone(), amount);
     }
 
-    fn headers(&self) -> Headers {
-        telemetry::headers(self.trace_id, self.span)
-    }
-
-    /// Held for no longer than a look.
+    /// Never held over an await.
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A protocol that is not ours: named, and treated as a refusal.
-pub(crate) fn unexpected(ask: &str) -> Refusal {
-    Refusal {
-        code: "unexpected_answer".into(),
-        rule: "P".into(),
-        message: format!("the coordinator answered a {ask} with something else"),
-        problems: Vec::new(),
     }
 }

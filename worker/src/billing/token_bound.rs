@@ -1,50 +1,49 @@
-//! What a model is to be asked, and the most tokens that can be. The bound is what makes a ceiling a ceiling:
-//! it must never be too low, whatever tokenizer a provider has.
+//! A paid request and the upper bound of its input tokens. The bound is what makes a ceiling a ceiling: it must
+//! never be too low, whatever tokenizer a provider has.
 
-use sha2::{Digest, Sha256};
-use shared::{Json, id::ModelName, wire::ModelStep};
+use shared::{Json, digest::SequenceDigest, id::ModelName, wire::ModelStep};
 
 use crate::model::{Cue, Message, ToolSpec};
 
-/// What a provider may put around each message, and before the first tool, in tokens.
+/// Tokens a provider may add around each message, and before the first tool.
 const AROUND_A_MESSAGE: u64 = 16;
 const BEFORE_TOOLS: u64 = 640;
-/// Where a provider counts fewer tokens than this allows, it left something out, such as what it had cached.
+/// A provider that counts fewer tokens than one for this many bytes left something out, such as cached input.
 const MOST_BYTES_OF_A_TOKEN: u64 = 12;
-/// The words that tell a model of a schema, where its provider has no other way.
+/// Tokens of the instructions that describe a schema, where the provider has no parameter for it.
 const AROUND_A_SCHEMA: u64 = 256;
 
-/// What a model is to be asked.
+/// What a model is to be sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Question<'a> {
+pub(crate) struct PaidRequest<'a> {
     pub(crate) messages: &'a [Message],
     pub(crate) tools: &'a [ToolSpec],
     pub(crate) output_schema: Option<&'a Json>,
     pub(crate) max_tokens: u32,
     /// The agent's last report: may use its closing reserve (B7).
     pub(crate) closing: bool,
-    /// What a call before this one sent and used, if this one sends the same and then some messages.
-    pub(crate) before: Option<Before<'a>>,
-    /// Something was left out of the window: what was sent does not tell of what comes next.
+    /// An earlier call, if this request sends what that one sent and then more messages.
+    pub(crate) earlier: Option<EarlierCall<'a>>,
+    /// Messages were left out of the window: a later request will not begin with what this one sends.
     pub(crate) left_out: bool,
     pub(crate) script: Option<Cue<'a>>,
     /// See [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
 }
 
-/// An earlier call, whose messages these begin with, and whose tools and schema were no less.
+/// An earlier call: this request begins with its messages, and has the same tools and schema.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Before<'a> {
+pub(crate) struct EarlierCall<'a> {
     model: &'a ModelName,
     input_tokens: u64,
     size_bytes: u64,
     messages: u64,
 }
 
-impl<'a> Before<'a> {
-    /// What `step` used, if these messages, tools and schema are what it sent. Not if the provider counted
-    /// fewer tokens than that can be.
-    pub(crate) fn of(
+impl<'a> EarlierCall<'a> {
+    /// The call of `step`, if these messages, tools and schema are what it sent, and the provider's count of
+    /// its tokens is plausible.
+    pub(crate) fn matching(
         step: &'a ModelStep,
         messages: &[Message],
         tools: &[ToolSpec],
@@ -56,18 +55,14 @@ impl<'a> Before<'a> {
         if !plausible || step.sent.as_ref()? != &digest(messages, tools, output_schema) {
             return None;
         }
-        Some(Before { model: &step.model, input_tokens, size_bytes, messages: messages.len() as u64 })
+        Some(EarlierCall { model: &step.model, input_tokens, size_bytes, messages: messages.len() as u64 })
     }
 }
 
-/// Of all that is sent, word for word.
+/// A digest of everything that is sent.
 fn digest(messages: &[Message], tools: &[ToolSpec], output_schema: Option<&Json>) -> String {
-    let mut digest = Sha256::new();
-    // Each part with its length before it: no two sequences of parts are the same bytes.
-    let mut add = |text: &str| {
-        digest.update((text.len() as u64).to_le_bytes());
-        digest.update(text);
-    };
+    let mut digest = SequenceDigest::default();
+    let mut add = |text: &str| digest.add(text);
     for message in messages {
         match message {
             Message::System(text) => ["system", text].into_iter().for_each(&mut add),
@@ -89,29 +84,29 @@ fn digest(messages: &[Message], tools: &[ToolSpec], output_schema: Option<&Json>
         [tool.name.as_str(), &tool.description, &parameters].into_iter().for_each(&mut add);
     }
     add(&output_schema.map(|schema| schema.value().to_string()).unwrap_or_default());
-    digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    digest.short()
 }
 
-impl Question<'_> {
-    /// What the journal keeps of it.
+impl PaidRequest<'_> {
+    /// The digest that the journal keeps of it.
     pub(super) fn sent(&self) -> Option<String> {
         (!self.left_out).then(|| digest(self.messages, self.tools, self.output_schema))
     }
 
-    /// No more tokens than this are sent. A token is at least a byte; where an earlier call told how
-    /// many there were, only what came since is counted in bytes.
+    /// The upper bound of its input tokens. A token is at least a byte; where an earlier call reported its
+    /// tokens, only what was added since is counted in bytes.
     pub(super) fn input_tokens(&self, model: &ModelName) -> u64 {
         let messages = self.messages.len() as u64;
         let size_bytes = size_bytes(self.messages);
-        match self.before {
-            Some(before)
-                if before.model == model
-                    && before.size_bytes <= size_bytes
-                    && before.messages <= messages =>
+        match self.earlier {
+            Some(earlier)
+                if earlier.model == model
+                    && earlier.size_bytes <= size_bytes
+                    && earlier.messages <= messages =>
             {
-                before.input_tokens
-                    + (size_bytes - before.size_bytes)
-                    + AROUND_A_MESSAGE * (messages - before.messages + 1)
+                earlier.input_tokens
+                    + (size_bytes - earlier.size_bytes)
+                    + AROUND_A_MESSAGE * (messages - earlier.messages + 1)
             }
             Some(_) | None => size_bytes + AROUND_A_MESSAGE * messages + self.tools_tokens(),
         }

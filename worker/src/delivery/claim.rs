@@ -1,5 +1,5 @@
-//! Claim before run: a delivery is only a hint, and the coordinator says whether this worker may have
-//! the context. A claim asked twice with one token is one claim, so tries are repeated freely.
+//! Claim before run: a delivery is only a hint, and the coordinator says whether this worker may run the
+//! context. A claim asked twice with one token is one claim, so it is retried freely.
 
 use std::time::Duration;
 
@@ -10,29 +10,33 @@ use shared::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::{attempt::coordinator::Coordinator, attempt::lease::LEASE, config::Config};
+use crate::{
+    attempt::{coordinator::Coordinator, lease::LEASE},
+    config::Config,
+};
 
 /// How long a claim is tried before the work goes back to the queue.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// When work that nobody could be asked about comes again.
-pub(crate) const AGAIN: Duration = Duration::from_secs(2);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
+/// Redelivery delay when no coordinator answered.
+pub(super) const REDELIVER_AFTER: Duration = Duration::from_secs(2);
 /// How often the delivery is kept alive meanwhile: well within its ack wait.
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
+/// The shortest redelivery delay of a context that another worker runs.
+const SHORTEST_DELAY: Duration = Duration::from_millis(200);
 
-/// What became of a claim.
 #[derive(Debug)]
-pub(crate) enum Claim {
+pub(super) enum Claim {
     Ours(Box<Claimed>),
-    /// Come again after this.
+    /// Deliver it again after this.
     Later(Duration),
     /// There is nothing to do: ended, cancelled, or not to be run.
     Over,
     Refused(Refusal),
 }
 
-/// Asks for a context. The token is fresh for each delivery: a redelivery of what this very worker
-/// runs must not be taken for the running attempt.
-pub(crate) async fn claim(
+/// Claims a context. The token is fresh for each delivery: a redelivery of what this very worker runs must
+/// not be taken for the running attempt.
+pub(super) async fn claim(
     config: &Config,
     coordinator: &Coordinator,
     work: &Execute,
@@ -40,16 +44,16 @@ pub(crate) async fn claim(
 ) -> Claim {
     let token = LeaseToken::new(&uuid::Uuid::new_v4().simple().to_string()).expect("hex digits");
     let claim = wire::Claim { child_id: work.child_id.clone(), worker_id: config.id.clone(), token };
-    let ask = coordinator.until_answered(Ask::Claim(claim), None);
+    let ask = coordinator.until_answered(Ask::Claim(claim));
     let answer = tokio::select! {
-        answer = timeout_at(Instant::now() + PATIENCE, ask) => answer,
+        answer = timeout_at(Instant::now() + CLAIM_TIMEOUT, ask) => answer,
         () = keep_alive(delivery) => unreachable!("it never ends"),
     };
     match answer {
         Ok(answer) => judge(answer, config.clock.now()),
         Err(_) => {
-            tracing::warn!("nobody answered the claim for {} s", PATIENCE.as_secs());
-            Claim::Later(AGAIN)
+            tracing::warn!("no coordinator answered the claim within {} s", CLAIM_TIMEOUT.as_secs());
+            Claim::Later(REDELIVER_AFTER)
         }
     }
 }
@@ -65,24 +69,25 @@ fn judge(answer: Answer, now: Timestamp) -> Claim {
     match answer {
         Answer::Claimed(claimed) => Claim::Ours(claimed),
         Answer::Taken { until } => {
-            // Clocks differ between machines: at the worst it asks once too early, or a lease too late.
+            // Clocks differ between machines: at worst it asks once too early, or a lease too late.
             let delay = Duration::from_millis(until.millis_since(now));
-            Claim::Later(delay.clamp(Duration::from_millis(200), LEASE))
+            Claim::Later(delay.clamp(SHORTEST_DELAY, LEASE))
         }
         Answer::Stop { reason } => {
-            tracing::debug!(reason, "nothing to run");
+            tracing::debug!(reason, "there is nothing to run");
             Claim::Over
         }
         Answer::Done => Claim::Over,
         Answer::Refused(refusal) => Claim::Refused(refusal),
-        Answer::GoOn { .. }
+        answer @ (Answer::GoOn { .. }
         | Answer::Denied(_)
         | Answer::Halt { .. }
         | Answer::Spawned { .. }
         | Answer::Value { .. }
-        | Answer::Keys { .. } => {
-            tracing::warn!("a claim was answered with something else");
-            Claim::Later(AGAIN)
+        | Answer::Keys { .. }) => {
+            let refusal = answer.into_refusal("claim");
+            tracing::warn!(message = refusal.message, "a claim was not answered as expected");
+            Claim::Later(REDELIVER_AFTER)
         }
     }
 }

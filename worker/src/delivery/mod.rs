@@ -1,5 +1,8 @@
-//! One delivery from the claim to the acknowledgement.
+//! One delivery of work, from the claim to the acknowledgement.
 
-pub(crate) mod claim;
+mod claim;
+pub(crate) mod dead_letter;
 pub(crate) mod handle;
-pub(crate) mod report;
+mod heartbeat;
+mod report;
+mod spans;

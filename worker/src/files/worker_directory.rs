@@ -11,7 +11,7 @@ use std::{
 
 use shared::WorkerId;
 
-use crate::files::workspace::{private, remove};
+use super::workspace::{private, remove};
 
 /// What the directory of a worker ends in.
 const ENDING: &str = "worker";
@@ -19,13 +19,13 @@ const ENDING: &str = "worker";
 const MARKER: &str = ".trellis-worker";
 
 #[derive(Debug)]
-pub(crate) struct Premises {
+pub(crate) struct WorkerDirectory {
     path: PathBuf,
     /// The lock on it.
     _held: File,
 }
 
-impl Premises {
+impl WorkerDirectory {
     /// `configured` may be shared with other workers; if absent, one in the system's temporary directory
     /// is shared by all workers of this user.
     pub(crate) fn open(configured: Option<&Path>, worker_id: &WorkerId) -> io::Result<Self> {
@@ -50,7 +50,7 @@ impl Premises {
                 Lock::Ours(held) if is_a_workers(&path) || is_empty(&path)? => {
                     std::fs::write(path.join(MARKER), "")?;
                     empty(&path)?;
-                    return Ok(Premises { path, _held: held });
+                    return Ok(WorkerDirectory { path, _held: held });
                 }
                 Lock::Ours(_) | Lock::Theirs => number += 1,
                 Lock::Gone => {}
@@ -63,7 +63,7 @@ impl Premises {
     }
 }
 
-impl Drop for Premises {
+impl Drop for WorkerDirectory {
     fn drop(&mut self) {
         let _ = remove(&self.path);
     }

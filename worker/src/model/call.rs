@@ -6,8 +6,9 @@ use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd};
 use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use super::{
-    Completion, Error, Request, failure,
+    failure,
     provider::Route,
+    request::{Completion, Error, Request},
     size::{MOST_BYTES, Size},
     tool_names::ToolNames,
     translate,

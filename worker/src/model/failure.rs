@@ -1,25 +1,21 @@
 //! What became of a call that brought no answer: said no, never left, or nobody knows. In doubt nobody
 //! knows: a call that may have been served may be on the bill.
 
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 
 use genai::Error as Cause;
 use reqwest::{StatusCode, header};
 use serde_json::Value;
+use shared::text::with_causes;
 
-use super::{Error, provider::Route};
+use super::{provider::Route, request::Error};
 
 /// How much of what a provider says is passed on.
 const SAID: usize = 400;
 
-/// A refusal that nothing but a change of settings helps.
-pub(super) fn refused(message: String) -> Error {
-    Error::Refused { message, again: false, retry_after: None }
-}
-
 /// Of a call that could not even be put together.
 pub(super) fn unsent(route: &Route<'_>, cause: &Cause) -> Error {
-    refused(route.redact(format!("`{}` can't be asked this: {cause}", route.provider)))
+    Error::refused(route.redact(format!("`{}` can't be asked this: {cause}", route.provider)))
 }
 
 /// Of a call that was being made.
@@ -30,7 +26,7 @@ pub(super) fn of(route: &Route<'_>, cause: Cause) -> Error {
         match error.downcast::<Cause>() {
             Ok(inner) => (inner.to_string(), Transport::of(&inner)),
             Err(error) => match error.downcast_ref::<reqwest::Error>() {
-                Some(error) => (chain(error), Transport::of_http(error)),
+                Some(error) => (with_causes(error), Transport::of_http(error)),
                 None => (cause, Transport::Lost),
             },
         }
@@ -139,16 +135,4 @@ fn short(text: &str) -> String {
         line.push('…');
     }
     line
-}
-
-/// An error with all that is beneath it: the outermost of HTTP's says nothing.
-fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(beneath) = cause {
-        text.push_str(": ");
-        text.push_str(&beneath.to_string());
-        cause = beneath.source();
-    }
-    text
 }

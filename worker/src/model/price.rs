@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
-use shared::{Amount, Tokens, Usd, id::ModelName, wire::Usage};
+use shared::{Amount, Tokens, Usd, digest::sha256, id::ModelName, wire::Usage};
 
-use super::{scripted, table};
+use super::{
+    rates::{Rates, Tier},
+    scripted, table,
+};
 use crate::settings::PriceEntry;
 
 /// Prices are for a million tokens.
@@ -36,27 +38,10 @@ pub(crate) struct Price {
     pub(crate) version: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tier {
-    /// The fewest input tokens a call has at these rates.
-    pub(super) from: u64,
-    pub(super) rates: Rates,
-}
-
-/// In nano-dollars for a million tokens, and for a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rates {
-    pub(super) input: u64,
-    pub(super) cached: u64,
-    pub(super) cache_write: u64,
-    pub(super) output: u64,
-    pub(super) call: u64,
-}
-
 impl Prices {
     pub(crate) fn new(own: &BTreeMap<ModelName, PriceEntry>) -> Self {
         let text = serde_json::to_string(own).expect("names and amounts are JSON");
-        let hash = format!("{:x}", Sha256::digest(text));
+        let hash = sha256(text);
         Prices { own: own.clone(), own_version: format!("own sha256:{}", &hash[..12]) }
     }
 

@@ -10,7 +10,7 @@ use genai::{
 };
 use shared::{Problems, id::ModelName};
 
-use super::{Error, failure};
+use super::{request::Error, scripted};
 use crate::settings::{self, Protocol, Settings};
 
 /// Who is there without being told, and the variable with the key.
@@ -79,7 +79,7 @@ impl Providers {
             .collect();
         for (name, provider) in &settings.providers {
             let path = format!("providers.{name}");
-            if name.is_empty() || name.contains('/') || name == super::scripted::NAME {
+            if name.is_empty() || name.contains('/') || name == scripted::NAME {
                 problems.add(&path, "this name can't be told from others before the slash of a model", None);
             }
             if let Some(wrong) = provider.base_url.as_deref().and_then(wrong_with) {
@@ -110,7 +110,7 @@ impl Providers {
     pub(super) fn route<'a>(&'a self, model: &'a ModelName) -> Result<Route<'a>, Error> {
         let Some((provider, known, name)) = self.find(model) else {
             let names: Vec<&str> = self.known.keys().map(String::as_str).collect();
-            return Err(failure::refused(format!(
+            return Err(Error::refused(format!(
                 "there is no provider for `{model}`\n\nhint: write `<provider>/<model>`; the providers are {}",
                 names.join(", ")
             )));
@@ -119,7 +119,7 @@ impl Providers {
             Key::None => None,
             Key::Is(key) => Some(key.clone()),
             Key::Missing(variable) => {
-                return Err(failure::refused(format!(
+                return Err(Error::refused(format!(
                     "`{provider}` needs a key, and {variable} is not set where this worker runs"
                 )));
             }
@@ -232,7 +232,7 @@ impl Route<'_> {
             return Ok(ServiceTarget { endpoint: Endpoint::from_owned(base_url), auth, model });
         }
         let usual = self.client.resolve_service_target(model).await;
-        let usual = usual.map_err(|error| failure::refused(self.redact(error.to_string())))?;
+        let usual = usual.map_err(|error| Error::refused(self.redact(error.to_string())))?;
         Ok(ServiceTarget { auth, ..usual })
     }
 

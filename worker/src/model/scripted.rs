@@ -1,31 +1,19 @@
 //! The model `scripted`: says what its agent's profile tells it to, turn by turn. It needs no key and no
 //! network, and has usage and a price like any other, so that examples and demonstrations spend.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use shared::{
-    ContextKey, Json, Usd,
+    Json, Usd,
     agent::Turn,
     id::ModelName,
     wire::{ToolCall, Usage},
 };
 
-use super::{Completion, Error, Message, Request};
+use super::request::{Completion, Cue, Error, Message, Request};
 use crate::settings::PriceEntry;
 
 pub(super) const NAME: &str = "scripted";
-
-/// What the script is, and what is filled in.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Cue<'a> {
-    pub(crate) turns: &'a [Turn],
-    pub(crate) goal: &'a str,
-    pub(crate) inputs: &'a BTreeMap<ContextKey, Json>,
-    /// How often the model has answered before.
-    pub(crate) answered: usize,
-    /// The last report is asked for.
-    pub(crate) closing: bool,
-}
 
 impl<'a> Cue<'a> {
     fn turn(&self) -> Option<&'a Turn> {

@@ -4,7 +4,7 @@
 
 use genai_prices::{PriceRequest, Usage, UsageKey};
 
-use super::price::{Rates, Tier};
+use super::rates::{Rates, Tier};
 
 /// The table and its release, as it stands in the workspace's manifest.
 pub(super) const VERSION: &str = "genai-prices 0.2.1";

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Message, ToolSpec};
+use super::request::{Message, ToolSpec};
 
 const LONGEST: usize = 64;
 

@@ -9,7 +9,10 @@ use genai::chat::{
 use serde_json::{Map, Value, json};
 use shared::{Json, wire::ToolCall};
 
-use super::{Message, Request, tool_names::ToolNames};
+use super::{
+    request::{Message, Request},
+    tool_names::ToolNames,
+};
 use crate::settings::Protocol;
 
 /// The name providers want a schema to have.

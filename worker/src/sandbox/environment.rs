@@ -9,6 +9,7 @@ use std::{
 
 use shared::agent::AgentProfile;
 
+use super::handoff::VARIABLE;
 use crate::settings::Settings;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -25,7 +26,7 @@ const ALWAYS: [&str; 10] = [
     "NATS_CREDS",
     "REDIS_URL",
     "OTEL_EXPORTER_OTLP_HEADERS",
-    super::VARIABLE,
+    VARIABLE,
 ];
 
 /// Variables of the worker that no program is given.

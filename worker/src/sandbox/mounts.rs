@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 use nix::mount::{MsFlags, mount};
 
-use super::{Error, system};
+use super::handoff::{Error, system};
 
 /// The lowest bound a kernel (since 6.14) takes for the processes of a namespace. The profile's own is
 /// lower, but is only looked at now and then where the kernel does not count those of root.

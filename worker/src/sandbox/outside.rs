@@ -18,7 +18,11 @@ use nix::{
 };
 use shared::agent::Layer;
 
-use super::{Error, Handoff, init, system, watch};
+use super::{
+    attend::attend,
+    handoff::{Error, Handoff, system},
+    watch,
+};
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     close_inherited()?;
@@ -34,7 +38,7 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     }
     handoff.parent = watch::own_pid()?;
     if !inside {
-        return init::attend(handoff, &signals);
+        return attend(handoff, &signals);
     }
     let mut first = handoff.next("init").spawn().map_err(|e| Error::System("start the first process", e))?;
     let pid = Pid::from_raw(i32::try_from(first.id()).expect("a process id fits"));

@@ -21,7 +21,11 @@ use nix::{
 };
 use shared::agent::{Layer, Resources};
 
-use super::{Error, Handoff, Policy, Word, filter, outside, say, system};
+use super::{
+    filter,
+    handoff::{Error, Handoff, Policy, Word, say, system},
+    outside,
+};
 
 /// Nobody in particular.
 const USER: u32 = 1000;

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::{Handoff, MARK, Policy, VARIABLE, Word};
+use super::handoff::{Handoff, MARK, Policy, VARIABLE, Word};
 use crate::files::workspace::Workspace;
 
 /// The longest line that is read.

@@ -18,7 +18,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{Error, Policy};
+use super::handoff::{Error, Policy};
 
 const TICK: Duration = Duration::from_millis(20);
 /// How many ticks something may take to end once it was asked to: 2 s.

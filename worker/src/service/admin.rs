@@ -7,7 +7,7 @@ use shared::{
     wire::{Refusal, WorkerCall, WorkerState},
 };
 
-use crate::{config::Config, delivery::handle::malformed};
+use crate::config::Config;
 
 /// What does not change while it runs.
 #[derive(Debug)]
@@ -64,8 +64,7 @@ impl Description {
     /// No dead letter: every worker hears a call, and each would keep one.
     async fn refuse(&self, bus: &Bus, message: &Message, problems: &Problems) {
         let Some(to) = &message.reply_to else { return };
-        let refusal =
-            Refusal { problems: problems.iter().cloned().collect(), ..malformed(problems.to_string()) };
+        let refusal = Refusal::invalid(problems);
         let payload = serde_json::to_vec(&refusal).expect("a message has string keys").into();
         if let Err(error) = bus.reply(to, payload).await {
             tracing::warn!(%error, "could not answer a call");

@@ -8,7 +8,7 @@ use shared::{
     bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
     decode,
     subject::{Filter, Subject},
-    wire::{Execute, Stop},
+    wire::{Execute, Refusal, Stop},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -17,15 +17,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::{
+    admin,
+    readiness::{self, Pulse},
+};
 use crate::{
-    Error,
-    agent::resources::Equipment,
-    attempt::coordinator::Backoff,
+    agent::Resources,
     config::Config,
-    delivery::handle::{Surroundings, malformed},
-    delivery::report,
-    service::admin as calls,
-    service::readiness::{self as ready, Pulse},
+    delivery::{dead_letter, handle::Handler},
+    error::Error,
+    retry::Backoff,
 };
 
 /// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it
@@ -35,7 +36,7 @@ pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + 
     let (asks, mut asked) = mpsc::channel(8);
     let ended = CancellationToken::new();
     let _at_the_end = ended.clone().drop_guard();
-    let health = ready::serve(config.health, bus.clone(), asks, ended);
+    let health = readiness::serve(config.health, bus.clone(), asks, ended);
     let mut shutdown = std::pin::pin!(shutdown);
     let worker = tokio::select! {
         worker = Worker::start(config, bus) => worker?,
@@ -54,7 +55,7 @@ pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + 
 
 struct Worker {
     config: Arc<Config>,
-    equipment: Arc<Equipment>,
+    resources: Arc<Resources>,
     bus: Bus,
     stops: Subscription,
     calls: Subscription,
@@ -62,7 +63,7 @@ struct Worker {
     attempts: JoinSet<()>,
     running: HashMap<Id, Running>,
     hand_back: CancellationToken,
-    description: calls::Description,
+    description: admin::Description,
 }
 
 /// What a stop is matched against.
@@ -80,7 +81,7 @@ enum Turn {
 
 impl Worker {
     async fn start(config: Config, bus: Bus) -> Result<Self, Error> {
-        let equipment = Equipment::new(&config).await.map_err(Error::Settings)?;
+        let resources = Resources::new(&config).await.map_err(Error::Settings)?;
         let failed = |doing| {
             let worker = config.id.clone();
             move |source| Error::Bus { worker, doing, source }
@@ -90,11 +91,11 @@ impl Worker {
         let calls = bus.subscribe(&Filter::One(Subject::Worker)).await.map_err(failed("listen for calls"))?;
         let consumer = Consumer::Execute(config.pool.clone());
         let consumption = consume(&bus, &consumer).await.map_err(failed("take work"))?;
-        let description = calls::Description::new(&config);
+        let description = admin::Description::new(&config);
         tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "takes work");
         Ok(Worker {
             config: Arc::new(config),
-            equipment: Arc::new(equipment),
+            resources: Arc::new(resources),
             bus,
             stops,
             calls,
@@ -149,7 +150,7 @@ impl Worker {
 
     /// Takes nothing more; lets what runs finish for a while, then has it handed back.
     async fn end(self) {
-        let Worker { config, equipment, bus, mut stops, mut calls, consumption, mut attempts, .. } = self;
+        let Worker { config, resources, bus, mut stops, mut calls, consumption, mut attempts, .. } = self;
         let (running, hand_back, description) = (self.running, self.hand_back, self.description);
         drop(consumption);
         tracing::info!(running = attempts.len(), "takes no more work");
@@ -168,10 +169,10 @@ impl Worker {
                 }
             }
         }
-        if let Some(sandbox) = &equipment.sandbox {
+        if let Some(sandbox) = &resources.sandbox {
             sandbox.ended().await;
         }
-        equipment.toolbox.stop().await;
+        resources.toolbox.stop().await;
     }
 
     fn begin(&mut self, delivery: Delivery) {
@@ -183,23 +184,21 @@ impl Worker {
                 let span = tracing::info_span!(
                     "attempt", %trace_id, %child_id, worker_id = %self.config.id, attempt = tracing::field::Empty
                 );
-                let surroundings = Surroundings {
+                let handler = Handler {
                     config: self.config.clone(),
-                    equipment: self.equipment.clone(),
+                    resources: self.resources.clone(),
                     bus: self.bus.clone(),
                     stop: stop.clone(),
                     hand_back: self.hand_back.clone(),
                 };
-                let task = self.attempts.spawn(surroundings.run(work, delivery).instrument(span));
+                let task = self.attempts.spawn(handler.run(work, delivery).instrument(span));
                 self.running.insert(task.id(), Running { trace_id, child_id, stop });
                 return;
             }
             Err(problems) => {
                 let bus = self.bus.clone();
                 async move {
-                    let mut refusal = malformed("it is not an execute message".into());
-                    refusal.problems = problems.iter().cloned().collect();
-                    report::dead_letter(&bus, &delivery, refusal, None).await;
+                    dead_letter::keep(&bus, &delivery, Refusal::invalid(&problems), None).await;
                 }
             }
         };
@@ -231,12 +230,12 @@ impl Worker {
 /// The streams are the coordinators' to make: a worker that came before the first of them waits, until
 /// it is told to stop.
 async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Error> {
-    let mut pause = Backoff::default();
+    let mut backoff = Backoff::default();
     loop {
         match bus.consume(consumer).await {
             Err(error @ bus::Error::Failed { .. }) => {
                 tracing::warn!(%error, "can't take work yet; has a coordinator been started?");
-                pause.wait().await;
+                backoff.wait().await;
             }
             ended => return ended,
         }

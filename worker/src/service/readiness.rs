@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::Error;
+use crate::error::Error;
 
 /// How long a queue with room for more may give no sign.
 const SILENCE: Duration = Duration::from_secs(30);

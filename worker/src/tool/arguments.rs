@@ -1,29 +1,28 @@
-//! Arguments as a tool takes them: a type, the JSON Schema made from it that a model is shown, and the
-//! same schema's word on what is wrong, all at once.
+//! The arguments of a tool: read into a type, with every mistake reported at once; and the JSON Schema made
+//! from the type, which the model is shown.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use shared::{Json, decode};
 
-use super::Invocation;
+use super::call::Invocation;
 
-/// Reads the arguments of a call, or tells every mistake in them.
+/// Reads the arguments of a call, or reports every mistake in them.
 pub(super) fn read<T: DeserializeOwned + JsonSchema + 'static>(
     invocation: Invocation<'_>,
 ) -> Result<T, String> {
     let none = Value::Object(serde_json::Map::new());
-    // A model that has nothing to say may say nothing at all.
+    // A model that passes no arguments may send null.
     let given = if invocation.arguments.is_null() { &none } else { invocation.arguments };
-    decode::value(given).map_err(|problems| wrong(invocation.tool, &problems))
+    decode::value(given).map_err(|problems| invalid(invocation.tool, &problems))
 }
 
-pub(super) fn wrong(tool: &str, problems: &impl std::fmt::Display) -> String {
-    format!("these are no arguments of `{tool}`:\n{problems}")
+pub(super) fn invalid(tool: &str, problems: &impl std::fmt::Display) -> String {
+    format!("the arguments of `{tool}` are invalid:\n{problems}")
 }
 
-/// The schema of a tool's arguments, without references and without words that only we know: some
-/// providers refuse both.
+/// The schema of a tool's arguments, without references and our own keywords: some providers refuse both.
 pub(super) fn schema<T: JsonSchema>() -> Json {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;
@@ -38,7 +37,7 @@ fn plain(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             fields.remove("x-check");
-            // A title that is a text is the name of a type; one that is a schema is an argument.
+            // A title that is a string is the name of a type; one that is a schema is an argument's.
             if fields.get("title").is_some_and(Value::is_string) {
                 fields.remove("title");
             }

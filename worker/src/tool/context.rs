@@ -1,13 +1,23 @@
-//! The store that the agents of a trace share (C). Who may read and write what is the coordinator's to
-//! say; an absent value and a null are told apart.
+//! `read_context` and `write_context`: the store that the agents of a trace share (C). The coordinator decides
+//! who may read and write which key. An absent value differs from null.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use shared::{ContextKey, Json};
 
-use super::{Invocation, Said, arguments};
-use crate::agent::Read;
+use super::{
+    arguments,
+    call::{Invocation, Output},
+};
+use crate::attempt::shared_store::Read;
+
+pub(super) const READ: &str = "read_context";
+pub(super) const READ_DESCRIPTION: &str = "Reads a value of the store that the agents of this request share; with no key, lists the keys you \
+     may read. `found` is false where there is no such value; a value may be null.";
+pub(super) const WRITE: &str = "write_context";
+pub(super) const WRITE_DESCRIPTION: &str = "Writes a value into the store that the agents of this request share: under the key you were given \
+     for your output, or a key that begins with your own id and a dot.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -25,13 +35,13 @@ pub(super) struct WriteArguments {
     value: Json,
 }
 
-pub(super) async fn read(invocation: Invocation<'_>) -> Said {
+pub(super) async fn read(invocation: Invocation<'_>) -> Output {
     let ReadArguments { key } = arguments::read(invocation)?;
-    let run = invocation.run;
+    let attempt = invocation.attempt;
     let Some(key) = key else {
-        return run.keys().await.map(|keys| json!({"keys": keys}).to_string());
+        return attempt.list_keys().await.map(|keys| json!({"keys": keys}).to_string());
     };
-    match run.get(key.clone()).await {
+    match attempt.read_value(key.clone()).await {
         Read::Value(found) => Ok(json!({
             "key": key, "found": true, "value": found.value, "writer": found.writer, "version": found.version,
         })
@@ -41,8 +51,8 @@ pub(super) async fn read(invocation: Invocation<'_>) -> Said {
     }
 }
 
-pub(super) async fn write(invocation: Invocation<'_>) -> Said {
+pub(super) async fn write(invocation: Invocation<'_>) -> Output {
     let WriteArguments { key, value } = arguments::read(invocation)?;
-    invocation.run.set(key.clone(), value).await?;
+    invocation.attempt.write_value(key.clone(), value).await?;
     Ok(format!("wrote `{key}`"))
 }

@@ -1,17 +1,31 @@
-//! Files of the workspace. Where they may be, and that the record in `history/` is not written, is the
-//! workspace's business (I3, I4); what an agent is shown is decided here.
+//! `fs.read`, `fs.write` and `fs.list`: files of the workspace. The workspace decides which paths are allowed
+//! (I3, I4); this file decides what the agent is shown.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Invocation, Said, arguments};
-use crate::{delivery::report, files::tool_output::PASSAGE_BYTES, files::workspace::Listed};
+use shared::text::cut;
 
-/// The largest file of which lines are shown.
+use super::{
+    arguments,
+    call::{Invocation, Output},
+};
+use crate::files::{tool_output::PASSAGE_BYTES, workspace::Listed};
+
+pub(super) const READ: &str = "fs.read";
+pub(super) const READ_DESCRIPTION: &str = "Reads a text file of your workspace. For a long one, name the first line and how many lines you \
+     want.";
+pub(super) const WRITE: &str = "fs.write";
+pub(super) const WRITE_DESCRIPTION: &str = "Writes a text file of your workspace, and replaces it if it is there. What is to be kept goes \
+     under outputs/; history/ can't be written.";
+pub(super) const LIST: &str = "fs.list";
+pub(super) const LIST_DESCRIPTION: &str = "Lists a directory of your workspace, with sizes in bytes.";
+
+/// The largest file that is read.
 const LARGEST: u64 = 8 << 20;
 /// The largest file that may be written in one call.
 const LARGEST_WRITE: usize = 8 << 20;
-/// As many entries of a directory as are listed.
+/// The most entries of a directory that are listed.
 const LISTED: usize = 1000;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -44,29 +58,28 @@ pub(super) struct ListArguments {
     path: Option<String>,
 }
 
-pub(super) fn read(invocation: Invocation<'_>) -> Said {
+pub(super) fn read(invocation: Invocation<'_>) -> Output {
     let ReadArguments { path, first_line, lines } = arguments::read(invocation)?;
     let bytes = invocation.workspace.read(&path, LARGEST).map_err(|error| error.to_string())?;
     let has = bytes.len();
-    let text = String::from_utf8(bytes).map_err(|_| format!("`{path}` is not a text; it has {has} bytes"))?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("`{path}` is not text; it has {has} bytes"))?;
     if first_line.is_none() && lines.is_none() {
         return Ok(text);
     }
     let first = first_line.unwrap_or(1).max(1);
     let shown = passage(&text, first, lines.unwrap_or(usize::MAX));
-    shown.ok_or_else(|| {
-        format!("`{path}` has {} lines: there is none from line {first} on", text.lines().count())
-    })
+    shown
+        .ok_or_else(|| format!("`{path}` has {} lines; line {first} is beyond its end", text.lines().count()))
 }
 
-/// Whole lines, as many as are shown at once, and below which ones they are; of a line that is too long, its
-/// beginning.
+/// Whole lines from line `first` on, as many as are shown at once, and a last line that says which ones. A first
+/// line that is too long is cut.
 fn passage(text: &str, first: usize, lines: usize) -> Option<String> {
     let mut shown = String::new();
     let mut last = first - 1;
     for line in text.lines().skip(first - 1).take(lines) {
         if last < first {
-            shown = report::cut(line.to_owned(), PASSAGE_BYTES);
+            shown = cut(line.to_owned(), PASSAGE_BYTES);
         } else if shown.len() + 1 + line.len() > PASSAGE_BYTES {
             break;
         } else {
@@ -79,23 +92,23 @@ fn passage(text: &str, first: usize, lines: usize) -> Option<String> {
     (last >= first).then(|| format!("{shown}\n[lines {first} to {last} of {all}]"))
 }
 
-pub(super) async fn write(invocation: Invocation<'_>) -> Said {
+pub(super) async fn write(invocation: Invocation<'_>) -> Output {
     let WriteArguments { path, content } = arguments::read(invocation)?;
-    let Invocation { run, workspace, .. } = invocation;
+    let Invocation { attempt, workspace, .. } = invocation;
     if content.len() > LARGEST_WRITE {
         return Err(format!("the text has {} bytes, more than the {LARGEST_WRITE} allowed", content.len()));
     }
-    run.keeper.live().await;
+    attempt.lease.live().await;
     workspace.write(&path, content.as_bytes()).map_err(|error| error.to_string())?;
     let extent = workspace.extent();
-    run.counters.change(|progress| {
+    attempt.progress.change(|progress| {
         progress.output_files = extent.files;
         progress.output_size_bytes = extent.bytes;
     });
     Ok(format!("wrote {} bytes to `{path}`", content.len()))
 }
 
-pub(super) fn list(invocation: Invocation<'_>) -> Said {
+pub(super) fn list(invocation: Invocation<'_>) -> Output {
     let ListArguments { path } = arguments::read(invocation)?;
     let path = path.as_deref().filter(|path| !path.is_empty()).unwrap_or(".");
     let entries = invocation.workspace.list(path).map_err(|error| error.to_string())?;

@@ -1,11 +1,18 @@
-//! A question to a human. The context parks and holds no worker; the answer comes with its next attempt,
-//! and a question that was answered is never asked again (G7).
+//! `ask_human`: a question to a human (G7). The context parks and holds no worker; the answer comes with its next
+//! attempt, and a question that was answered is not asked again.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use shared::wire::Text;
+use shared::{id::ToolName, wire::Text};
 
-use super::{Invocation, Observation, Outcome, arguments, builtin::Builtin};
+use super::{
+    arguments,
+    call::{Invocation, Observation, Outcome},
+};
+
+pub(crate) const NAME: &str = "ask_human";
+pub(super) const DESCRIPTION: &str = "Asks a human and answers with what they say, which may take days. Use it only when you can't go on \
+     without them; put all you need to know into one question.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -14,13 +21,18 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn ask(invocation: Invocation<'_>) -> Outcome {
-    let said = |said| Outcome::Said(Observation::of(Builtin::AskHuman.name(), said));
-    match arguments::read(invocation) {
-        // Answers are in the order of the questions; one that could not be read was never asked.
-        Ok(Arguments { question }) => match invocation.run.work.answers.get(invocation.questions_before) {
-            Some(given) => said(Ok(given.answer.as_str().to_owned())),
-            None => Outcome::Asks { question },
-        },
-        Err(wrong) => said(Err(wrong)),
+    let answered = |output| Outcome::Answered(Observation::new(name(), output));
+    let Arguments { question } = match arguments::read(invocation) {
+        Ok(arguments) => arguments,
+        Err(mistakes) => return answered(Err(mistakes)),
+    };
+    // Answers are in the order of the questions; a call with bad arguments asked none.
+    match invocation.attempt.work.answers.get(invocation.questions_before) {
+        Some(given) => answered(Ok(given.answer.as_str().to_owned())),
+        None => Outcome::Asks { question },
     }
+}
+
+pub(crate) fn name() -> ToolName {
+    ToolName::new(NAME).expect("a literal that fits the grammar")
 }

@@ -1,7 +1,6 @@
-//! Starting children: one agent (`spawn`), one that takes over (`delegate`), a whole graph
-//! (`run_pipeline`). Whether a child may be is the coordinator's to say; its refusal is an observation. A
-//! child is named by the place of its call, so that asking again in a later attempt is the same spawn (P),
-//! and only its result comes back (I2).
+//! `spawn` starts one agent, `delegate` hands over to one, `run_pipeline` starts a graph. The coordinator
+//! decides whether the child may exist; a refusal is an observation. A child is named by the place of its
+//! call, so that asking again in a later attempt is the same spawn (P). Only its result comes back (I2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +13,40 @@ use shared::{
     graph::{self, TaskGraph},
     id::{ModelName, ToolName},
     money::Tokens,
-    wire::{ChildResult, EndStatus, Funding, Payload, ShareCategory, SharedMessage, Spawn, Text},
+    wire::{
+        ChildResult, EndStatus, Funding, ObjectReference, Payload, ShareCategory, SharedMessage, Spawn, Text,
+    },
 };
 
-use super::{Invocation, Observation, Outcome, Said, arguments, builtin::Builtin};
+use super::{
+    arguments,
+    call::{Invocation, Observation, Outcome, Output},
+};
 use crate::{
-    agent::{Child, Run, Spawned, child_of},
-    files::objects as object,
+    attempt::{
+        Attempt,
+        children::{self, Child, Spawned},
+    },
+    files::objects,
 };
 
-/// As much of a goal as the parent's journal shows (I2).
-const SHOWN: usize = 50;
+pub(super) const SPAWN: &str = "spawn";
+pub(super) const SPAWN_DESCRIPTION: &str = "Starts one other agent on one task and answers with its result; you go on from there. Use it for a \
+     part of your work that stands on its own. The agent knows nothing of what you know: say all it \
+     needs in the goal and the inputs. For several parts that depend on each other, or that should run \
+     at the same time, use run_pipeline; if the other agent should finish the work in your place, use \
+     delegate.";
+pub(crate) const DELEGATE: &str = "delegate";
+pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your own, and you are not asked again. Use \
+     it when another agent is better suited to finish what you were asked. To get an answer back and go \
+     on, use spawn.";
+pub(super) const PIPELINE: &str = "run_pipeline";
+pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and answers with the results of all steps. Use it for work of more \
+     than one step: parts that run at the same time (mode parallel), or that pass results on (a step's \
+     output_to is a key that later steps name in input_from). For a single agent use spawn.";
+
+/// How many characters of a goal the parent's journal shows (I2).
+const SHOWN_CHARACTERS: usize = 50;
 /// The largest result that is fetched from the object store.
 const LARGEST_RESULT: u64 = 8 << 20;
 
@@ -75,11 +97,8 @@ pub(super) struct Arguments {
 impl Arguments {
     fn spawn(self, child_id: ChildId) -> Spawn {
         Spawn {
-            goal: self.goal,
             agent_id: self.agent_id,
-            trace_id: None,
             child_id: Some(child_id),
-            thread_id: None,
             inputs: self.inputs,
             input_from: self.input_from,
             output_to: self.output_to,
@@ -88,22 +107,17 @@ impl Arguments {
             max_cost_usd: self.max_cost_usd,
             max_tokens: self.max_tokens,
             funding: self.funding,
-            closing_reserve_usd: None,
-            on_exhausted: None,
-            hitl: None,
             timeout_ms: self.timeout_ms,
-            limits: Default::default(),
             window_tokens: self.window_tokens,
             share: self.share,
             output_schema: self.output_schema,
-            branch_from: None,
-            reply_to: None,
+            ..Spawn::new(self.goal)
         }
     }
 }
 
-/// What a model is told of a graph: the fields it needs. All of them are in docs/graphs.md, and a graph
-/// is checked as a whole when it is read.
+/// The fields of a graph that a model is told of. docs/graphs.md has all of them; a graph is checked as a whole
+/// when it is read.
 pub(super) fn pipeline_schema() -> Json {
     let key = || json!({"type": "string", "description": "A key of the shared store."});
     let step = json!({
@@ -146,7 +160,15 @@ pub(super) fn pipeline_schema() -> Json {
     }))
 }
 
-/// What is asked for, and what people are told of it.
+/// Which of the three tools is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Spawn,
+    Delegate,
+    Pipeline,
+}
+
+/// The child that is asked for.
 #[derive(Debug)]
 struct Wanted {
     child: Child,
@@ -154,39 +176,30 @@ struct Wanted {
     shared_messages: Vec<SharedMessage>,
 }
 
-pub(super) async fn call(builtin: Builtin, invocation: Invocation<'_>) -> Outcome {
-    let run = invocation.run;
-    let child_id = child_of(&run.work.child_id, invocation.place);
-    let wanted = match builtin {
-        Builtin::RunPipeline => pipeline(invocation, &child_id),
-        Builtin::Spawn | Builtin::Delegate => agent(invocation, &child_id),
-        Builtin::FsRead
-        | Builtin::FsWrite
-        | Builtin::FsList
-        | Builtin::ReadContext
-        | Builtin::WriteContext
-        | Builtin::AskHuman
-        | Builtin::HttpGet => Err("this starts no child".into()),
+pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
+    let attempt = invocation.attempt;
+    let child_id = children::child_id(attempt.child_id(), invocation.place);
+    let wanted = match kind {
+        Kind::Pipeline => pipeline(invocation, &child_id),
+        Kind::Spawn | Kind::Delegate => agent(invocation, &child_id),
     };
-    let wanted = match wanted {
+    let Wanted { child, goal, shared_messages } = match wanted {
         Ok(wanted) => wanted,
-        Err(wrong) => return Outcome::Said(Observation::of(agent_spawn(), Err(wrong))),
+        Err(mistakes) => return Outcome::Answered(Observation::new(agent_spawn(), Err(mistakes))),
     };
-    let hands_over = builtin == Builtin::Delegate;
-    // Who hands over is not asked again: a child that has ended meanwhile is handed over to all the same.
-    let ended = run.work.children.iter().find(|child| child.child_id == child_id && !hands_over);
+    let hands_over = kind == Kind::Delegate;
+    // Whoever hands over does not run again: a child that has ended meanwhile is handed over to all the same.
+    let ended = attempt.work.children.iter().find(|child| child.child_id == child_id && !hands_over);
     if let Some(ended) = ended {
-        let note = Some(note(&child_id, &wanted.goal));
-        return Outcome::Said(Observation {
-            note,
-            ..Observation::of(agent_spawn(), result(run, ended).await)
-        });
+        let observation = Observation::new(agent_spawn(), result(attempt, ended).await);
+        return Outcome::Answered(Observation { note: Some(note(&child_id, &goal)), ..observation });
     }
-    match run.spawn_child(wanted.child, wanted.shared_messages).await {
+    match attempt.spawn(child, shared_messages).await {
         Spawned::Child(child) if hands_over => Outcome::HandsOver { child },
         Spawned::Child(child) => Outcome::Waits { child },
         Spawned::Refused(why) => {
-            Outcome::Said(Observation::of(agent_spawn(), Err(format!("no child was started: {why}"))))
+            let output = Err(format!("no child was started: {why}"));
+            Outcome::Answered(Observation::new(agent_spawn(), output))
         }
     }
 }
@@ -204,27 +217,27 @@ fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<Wanted, St
     let given = invocation.arguments.as_object();
     let other = given.into_iter().flat_map(|fields| fields.keys()).find(|name| *name != "graph");
     if let Some(other) = other {
-        return Err(arguments::wrong(
+        return Err(arguments::invalid(
             invocation.tool,
             &format!("{other}: there is no such argument, only `graph`"),
         ));
     }
-    // Some models write a value that is deep as a text.
+    // Some models write a nested value as a string.
     let text = match invocation.arguments.get("graph") {
         Some(Value::String(text)) => text.clone(),
         Some(graph @ Value::Object(_)) => graph.to_string(),
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) | None => {
-            return Err(arguments::wrong(invocation.tool, &"graph: an object with `steps` is needed"));
+            return Err(arguments::invalid(invocation.tool, &"graph: an object with `steps` is needed"));
         }
     };
     let read = graph::read(text.as_bytes(), Format::Json);
-    let (graph, _) = read.map_err(|problems| arguments::wrong(invocation.tool, &problems))?;
+    let (graph, _) = read.map_err(|problems| arguments::invalid(invocation.tool, &problems))?;
     let goal = match (&graph.task_description, &graph.name) {
         (Some(task), _) => task.as_str().to_owned(),
         (None, Some(name)) => format!("run {name}"),
         (None, None) => format!("run a graph of {} steps", graph.steps.len()),
     };
-    // Where it belongs and who is told of it is not the model's to say.
+    // The model does not choose where the graph runs or who gets its answer.
     let graph = TaskGraph {
         trace_id: None,
         child_id: Some(child_id.clone()),
@@ -235,17 +248,19 @@ fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<Wanted, St
     Ok(Wanted { child: Child::Graph(Box::new(graph)), goal, shared_messages: Vec::new() })
 }
 
-async fn result(run: &Run<'_>, ended: &ChildResult) -> Said {
+async fn result(attempt: &Attempt, ended: &ChildResult) -> Output {
     let ChildResult { child_id, status, result, error } = ended;
     let value = match result {
         Some(Payload::Inline(value)) => Some(value.to_text()),
         Some(Payload::Reference(reference)) if reference.size_bytes > LARGEST_RESULT => {
-            let object::ObjectReference { object, size_bytes, .. } = reference;
+            let ObjectReference { object, size_bytes, .. } = reference;
             Some(format!("[the result has {size_bytes} bytes and is kept as the object `{object}`]"))
         }
-        Some(Payload::Reference(reference)) => match object::get(run.bus, reference).await {
+        Some(Payload::Reference(reference)) => match objects::get(&attempt.bus, reference).await {
             Ok(bytes) => Some(text(&bytes)),
-            Err(why) => return Err(format!("`{child_id}` has ended, but its result can't be had: {why}")),
+            Err(why) => {
+                return Err(format!("`{child_id}` has ended, but its result could not be fetched: {why}"));
+            }
         },
         None => None,
     };
@@ -260,10 +275,10 @@ async fn result(run: &Run<'_>, ended: &ChildResult) -> Said {
         | EndStatus::Rejected => {
             let status = serde_json::to_value(status).expect("a unit variant");
             let status = status.as_str().unwrap_or_default().replace('_', " ");
-            let why = error.as_deref().unwrap_or("it did not say why");
-            // Its last words, if it had any (B7).
-            let words = value.map(|value| format!("\n\nwhat it left: {value}")).unwrap_or_default();
-            Err(format!("`{child_id}` {status}: {why}{words}"))
+            let why = error.as_deref().unwrap_or("no reason was given");
+            // Its last report, if it wrote one (B7).
+            let report = value.map(|value| format!("\n\nits last report: {value}")).unwrap_or_default();
+            Err(format!("`{child_id}` {status}: {why}{report}"))
         }
     }
 }
@@ -276,8 +291,14 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn note(child_id: &ChildId, goal: &str) -> String {
-    let shown: String = goal.chars().take(SHOWN).collect();
+    let shown: String = goal.chars().take(SHOWN_CHARACTERS).collect();
     format!("Spawned {child_id} with goal: {shown}...")
+}
+
+/// The answer to a `delegate` that was called together with other tools.
+pub(crate) fn delegate_with_others() -> Observation {
+    let tool = ToolName::new(DELEGATE).expect("a literal that fits the grammar");
+    Observation::new(tool, Err("`delegate` hands everything over: call it alone, or use `spawn`".into()))
 }
 
 /// The name of every spawn in a journal (I2).

@@ -1,5 +1,5 @@
-//! Where Redis is: one node, a cluster, or whatever node the sentinels call the master. Parses the
-//! address once and opens connections to it; never shows the credentials it holds.
+//! The address of Redis: one node, a cluster, or the master that the sentinels name. Parses the address
+//! once and opens connections to it; never shows the credentials it holds.
 
 use std::{fmt, time::Duration};
 
@@ -14,9 +14,12 @@ use redis::{
 
 use super::super::Error;
 
-/// One try to connect, its handshake included.
+/// Time limit of one attempt to connect, handshake included.
 const CONNECT: Duration = Duration::from_secs(2);
-/// A peer that vanished without a word is noticed by the kernel after about this long.
+/// Time limit of one answer, to a whole pipeline: long enough for a disk that syncs slowly, short enough to
+/// notice a dead server.
+pub(super) const RESPONSE: Duration = Duration::from_secs(3);
+/// The kernel notices a vanished peer after about this long.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
 const FORMS: &str = "expected redis://host:port, rediss://…, unix:///path, redis-cluster://host:port,host:port \
@@ -63,17 +66,17 @@ impl fmt::Display for Address {
 
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Address, Error> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("the scheme is missing"))?;
         let tls = scheme.starts_with("rediss");
         match scheme {
             "redis" | "rediss" | "unix" | "redis+unix" => node(url),
             "redis-cluster" | "rediss-cluster" => cluster(rest, tls),
             "redis-sentinel" | "rediss-sentinel" => sentinel(rest, tls),
-            other => Err(wrong(&format!("{other}:// is not a scheme of Redis"))),
+            other => Err(wrong(&format!("{other}:// is not a known scheme"))),
         }
     }
 
-    /// One try, in bounded time.
+    /// One attempt, in bounded time.
     pub(super) async fn open(&self) -> RedisResult<Connection> {
         match tokio::time::timeout(CONNECT, self.connect()).await {
             Ok(opened) => opened,
@@ -91,11 +94,11 @@ impl Address {
             Kind::Node(client) => (**client).clone(),
             Kind::Sentinel(sentinels) => sentinels.find_master().await?,
         };
-        // The caller bounds each request, so the client need not: it would count from another start.
+        // The caller limits each request. A limit of the client would start at another time.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        // A server that still loads its data accepts connections and refuses everything else.
+        // A server that is still loading its data accepts connections and refuses all other commands.
         redis::cmd("PING").exec_async(&mut connection).await?;
         Ok(Connection::Node(connection))
     }
@@ -121,7 +124,7 @@ impl Sentinels {
     }
 }
 
-/// Small requests must not wait for each other (the client's default), nor a dead peer be waited for.
+/// Small requests must not wait for each other (the client's default), and a dead peer must be noticed.
 fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 5);
     TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)
@@ -138,14 +141,14 @@ fn node(url: &str) -> Result<Address, Error> {
 fn cluster(rest: &str, tls: bool) -> Result<Address, Error> {
     let Hosts { login, hosts, path } = Hosts::of(rest)?;
     if !path.is_empty() {
-        return Err(wrong("a cluster has no databases: nothing comes after the hosts"));
+        return Err(wrong("a cluster has no databases; remove what follows the hosts"));
     }
     let scheme = if tls { "rediss" } else { "redis" };
     let nodes = hosts.iter().map(|host| format!("{scheme}://{login}{host}"));
     let client = ClusterClientBuilder::new(nodes)
         .tcp_settings(tcp_settings())
         .connection_timeout(CONNECT)
-        .response_timeout(super::link::RESPONSE)
+        .response_timeout(RESPONSE)
         .retries(3)
         .build()
         .map_err(|error| wrong(&error.to_string()))?;
@@ -169,9 +172,9 @@ fn sentinel(rest: &str, tls: bool) -> Result<Address, Error> {
     Ok(Address { kind: Kind::Sentinel(Box::new(sentinels)), shown })
 }
 
-/// `user:password@h1:p,h2:p/path`, taken apart.
+/// `user:password@h1:p,h2:p/path`, split into its parts.
 struct Hosts<'a> {
-    /// With its `@`, or empty.
+    /// Including its `@`, or empty.
     login: &'a str,
     hosts: Vec<&'a str>,
     path: &'a str,

@@ -1,4 +1,4 @@
-//! What Redis keeps of a deployment as a whole: its coordinators, its agents, its size, the time.
+//! What Redis keeps for a deployment as a whole: coordinators, agents, partition count, the time.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ impl Redis {
         Ok(Timestamp::from_millis(seconds.saturating_mul(1000).saturating_add(micros / 1000)))
     }
 
-    /// Two round trips, since the arithmetic is done here: a beat a few milliseconds old does no harm.
-    /// One from the future is dead as well: the clock was set back since.
+    /// Two round trips, because the arithmetic is done here: a heartbeat a few milliseconds old does no
+    /// harm. A heartbeat from the future counts as expired: the clock was set back since.
     pub(in super::super) async fn heartbeat(
         &self,
         coordinator: &WorkerId,
@@ -52,7 +52,7 @@ impl Redis {
 
     pub(in super::super) async fn leave(&self, coordinator: &WorkerId) -> Result<(), Error> {
         let command = Cmd::zrem(self.keys.coordinators(), coordinator.as_str());
-        self.one("take a coordinator off in Redis", command).await?;
+        self.one("deregister a coordinator in Redis", command).await?;
         Ok(())
     }
 
@@ -82,9 +82,9 @@ impl Redis {
         decode(doing, answers.pop().unwrap_or_default())
     }
 
-    /// The count that holds from now on.
+    /// The count that holds from now on: the first one given.
     pub(in super::super) async fn settle_partitions(&self, count: u16) -> Result<u16, Error> {
-        let doing = "settle the partition count in Redis";
+        let doing = "read or set the partition count in Redis";
         let key = self.keys.partitions();
         let mut settle = redis::pipe();
         settle.set_nx(&key, count).ignore().get(&key);
@@ -97,7 +97,7 @@ impl Redis {
         Ok(())
     }
 
-    /// A setting the user may not read is none; a server that does not answer is an error.
+    /// A setting that the user may not read is none; a server that does not answer is an error.
     pub(in super::super) async fn durability(&self) -> Result<Durability, Error> {
         let doing = "read the settings of Redis";
         let mut info = redis::cmd("INFO");
@@ -123,7 +123,8 @@ impl Redis {
         }
     }
 
-    /// A command without a key. The coordinators' key says which node of a cluster has the clock.
+    /// A command without a key. In a cluster it goes to the node of the coordinators' key, so that the time
+    /// comes from one node.
     async fn ask(&self, doing: &'static str, command: Cmd) -> Result<Value, Error> {
         self.link.ask(command, &self.keys.coordinators()).await.map_err(unavailable(doing))
     }

@@ -1,6 +1,6 @@
-//! The connection to Redis, and what keeps it alive: one multiplexed connection that all callers share,
-//! replaced when it is broken or stays silent. The client library by itself never leaves a half-open
-//! connection. No call waits longer than one reconnect and one answer may take.
+//! The connection to Redis: one multiplexed connection that all callers share, replaced when it is broken
+//! or stops answering. The client library by itself never drops a half-open connection. No call takes
+//! longer than one reconnect and one answer.
 
 use std::{
     fmt, io,
@@ -17,20 +17,18 @@ use redis::{
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 
-use super::address::{Address, Connection};
+use super::address::{Address, Connection, RESPONSE};
 
-/// One answer, to a whole pipeline: a disk that syncs slowly is waited for, a dead server is not.
-pub(super) const RESPONSE: Duration = Duration::from_secs(3);
-/// Pauses between the tries of one reconnect: a restarting server is back within some of them.
+/// Pauses between the attempts of one reconnect: a restarting server is back within some of them.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(50),
     Duration::from_millis(100),
     Duration::from_millis(200),
     Duration::from_millis(400),
 ];
-/// All tries of one reconnect together.
+/// Time limit of one reconnect, all attempts together.
 const RECONNECT: Duration = Duration::from_secs(3);
-/// One slow answer may be a slow disk; two in a row are a connection nobody listens to.
+/// One timeout may be a slow disk; two in a row mean a dead connection.
 const SILENCES: u32 = 2;
 
 pub(super) struct Link {
@@ -38,12 +36,12 @@ pub(super) struct Link {
     current: Mutex<Current>,
 }
 
-/// All callers wait for the same connection to open, and hear the same error if it does not.
+/// All callers wait for the same connection to open, and get the same error if it does not.
 type Opening = Shared<BoxFuture<'static, RedisResult<Connection>>>;
 
 struct Current {
     opening: Opening,
-    /// Tells which connection a caller complains about.
+    /// Identifies the connection that a caller reports as broken.
     generation: u64,
     /// Timeouts since the last answer.
     silences: u32,
@@ -56,7 +54,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Tries once: a wrong address should be told at once.
+    /// One attempt: a wrong address should be reported at once.
     pub(super) async fn open(address: Address) -> RedisResult<Link> {
         let connection = address.open().await?;
         let opening = future::ready(Ok(connection)).boxed().shared();
@@ -64,8 +62,8 @@ impl Link {
         Ok(Link { address: Arc::new(address), current: Mutex::new(current) })
     }
 
-    /// Sends each batch as a pipeline, and gives its answers, errors of single commands among them.
-    /// Keys of one batch share a hash slot. A single node gets them all as one pipeline.
+    /// Sends each batch as a pipeline and returns its answers, errors of single commands among them. Keys
+    /// of one batch share a hash slot. A single node gets all batches as one pipeline.
     pub(super) async fn send(&self, batches: Vec<Vec<Cmd>>) -> RedisResult<Vec<Vec<RedisResult<Value>>>> {
         self.watched(async |connection| match connection {
             Connection::Node(mut node) => {
@@ -96,7 +94,7 @@ impl Link {
         .await
     }
 
-    /// A command without a key; of a cluster's nodes, to the one that holds `key`, always the same.
+    /// A command without a key. In a cluster it goes to the node that holds `key`.
     pub(super) async fn ask(&self, command: Cmd, key: &str) -> RedisResult<Value> {
         self.watched(async |connection| match connection {
             Connection::Node(mut node) => command.query_async(&mut node).await,
@@ -108,7 +106,8 @@ impl Link {
         .await
     }
 
-    /// Does the work on the current connection, in bounded time, and judges the connection by it.
+    /// Does the work on the current connection, in bounded time. A timeout or a broken connection leads to
+    /// a new one.
     async fn watched<T>(&self, work: impl AsyncFnOnce(Connection) -> RedisResult<T>) -> RedisResult<T> {
         let (opening, generation) = {
             let current = self.current();
@@ -137,7 +136,7 @@ impl Link {
         }
     }
 
-    /// An error among the answers of a pipeline: the connection may be to the wrong node.
+    /// An error among the answers of a pipeline: the node may no longer be the master.
     pub(super) fn doubt(&self, error: &RedisError) {
         if is_broken(error) {
             let generation = self.current().generation;
@@ -149,14 +148,14 @@ impl Link {
     fn replace(&self, generation: u64) {
         let mut current = self.current();
         if current.generation == generation {
-            tracing::warn!(address = %self.address, "the connection to Redis is replaced");
+            tracing::warn!(address = %self.address, "the connection to Redis is broken or silent; opening a new one");
             current.generation += 1;
             current.silences = 0;
             current.opening = reopen(Arc::clone(&self.address)).boxed().shared();
         }
     }
 
-    /// Nothing panics while it is held, and it is held over no await.
+    /// Never held over an await. Nothing panics while it is held.
     fn current(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,7 +190,7 @@ fn timed_out(what: &str, limit: Duration) -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, format!("{what} {} s", limit.as_secs())).into()
 }
 
-/// A demoted master refuses writes for ever: another node has to be asked for.
+/// A demoted master refuses all writes: a new connection finds the new master.
 fn is_broken(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
 }

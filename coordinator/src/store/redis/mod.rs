@@ -1,5 +1,5 @@
-//! The store in Redis: one node, a cluster or a sentinel's master. What the commands are is in
-//! [`traces`] and [`deployment`]; how they get there in [`link`].
+//! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in [`traces`]
+//! and [`deployment`], the connection in [`link`].
 
 mod address;
 mod deployment;
@@ -21,14 +21,14 @@ pub struct Redis {
     link: Arc<Link>,
 }
 
-/// The commands of one item and the partition all their keys are in.
+/// The commands of one item, and the partition of all their keys.
 struct Request {
     home: Partition,
     commands: Vec<Cmd>,
 }
 
 impl Redis {
-    /// One try: a server that is not there is told at once.
+    /// One attempt: an unreachable server is reported at once.
     pub async fn connect(url: &str, namespace: Namespace, partitions: u16) -> Result<Redis, Error> {
         let address = Address::parse(url)?;
         let shown = address.to_string();
@@ -37,7 +37,8 @@ impl Redis {
         Ok(Redis { keys: Keys::new(namespace, partitions), link: Arc::new(link) })
     }
 
-    /// Sends requests, a pipeline for each partition. Gives the answers of each, in their order.
+    /// Sends requests, one pipeline for each partition. Returns the answers of each request, in the order
+    /// of the requests.
     async fn send(
         &self,
         doing: &'static str,
@@ -53,7 +54,7 @@ impl Redis {
             sizes.push(request.commands.len());
             places.push((request.home, place));
         }
-        // Stable: requests of one partition keep their order.
+        // A stable sort: requests of one partition keep their order.
         places.sort_by_key(|(home, _)| *home);
         let mut requests: Vec<Option<Vec<Cmd>>> =
             requests.into_iter().map(|request| Some(request.commands)).collect();
@@ -73,7 +74,7 @@ impl Redis {
         Ok(sorted)
     }
 
-    /// As `send`, for requests of which no command may fail.
+    /// As `send`, for requests whose commands must all succeed.
     async fn fetch(&self, doing: &'static str, requests: Vec<Request>) -> Result<Vec<Vec<Value>>, Error> {
         let answers = self.send(doing, requests).await?;
         let whole = |answers: Vec<RedisResult<Value>>| answers.into_iter().collect::<RedisResult<Vec<_>>>();

@@ -1,4 +1,4 @@
-//! Answers of Redis, decoded. What does not look as it must is an error that names what it was.
+//! Decodes answers of Redis. An answer of the wrong form is an error that names it.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use shared::{Timestamp, TraceId};
 
 use super::super::{Committed, Error, Record, keys};
 
-/// Any answer that has a type of its own.
+/// An answer that has a type of its own.
 pub(super) fn decode<T: FromRedisValue>(doing: &'static str, value: Value) -> Result<T, Error> {
     redis::from_redis_value(value).map_err(|error| corrupt(doing, &error.to_string()))
 }
@@ -28,7 +28,7 @@ pub(super) fn committed(doing: &'static str, value: Value) -> Result<Committed, 
     }
 }
 
-/// Of the trace's hash and that of its values. A trace that is not there is an empty hash.
+/// A record from the trace's hash and the hash of its values. A trace that does not exist is an empty hash.
 pub(super) fn record(doing: &'static str, trace: Value, values: Value) -> Result<Option<Record>, Error> {
     let mut fields: HashMap<String, String> = decode(doing, trace)?;
     if fields.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn trace(doing: &'static str, text: &str) -> Result<TraceId, Error> {
     text.parse().map_err(|_| corrupt(doing, text))
 }
 
-/// Traces with their scores, of a sorted set. Milliseconds are whole and far below 2^53.
+/// Traces with their scores, from a sorted set. Milliseconds are whole numbers far below 2^53.
 pub(super) fn scored(doing: &'static str, value: Value) -> Result<Vec<(TraceId, Timestamp)>, Error> {
     let pairs: Vec<(String, String)> = decode(doing, value)?;
     let parse = |(member, score): (String, String)| {

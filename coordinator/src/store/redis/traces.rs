@@ -6,7 +6,7 @@ use redis::{Cmd, Script, Value};
 use shared::{Timestamp, TraceId, subject::Partition};
 
 use super::{
-    super::{Committed, Error, Loaded, RUNS_KEPT, Sent, Write, keys},
+    super::{Committed, Error, Loaded, Sent, Write, keys, record::RUNS_KEPT},
     Redis, Request, is_no_script,
     reply::{self, corrupt, decode},
     unavailable,
@@ -17,10 +17,10 @@ const COMMIT_SOURCE: &str = include_str!("../commit.lua");
 static SENT: LazyLock<Script> = LazyLock::new(|| Script::new(SENT_SOURCE));
 const SENT_SOURCE: &str = include_str!("../sent.lua");
 
-/// How often `runs` looks again because what it listed was gone.
+/// How often `runs` reads again because traces it listed had expired.
 const LOOKS: usize = 4;
 
-/// By its hash, or with its source: which is also what makes the server know the hash.
+/// A script is called by its hash, or with its source: the server then knows the hash.
 #[derive(Clone, Copy)]
 enum By {
     Hash,
@@ -70,9 +70,9 @@ impl Redis {
         Ok(())
     }
 
-    /// Runs a script once for each item. Those that found the script unknown, after a restart or a
-    /// flush, did nothing, and are sent again with the source. Any other error is one for all: the
-    /// caller can't know how far it came, and need not.
+    /// Runs a script once for each item. Items for which the server did not know the script, after a
+    /// restart or a flush, changed nothing, and are sent again with the source. Any other error is an error
+    /// of the whole call: the caller can't know which items were done, and need not.
     async fn run(
         &self,
         doing: &'static str,
@@ -109,7 +109,7 @@ impl Redis {
         command.arg(millis(write.opened_at.map(Timestamp::millis)));
         let outbox = write.outbox.as_ref().map(|_| keys::outbox(write.version)).unwrap_or_default();
         command.arg(outbox).arg(write.outbox.as_deref().unwrap_or_default());
-        // The rank from the end of the newest that has to go.
+        // The rank, counted from the end, of the newest entry to be removed.
         command.arg(RUNS_KEPT + 1);
         let deleted = write.values.iter().filter(|(_, value)| value.is_none()).count();
         command.arg(write.fields.len()).arg(write.values.len() - deleted).arg(deleted);
@@ -183,7 +183,7 @@ impl Redis {
         Ok(there)
     }
 
-    /// What the indexes hold, of traces that have expired too.
+    /// The newest entries of the indexes, expired traces included.
     async fn listed(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         let doing = "list runs in Redis";
         let Some(last) = limit.checked_sub(1) else { return Ok(Vec::new()) };
@@ -202,7 +202,7 @@ impl Redis {
         Ok(listed)
     }
 
-    /// Removes expired traces from the runs.
+    /// Removes expired traces from the indexes of runs.
     async fn forget(&self, traces: impl Iterator<Item = TraceId>) -> Result<(), Error> {
         let request = |trace: TraceId| {
             let home = self.keys.home(trace);

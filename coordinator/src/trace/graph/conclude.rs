@@ -1,4 +1,5 @@
-//! How a graph ends: won, failed, done, or handed to its own agent for the synthesis (G4, G6).
+//! How a graph ends: by a race's winner, a failure, the end of its last step, or its own agent's synthesis
+//! (G4, G6).
 
 use serde_json::{Map, Value};
 use shared::{
@@ -7,10 +8,10 @@ use shared::{
     wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus},
 };
 
-use super::{GraphRun, failed, result_of};
+use super::{GraphRun, run::failed, view::result_of};
 use crate::trace::{ContextIndex, ContextNode, Event, Requeue, Status, Trace, attempt, end};
 
-/// A graph that is won, failing or out of steps.
+/// Ends a graph whose race is won, that is failing, or whose steps are all done.
 pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec<Event> {
     let (run, group) = trace.expect_run(graph);
     let child_id = trace.node(graph).id.clone();
@@ -86,8 +87,8 @@ fn fail(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Ev
     }
 }
 
-/// The winner's result; for the graph of an agent, what its steps wrote; for a group whose result
-/// someone reads, what each of its steps gave.
+/// The winner's result; for the graph of an agent, what its steps wrote; for a group whose result someone
+/// reads, the results of its steps.
 fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Option<Payload> {
     let node = trace.node(graph);
     if let Some(winner) = run.winner {
@@ -107,8 +108,8 @@ fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> 
     Some(Payload::Inline(Json::from(Value::Object(results))))
 }
 
-/// Whether anyone reads what this group gives: its own step writes it somewhere, the group around it
-/// gathers findings or is a race, or that one's result is read in turn.
+/// Whether anyone reads the result of this group: its step writes it to a key, or the group around it
+/// gathers findings, is a race, or has a result that is read in turn.
 fn is_read(trace: &Trace, node: &ContextNode) -> bool {
     let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
     let (_, group) = trace.expect_run(parent);
@@ -116,7 +117,7 @@ fn is_read(trace: &Trace, node: &ContextNode) -> bool {
     step.output_to.is_some() || group.aggregate.is_some() || group.race || is_read(trace, trace.node(parent))
 }
 
-/// `aggregate` has waited long enough: what runs is cancelled, what has not begun is skipped.
+/// `aggregate` no longer waits: running steps are cancelled, steps that have not begun are skipped.
 pub(in crate::trace) fn gathering_is_over(trace: &Trace, graph: ContextIndex) -> Vec<Event> {
     let node = trace.node(graph);
     let (run, _) = trace.expect_run(graph);
@@ -144,7 +145,7 @@ pub(in crate::trace) fn gathering_is_over(trace: &Trace, graph: ContextIndex) ->
 }
 
 impl Trace {
-    /// Whether a context that ended well is a graph of which not all did.
+    /// Whether a completed context is a graph in which some steps did not succeed.
     pub(super) fn ended_partial(&self, node: &ContextNode) -> bool {
         self.run_of(node).is_some_and(|(run, group)| verdict(run, group) == GraphVerdict::Partial)
     }

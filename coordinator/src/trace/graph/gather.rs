@@ -1,5 +1,5 @@
-//! What a graph's own agent synthesises from (G6): each finding once, with who found it. The agent
-//! sees this text and nothing else of its steps.
+//! What a graph's own agent synthesises from (G6): each finding once, with who found it. The agent gets
+//! this text and nothing else from its steps.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use shared::{
     wire::{EndStatus, StepStatus, Text},
 };
 
-use super::value_of;
+use super::view::value_of;
 use crate::trace::{ContextNode, Ran, Trace};
 
 struct Finding {
@@ -19,7 +19,7 @@ struct Finding {
     text: String,
 }
 
-/// The goal of the synthesis: the graph's own task, and the findings beneath it.
+/// The goal of the synthesis: the graph's own task, followed by the findings.
 pub(in crate::trace) fn synthesis_goal(trace: &Trace, graph: &ContextNode) -> Option<Text> {
     let (run, group) = trace.run_of(graph)?;
     let aggregate = group.aggregate.as_ref()?;
@@ -85,7 +85,7 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
     found
 }
 
-/// Of a loop's rounds, only the last counts.
+/// Of the rounds of a loop only the last counts.
 fn is_last_word(trace: &Trace, graph: &ContextNode, node: &ContextNode) -> bool {
     let (Some((run, _)), Some(of)) = (trace.run_of(graph), node.step) else { return false };
     let last = run.step(of.step).contexts.last().map(|last| &trace.node(*last).id);

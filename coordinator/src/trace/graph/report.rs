@@ -8,11 +8,11 @@ use shared::{
     wire::{EndStatus, GraphOutcome, GraphVerdict, StepReport, StepStatus},
 };
 
-use super::{conclude::verdict, failed};
+use super::{conclude::verdict, run::failed};
 use crate::trace::{ContextIndex, ContextNode, Ran, Trace, context_store::full_key};
 
 impl Trace {
-    /// What a graph's context has to show, at any moment; none for a context that runs an agent.
+    /// The outcome of a graph's context, at any moment; none for a context that runs an agent.
     pub fn graph_outcome(&self, node: &ContextNode) -> Option<GraphOutcome> {
         let (run, group) = self.run_of(node)?;
         let steps: Vec<StepReport> = run
@@ -43,7 +43,7 @@ impl Trace {
             steps.iter().filter(|step| which(step.status)).map(|step| step.id.clone()).collect()
         };
         Some(GraphOutcome {
-            // What was stopped did not succeed, whatever its steps had done by then.
+            // A stopped graph did not succeed, whatever its steps had done by then.
             verdict: match node.end() {
                 Some(end) if end.status != EndStatus::Completed => GraphVerdict::Failed,
                 Some(_) | None => verdict(run, group),
@@ -57,8 +57,8 @@ impl Trace {
         })
     }
 
-    /// What the steps of a graph wrote, inner groups included, by their short names. Once the root
-    /// has ended the store is gone, and the values are those it was snapshotted with.
+    /// What the steps of a graph wrote, inner groups included, by their short names. After the root's end
+    /// the values come from its outcome: the store is cleared.
     pub(super) fn outputs_of(&self, node: &ContextNode) -> BTreeMap<ContextKey, Json> {
         let Some((run, _)) = self.run_of(node) else { return BTreeMap::new() };
         let plan = &self.plans[run.plan as usize];
@@ -81,7 +81,7 @@ impl Trace {
         .collect()
     }
 
-    /// What contexts spent in all, and their attempts.
+    /// The total cost of contexts, and their attempts.
     pub(super) fn used_by(&self, contexts: &[ContextIndex]) -> (Amount, u32) {
         let add = |(sum, attempts): (Amount, u32), node: &ContextNode| {
             let sum = sum.checked_add(node.budget.spent).expect("no more than the root has spent");

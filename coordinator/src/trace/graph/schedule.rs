@@ -1,6 +1,5 @@
-//! What a graph starts next. One thing at a time, each decided on the state that the last one left:
-//! asked again and again until there is nothing to start, so that a thousand steps cost a thousand
-//! small decisions.
+//! What a graph starts next: one step at a time, each decided on the state that the last one left, until
+//! nothing can start. So a thousand steps cost a thousand small decisions.
 
 use shared::{
     ChildId, ContextKey, Json, Timestamp,
@@ -16,8 +15,8 @@ use super::{
 };
 use crate::trace::{ContextIndex, ContextNode, Event, Ran, Trace};
 
-/// The next thing that follows for a graph: a step started, skipped or refused, or its end. Nothing
-/// if it waits, or has ended.
+/// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
+/// or has ended.
 pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(graph);
     let (run, group) = trace.expect_run(graph);
@@ -50,7 +49,7 @@ fn pause_when_idle(trace: &Trace, graph: ContextIndex, by: &ChildId) -> Vec<Even
     vec![Event::Paused { child_id: node.id.clone(), reason: format!("the budget of `{by}` is used up") }]
 }
 
-/// A ready step may start, unless it is a `for_each` with as many items running as it allows.
+/// A ready step may start, unless it is a `for_each` whose `max_parallel` items are running.
 fn may_start(run: &GraphRun, group: &Group, step: StepIndex) -> bool {
     let Some(items) = &run.step(step).items else { return true };
     let bound = group.steps[step as usize].for_each.as_ref().and_then(|each| each.max_parallel);
@@ -88,7 +87,7 @@ impl Start<'_> {
                     events.push(self.ended(StepStatus::Skipped, Some(reason)));
                     return events;
                 }
-                // What it looks at was never written: the same as a missing input.
+                // A value it reads was never written: the same as a missing input.
                 Err(error @ EvaluationError::Absent(_)) => {
                     events.push(self.ended(StepStatus::Skipped, Some(format!("when: {error}"))));
                     return events;
@@ -111,7 +110,7 @@ impl Start<'_> {
         &self.group.steps[self.step as usize]
     }
 
-    /// How the last context that was run for the step ended.
+    /// How the last context of the step ended.
     fn last_status(&self) -> StepStatus {
         let last =
             self.run.step(self.step).contexts.last().and_then(|context| self.trace.node(*context).end());
@@ -123,7 +122,7 @@ impl Start<'_> {
         Event::StepEnded { child_id, step: self.step, status, reason, partial: false }
     }
 
-    /// Why it can't run, if something it needs is not there (G3, G4).
+    /// Why it can't run, if something it needs is missing (G3, G4).
     fn what_is_missing(&self) -> Option<String> {
         for (levels, step) in &self.plan().requires {
             let (run, group) = self.trace.run_above(self.graph, *levels)?;
@@ -155,7 +154,7 @@ impl Start<'_> {
     fn take_items(&self, key: &ContextKey) -> Vec<Event> {
         let graph = self.trace.node(self.graph);
         let list = self.trace.value_in(graph, key).map(|entry| entry.value.clone());
-        // Under best effort a missing list is an empty one, as a missing input is null.
+        // Under best effort a missing list is empty, as a missing input is null.
         let list = list.unwrap_or_else(|| Json::from(serde_json::Value::Array(Vec::new())));
         let Some(elements) = list.elements() else {
             let reason = format!("for_each needs a list, and `{key}` is not one");
@@ -164,7 +163,7 @@ impl Start<'_> {
         let (asked, have) = (elements.len(), self.trace.contexts().len());
         let max = graph.limits.max_contexts as usize;
         if asked + have > max {
-            let reason = format!("max_contexts: {asked} items on {have} contexts would pass {max}");
+            let reason = format!("max_contexts: {asked} items on {have} contexts would exceed {max}");
             return vec![self.ended(StepStatus::Failed, Some(reason))];
         }
         let none = asked == 0;
@@ -189,7 +188,7 @@ impl Start<'_> {
         match ran {
             Ran::Item(_) => step::item_refused(self.trace, self.graph, self.step, refusal),
             Ran::Itself | Ran::Round(_) => vec![self.ended(StepStatus::Failed, Some(refusal))],
-            // The step ends as it did before its fallback was thought of.
+            // The step ends as it would have without a fallback.
             Ran::Fallback => {
                 vec![self.ended(self.last_status(), Some(format!("its fallback was {refusal}")))]
             }
@@ -198,7 +197,8 @@ impl Start<'_> {
 }
 
 impl Trace {
-    /// Who keeps a graph from starting anything, if someone does. An abort above outweighs a pause.
+    /// The context whose budget keeps a graph from starting anything. An abort takes precedence over a
+    /// pause.
     pub(in crate::trace) fn starved(&self, graph: ContextIndex) -> Option<&ContextNode> {
         let starved = || self.nothing_left(graph).map(|(node, _)| node);
         starved().find(|node| node.on_exhausted == OnExhausted::Abort).or_else(|| starved().next())

@@ -1,5 +1,4 @@
-//! What a condition may see: outputs of the graph it belongs to, the steps around it, and the budget
-//! of its graph.
+//! What a condition may read: outputs of its graph, the steps around it, and the budget of its graph.
 
 use serde_json::{Value, json};
 use shared::{ContextKey, Json, graph::Scope};
@@ -9,9 +8,9 @@ use crate::trace::{ContextIndex, ContextNode, Trace};
 pub(super) struct StepScope<'a> {
     pub(super) trace: &'a Trace,
     pub(super) graph: ContextIndex,
-    /// The round that has just ended, whose steps `until` may ask about.
+    /// The round that has just ended: `until` may read the status of its steps.
     pub(super) round: Option<&'a ContextNode>,
-    /// A value about to be written, which `until` may ask for.
+    /// A value about to be written: `until` may read it.
     pub(super) fresh: Option<(&'a ContextKey, &'a Json)>,
 }
 

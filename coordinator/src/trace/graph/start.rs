@@ -1,5 +1,5 @@
-//! How a context is started for a step: what it is asked to do, under which name, and what a
-//! condition about it says. What is started when is `schedule`'s and `step`'s business.
+//! How a context is started for a step: its order, its id, and the evaluation of its conditions. When it is
+//! started is decided in `schedule` and `step`.
 
 use shared::{
     ChildId, ContextKey, Json, StepId, Timestamp,
@@ -14,7 +14,7 @@ pub(super) fn refused(refusal: &Refusal) -> String {
     format!("refused ({}): {refusal}", refusal.code().0)
 }
 
-/// Asks a condition; the answer, and what it saw, go into an event.
+/// Evaluates a condition; its result, and what it read, go into an event.
 pub(super) fn ask(
     scope: &StepScope<'_>,
     step: StepIndex,
@@ -32,7 +32,7 @@ pub(super) fn ask(
     (asked, answer)
 }
 
-/// What a condition saw, for people: long values are cut.
+/// What a condition read, for people: long values are cut.
 fn shortened(mut saw: serde_json::Value) -> Json {
     const LONGEST: usize = 200;
     if let Some(outputs) = saw.get_mut("outputs").and_then(serde_json::Value::as_object_mut) {
@@ -46,7 +46,7 @@ fn shortened(mut saw: serde_json::Value) -> Json {
     Json::from(saw)
 }
 
-/// Starts a context for a step, or says why that is refused.
+/// Starts a context for a step, or returns the refusal.
 pub(super) fn begin(
     trace: &Trace,
     graph: ContextIndex,
@@ -95,9 +95,9 @@ pub(super) fn begin(
         ..Order::new(fresh_id(trace, &plan.id, ran))
     };
     let order = match ran {
-        // A ceiling on a `for_each` is for each item; a grant is carved out item by item.
+        // A ceiling on a `for_each` applies to each item; a grant is carved out item by item.
         Ran::Item(_) | Ran::Itself | Ran::Round(_) => order,
-        // The fallback gets what a step without terms of its own would.
+        // The fallback gets the terms of a step that has none of its own.
         Ran::Fallback => Order { funding: Funding::Shared, ..order },
     };
     admission::step(trace, graph, order, body, StepOf { step, ran }, now)
@@ -110,8 +110,8 @@ fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::B
     [(key("item"), Json::from(item)), (key("index"), Json::from(serde_json::Value::from(number)))].into()
 }
 
-/// A context's id from its step's: `writer`, `writer-3` for an item, `writer-r2` for a round. If that
-/// is taken, as in a second run of the same group, the number the context will have is put behind.
+/// A context's id from its step's: `writer`, `writer-3` for an item, `writer-r2` for a round. If that is
+/// taken, as in a second run of the same group, the number of the context is appended.
 fn fresh_id(trace: &Trace, step: &StepId, ran: Ran) -> ChildId {
     let named = match ran {
         Ran::Itself => suffixed(step, ""),
@@ -134,7 +134,7 @@ fn suffixed(step: &StepId, suffix: &str) -> ChildId {
 }
 
 impl Trace {
-    /// The graph this many groups above, with its group.
+    /// The graph this many groups up, with its group.
     pub(super) fn run_above(&self, graph: ContextIndex, levels: u32) -> Option<(&GraphRun, &Group)> {
         let (_, node) = self.chain(graph).nth(levels as usize)?;
         self.run_of(node)

@@ -1,5 +1,5 @@
-//! What the end of a step's context means for the step: done, another round, the fallback, one item
-//! less to wait for. Every step keeps its own typed status.
+//! What the end of a step's context means for the step: done, another round, the fallback, or one item less
+//! to wait for. Every step keeps its own status.
 
 use shared::{
     graph::{self, EvaluationError, Group, Policy, Repeat, StepIndex},
@@ -7,15 +7,16 @@ use shared::{
 };
 
 use super::{
-    GraphRun, Items, failed, result_of,
+    GraphRun, Items,
+    run::failed,
     scope::StepScope,
     start::{ask, refused},
-    status_of, value_of,
+    view::{result_of, status_of, value_of},
 };
 use crate::trace::{ContextIndex, ContextNode, End, Event, Ran, Trace, context_store, end};
 
-/// A context that ran a step has ended. Nothing follows if the step has ended already: a late item,
-/// or what a race or a failure cut off.
+/// A context that ran a step has ended. Nothing follows if the step has already ended: a late item, or a
+/// step stopped by a race or a failure.
 pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
     let (Some(graph), Some(of)) = (node.parent, node.step) else { return Vec::new() };
@@ -33,7 +34,7 @@ pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex) -> Vec<Ev
     }
 }
 
-/// An item could not be started: as if it had run and failed.
+/// An item could not be started: handled as if it had run and failed.
 pub(super) fn item_refused(
     trace: &Trace,
     graph: ContextIndex,
@@ -77,7 +78,7 @@ impl Over<'_> {
         vec![self.continues(Ran::Fallback)]
     }
 
-    /// It takes its turn with whatever else is ready: for the same places, and the same money.
+    /// The step is ready again, and waits with the others for a free place and for money.
     fn continues(&self, next: Ran) -> Event {
         let child_id = self.trace.node(self.graph).id.clone();
         Event::StepContinues { child_id, step: self.step, next }
@@ -97,7 +98,7 @@ impl Over<'_> {
         error.or_else(|| self.end.reason.clone()).unwrap_or_else(|| "it failed".into())
     }
 
-    /// Its output is written before anyone who waits for it is looked at.
+    /// Its output is written before its dependents are decided.
     fn succeed(&self, note: Option<String>) -> Vec<Event> {
         let partial = self.trace.ended_partial(self.node);
         let mut events = Vec::new();
@@ -140,7 +141,7 @@ impl Over<'_> {
         events
     }
 
-    /// Whether the loop has what it wanted; what was asked goes into the log.
+    /// Whether the loop is done; the evaluated condition goes into the log.
     fn until(&self, repeat: &Repeat) -> Result<(Vec<Event>, bool), Vec<Event>> {
         let Some(until) = &repeat.until else { return Ok((Vec::new(), false)) };
         let value = value_of(self.end);
@@ -156,8 +157,8 @@ impl Over<'_> {
         }
     }
 
-    /// The round's output is there for the next one to read; what it wrote inside is not, unless it
-    /// is read as the round before's: rounds are never mixed silently.
+    /// The round's output can be read by the next round. What was written inside is deleted, unless the
+    /// next round reads it as the previous round's: values of two rounds are never mixed unnoticed.
     fn next_round(&self, number: u32) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
@@ -211,7 +212,7 @@ fn give_up(
     events
 }
 
-/// Every item has ended: their results in the order of the list, null where there is none.
+/// Every item has ended: their results in the order of the list, null for an item without one.
 fn all_items(
     trace: &Trace,
     graph: ContextIndex,

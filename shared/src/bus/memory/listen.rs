@@ -1,83 +1,58 @@
-//! What is not stored: broadcasts, requests and their answers. A listener that can't keep up loses
-//! messages, as it does on a server.
+//! What is not stored: broadcasts, requests and their answers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use super::{Error, Headers, Memory, Pattern, Subject};
-use crate::bus::{Message, RequestError};
+use super::{listeners::Listener, pattern::Pattern, state::Memory};
+use crate::{
+    bus::{
+        error::{Error, RequestError},
+        message::{Headers, Message, Outgoing, Service},
+        topology::Stream,
+    },
+    subject::{Filter, Subject},
+};
 
-/// Messages a listener may be behind before it loses some.
+/// How many messages a listener may lag behind before it loses some.
 const BEHIND: usize = 8192;
 /// Answers that may wait in an inbox.
 const ANSWERS: usize = 1024;
 const INBOX: &str = "_INBOX.";
 
-#[derive(Debug, Default)]
-pub(super) struct Listeners {
-    next: u64,
-    listeners: BTreeMap<u64, Listener>,
-    inboxes: BTreeMap<String, mpsc::Sender<Bytes>>,
-    /// Whose turn it is, by the subject a group serves.
-    turns: BTreeMap<Pattern, usize>,
-}
+impl Memory {
+    pub(in super::super) fn serve(&self, subject: &Subject) -> Subscription {
+        self.listen(&[self.0.namespace.subject(subject)], true)
+    }
 
-#[derive(Debug)]
-struct Listener {
-    pattern: Pattern,
-    /// One of all with the same pattern gets a message, not each.
-    shares: bool,
-    sender: mpsc::Sender<Message>,
-}
+    pub(in super::super) fn offer(&self, service: &Service) -> Subscription {
+        let subjects: Vec<_> =
+            service.subjects.iter().map(|subject| self.0.namespace.subject(subject)).collect();
+        self.listen(&subjects, true)
+    }
 
-impl Listeners {
-    /// Hands a message to everyone it concerns; how many that were.
-    pub(super) fn tell(
-        &mut self,
-        text: &str,
+    pub(in super::super) fn subscribe(&self, filter: &Filter) -> Subscription {
+        self.listen(&[self.0.namespace.filter(filter)], false)
+    }
+
+    pub(in super::super) fn broadcast(
+        &self,
         subject: &Subject,
         headers: &Headers,
-        payload: &Bytes,
-        reply_to: Option<&str>,
-    ) -> usize {
-        let mut to = Vec::new();
-        let mut groups: BTreeMap<&Pattern, Vec<&Listener>> = BTreeMap::new();
-        for listener in self.listeners.values().filter(|listener| listener.pattern.matches(text)) {
-            if listener.shares {
-                groups.entry(&listener.pattern).or_default().push(listener);
-            } else {
-                to.push(listener);
-            }
+        payload: Bytes,
+    ) -> Result<(), Error> {
+        if Stream::of(&Filter::One(subject.clone())).is_some() {
+            // A server does not know how a message was meant: a stream that holds its subject stores it.
+            let (subject, headers) = (subject.clone(), headers.clone());
+            self.store(Outgoing { subject, id: None, headers, payload, expect_last: None }).ok();
+        } else {
+            self.tell(subject, headers, &payload, None);
         }
-        for (pattern, members) in groups {
-            let turn = self.turns.entry(pattern.clone()).or_default();
-            to.push(members[*turn % members.len()]);
-            *turn = turn.wrapping_add(1);
-        }
-        for listener in &to {
-            let message = Message {
-                subject: subject.clone(),
-                headers: headers.clone(),
-                payload: payload.clone(),
-                reply_to: reply_to.map(str::to_owned),
-            };
-            if let Err(TrySendError::Full(_)) = listener.sender.try_send(message) {
-                tracing::warn!(subject = text, "a listener can't keep up: a message is lost to it");
-            }
-        }
-        to.len()
+        Ok(())
     }
 
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-}
-
-impl Memory {
-    pub(super) fn listen(&self, subjects: &[String], shares: bool) -> Subscription {
+    fn listen(&self, subjects: &[String], shares: bool) -> Subscription {
         let (sender, receiver) = mpsc::channel(BEHIND);
         let mut state = self.state();
         let listeners = &mut state.listeners;
@@ -92,13 +67,7 @@ impl Memory {
         Subscription { memory: self.clone(), numbers, receiver }
     }
 
-    pub(super) fn tell(
-        &self,
-        subject: &Subject,
-        headers: &Headers,
-        payload: &Bytes,
-        reply_to: Option<&str>,
-    ) -> usize {
+    fn tell(&self, subject: &Subject, headers: &Headers, payload: &Bytes, reply_to: Option<&str>) -> usize {
         let text = self.namespace().subject(subject);
         self.state().listeners.tell(&text, subject, headers, payload, reply_to)
     }
@@ -154,7 +123,7 @@ impl Memory {
     }
 }
 
-/// An address that is gone when its owner is.
+/// A reply subject that is removed together with its owner.
 struct Inbox {
     memory: Memory,
     name: String,

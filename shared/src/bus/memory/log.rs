@@ -1,14 +1,21 @@
-//! One stream: messages by sequence, found by subject, bounded in bytes and age, stored once by id.
+//! One stream: messages by sequence, found by subject, limited in bytes and age, stored once by id.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ops::Bound,
 };
 
-use super::{super::Topology, Outgoing, Pattern, PublishError, Published, Stored, Stream};
-use crate::time::{Timestamp, millis};
+use super::pattern::Pattern;
+use crate::{
+    bus::{
+        error::PublishError,
+        message::{Outgoing, Published, Stored},
+        topology::{Stream, Topology},
+    },
+    time::{Timestamp, millis},
+};
 
-/// What the server counts for a message beside its text.
+/// What the server adds to a message's size.
 const OVERHEAD_BYTES: usize = 30;
 
 #[derive(Debug, Default)]
@@ -17,14 +24,14 @@ pub(super) struct Log {
     by_subject: BTreeMap<String, BTreeSet<u64>>,
     last: u64,
     bytes: usize,
-    /// Ids that are remembered, and the order in which they are forgotten.
+    /// The remembered ids, and the order in which they expire.
     ids: BTreeMap<String, u64>,
     ids_by_age: VecDeque<(Timestamp, String)>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// As it stands on a server, with the namespace.
+    /// Its name on the server, with the namespace.
     pub(super) subject: String,
     pub(super) stored: Stored,
 }
@@ -57,7 +64,7 @@ impl Entry {
 }
 
 impl Log {
-    /// The checks in the server's order: a duplicate is one whatever else has changed since.
+    /// Checks in the server's order: a duplicate is recognised before anything else.
     pub(super) fn append(
         &mut self,
         subject: String,
@@ -98,7 +105,7 @@ impl Log {
         Ok(Published { sequence, duplicate: false })
     }
 
-    /// Drops what is too old: ids, and in a log messages.
+    /// Drops what has expired: ids and, in a log, messages.
     pub(super) fn forget(&mut self, now: Timestamp, bounds: &Bounds) {
         while let Some((at, _)) = self.ids_by_age.front()
             && now.millis_since(*at) >= bounds.duplicate_window_ms
@@ -139,7 +146,7 @@ impl Log {
         self.last
     }
 
-    /// The first message that matches from a sequence on; moves the sequence past it.
+    /// The first message that matches, from a sequence on; moves the sequence behind it.
     pub(super) fn next_entry(&self, patterns: &[Pattern], from: &mut u64) -> Option<&Entry> {
         for (sequence, entry) in self.messages.range(*from..) {
             *from = sequence + 1;

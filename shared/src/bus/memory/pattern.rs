@@ -21,7 +21,7 @@ impl Pattern {
         tokens.next().is_none()
     }
 
-    /// What every subject that matches begins with.
+    /// The prefix of every matching subject.
     pub(super) fn prefix(&self) -> &str {
         self.0.find(['*', '>']).map_or(self.0.as_str(), |wild| &self.0[..wild])
     }

@@ -1,28 +1,29 @@
-//! A durable consumer and who takes from it: what is out, until when, and what comes again.
+//! A durable consumer: which messages are delivered and unacknowledged, until when, and which are delivered
+//! again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::{
-    super::{self as bus, Delivery, Said},
-    Consumer, Memory, Pattern, Stream,
     log::{Entry, Log},
+    pattern::Pattern,
 };
+use crate::bus::topology::Consumer;
 
 /// The state all readers of a consumer share.
 #[derive(Debug)]
 pub(super) struct Queue {
     patterns: Vec<Pattern>,
-    ack_wait: Duration,
+    pub(super) ack_wait: Duration,
     max_out: usize,
-    /// The first sequence not looked at yet.
+    /// The first sequence not delivered yet.
     next: u64,
     out: BTreeMap<u64, Out>,
-    /// When which message comes again.
+    /// When each unacknowledged message is delivered again.
     due: BTreeSet<(Instant, u64)>,
 }
 
@@ -33,7 +34,7 @@ struct Out {
 }
 
 impl Queue {
-    fn new(consumer: &Consumer, patterns: Vec<Pattern>) -> Self {
+    pub(super) fn new(consumer: &Consumer, patterns: Vec<Pattern>) -> Self {
         Queue {
             patterns,
             ack_wait: consumer.ack_wait(),
@@ -44,8 +45,8 @@ impl Queue {
         }
     }
 
-    /// What is to be delivered now: what comes again before what is new.
-    fn take(&mut self, log: &Log, now: Instant) -> Option<(Entry, u64)> {
+    /// The next message to deliver: redeliveries before new messages.
+    pub(super) fn take(&mut self, log: &Log, now: Instant) -> Option<(Entry, u64)> {
         while let Some((due, sequence)) = self.due.first().copied()
             && due <= now
         {
@@ -71,125 +72,21 @@ impl Queue {
         self.due.insert((out.due, sequence));
     }
 
-    fn settle(&mut self, sequence: u64) {
+    pub(super) fn settle(&mut self, sequence: u64) {
         if let Some(out) = self.out.remove(&sequence) {
             self.due.remove(&(out.due, sequence));
         }
     }
 
-    /// Moves the moment a message comes again; one that is done with stays so.
-    fn put_off(&mut self, sequence: u64, due: Instant) {
+    /// When the next redelivery is due, if any.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Changes the time of a redelivery; an acknowledged message is not delivered again.
+    pub(super) fn put_off(&mut self, sequence: u64, due: Instant) {
         if let Some(out) = self.out.get(&sequence).copied() {
             self.set(sequence, Out { due, ..out });
         }
-    }
-}
-
-#[derive(Debug)]
-pub struct Consumption {
-    memory: Memory,
-    stream: Stream,
-    name: String,
-    credits: usize,
-}
-
-impl Consumption {
-    pub(super) fn new(memory: Memory, consumer: &Consumer) -> Self {
-        let filters = consumer.filters();
-        let patterns =
-            filters.iter().map(|filter| Pattern::new(&memory.namespace().filter(filter))).collect();
-        let name = consumer.name();
-        memory.state().queues.entry(name.clone()).or_insert_with(|| Queue::new(consumer, patterns));
-        Consumption { memory, stream: consumer.stream(), name, credits: 0 }
-    }
-
-    pub(in super::super) fn want(&mut self, more: usize) {
-        self.credits = self.credits.saturating_add(more);
-    }
-
-    /// Nothing is taken before the last await, so dropping this loses nothing.
-    pub(in super::super) async fn next(&mut self) -> Delivery {
-        loop {
-            if self.credits == 0 {
-                std::future::pending::<()>().await;
-            }
-            // Registered before the look, so that what is stored in between wakes us.
-            let mut changed = std::pin::pin!(self.memory.changed(self.stream).notified());
-            changed.as_mut().enable();
-            let due = match self.take() {
-                Ok(delivery) => {
-                    self.credits -= 1;
-                    return delivery;
-                }
-                Err(due) => due,
-            };
-            match due {
-                Some(due) => {
-                    tokio::select! { () = changed => {}, () = sleep_until(due) => {} }
-                }
-                None => changed.await,
-            }
-        }
-    }
-
-    /// A delivery, or when to look again.
-    fn take(&self) -> Result<Delivery, Option<Instant>> {
-        let mut state = self.memory.state();
-        let bus = &mut *state;
-        let (Some(queue), Some(log)) = (bus.queues.get_mut(&self.name), bus.logs.get(&self.stream)) else {
-            return Err(None);
-        };
-        let Some((entry, delivered)) = queue.take(log, Instant::now()) else {
-            return Err(queue.due.first().map(|(due, _)| *due));
-        };
-        let acker = Acker {
-            memory: self.memory.clone(),
-            stream: self.stream,
-            queue: self.name.clone(),
-            sequence: entry.stored.sequence,
-        };
-        Ok(Delivery {
-            subject: entry.subject,
-            headers: entry.stored.headers,
-            payload: entry.stored.payload,
-            sequence: entry.stored.sequence,
-            at: entry.stored.at,
-            delivered,
-            acker: bus::Acker::Memory(acker),
-        })
-    }
-}
-
-#[derive(Debug)]
-pub(in super::super) struct Acker {
-    memory: Memory,
-    stream: Stream,
-    queue: String,
-    sequence: u64,
-}
-
-impl Acker {
-    /// As on the server, a late word counts too: it is about the message, not about the delivery.
-    pub(in super::super) fn say(&self, said: Said) {
-        let mut state = self.memory.state();
-        let bus = &mut *state;
-        let (Some(queue), Some(log)) = (bus.queues.get_mut(&self.queue), bus.logs.get_mut(&self.stream))
-        else {
-            return;
-        };
-        match said {
-            Said::Ack | Said::Terminate => {
-                queue.settle(self.sequence);
-                log.remove(self.sequence);
-            }
-            Said::Nak(delay) => queue.put_off(self.sequence, Instant::now() + delay),
-            Said::Progress => {
-                let due = Instant::now() + queue.ack_wait;
-                queue.put_off(self.sequence, due);
-            }
-        }
-        drop(state);
-        // Whoever waits may now have room, or less time.
-        self.memory.changed(self.stream).notify_waiters();
     }
 }

@@ -1,4 +1,4 @@
-//! Making the connection: quickly or not at all the first time, for ever after that.
+//! Connecting: the first connection is made quickly or fails; a lost one is tried again for ever.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -7,18 +7,18 @@ use tokio::sync::{OnceCell, watch};
 
 use super::{Connection, Error, Namespace, Nats, backoff};
 
-/// A dead connection is noticed after two pings without an answer; the client's own default of a
-/// minute would leave us blind for three.
+/// A dead connection is noticed after two pings without an answer. With the client's default of a minute
+/// that would take three minutes.
 const PING_EVERY: Duration = Duration::from_secs(3);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Publishes that may wait for their acknowledgement at once.
 const MAX_UNACKNOWLEDGED: usize = 65_536;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(3);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Older servers drop what they don't know of a configuration without a word.
+/// Older servers silently drop settings they don't know.
 const NEEDED: (u64, u64, &str) = (2, 12, "2.12");
 
-/// Where to connect, and as whom.
+/// Where to connect, and with which credentials.
 #[derive(Clone)]
 pub struct Connect {
     /// One or several servers, separated by commas: `nats://user:password@host:4222`,
@@ -27,7 +27,7 @@ pub struct Connect {
     /// A credentials file (JWT and nkey).
     pub creds: Option<PathBuf>,
     pub namespace: Namespace,
-    /// How the server lists us.
+    /// Our name in the server's list of connections.
     pub name: String,
 }
 
@@ -60,7 +60,7 @@ impl Nats {
         let addresses = addresses(&to.url).map_err(refused)?;
         options = match login(&addresses) {
             Some((user, Some(password))) => options.user_and_password(user, password),
-            // A name without a password is a token.
+            // A user name without a password is a token.
             Some((token, None)) => options.token(token),
             None => options,
         };
@@ -75,8 +75,8 @@ impl Nats {
             Ok(Err(error)) => return Err(refused(error.to_string())),
             Err(_) => return Err(refused("no answer in time".into())),
         };
-        // The first connection is told to us as well, a little later; taken for a second one it would
-        // make every reader begin anew.
+        // The client reports the first connection too, a little later; counted as a reconnect it would
+        // restart every reader.
         tokio::time::timeout(CONNECT_WITHIN, generation.wait_for(|count| *count > 0)).await.ok();
         let found = client.server_info().version;
         if !new_enough(&found) {
@@ -102,9 +102,9 @@ fn hear(event: &Event, generations: &watch::Sender<u64>) {
             tracing::info!("connected to NATS");
         }
         Event::Disconnected => tracing::warn!("disconnected from NATS"),
-        Event::SlowConsumer(_) => tracing::warn!("a subscription can't keep up: messages are lost to it"),
-        Event::ServerError(error) => tracing::warn!(%error, "the NATS server complains"),
-        Event::ClientError(error) => tracing::warn!(%error, "the NATS client complains"),
+        Event::SlowConsumer(_) => tracing::warn!("a subscription lags too far behind and loses messages"),
+        Event::ServerError(error) => tracing::warn!(%error, "the NATS server reports an error"),
+        Event::ClientError(error) => tracing::warn!(%error, "the NATS client reports an error"),
         Event::LameDuckMode | Event::Draining | Event::Closed => tracing::info!(%event, "NATS"),
     }
 }
@@ -115,17 +115,17 @@ fn addresses(url: &str) -> Result<Vec<ServerAddr>, String> {
     match parsed {
         Ok(addresses) if addresses.is_empty() => Err("no server is named".into()),
         Ok(addresses) => Ok(addresses),
-        Err(error) => Err(format!("not the address of a server: {error}")),
+        Err(error) => Err(format!("not a server address: {error}")),
     }
 }
 
-/// The client does not read what an address says about who we are; the first that does counts.
+/// The client ignores credentials in addresses; the first address with credentials counts.
 fn login(addresses: &[ServerAddr]) -> Option<(String, Option<String>)> {
     let mut named = addresses.iter().filter_map(|address| Some((address.username()?, address.password())));
     named.next().map(|(user, password)| (decoded(user), password.map(decoded)))
 }
 
-/// Resolves the `%40` and the like that an address needs in place of its own signs.
+/// Decodes `%40` and other percent-encoded characters of an address.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

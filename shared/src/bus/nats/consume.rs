@@ -1,5 +1,5 @@
-//! Work from a durable consumer. Survives reconnects, restarts of the server and the loss of the
-//! consumer itself, which is made again.
+//! Work from a durable consumer. Survives reconnects, restarts of the server and the loss of the consumer
+//! itself, which is created again.
 
 use std::{fmt, time::Duration};
 
@@ -7,12 +7,12 @@ use async_nats::jetstream::{AckKind, message};
 use bytes::Bytes;
 
 use super::{
-    super as bus, Consumer, Delivery, Error, Nats, Said, backoff, from_map,
+    Acknowledgement, Consumer, Error, Nats, Received, backoff, from_map,
     pull::{Pulled, Puller},
     timestamp,
 };
 
-/// How often a payload kept elsewhere is looked for before its message is given back.
+/// How often fetching a payload that is stored as an object is tried before its message is given back.
 const FETCH_TRIES: usize = 3;
 const FETCH_LATER: Duration = Duration::from_secs(5);
 
@@ -30,8 +30,8 @@ pub struct Consumption {
     consumer: Consumer,
     puller: Puller,
     gone: bool,
-    /// A message whose payload is being fetched: kept here, so that nothing is lost if the wait for
-    /// it is given up.
+    /// A message whose payload is being fetched: kept here, so that nothing is lost if the caller stops
+    /// waiting.
     held: Option<(Box<async_nats::Message>, usize)>,
 }
 
@@ -44,7 +44,7 @@ impl Consumption {
         self.puller.silent_for()
     }
 
-    pub(in super::super) async fn next(&mut self) -> Delivery {
+    pub(in super::super) async fn next(&mut self) -> (Received, Acker) {
         loop {
             if let Some(delivery) = self.release().await {
                 return delivery;
@@ -58,7 +58,7 @@ impl Consumption {
                 Ok(Pulled::Gone) => self.gone = true,
                 Ok(Pulled::Interrupted) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "a queue is not read");
+                    tracing::warn!(%error, "a queue can't be read; trying again");
                     self.puller.stand_back();
                     self.puller.stand_by().await;
                 }
@@ -70,28 +70,31 @@ impl Consumption {
         self.puller.stand_by().await;
         match self.nats.ensure_consumer(&self.consumer).await {
             Ok(()) => {
-                tracing::warn!(consumer = self.consumer.name(), "a consumer was gone and is made again");
+                tracing::warn!(
+                    consumer = self.consumer.name(),
+                    "a consumer was deleted; it was created again"
+                );
                 self.gone = false;
             }
             Err(error) => {
-                tracing::warn!(%error, "a consumer is gone");
+                tracing::warn!(%error, "a consumer was deleted and can't be created again yet");
                 self.puller.stand_back();
             }
         }
     }
 
-    /// The message at hand as a delivery, once its payload is there.
-    async fn release(&mut self) -> Option<Delivery> {
+    /// The held message as a delivery, once its payload is fetched.
+    async fn release(&mut self) -> Option<(Received, Acker)> {
         let (message, tries) = self.held.as_mut()?;
         let payload = match self.nats.payload(message.headers.as_ref(), &message.payload).await {
             Ok(payload) => payload,
             Err(error) => {
-                tracing::warn!(%error, "a message's payload can't be fetched");
+                tracing::warn!(%error, "the payload of a message can't be fetched; trying again");
                 *tries += 1;
                 let enough = *tries >= FETCH_TRIES;
                 tokio::time::sleep(backoff(*tries)).await;
                 if enough && let Some((message, _)) = self.held.take() {
-                    Acker::of(&self.nats, &message).say(Said::Nak(FETCH_LATER)).await;
+                    Acker::of(&self.nats, &message).acknowledge(Acknowledgement::Nak(FETCH_LATER)).await;
                     self.puller.want(1);
                 }
                 return None;
@@ -100,30 +103,33 @@ impl Consumption {
         let (message, _) = self.held.take()?;
         let delivery = self.deliver(&message, payload);
         if delivery.is_none() {
-            tracing::warn!(subject = message.subject.as_str(), "what came from a queue is not a delivery");
+            tracing::warn!(
+                subject = message.subject.as_str(),
+                "a message from a queue has no delivery information; it is ignored"
+            );
             self.puller.want(1);
         }
         delivery
     }
 
-    fn deliver(&self, message: &async_nats::Message, payload: Bytes) -> Option<Delivery> {
+    fn deliver(&self, message: &async_nats::Message, payload: Bytes) -> Option<(Received, Acker)> {
         let acker = Acker::of(&self.nats, message);
         let context = self.nats.0.api.clone();
         let with_info = message::Message { message: message.clone(), context };
         let info = with_info.info().ok()?;
-        Some(Delivery {
+        let received = Received {
             subject: message.subject.to_string(),
             headers: from_map(message.headers.as_ref()),
             payload,
             sequence: info.stream_sequence,
             at: timestamp(info.published),
             delivered: u64::try_from(info.delivered).unwrap_or_default(),
-            acker: bus::Acker::Nats(acker),
-        })
+        };
+        Some((received, acker))
     }
 }
 
-/// Says what became of a delivery.
+/// Acknowledges a delivery.
 pub(in super::super) struct Acker {
     nats: Nats,
     to: String,
@@ -135,15 +141,15 @@ impl Acker {
         Acker { nats: nats.clone(), to }
     }
 
-    pub(in super::super) async fn say(&self, said: Said) {
-        let kind = match said {
-            Said::Ack => AckKind::Ack,
-            Said::Nak(delay) => AckKind::Nak(Some(delay)),
-            Said::Progress => AckKind::Progress,
-            Said::Terminate => AckKind::Term,
+    pub(in super::super) async fn acknowledge(&self, acknowledgement: Acknowledgement) {
+        let kind = match acknowledgement {
+            Acknowledgement::Ack => AckKind::Ack,
+            Acknowledgement::Nak(delay) => AckKind::Nak(Some(delay)),
+            Acknowledgement::Progress => AckKind::Progress,
+            Acknowledgement::Terminate => AckKind::Term,
         };
         if let Err(error) = self.nats.0.client.publish(self.to.clone(), kind.into()).await {
-            tracing::warn!(%error, "a message will come again: the server can't be told about it");
+            tracing::warn!(%error, "an acknowledgement could not be sent; the message will be delivered again");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A log as it grows, through a consumer that is thrown away and made again at the next sequence
-//! whenever anything may have been missed.
+//! Following a log, through a temporary consumer. Whenever messages may have been missed, it is replaced by
+//! one at the next sequence.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -20,9 +20,9 @@ use super::{
 };
 use crate::subject::Filter;
 
-/// Messages on their way to a follower at once.
+/// Messages in flight to a follower at once.
 const AHEAD: usize = 500;
-/// A follower that is gone leaves its consumer behind for this long.
+/// The server removes the consumer of a lost follower after this time.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 impl Nats {
@@ -56,14 +56,14 @@ impl Nats {
 pub struct Follow {
     nats: Nats,
     stream: String,
-    /// When the stream was made: made anew, its sequences begin anew.
+    /// When the stream was created: a recreated stream has new sequences.
     created: DateTime,
     filters: Vec<String>,
     next: u64,
     puller: Puller,
-    /// The messages the consumer has sent so far, if there is one: a gap means that some were lost.
+    /// How many messages the consumer has sent, if there is one: a gap means that some were lost.
     consumer: Option<u64>,
-    /// Kept here while its payload is fetched, so that the wait can be given up.
+    /// Kept here while its payload is fetched, so that the caller may stop waiting.
     held: VecDeque<Box<async_nats::Message>>,
 }
 
@@ -98,12 +98,15 @@ impl Follow {
         }
     }
 
-    /// A consumer at the next sequence. If the stream is another than before, or was set back, its
-    /// sequences mean something else now.
+    /// Creates a consumer at the next sequence. If the stream was recreated or reset, its old sequences
+    /// have no meaning.
     async fn attach(&mut self) -> Result<(), Error> {
         let info = stream_info(&self.nats, &self.stream).await?;
         if info.created != self.created {
-            tracing::warn!(stream = self.stream, "a followed stream was made anew: from its start");
+            tracing::warn!(
+                stream = self.stream,
+                "a followed stream was recreated; reading it from its start"
+            );
             (self.next, self.created) = (1, info.created);
         } else if self.next > info.state.last_sequence + 1 {
             self.next = info.state.last_sequence + 1;
@@ -143,7 +146,7 @@ impl Follow {
         let subject = match self.nats.namespace().parse(message.subject.as_str()) {
             Ok(subject) => subject,
             Err(error) => {
-                tracing::warn!(%error, "a stored message is left aside");
+                tracing::warn!(%error, "a stored message can't be read; it is skipped");
                 return None;
             }
         };
@@ -160,7 +163,7 @@ impl Follow {
     }
 }
 
-/// A message's sequence in the stream, and its number among those the consumer sent.
+/// The sequence of a message in the stream, and its number among the consumer's messages.
 fn place(nats: &Nats, message: &async_nats::Message) -> Option<(u64, u64)> {
     let with_info = message::Message { message: message.clone(), context: nats.0.api.clone() };
     let info = with_info.info().ok()?;
@@ -169,6 +172,7 @@ fn place(nats: &Nats, message: &async_nats::Message) -> Option<(u64, u64)> {
 
 async fn stream_info(nats: &Nats, stream: &str) -> Result<jetstream::stream::Info, Error> {
     let found = nats.0.api.get_stream(stream).await;
-    let found = found.map_err(|error| failed(format!("looking at the stream `{stream}`"), &error))?;
+    let found =
+        found.map_err(|error| failed(format!("reading the state of the stream `{stream}`"), &error))?;
     Ok(found.cached_info().clone())
 }

@@ -1,4 +1,4 @@
-//! What is not stored: broadcasts, requests and their answers, and the service others can list.
+//! What is not stored: broadcasts, requests and their answers, and the listed service.
 
 use std::{fmt, time::Duration};
 
@@ -13,7 +13,7 @@ use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 use super::{Error, Headers, Message, Nats, RequestError, Service, failed, from_map, to_map};
 use crate::subject::{Filter, Subject};
 
-/// Whoever serves a subject is in this group: one of it gets each request.
+/// All processes that serve a subject are in this group: one of them gets each request.
 const GROUP: &str = "trellis";
 
 impl Nats {
@@ -52,7 +52,7 @@ impl Nats {
         let other = |error: Error| RequestError::Other(error.to_string());
         let payload = self.fit(&mut headers, payload, None).await.map_err(other)?;
         let request = async_nats::Request::new().headers(headers).payload(payload).timeout(Some(timeout));
-        // The client's own timeout begins once the request is in its queue, which may be full.
+        // The client's own timeout begins when the request enters its queue, which may be full.
         let asked = self.0.client.send_request(self.namespace().subject(subject), request);
         match tokio::time::timeout(timeout, asked).await {
             Ok(Ok(answer)) => self.payload(answer.headers.as_ref(), &answer.payload).await.map_err(other),
@@ -74,7 +74,7 @@ impl Nats {
         wait: Duration,
     ) -> Result<Vec<Bytes>, Error> {
         let to = self.namespace().subject(subject);
-        let doing = format!("asking everybody at `{to}`");
+        let doing = format!("sending a request to everybody at `{to}`");
         let inbox = self.0.client.new_inbox();
         let subscribed = self.0.client.subscribe(inbox.clone()).await;
         let mut inbox_of_answers = subscribed.map_err(|error| failed(&doing, &error))?;
@@ -94,19 +94,19 @@ impl Nats {
     pub(in super::super) async fn serve(&self, subject: &Subject) -> Result<Subscription, Error> {
         let at = self.namespace().subject(subject);
         let subscribed = self.0.client.queue_subscribe(at.clone(), GROUP.into()).await;
-        let subscriber = subscribed.map_err(|error| failed(format!("listening at `{at}`"), &error))?;
+        let subscriber = subscribed.map_err(|error| failed(format!("subscribing to `{at}`"), &error))?;
         self.listening(subscriber).await
     }
 
     pub(in super::super) async fn subscribe(&self, filter: &Filter) -> Result<Subscription, Error> {
         let at = self.namespace().filter(filter);
         let subscribed = self.0.client.subscribe(at.clone()).await;
-        let subscriber = subscribed.map_err(|error| failed(format!("listening at `{at}`"), &error))?;
+        let subscriber = subscribed.map_err(|error| failed(format!("subscribing to `{at}`"), &error))?;
         self.listening(subscriber).await
     }
 
-    /// Returns once the server has the subscription on its wire, so that what is sent afterwards by
-    /// this connection is heard.
+    /// Returns once the server has the subscription, so that messages sent afterwards on this connection
+    /// are received.
     async fn listening(&self, subscriber: Subscriber) -> Result<Subscription, Error> {
         let flushed = self.0.client.flush().await;
         flushed.map_err(|error| failed("listening", &error))?;
@@ -149,7 +149,7 @@ impl Subscription {
     }
 }
 
-/// The requests to every subject of a service. Dropped, the service is no longer listed.
+/// The requests to all subjects of a service. When dropped, the service is no longer listed.
 pub struct ServiceRequests {
     nats: Nats,
     service: Option<service::Service>,
@@ -169,7 +169,7 @@ impl ServiceRequests {
 
 impl Drop for ServiceRequests {
     fn drop(&mut self) {
-        // It waits for nothing; without it, a task would go on answering who we are.
+        // Returns at once. Without it a task would keep answering discovery requests.
         if let Some(service) = self.service.take() {
             service.stop().now_or_never();
         }
@@ -186,14 +186,14 @@ async fn parse(nats: &Nats, message: async_nats::Message) -> Option<Message> {
     let subject = match nats.namespace().parse(message.subject.as_str()) {
         Ok(subject) => subject,
         Err(error) => {
-            tracing::warn!(%error, "a message is left aside");
+            tracing::warn!(%error, "a message can't be read; it is ignored");
             return None;
         }
     };
     let payload = match nats.payload(message.headers.as_ref(), &message.payload).await {
         Ok(payload) => payload,
         Err(error) => {
-            tracing::warn!(%subject, %error, "a message is left aside");
+            tracing::warn!(%subject, %error, "a message can't be read; it is ignored");
             return None;
         }
     };

@@ -1,5 +1,5 @@
-//! The bus on NATS JetStream. One connection a process, shared by all clones; everything that can be
-//! lost on the way (a publish, a pull, a follower's consumer) is asked for again here.
+//! The bus on NATS JetStream. One connection per process, shared by all clones. Whatever can be lost (a
+//! publish, a pull, a follower's consumer) is repeated here.
 
 mod connect;
 mod consume;
@@ -31,12 +31,13 @@ pub(super) use listen::{ServiceRequests, Subscription};
 pub(super) use publish::Sending;
 
 use super::{
-    Consumer, Delivery, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Said,
-    Service, Stored, Stream, Topology,
+    Consumer, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Service,
+    Stored, Stream, Topology,
+    message::{Acknowledgement, Received},
 };
 use crate::{subject::Namespace, time::Timestamp};
 
-/// Names the object that holds a payload the server would not take.
+/// Names the object that holds a payload too large for the server.
 const OBJECT_HEADER: &str = "Trellis-Object";
 
 /// A connection to NATS; clones share it.
@@ -47,10 +48,10 @@ struct Connection {
     client: Client,
     /// For publishing: waits briefly for an acknowledgement, then sends again.
     publisher: jetstream::Context,
-    /// For everything that is asked of the server.
+    /// For all other requests to the server.
     api: jetstream::Context,
     namespace: Namespace,
-    /// Counts the times the connection was made: what waited on an earlier one waits in vain.
+    /// Counts the connections made: answers to requests on an earlier one never arrive.
     generation: watch::Receiver<u64>,
     objects: OnceCell<ObjectStore>,
 }
@@ -65,12 +66,12 @@ impl Nats {
         self.0.namespace.stream(stream.name())
     }
 
-    /// A round trip to the part of the server that everything here depends on.
+    /// A round trip to JetStream, on which everything here depends.
     pub(super) async fn ping(&self) -> Result<Duration, Error> {
         let asked = tokio::time::Instant::now();
         let request = async_nats::Request::new().timeout(Some(Duration::from_secs(3)));
         let answer = self.0.client.send_request("$JS.API.INFO", request).await;
-        answer.map_err(|error| failed("asking JetStream whether it is there", &error))?;
+        answer.map_err(|error| failed("checking that JetStream answers", &error))?;
         Ok(asked.elapsed())
     }
 }
@@ -85,7 +86,7 @@ fn failed(doing: impl Into<String>, reason: &impl fmt::Display) -> Error {
     Error::Failed { doing: doing.into(), reason: reason.to_string() }
 }
 
-/// The server's own error, if an error has one in it or behind it.
+/// The server's own error, if it is among the causes of an error.
 fn server_error(error: &(dyn std::error::Error + 'static)) -> Option<jetstream::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -113,7 +114,7 @@ fn to_map(headers: &Headers) -> Result<HeaderMap, String> {
     Ok(map)
 }
 
-/// The headers that somebody sent, without those the server and this module add.
+/// The headers that the sender set, without those of the server and of this module.
 fn from_map(map: Option<&HeaderMap>) -> Headers {
     let all = map.into_iter().flat_map(HeaderMap::iter);
     let ours = |name: &str| name.starts_with("Nats-") || name == OBJECT_HEADER;
@@ -127,7 +128,7 @@ fn timestamp(at: DateTime) -> Timestamp {
     Timestamp::from_millis(u64::try_from(millis).unwrap_or_default())
 }
 
-/// Waits that grow from a little to a second.
+/// Delays that grow from 50 milliseconds to a second.
 fn backoff(attempt: usize) -> Duration {
     Duration::from_millis(50 << attempt.min(5)).min(Duration::from_secs(1))
 }

@@ -1,5 +1,5 @@
-//! Objects: what is too large for a message. Also where a payload goes that the server would refuse,
-//! with its name in the message instead.
+//! Objects: values too large for a message. A payload that exceeds the server's limit is stored as an
+//! object too; the message then carries its name.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ const LIST_WITHIN: Duration = Duration::from_secs(60);
 const CHUNK_BYTES: usize = 128 * 1024;
 /// The largest object that is stored, or read into memory.
 const MAX_OBJECT_BYTES: u64 = 256 << 20;
-/// Where payloads go that no message can hold. Nothing else is ever taken for a payload.
+/// Prefix of payloads that are too large for a message. No other object is ever used as a payload.
 const OVERFLOW: &str = "overflow/";
-/// What headers may take beside a payload before the server counts a message as too large.
+/// Bytes that headers may need beside a payload within the server's limit.
 const HEADER_ROOM: usize = 8 * 1024;
 
 impl Nats {
@@ -51,7 +51,7 @@ impl Nats {
                 Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(failed(doing(), &error)),
             };
-            // What the object says of its size is only what somebody wrote there.
+            // The size in the object's description may be wrong.
             let mut bytes = Vec::with_capacity(object.info().size.min(1 << 20));
             let read = (&mut object).take(MAX_OBJECT_BYTES + 1).read_to_end(&mut bytes).await;
             if read.map_err(|error| failed(doing(), &error))? as u64 > MAX_OBJECT_BYTES {
@@ -72,7 +72,7 @@ impl Nats {
         }
     }
 
-    /// A server finds objects by their whole names only: all are looked through.
+    /// A server finds objects by their full name only, so this lists all of them.
     pub(in super::super) async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let doing = || "listing the objects".to_owned();
         let store = self.store().await?;
@@ -92,8 +92,8 @@ impl Nats {
         listed.unwrap_or_else(|_| Err(failed(doing(), &"no answer in time")))
     }
 
-    /// What is left of a payload once it fits a message: if it is too large, it is stored as an object
-    /// and its name is in the headers. The same message sent again has the same object.
+    /// The payload to send: if it is too large, it is stored as an object, its name is put into the
+    /// headers, and the payload is empty. The same message sent again has the same object.
     pub(super) async fn fit(
         &self,
         headers: &mut HeaderMap,
@@ -110,7 +110,7 @@ impl Nats {
         Ok(Bytes::new())
     }
 
-    /// The payload of a message, from where it is.
+    /// The payload of a message, or the object that holds it.
     pub(super) async fn payload(&self, headers: Option<&HeaderMap>, payload: &Bytes) -> Result<Bytes, Error> {
         let Some(name) = headers.and_then(|headers| headers.get(OBJECT_HEADER)) else {
             return Ok(payload.clone());
@@ -119,9 +119,13 @@ impl Nats {
             Some(ours) => self.get_object(&ours).await?,
             None => None,
         };
-        // It can't come back. Empty, the message is refused by whoever has to parse it, and says so.
+        // The object can't come back. With an empty payload the message is refused by its reader, with a
+        // reason.
         Ok(found.unwrap_or_else(|| {
-            tracing::error!(object = name.as_str(), "the payload of a message is gone");
+            tracing::error!(
+                object = name.as_str(),
+                "the object that holds the payload of a message does not exist"
+            );
             Bytes::new()
         }))
     }

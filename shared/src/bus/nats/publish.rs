@@ -1,5 +1,5 @@
-//! Publishing until it is acknowledged. A message that was stored without our hearing of it is sent
-//! again under the same id, and the server answers that it has it.
+//! Publishing until it is acknowledged. A message that was stored while its acknowledgement was lost is
+//! sent again under the same id; the server then answers that it is a duplicate.
 
 use std::{fmt, time::Duration};
 
@@ -18,18 +18,18 @@ use tokio::time::Instant;
 use super::{Nats, Outgoing, PublishError, Published, Stream, backoff, server_error, to_map};
 use crate::subject::Filter;
 
-/// How long a message is sent again before its sender is told that nobody knows.
+/// How long a message is sent again before its result counts as unknown.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
-/// No stream there may mean that the server is still reading its files.
+/// While a server starts, its streams may be missing for this long.
 const NO_STREAM_FOR: Duration = Duration::from_secs(3);
-/// Messages of one sender on their way at once.
+/// Messages of one sender in flight at once.
 const WINDOW: usize = 4096;
-/// JetStream has no leader, or is not up yet.
+/// JetStream has no leader, or has not started yet.
 const UNAVAILABLE: u64 = 10_008;
-/// The stream could not take it: with `discard: new`, because it is full.
+/// The stream could not store it: with `discard: new`, because it is full.
 const STORE_FAILED: u64 = 10_077;
 
-/// Messages on their way.
+/// Messages in flight.
 pub struct Sending {
     nats: Nats,
     since: Instant,
@@ -48,7 +48,7 @@ struct Entry {
 
 enum State {
     Waiting(PublishAckFuture),
-    /// Not known whether it was stored.
+    /// It is unknown whether it was stored.
     Unknown,
     Done(Result<Published, PublishError>),
 }
@@ -58,7 +58,7 @@ impl Nats {
         let mut sending = Sending { nats: self.clone(), since: Instant::now(), entries: Vec::new() };
         for (index, message) in messages.into_iter().enumerate() {
             if index % WINDOW == WINDOW - 1 {
-                // Room for unacknowledged messages is shared; one sender must not take it all.
+                // The capacity for unacknowledged messages is shared; one sender must not take all of it.
                 sending.hear().await;
             }
             let mut entry = self.prepare(message).await;
@@ -79,7 +79,9 @@ impl Nats {
         if let Some(id) = &message.id {
             match id.parse::<async_nats::HeaderValue>() {
                 Ok(id) => headers.insert(async_nats::header::NATS_MESSAGE_ID, id),
-                Err(_) => state = State::Done(Err(PublishError::Other(format!("`{id}` can't be an id")))),
+                Err(_) => {
+                    state = State::Done(Err(PublishError::Other(format!("`{id}` can't be a message id"))))
+                }
             }
         }
         if let Some(last) = message.expect_last {
@@ -95,9 +97,9 @@ impl Nats {
         Entry { subject, headers, payload, id, fence, tries: 0, state }
     }
 
-    /// The server looks at the fence before it looks at the id (2.15 does), so a message that was
-    /// stored without our hearing of it is fenced off by itself when it is sent again. What follows
-    /// the expected sequence on the subject is what fenced it off: is it this one?
+    /// The sequence of our message when it was stored but its acknowledgement was lost. The server checks
+    /// the expected sequence before the id (2.15 does), so such a message is refused because of itself when
+    /// it is sent again. This looks whether the message behind the expected sequence is ours.
     async fn stored_before(&self, entry: &Entry) -> Option<u64> {
         let (id, fence) = (entry.id.as_deref()?, entry.fence?);
         let stream = Stream::of(&Filter::One(self.namespace().parse(&entry.subject).ok()?))?;
@@ -135,7 +137,7 @@ impl Sending {
             }
             tokio::time::sleep(backoff(round)).await;
             round += 1;
-            // One after the other, so that they arrive in their order.
+            // One after the other, so that they arrive in order.
             let nats = self.nats.clone();
             for entry in self.entries.iter_mut().filter(|entry| again(entry)) {
                 nats.post(entry).await;
@@ -148,7 +150,7 @@ impl Sending {
         self.entries.into_iter().map(result).collect()
     }
 
-    /// Waits for the acknowledgement of everything that is on its way, all at once.
+    /// Waits for the acknowledgement of all messages in flight.
     async fn hear(&mut self) {
         let (since, nats) = (self.since, &self.nats);
         let waits = self.entries.iter_mut().map(|entry| async move {
@@ -169,8 +171,8 @@ impl Sending {
         join_all(waits).await;
     }
 
-    /// A message that expects the one before it on its subject is not fenced off if that one is
-    /// merely still on its way.
+    /// Holds back a message that expects the one before it on its subject, while that one is still in
+    /// flight: otherwise it would be refused.
     fn hold_back_the_fenced(&mut self) {
         for index in 0..self.entries.len() {
             let (before, rest) = self.entries.split_at_mut(index);
@@ -193,7 +195,7 @@ impl Entry {
             return if code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE
                 || code == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
             {
-                // Sent twice without an id, the second may have been fenced off by the first.
+                // Sent twice without an id, the second may have been refused because of the first.
                 if self.tries > 1 && self.id.is_none() {
                     done(PublishError::Unacknowledged)
                 } else {

@@ -1,9 +1,9 @@
-//! Pulling messages from a consumer, with exact books: what is wanted and not asked for yet, and
-//! what was asked for and has not come. A pull's answers are messages and, for what it did not
-//! bring, a status that says how many; what neither brought is asked for again.
+//! Pulling messages from a consumer, with exact counts: messages wanted and not requested yet, and messages
+//! requested and not received yet. A pull is answered with messages and, for those it did not bring, a
+//! status that says how many; what neither brought is requested again.
 //!
-//! async-nats's own batches are not used: each makes a subscription of its own, and a heartbeat that
-//! is missed there can leave a reader asleep.
+//! async-nats's own batches are not used: each makes a subscription of its own, and a missed heartbeat can
+//! leave a reader waiting for ever.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use tokio::{
 
 use super::{Error, Nats, backoff, failed};
 
-/// How long a pull stays open. An idle queue costs one message in this time, and shows as often that
-/// it is served.
+/// How long a pull stays open. An idle queue costs one message in this time, and each shows that the server
+/// answers.
 const EXPIRES: Duration = Duration::from_secs(20);
-/// After this much more, a pull that said nothing is lost.
+/// A pull without any answer counts as lost this long after it expired.
 const GRACE: Duration = Duration::from_secs(2);
 /// The most messages one pull asks for.
 const MAX_BATCH: usize = 1000;
@@ -33,25 +33,25 @@ pub(super) struct Puller {
     generation: watch::Receiver<u64>,
     wanted: usize,
     outstanding: usize,
-    /// The last sign of the server.
+    /// When the server last answered.
     heard: Instant,
-    /// Since when anything is wanted at all.
+    /// Since when messages are wanted.
     waiting: Instant,
-    /// When the first of the open pulls was made, as far as we know.
+    /// When the first of the open pulls was sent, as far as we know.
     pulled: Instant,
-    /// Failures in a row, and until when they make us wait.
+    /// Failures in a row, and until when to wait because of them.
     failures: usize,
     not_before: Instant,
-    /// What was asked for before is lost: to be done before the next pull.
+    /// Earlier requests are lost: handled before the next pull.
     lost: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Pulled {
     Message(Box<Message>),
-    /// The consumer is not there.
+    /// The consumer does not exist.
     Gone,
-    /// Messages may have been lost on the way; they are asked for again.
+    /// Messages may have been lost in transit; they are requested again.
     Interrupted,
 }
 
@@ -84,7 +84,7 @@ impl Puller {
         self.wanted = self.wanted.saturating_add(more);
     }
 
-    /// Nothing wanted, nothing missed: then silence means nothing.
+    /// Zero if nothing is wanted: then silence is normal.
     pub(super) fn silent_for(&self) -> Duration {
         if self.wanted == 0 && self.outstanding == 0 {
             return Duration::ZERO;
@@ -92,13 +92,13 @@ impl Puller {
         self.heard.max(self.waiting).elapsed()
     }
 
-    /// From another consumer now; what was asked of the old one is lost.
+    /// Switches to another consumer; requests to the old one are lost.
     pub(super) fn turn_to(&mut self, stream: &str, consumer: &str) {
         self.subject = next_subject(stream, consumer);
         self.lost = true;
     }
 
-    /// Makes the next attempt wait a little, longer each time until something works.
+    /// Delays the next attempt, longer after each failure.
     pub(super) fn stand_back(&mut self) {
         self.not_before = Instant::now() + backoff(self.failures);
         self.failures += 1;
@@ -108,13 +108,13 @@ impl Puller {
         sleep_until(self.not_before).await;
     }
 
-    /// What comes next. Every await here can be given up and begun again: nothing is counted before
-    /// it has happened.
+    /// The next event. Every await here can be cancelled and repeated: nothing is counted before it has
+    /// happened.
     pub(super) async fn next(&mut self) -> Result<Pulled, Error> {
         loop {
             if self.lost {
-                // A new inbox, so that no late answer to an old pull counts for a new one: that
-                // would be more than was wanted.
+                // A new inbox, so that no late answer to an old pull counts for a new one: that would bring
+                // more than was wanted.
                 (self.inbox, self.subscriber) = subscribe(&self.nats).await?;
                 self.wanted += std::mem::take(&mut self.outstanding);
                 self.lost = false;
@@ -155,7 +155,8 @@ impl Puller {
         }
     }
 
-    /// Not for every single one: a pull for as many as are still to come, or at once if none are.
+    /// Not for every single message: when no more are expected than are wanted in addition, or at once if
+    /// none are expected.
     fn should_pull(&self) -> bool {
         self.wanted > 0 && (self.outstanding == 0 || self.wanted >= self.outstanding)
     }
@@ -174,7 +175,7 @@ impl Puller {
         Ok(())
     }
 
-    /// Books what came; a status is none of the reader's business unless it has to act.
+    /// Counts what came. A status reaches the reader only if it has to act.
     fn take(&mut self, message: Message) -> Option<Pulled> {
         let Some(status) = message.status else {
             self.heard = Instant::now();

@@ -1,4 +1,4 @@
-//! What is stored, read back without a consumer: a queue can be looked at as well as a log.
+//! Reading what is stored without a consumer: works for queues as well as for logs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,15 +21,15 @@ use super::{
 };
 use crate::subject::{Filter, Subject};
 
-/// Messages asked for at once.
+/// Messages requested at once.
 const BATCH: usize = 1000;
-/// How long the server may say nothing while it has more to send.
+/// The longest pause of the server while it has more to send.
 const NEXT_WITHIN: Duration = Duration::from_secs(5);
-/// How often a read is taken up again that ended before its end.
+/// How often an interrupted read is continued.
 const TRIES: usize = 20;
 
 impl Nats {
-    /// From the leader, so that what was acknowledged is seen; with wildcards; in one round trip.
+    /// From the leader, so that acknowledged messages are seen; with wildcards; in one round trip.
     pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
         let found = self.last_raw(filter).await?;
         match found {
@@ -48,8 +48,8 @@ impl Nats {
         }
     }
 
-    /// Up to what is the last message now. Batches may come from a replica that is behind; then the
-    /// rest is asked for again.
+    /// Up to the message that is now the last. Batches may come from a replica that is behind; the rest is
+    /// then requested again.
     pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         let doing = || format!("reading `{}`", self.namespace().filter(filter));
         let mut found = Vec::new();
@@ -58,17 +58,17 @@ impl Nats {
         while next <= last.sequence {
             let batch = self.batch(filter, next).await;
             let messages = batch.unwrap_or_else(|error| {
-                tracing::warn!(%error, "a read was interrupted; going on");
+                tracing::warn!(%error, "a read was interrupted; continuing it");
                 Vec::new()
             });
             if let Some(message) = messages.last() {
                 (next, tries) = (message.sequence + 1, 0);
             } else {
-                // It may have been purged since.
+                // It may have been purged meanwhile.
                 match self.last_raw(filter).await? {
                     Some(now) if now.sequence >= next && tries < TRIES => {}
                     Some(now) if now.sequence >= next => {
-                        return Err(failed(doing(), &"it ended before its end"));
+                        return Err(failed(doing(), &"the server sent fewer messages than it has"));
                     }
                     Some(_) | None => break,
                 }
@@ -82,7 +82,7 @@ impl Nats {
         Ok(found)
     }
 
-    /// Some messages from a sequence on, by one request.
+    /// Messages from a sequence on, by one request.
     async fn batch(&self, filter: &Filter, from: u64) -> Result<Vec<StreamMessage>, Error> {
         let client = &self.0.client;
         let subject = self.namespace().filter(filter);
@@ -100,7 +100,7 @@ impl Nats {
             let Ok(Some(answer)) = answer else { return Err(failed(doing(), &"no answer in time")) };
             match answer.status {
                 None => messages.push(answer.try_into().map_err(|error| failed(doing(), &error))?),
-                // No content: the end of a batch. Not found: it is empty.
+                // No content: the end of a batch. Not found: the batch is empty.
                 Some(status) if status.as_u16() == 204 || status == StatusCode::NOT_FOUND => {
                     return Ok(messages);
                 }
@@ -144,7 +144,7 @@ impl Nats {
         }
     }
 
-    /// The payloads that no message could hold go too.
+    /// Also removes the objects that hold payloads too large for a message.
     pub(in super::super) async fn purge(&self, filter: &Filter) -> Result<(), Error> {
         let subject = self.namespace().filter(filter);
         let objects = self.overflow_of(filter).await?;
@@ -156,7 +156,7 @@ impl Nats {
         Ok(())
     }
 
-    /// The objects that hold the payloads of what is stored under a filter.
+    /// The objects that hold payloads of the messages stored under a filter.
     async fn overflow_of(&self, filter: &Filter) -> Result<Vec<String>, Error> {
         let (mut objects, mut next) = (Vec::new(), 1);
         loop {
@@ -170,15 +170,15 @@ impl Nats {
     async fn handle(&self, filter: &Filter) -> Result<stream::Stream<()>, Error> {
         let name = self.stream(stream_of_all(std::slice::from_ref(filter))?);
         let handle = self.0.api.get_stream_no_info(&name).await;
-        handle.map_err(|error| failed(format!("looking at the stream `{name}`"), &error))
+        handle.map_err(|error| failed(format!("reading the state of the stream `{name}`"), &error))
     }
 
-    /// None for what is not ours to read.
+    /// None for a message that we can't read.
     async fn stored(&self, message: StreamMessage) -> Result<Option<Stored>, Error> {
         let subject = match self.namespace().parse(message.subject.as_str()) {
             Ok(subject) => subject,
             Err(error) => {
-                tracing::warn!(%error, "a stored message is left aside");
+                tracing::warn!(%error, "a stored message can't be read; it is skipped");
                 return Ok(None);
             }
         };

@@ -1,5 +1,5 @@
-//! Streams and consumers: made if they are missing, compared with what the server echoes if they are
-//! there. Two processes may do this at once: making the same thing twice is one thing.
+//! Streams and consumers: created if they are missing, otherwise compared with the server's configuration.
+//! Several processes may do this at the same time: creating the same thing twice does no harm.
 
 use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
@@ -14,8 +14,8 @@ use futures_util::future::try_join_all;
 use super::{Consumer, Error, Nats, Stream, Topology, failed, server_error};
 use crate::subject::Partition;
 
-/// Readers that may wait on one consumer at once. The server's default of 512 is fewer than a pool
-/// may have workers.
+/// Readers that may wait on one consumer at once. The server's default of 512 is less than the workers of a
+/// large pool.
 const MAX_WAITING: i64 = 16_384;
 const BUCKET: &str = "AGENT_OUTPUTS";
 
@@ -83,13 +83,13 @@ impl Nats {
             ..found.clone()
         };
         if tuned != found {
-            tracing::info!(stream = name, "the stream's sizes are changed to the configured ones");
+            tracing::info!(stream = name, "the stream's limits were changed to the configured ones");
             api.update_stream(&tuned).await.map_err(|error| failed(doing(), &error))?;
         }
         Ok(())
     }
 
-    /// Also what brings a consumer back that somebody deleted.
+    /// Also recreates a consumer that somebody deleted.
     pub(super) async fn ensure_consumer(&self, consumer: &Consumer) -> Result<(), Error> {
         let api = &self.0.api;
         let (stream, name) = (self.stream(consumer.stream()), consumer.name());
@@ -140,7 +140,7 @@ impl Nats {
         };
         match self.0.api.create_object_store(config).await {
             Ok(_) => Ok(()),
-            // There already, perhaps with an operator's own sizes: they are his to choose.
+            // It exists, perhaps with limits that the operator chose: they are kept.
             Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
                 self.lengthen_bucket(&bucket, topology.max_object_age()).await
             }
@@ -148,7 +148,7 @@ impl Nats {
         }
     }
 
-    /// Journals are of no use without the objects they name: those are kept as long, at the least.
+    /// A journal is useless without the objects it names: they are kept at least as long.
     async fn lengthen_bucket(&self, bucket: &str, max_age: Duration) -> Result<(), Error> {
         let api = &self.0.api;
         let doing = || format!("setting up the bucket `{bucket}`");
@@ -157,7 +157,7 @@ impl Nats {
         if found.max_age.is_zero() || found.max_age >= max_age {
             return Ok(());
         }
-        tracing::info!(bucket, "objects are kept longer from now on, as long as what names them");
+        tracing::info!(bucket, "objects are now kept as long as the journals that name them");
         let longer = stream::Config { max_age, ..found };
         api.update_stream(&longer).await.map_err(|error| failed(doing(), &error))?;
         Ok(())
@@ -176,7 +176,7 @@ fn set(subjects: &[String]) -> BTreeSet<&str> {
     subjects.iter().map(String::as_str).collect()
 }
 
-/// A server may echo a single filter in either of two fields.
+/// A server may report a single filter in either of two fields.
 fn filters(config: &consumer::Config) -> BTreeSet<&str> {
     let single = Some(config.filter_subject.as_str()).filter(|filter| !filter.is_empty());
     config.filter_subjects.iter().map(String::as_str).chain(single).collect()

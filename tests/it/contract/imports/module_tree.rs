@@ -120,6 +120,10 @@ impl Crate {
             _ => self.look_up(module, first),
         };
         for segment in rest {
+            // A path that goes on names a module, also where a function has the same name.
+            if found.iter().any(|named| matches!(named, Named::Module(_))) {
+                found.retain(|named| matches!(named, Named::Module(_)));
+            }
             found = found.into_iter().flat_map(|named| self.step(named, segment)).collect();
         }
         found

@@ -5,11 +5,12 @@ use shared::{
     wire::{Text, Verdict},
 };
 
-use super::{Bad, Parameters, Run, completed};
+use super::parameters::{Bad, Parameters};
+use crate::agent::{run::Run, verdict::completed};
 
 pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
-    let question: Text = parameters.get_or("question", run.work.goal.clone())?;
-    Ok(match run.work.answers.last().filter(|given| !given.withdrawn) {
+    let question: Text = parameters.get_or("question", run.work().goal.clone())?;
+    Ok(match run.work().answers.last().filter(|given| !given.withdrawn) {
         Some(given) => completed(Json::from(given.answer.as_str())),
         None => Verdict::InputRequired { question },
     })

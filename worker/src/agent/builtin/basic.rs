@@ -7,7 +7,8 @@ use shared::{
     wire::{Failure, FailureKind, Verdict},
 };
 
-use super::{Bad, Parameters, Run, goal};
+use super::parameters::{Bad, Parameters};
+use crate::agent::{run::Run, verdict::goal};
 
 pub(super) async fn sleep(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
     let ms = parameters.get_or("ms", 1_000_u64)?;
@@ -15,19 +16,19 @@ pub(super) async fn sleep(run: &Run<'_>, parameters: Parameters<'_>) -> Result<V
         return Err(Bad { name: "ms", reason: format!("{ms} is more than a year ({MAX_TIMEOUT_MS})") });
     }
     tokio::time::sleep(Duration::from_millis(ms)).await;
-    Ok(goal(run))
+    Ok(goal(run.work()))
 }
 
 pub(super) fn fail(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
     let times = parameters.get_or("times", u32::MAX)?;
     let message = parameters.get_or("message", "told to fail".to_owned())?;
     let retryable = parameters.get_or("retryable", true)?;
-    if run.attempt() > times {
-        return Ok(goal(run));
+    if run.attempt.number() > times {
+        return Ok(goal(run.work()));
     }
     Ok(Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable }))
 }
 
 pub(super) fn panic(run: &Run<'_>) -> Result<Verdict, Bad> {
-    panic!("told to panic, in attempt {}", run.attempt())
+    panic!("told to panic, in attempt {}", run.attempt.number())
 }

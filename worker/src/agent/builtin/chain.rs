@@ -1,26 +1,34 @@
 //! `chain`: each context hands over to the next, and the last one's answer is everybody's.
 
 use serde_json::json;
-use shared::wire::{Failure, FailureKind, Text, Verdict};
+use shared::wire::{FailureKind, Text, Verdict};
 
-use super::{super::Spawned, Bad, Parameters, Run, child_of, goal, tree::spawn};
+use super::{
+    parameters::{Bad, Parameters},
+    tree::spawn,
+};
+use crate::{
+    agent::{
+        run::Run,
+        verdict::{failed_as, goal},
+    },
+    attempt::children::{Child, Spawned, child_id},
+};
 
 const LONGEST: u32 = 1_000;
 
 pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
     let length = parameters.count("length", 3, 1, LONGEST)?;
     if length == 1 {
-        return Ok(goal(run));
+        return Ok(goal(run.work()));
     }
-    let next = Text::new(format!("{}, then", run.work.goal));
+    let next = Text::new(format!("{}, then", run.work().goal));
     let next = next.map_err(|reason| Bad { name: "goal", reason })?;
-    let child_id = child_of(&run.work.child_id, "next");
+    let child_id = child_id(run.attempt.child_id(), "next");
     let inputs = vec![("length", json!(length - 1))];
-    let spawn = spawn(run.work.agent.agent_id.clone(), child_id, &next, inputs);
-    Ok(match run.spawn(spawn).await {
+    let spawn = spawn(run.work().agent.agent_id.clone(), child_id, next, inputs);
+    Ok(match run.attempt.spawn(Child::Agent(Box::new(spawn)), Vec::new()).await {
         Spawned::Child(child) => Verdict::Waiting { children: vec![child], hand_over: true },
-        Spawned::Refused(message) => {
-            Verdict::Failed(Failure { kind: FailureKind::Refused, message, retryable: false })
-        }
+        Spawned::Refused(message) => failed_as(FailureKind::Refused, message),
     })
 }

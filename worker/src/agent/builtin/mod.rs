@@ -11,15 +11,13 @@ mod share;
 mod spend;
 mod tree;
 
-use shared::{
-    Json,
-    problem::nearest,
-    wire::{Payload, Verdict},
-};
+use shared::{problem::nearest, wire::Verdict};
 
-use super::{Run, child_of, failed};
-use parameters::{Bad, Parameters};
-pub(crate) use spend::denial;
+use super::{
+    run::Run,
+    verdict::{failed, goal},
+};
+use parameters::Parameters;
 
 /// What each is and takes: in the documentation, and in the answer to a bad value.
 pub const HELP: [(&str, &str); 10] = [
@@ -88,11 +86,11 @@ impl Builtin {
 }
 
 pub(super) async fn run(run: &Run<'_>) -> Verdict {
-    let name = run.work.agent.builtin.as_deref().unwrap_or_default();
+    let name = run.work().agent.builtin.as_deref().unwrap_or_default();
     let Some(builtin) = Builtin::named(name) else { return unknown(name) };
-    let parameters = Parameters(&run.work.inputs);
+    let parameters = Parameters(&run.work().inputs);
     let verdict = match builtin {
-        Builtin::Echo => Ok(goal(run)),
+        Builtin::Echo => Ok(goal(run.work())),
         Builtin::Sleep => basic::sleep(run, parameters).await,
         Builtin::Fail => basic::fail(run, parameters),
         Builtin::Spend => spend::run(run, parameters).await,
@@ -116,12 +114,4 @@ fn unknown(name: &str) -> Verdict {
     let hint = nearest(name, names()).map(|near| format!("\n\nhint: did you mean `{near}`?"));
     let all = names().collect::<Vec<_>>().join(", ");
     failed(format!("no built-in agent `{name}`; there are {all}{}", hint.unwrap_or_default()))
-}
-
-fn goal(run: &Run<'_>) -> Verdict {
-    completed(Json::from(run.work.goal.as_str()))
-}
-
-fn completed(value: Json) -> Verdict {
-    Verdict::Completed(Payload::Inline(value))
 }

@@ -3,26 +3,33 @@
 use serde_json::{Map, Value, json};
 use shared::{ContextKey, Json, wire::Verdict};
 
-use super::{super::Read, Bad, Parameters, Run, completed, failed};
+use super::parameters::{Bad, Parameters};
+use crate::{
+    agent::{
+        run::Run,
+        verdict::{completed, failed},
+    },
+    attempt::shared_store::Read,
+};
 
 /// It shows no more keys than these.
 const SHOWN: usize = 100;
 
 pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
-    let own = ContextKey::new(&format!("{}.note", run.work.child_id)).expect("an id, a dot and letters");
+    let own = ContextKey::new(&format!("{}.note", run.work().child_id)).expect("an id, a dot and letters");
     let key = parameters.get_or("key", own)?;
-    let value = parameters.get_or("value", Json::from(run.work.goal.as_str()))?;
-    if let Err(message) = run.set(key, value).await {
+    let value = parameters.get_or("value", Json::from(run.work().goal.as_str()))?;
+    if let Err(message) = run.attempt.write_value(key, value).await {
         return Ok(failed(message));
     }
-    let keys = match run.keys().await {
+    let keys = match run.attempt.list_keys().await {
         Ok(keys) => keys,
         Err(message) => return Ok(failed(message)),
     };
     let mut read = Map::new();
     for key in keys.iter().take(SHOWN) {
         // Listed, it may be gone or forbidden all the same: others write meanwhile.
-        match run.get(key.clone()).await {
+        match run.attempt.read_value(key.clone()).await {
             Read::Value(found) => {
                 read.insert(key.to_string(), found.value.value().clone());
             }

@@ -4,11 +4,15 @@
 
 use serde_json::{Value, json};
 use shared::{
-    AgentId, ContextKey, Json, Usd,
+    AgentId, ChildId, ContextKey, Json, Usd,
     wire::{ChildResult, EndStatus, Spawn, Text, Verdict},
 };
 
-use super::{super::Spawned, Bad, Parameters, Run, child_of, completed};
+use super::parameters::{Bad, Parameters};
+use crate::{
+    agent::{run::Run, verdict::completed},
+    attempt::children::{self, Child, Spawned},
+};
 
 const DEEPEST: u32 = 32;
 const WIDEST: u32 = 1_000;
@@ -20,8 +24,8 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     let usd: Option<Usd> = parameters.get("usd")?;
     let (mut running, mut shown, mut leaves) = (Vec::new(), Vec::new(), 0);
     for n in 1..=width {
-        let child_id = child_of(&run.work.child_id, &n.to_string());
-        if let Some(ended) = run.work.children.iter().find(|child| child.child_id == child_id) {
+        let child_id = children::child_id(run.attempt.child_id(), &n.to_string());
+        if let Some(ended) = run.work().children.iter().find(|child| child.child_id == child_id) {
             let (beneath, entry) = show(ended, depth);
             leaves += beneath;
             shown.push(entry);
@@ -30,19 +34,20 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         let mut inputs = Vec::new();
         let agent_id = if depth > 1 {
             inputs.extend([("depth", json!(depth - 1)), ("width", json!(width)), ("leaf", json!(leaf))]);
-            run.work.agent.agent_id.clone()
+            run.work().agent.agent_id.clone()
         } else {
             leaf.clone()
         };
         inputs.extend(usd.map(|usd| ("usd", json!(usd))));
-        match run.spawn(spawn(agent_id, child_id.clone(), &part(run, n)?, inputs)).await {
+        let child = spawn(agent_id, child_id.clone(), part(run, n)?, inputs);
+        match run.attempt.spawn(Child::Agent(Box::new(child)), Vec::new()).await {
             Spawned::Child(child_id) => running.push(child_id),
             Spawned::Refused(why) => shown.push(json!({"child_id": child_id, "refused": why})),
         }
     }
     if !running.is_empty() {
         // With those that have ended: they are children all the same.
-        running.extend(run.work.children.iter().map(|child| child.child_id.clone()));
+        running.extend(run.work().children.iter().map(|child| child.child_id.clone()));
         return Ok(Verdict::Waiting { children: running, hand_over: false });
     }
     Ok(completed(Json::from(json!({"leaves": leaves, "children": shown}))))
@@ -50,41 +55,22 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
 
 /// No two contexts on a path have the same goal, which would be a cycle (P).
 fn part(run: &Run<'_>, n: u32) -> Result<Text, Bad> {
-    let text = format!("{}, part {n}", run.work.goal);
+    let text = format!("{}, part {n}", run.work().goal);
     Text::new(text).map_err(|reason| Bad { name: "goal", reason })
 }
 
 pub(super) fn spawn(
     agent_id: AgentId,
-    child_id: shared::ChildId,
-    goal: &Text,
+    child_id: ChildId,
+    goal: Text,
     inputs: Vec<(&'static str, Value)>,
 ) -> Spawn {
     let key = |name| ContextKey::new(name).expect("a literal that fits the grammar");
     Spawn {
-        goal: goal.clone(),
         agent_id: Some(agent_id),
-        trace_id: None,
         child_id: Some(child_id),
-        thread_id: None,
         inputs: inputs.into_iter().map(|(name, value)| (key(name), Json::from(value))).collect(),
-        input_from: Vec::new(),
-        output_to: None,
-        tools: None,
-        model: None,
-        max_cost_usd: None,
-        max_tokens: None,
-        funding: Default::default(),
-        closing_reserve_usd: None,
-        on_exhausted: None,
-        hitl: None,
-        timeout_ms: None,
-        limits: Default::default(),
-        window_tokens: None,
-        share: Vec::new(),
-        output_schema: None,
-        branch_from: None,
-        reply_to: None,
+        ..Spawn::new(goal)
     }
 }
 

@@ -5,9 +5,12 @@ use std::{path::Path, sync::Arc};
 
 use shared::wire::{SandboxReport, Verdict};
 
-use super::{again, message::Start};
+use super::message::Start;
 use crate::{
-    agent::{Run, failed},
+    agent::{
+        run::Run,
+        verdict::{failed, retryable},
+    },
     files::workspace::Workspace,
     model::ToolSpec,
     sandbox::{NotStarted, Policy, Program},
@@ -23,10 +26,10 @@ pub(super) async fn start(
     workspace: &Arc<Workspace>,
     tools: &[ToolSpec],
 ) -> Result<Program, (Verdict, Option<SandboxReport>)> {
-    let Some(sandbox) = &run.equipment.sandbox else {
+    let Some(sandbox) = &run.resources.sandbox else {
         return Err((
             failed(
-                "this worker can't run programs: it has no `trellis` binary to make a sandbox with".into(),
+                "this worker can't run programs: it was given no executable to make a sandbox with".into(),
             ),
             None,
         ));
@@ -34,7 +37,7 @@ pub(super) async fn start(
     let policy = policy(run, workspace, tools).map_err(|verdict| (verdict, None))?;
     sandbox.start(policy, workspace.clone()).await.map_err(|error| match error {
         NotStarted::Helper { source, .. } => {
-            (again(format!("the sandbox could not be made: {source}")), None)
+            (retryable(format!("the sandbox could not be made: {source}")), None)
         }
         NotStarted::Broken(_) => (failed(error.to_string()), None),
         NotStarted::Missing(ref report, _) => (failed(error.to_string()), Some(report.clone())),
@@ -42,15 +45,15 @@ pub(super) async fn start(
 }
 
 fn policy(run: &Run<'_>, workspace: &Workspace, tools: &[ToolSpec]) -> Result<Policy, Verdict> {
-    let (work, profile) = (run.work, &run.work.agent);
+    let (work, profile) = (run.work(), &run.work().agent);
     let path = workspace.path().canonicalize();
-    let path = path.map_err(|error| again(format!("its workspace could not be found: {error}")))?;
+    let path = path.map_err(|error| retryable(format!("its workspace could not be found: {error}")))?;
     let start = serde_json::to_vec_pretty(&Start::new(work, tools)).expect("plain fields");
     let prepared = std::fs::create_dir_all(path.join("tmp"))
         .and_then(|()| std::fs::write(path.join("input.json"), start));
-    prepared.map_err(|error| again(format!("its workspace could not be written: {error}")))?;
+    prepared.map_err(|error| retryable(format!("its workspace could not be written: {error}")))?;
     let env =
-        run.equipment.secrets.environment(profile, &path).map_err(|secret| failed(secret.to_string()))?;
+        run.resources.secrets.environment(profile, &path).map_err(|secret| failed(secret.to_string()))?;
     Ok(Policy {
         command: profile.command.iter().map(|word| resolved(word, &profile.reads)).collect(),
         workspace: path,

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use shared::{
-    ContextKey, Json, Tokens, Usd,
+    ContextKey, Json, Tokens, Usd, digest,
     limits::Limits,
     wire::{BudgetSnapshot, Execute, GivenAnswer, Usage},
 };
@@ -185,5 +184,5 @@ impl ModelAsk {
 /// 32 hexadecimal digits that follow from a value.
 pub(super) fn named(value: &Value) -> String {
     let text = serde_json::to_string(value).expect("a value has string keys");
-    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    digest::short_sha256(text)
 }

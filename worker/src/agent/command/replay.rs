@@ -17,7 +17,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn of(entries: &[HistoryEntry]) -> Self {
+    pub(super) fn new(entries: &[HistoryEntry]) -> Self {
         let mut replay = Replay::default();
         for entry in entries {
             match &entry.step {

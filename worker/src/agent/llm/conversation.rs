@@ -1,15 +1,13 @@
-//! A conversation as its journal tells it: what was said, what is still to be answered, what comes next.
-//! Pure: the same journal gives the same conversation on any worker.
+//! A conversation, read from its journal: what was said, which calls are not answered yet, what comes next. Pure:
+//! the same journal gives the same conversation on any worker.
 
 use shared::{
     Json,
     wire::{HistoryEntry, HistoryStep, ModelStep, ResultStep, ToolCall, ToolOutput, ToolStep},
 };
 
-use crate::{
-    agent::llm::window::{Category, Window},
-    model::Message,
-};
+use super::window::{Category, Window};
+use crate::model::Message;
 
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
@@ -17,24 +15,24 @@ pub(super) struct Conversation {
     pub(super) result: Option<ResultStep>,
 }
 
-/// A model's answer, and what became of the tools it called.
+/// One answer of the model, and the answers of the tools it called.
 #[derive(Debug)]
 struct Turn {
-    /// Its place in the journal.
+    /// The number of its journal entry.
     number: u32,
     step: ModelStep,
     answered: Vec<ToolStep>,
-    /// What is said to the model because of its answer, if that was not one.
+    /// What the model is told if its answer was not valid.
     correction: Option<String>,
 }
 
-/// A call that is still to be answered.
+/// A tool call that is not answered yet.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pending {
     pub(super) call: ToolCall,
-    /// Names it within its context, the same at every attempt.
+    /// Names the call within its context, the same at every attempt.
     pub(super) place: String,
-    /// It is the only one of its turn.
+    /// It is the only call of its turn.
     pub(super) alone: bool,
 }
 
@@ -43,13 +41,13 @@ pub(super) struct Pending {
 pub(super) enum Next<'a> {
     AskModel,
     CallTools(Vec<Pending>),
-    /// It has said its last word, if that is one.
+    /// No tool was called: check whether the text is a valid answer.
     Judge(&'a ModelStep),
 }
 
 impl Conversation {
-    /// What a journal tells. An answer that another one follows was no answer: `judge` says again why.
-    pub(super) fn of(entries: &[HistoryEntry], judge: impl Fn(&ModelStep) -> Result<Json, String>) -> Self {
+    /// Reads a journal. An answer that is followed by another was not valid: `judge` says again why.
+    pub(super) fn read(entries: &[HistoryEntry], judge: impl Fn(&ModelStep) -> Result<Json, String>) -> Self {
         let mut conversation = Conversation::default();
         for entry in entries {
             if let (HistoryStep::Model(_), Next::Judge(step)) = (&entry.step, conversation.next())
@@ -93,7 +91,7 @@ impl Conversation {
         Next::AskModel
     }
 
-    /// The last answer was none, and this is why.
+    /// The last answer was not valid, and this is why.
     pub(super) fn correct(&mut self, why: String) {
         if let Some(turn) = self.turns.last_mut() {
             turn.correction = Some(why);
@@ -105,20 +103,19 @@ impl Conversation {
         self.turns.len()
     }
 
-    /// Every tool call is a step, and every answer that was none (L). The last word is not: an agent that
-    /// has said it is done.
+    /// Every tool call is a step, and every answer that was not valid (L). The final answer does not count as a
+    /// step.
     pub(super) fn steps(&self) -> u32 {
         let steps =
             self.turns.iter().map(|turn| turn.answered.len() + usize::from(turn.correction.is_some()));
         u32::try_from(steps.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// The last answer, and how many turns came before it.
     pub(super) fn last(&self) -> Option<&ModelStep> {
         self.turns.last().map(|turn| &turn.step)
     }
 
-    /// Adds what was said to a window, but for the last `leave` turns.
+    /// Adds all turns but the last `leave` to a window.
     pub(super) fn show(&self, window: &mut Window, leave: usize) {
         for turn in self.turns.iter().take(self.turns.len().saturating_sub(leave)) {
             turn.show(window);
@@ -209,7 +206,7 @@ mod tests {
 
     fn of(steps: Vec<HistoryStep>) -> Conversation {
         let entries: Vec<_> = (1..).zip(steps).map(|(number, step)| entry(number, step)).collect();
-        Conversation::of(&entries, |step| Err(format!("no: {}", step.text.as_deref().unwrap_or_default())))
+        Conversation::read(&entries, |step| Err(format!("no: {}", step.text.as_deref().unwrap_or_default())))
     }
 
     #[test]

@@ -4,10 +4,8 @@
 use serde_json::{Map, Value};
 use shared::wire::{Execute, ShareCategory};
 
-use crate::{
-    agent::llm::window::{Category, Window},
-    model::Message,
-};
+use super::window::{Category, Window};
+use crate::model::Message;
 
 /// The window of a context that has done nothing yet.
 pub(crate) fn first_window(work: &Execute) -> Window {

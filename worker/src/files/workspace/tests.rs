@@ -8,7 +8,7 @@ use std::{
 use shared::wire::{HistoryStep, Verdict};
 
 use super::*;
-use crate::files::worker_directory::Premises;
+use crate::files::worker_directory::WorkerDirectory;
 
 /// A directory with a workspace in it and a secret beside; gone at the end.
 struct Place {
@@ -244,11 +244,11 @@ fn i3_what_a_killed_worker_left_goes_and_what_a_running_one_has_stays() {
     std::fs::create_dir(outer.join("operator")).unwrap();
     symlink(outer.join("operator"), outer.join("link.worker")).unwrap();
     std::fs::write(outer.join("operator/file"), "kept").unwrap();
-    let one = Premises::open(Some(&outer), &id("one")).unwrap();
+    let one = WorkerDirectory::open(Some(&outer), &id("one")).unwrap();
     let workspace = create(one.path());
     assert!(!outer.join("dead.worker").exists());
-    let other = Premises::open(Some(&outer), &id("other")).unwrap();
-    let namesake = Premises::open(Some(&outer), &id("one")).unwrap();
+    let other = WorkerDirectory::open(Some(&outer), &id("other")).unwrap();
+    let namesake = WorkerDirectory::open(Some(&outer), &id("one")).unwrap();
     assert_ne!(one.path(), namesake.path());
     assert!(workspace.path().exists(), "a running worker's stays");
     assert!(outer.join("operator/file").exists());

@@ -9,7 +9,8 @@ use super::{Protocol, models, provider};
 use crate::{
     model::{
         Models,
-        price::{Price, Prices, Rates, Tier},
+        price::{Price, Prices},
+        rates::{Rates, Tier},
     },
     settings::{PriceEntry, Settings},
 };

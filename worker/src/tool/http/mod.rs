@@ -14,11 +14,17 @@ use reqwest::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use shared::Problems;
+use shared::{Problems, text::with_causes};
 
-use super::{Invocation, Said, arguments};
+use super::{
+    arguments,
+    call::{Invocation, Output},
+};
 use crate::settings::Http;
 use allowed::Allowed;
+
+pub(super) const NAME: &str = "http.get";
+pub(super) const DESCRIPTION: &str = "Gets a text from a web address. Only some hosts may be reached.";
 
 const REDIRECTS: usize = 5;
 /// For all of it, redirects and the body included.
@@ -62,30 +68,30 @@ impl Getter {
         let client =
             Client::builder().redirect(Policy::none()).timeout(TIMEOUT).user_agent("trellis").build();
         let client = client.map_err(|error| {
-            Problems::one("http", format!("there can be no client for HTTP: {}", chain(&error)), None)
+            Problems::one("http", format!("there can be no client for HTTP: {}", with_causes(&error)), None)
         })?;
         Ok(Some(Getter { client, allowed, max_bytes: settings.max_bytes.unwrap_or(MAX_BYTES) }))
     }
 
-    pub(super) async fn get(&self, invocation: Invocation<'_>) -> Said {
+    pub(super) async fn get(&self, invocation: Invocation<'_>) -> Output {
         let Arguments { url } = arguments::read(invocation)?;
         self.fetch(&url).await
     }
 
-    async fn fetch(&self, url: &str) -> Said {
+    async fn fetch(&self, url: &str) -> Output {
         let url = Url::parse(url).map_err(|error| format!("`{url}` is not an address: {error}"))?;
         match tokio::time::timeout(TIMEOUT, self.follow(url)).await {
-            Ok(said) => said,
+            Ok(output) => output,
             Err(_) => Err(format!("no whole answer within {} s", TIMEOUT.as_secs())),
         }
     }
 
-    async fn follow(&self, mut url: Url) -> Said {
+    async fn follow(&self, mut url: Url) -> Output {
         for _ in 0..=REDIRECTS {
             self.check(&url)?;
             let answer = self.client.get(url.clone()).send().await;
-            let answer =
-                answer.map_err(|error| format!("`{url}` can't be had: {}", chain(&error.without_url())))?;
+            let answer = answer
+                .map_err(|error| format!("`{url}` can't be had: {}", with_causes(&error.without_url())))?;
             let to = answer.headers().get(LOCATION).filter(|_| answer.status().is_redirection());
             let Some(to) = to else { return self.read(&url, answer).await };
             let to = String::from_utf8_lossy(to.as_bytes());
@@ -112,7 +118,7 @@ impl Getter {
         Err(format!("`{host}{port}` may not be reached\n\nhint: what may be is {}", known.join(", ")))
     }
 
-    async fn read(&self, url: &Url, mut answer: Response) -> Said {
+    async fn read(&self, url: &Url, mut answer: Response) -> Output {
         let status = answer.status();
         let kind =
             answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_lowercase);
@@ -126,7 +132,7 @@ impl Getter {
         while !is_cut {
             let chunk = answer.chunk().await;
             let chunk =
-                chunk.map_err(|error| format!("`{url}` broke off: {}", chain(&error.without_url())))?;
+                chunk.map_err(|error| format!("`{url}` broke off: {}", with_causes(&error.without_url())))?;
             let Some(chunk) = chunk else { break };
             let room = most - bytes.len();
             is_cut = chunk.len() > room;
@@ -157,15 +163,4 @@ fn decoded(bytes: &[u8], kind: &str) -> String {
         return bytes.iter().copied().map(char::from).collect();
     }
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// An error with its causes in one line: an agent sees no log.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        said.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    said
 }

@@ -9,10 +9,12 @@ use rmcp::{
     service::{NotificationContext, QuitReason, RunningService, serve_client},
     transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
 };
+use shared::text::with_causes;
 use tokio::{sync::Notify, task::JoinError};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    environment::variable,
     process::{Process, Tail},
     secrets::Secrets,
 };
@@ -78,12 +80,12 @@ impl Connection {
                         config = config.auth_header(variable(name)?);
                     }
                     let transport = StreamableHttpClientTransport::from_config(config);
-                    serve_client(listener, transport).await.map_err(|error| told(&error))
+                    serve_client(listener, transport).await.map_err(|error| with_causes(&error))
                 }
                 None => {
                     let (started, pipes) = Process::start(settings, secrets)?;
                     process = Some(started);
-                    serve_client(listener, pipes).await.map_err(|error| told(&error))
+                    serve_client(listener, pipes).await.map_err(|error| with_causes(&error))
                 }
             }
         };
@@ -166,26 +168,4 @@ impl Link {
     pub(super) fn last_words(&self) -> String {
         self.tail.told()
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the settings name the variable, so that no file holds its value"
-)]
-pub(super) fn variable(name: &str) -> Result<String, String> {
-    std::env::var(name).map_err(|_| format!("the environment variable {name} is not set, or is no text"))
-}
-
-/// An error with its causes in one line.
-pub(super) fn told(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !said.contains(&more) {
-            said.push_str(&format!(": {more}"));
-        }
-        cause = error.source();
-    }
-    said
 }

@@ -2,9 +2,9 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
-use crate::tool::Said;
+use crate::tool::call::Output;
 
-pub(super) fn said(result: CallToolResult) -> Said {
+pub(super) fn said(result: CallToolResult) -> Output {
     let mut parts: Vec<String> = result.content.iter().map(part).collect();
     if let Some(value) = result.structured_content.filter(|_| parts.is_empty()) {
         parts.push(value.to_string());

@@ -4,43 +4,35 @@
 
 mod connection;
 mod content;
+mod environment;
+mod offer;
 mod process;
 mod secrets;
 mod supervise;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
-use jsonschema::Validator;
-use rmcp::{
-    ServiceError,
-    model::{CallToolRequestParams, JsonObject},
-};
+use rmcp::{ServiceError, model::CallToolRequestParams};
 use serde_json::Value;
-use shared::{Json, id::ToolName, problem::nearest};
+use shared::{problem::nearest, text::with_causes};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
 
-use super::{Said, arguments};
+use super::call::Output;
 use crate::{model::ToolSpec, settings::McpServer};
-use connection::{Link, told};
+use offer::{Offer, Tools};
 use secrets::Secrets;
+use supervise::{State, Supervisor};
 
 /// How long one call may take, unless the settings say otherwise.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an agent that begins, or calls, waits for a server that is just starting.
 const STARTING: Duration = Duration::from_secs(20);
-/// Mistakes told of one call's arguments.
-const MISTAKES: usize = 20;
-
 #[derive(Debug)]
 pub(super) struct Servers {
     servers: BTreeMap<String, Server>,
@@ -64,34 +56,13 @@ pub(super) struct Server {
     patience: Instant,
 }
 
-#[derive(Debug, Clone)]
-enum State {
-    Starting,
-    Up(Link),
-    /// Why, with its last words.
-    Down(Arc<str>),
-}
-
-/// The tools a server told of last; they stay known while it starts again.
-#[derive(Debug, Clone, Default)]
-struct Tools(Arc<Mutex<Arc<Vec<Offer>>>>);
-
-#[derive(Debug)]
-struct Offer {
-    /// As its server calls it.
-    tool: String,
-    spec: ToolSpec,
-    /// None if the schema can't be read: then its server is left to find mistakes.
-    validator: Option<Validator>,
-}
-
 impl Servers {
     pub(super) fn start(settings: &BTreeMap<String, McpServer>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let server = |(name, settings): (&String, &McpServer)| {
             let (sender, state) = watch::channel(State::Starting);
             let (tools, tried, secrets) = (Tools::default(), CancellationToken::new(), Secrets::of(settings));
-            let supervisor = supervise::Supervisor {
+            let supervisor = Supervisor {
                 name: name.clone(),
                 settings: settings.clone(),
                 state: sender,
@@ -142,12 +113,12 @@ pub(super) fn is_of(tool: &str, server: &str) -> bool {
 }
 
 impl Server {
-    pub(super) async fn call(&self, tool: &str, given: &Value) -> Said {
+    pub(super) async fn call(&self, tool: &str, given: &Value) -> Output {
         let said = self.answer(tool, given).await;
         said.map(|text| self.secrets.redact(text)).map_err(|text| self.secrets.redact(text))
     }
 
-    async fn answer(&self, tool: &str, given: &Value) -> Said {
+    async fn answer(&self, tool: &str, given: &Value) -> Output {
         let link = match self.settled().await {
             State::Up(link) => link,
             State::Down(why) => return Err(format!("the server `{}` can't be used now: {why}", self.name)),
@@ -167,7 +138,7 @@ impl Server {
                 Err(format!(
                     "the server `{}` broke off; what it did is not known: {}{last}",
                     self.name,
-                    told(&error)
+                    with_causes(&error)
                 ))
             }
             Err(_) => {
@@ -206,58 +177,5 @@ impl Server {
             }
         };
         format!("the server `{name}` has no tool `{tool}`\n\nhint: {hint}")
-    }
-}
-
-impl Tools {
-    /// Held for no longer than a look.
-    fn get(&self) -> Arc<Vec<Offer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, server: &str, tools: Vec<rmcp::model::Tool>, secrets: &Secrets) {
-        let offers = tools.into_iter().filter_map(|tool| Offer::of(server, tool, secrets)).collect();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(offers);
-    }
-}
-
-impl Offer {
-    fn of(server: &str, tool: rmcp::model::Tool, secrets: &Secrets) -> Option<Self> {
-        let name = match ToolName::new(&format!("{server}:{}", tool.name)) {
-            Ok(name) => name,
-            Err(error) => {
-                tracing::warn!(server, %error, "a tool can't be offered by this name");
-                return None;
-            }
-        };
-        let schema = Value::Object(tool.input_schema.as_ref().clone());
-        let validator = jsonschema::validator_for(&schema)
-            .inspect_err(|error| tracing::warn!(tool = %name, %error, "its schema can't be read"))
-            .ok();
-        let description = tool.description.map(String::from).or(tool.title).unwrap_or_default();
-        let description = secrets.redact(description);
-        let spec = ToolSpec { name, description, parameters: Json::from(schema) };
-        Some(Offer { tool: tool.name.into_owned(), spec, validator })
-    }
-
-    /// The arguments, or every mistake in them.
-    fn arguments(&self, given: &Value) -> Result<JsonObject, String> {
-        let given = if given.is_null() { Value::Object(JsonObject::new()) } else { given.clone() };
-        if let Some(validator) = &self.validator {
-            let mistake = |error: jsonschema::ValidationError<'_>| match error.instance_path().as_str() {
-                "" => error.to_string(),
-                path => format!("{}: {error}", path.trim_start_matches('/').replace('/', ".")),
-            };
-            let mistakes: Vec<String> = validator.iter_errors(&given).take(MISTAKES).map(mistake).collect();
-            if !mistakes.is_empty() {
-                return Err(arguments::wrong(self.spec.name.as_str(), &mistakes.join("\n")));
-            }
-        }
-        match given {
-            Value::Object(arguments) => Ok(arguments),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                Err(arguments::wrong(self.spec.name.as_str(), &"an object is needed"))
-            }
-        }
     }
 }

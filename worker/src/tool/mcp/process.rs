@@ -20,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{connection::variable, secrets::Secrets};
+use super::{environment::variable, secrets::Secrets};
 use crate::settings::McpServer;
 
 /// A plain one; the settings may name another.

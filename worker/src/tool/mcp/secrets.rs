@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::connection::variable;
+use super::environment::variable;
 use crate::settings::McpServer;
 
 /// Shorter values of an environment are `1`, `debug` and the like, and would be found in every text.

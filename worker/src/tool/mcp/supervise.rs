@@ -1,14 +1,15 @@
 //! The one task that starts a server, watches it, and starts it again when it has ended: at once the
 //! first time, ever later if it goes on ending. It alone ends the server's processes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use shared::text::with_causes;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    State, Tools,
-    connection::{Connection, told},
+    connection::{Connection, Link},
+    offer::Tools,
     secrets::Secrets,
 };
 use crate::settings::McpServer;
@@ -17,6 +18,14 @@ use crate::settings::McpServer;
 const STEADY: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    Starting,
+    Up(Link),
+    /// Why, with its last words.
+    Down(Arc<str>),
+}
 
 #[derive(Debug)]
 pub(super) struct Supervisor {
@@ -73,7 +82,7 @@ impl Supervisor {
         let why = loop {
             match link.tools().await {
                 Ok(tools) => self.tools.set(&self.name, tools, &self.secrets),
-                Err(error) => break format!("it does not list its tools: {}", told(&error)),
+                Err(error) => break format!("it does not list its tools: {}", with_causes(&error)),
             }
             self.state.send_replace(State::Up(link.clone()));
             self.tried.cancel();

@@ -1,0 +1,60 @@
+//! What all loops of a coordinator share: its bus, store, clock and configuration, and which partition a
+//! trace belongs to.
+
+use shared::{
+    Timestamp, TraceId,
+    bus::Bus,
+    subject::{Home, Partition},
+    time::millis,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{Config, clock::Clock, epoch::Epoch, store::Store};
+
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub(crate) config: Config,
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) epoch: Epoch,
+    pub(crate) started_at: Timestamp,
+    /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
+    /// of its loops.
+    pub(crate) panicked: CancellationToken,
+}
+
+/// Held by a loop; if the loop panics, the coordinator ends.
+#[derive(Debug)]
+pub(crate) struct Fuse(CancellationToken);
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
+
+impl Handles {
+    pub(crate) fn partition(&self, trace: TraceId) -> Partition {
+        Partition::of(trace, self.config.topology.partitions)
+    }
+
+    pub(crate) fn home(&self, trace: TraceId) -> Home {
+        Home { namespace: self.bus.namespace().clone(), partition: self.partition(trace) }
+    }
+
+    pub(crate) fn fuse(&self) -> Fuse {
+        Fuse(self.panicked.clone())
+    }
+
+    pub(crate) fn resend_ms(&self) -> u64 {
+        millis(self.config.resend_after)
+    }
+
+    pub(crate) fn retention_ms(&self) -> u64 {
+        millis(self.config.retention)
+    }
+}

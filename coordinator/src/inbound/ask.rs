@@ -1,0 +1,132 @@
+//! The asks of workers about the traces of one partition: claim, tick, hold, settle, spawn, shared store.
+//! An ask that comes twice gets the same answer.
+
+use std::sync::Arc;
+
+use shared::{
+    ChildId, Problems, TraceId,
+    bus::{Message, Subscription},
+    decode,
+    subject::Partition,
+    wire::{Answer, Ask, AskMessage, ChildSpawn},
+};
+
+use super::submission::agents_of;
+use crate::{
+    dead_letter,
+    directory::Directory,
+    handles::Handles,
+    shard::{
+        dispatch::Dispatch,
+        job::{AnswerKind, Job, Origin, Work},
+    },
+    trace::{Command, Order, Refusal, Spawn},
+};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Asks {
+    pub(crate) handles: Arc<Handles>,
+    pub(crate) directory: Directory,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) partition: Partition,
+}
+
+impl Asks {
+    pub(crate) async fn serve(self, mut asks: Subscription) {
+        while let Some(message) = asks.next().await {
+            self.take(message).await;
+        }
+    }
+
+    async fn take(&self, message: Message) {
+        let job = match decode::json::<AskMessage>(&message.payload) {
+            Ok(asked) => self.job(&message, asked).await,
+            Err(problems) => Err(problems),
+        };
+        match job {
+            Ok(job) => self.dispatch.give(job).await,
+            Err(problems) => {
+                dead_letter::keep_request(&self.handles.bus, &message, problems.clone()).await;
+                if let Some(to) = &message.reply_to {
+                    let answer = Answer::Refused(Refusal::Malformed(problems).to_wire());
+                    let answer = serde_json::to_vec(&answer).expect("a message has string keys only");
+                    self.handles.bus.reply(to, answer.into()).await.ok();
+                }
+            }
+        }
+    }
+
+    async fn job(&self, message: &Message, asked: AskMessage) -> Result<Job, Problems> {
+        let AskMessage { trace_id, ask } = asked;
+        let home = self.handles.partition(trace_id);
+        if home != self.partition {
+            let told = format!("trace {trace_id} belongs to partition {home}, not to this one");
+            let hint = "send it to the subject `report_to.ask` of the execute message";
+            return Err(Problems::one("trace_id", told, Some(hint.into())));
+        }
+        let (work, kind) = match ask {
+            Ask::Claim(claim) => (command(Command::Claim(claim.clone())), AnswerKind::Claim(claim)),
+            Ask::Tick(tick) => (command(Command::Tick(tick.clone())), AnswerKind::Tick(tick)),
+            Ask::Hold(hold) => (command(Command::Hold(hold)), AnswerKind::Plain),
+            Ask::Release { lease, call_id } => {
+                (command(Command::Release { lease, call_id }), AnswerKind::Plain)
+            }
+            Ask::Forfeit { lease, call_id } => {
+                (command(Command::Forfeit { lease, call_id }), AnswerKind::Plain)
+            }
+            Ask::Settle { lease, call_id, amount } => {
+                (command(Command::Settle { lease, call_id, amount }), AnswerKind::Plain)
+            }
+            Ask::Resume(resume) => (command(Command::Resume(resume)), AnswerKind::Plain),
+            Ask::Spawn(spawn) => {
+                let (spawn, child_id) = self.spawn(trace_id, *spawn).await?;
+                (command(Command::Spawn(Box::new(spawn))), AnswerKind::Spawn(child_id))
+            }
+            Ask::ContextGet { lease, key } => (Work::ReadValue(lease, key), AnswerKind::Read),
+            Ask::ContextList { lease } => (Work::ListValues(lease), AnswerKind::Read),
+            Ask::ContextSet { lease, key, value } => {
+                (command(Command::SetValue { lease, key, value }), AnswerKind::Plain)
+            }
+            Ask::ContextDelete { lease, key } => {
+                (command(Command::DeleteValue { lease, key }), AnswerKind::Plain)
+            }
+        };
+        let origin = match &message.reply_to {
+            Some(reply_to) => Origin::Ask { reply_to: reply_to.clone(), kind },
+            None => Origin::Timer,
+        };
+        Ok(Job::new(trace_id, work, origin))
+    }
+
+    async fn spawn(&self, trace_id: TraceId, asked: ChildSpawn) -> Result<(Spawn, ChildId), Problems> {
+        let ChildSpawn { lease, spawn, graph, shared_messages } = asked;
+        let named = spawn.as_ref().and_then(|spawn| spawn.child_id.clone());
+        let Some(fresh) = named.or_else(|| graph.as_ref().and_then(|graph| graph.child_id.clone())) else {
+            let hint = "choose a name, and use it again when you repeat the ask: then there is one child";
+            return Err(Problems::one("ask.spawn", "`child_id` is missing", Some(hint.into())));
+        };
+        let (order, plan) = match (spawn, graph) {
+            (Some(spawn), None) => (Order::from_spawn(&spawn, &shared_messages, &fresh)?, None),
+            (None, Some(graph)) => {
+                let (order, plan) = Order::from_graph(&graph, &fresh)?;
+                (order, Some(plan))
+            }
+            (Some(_), Some(_)) | (None, None) => {
+                let hint = "give exactly one of `spawn` and `graph`";
+                return Err(Problems::one(
+                    "ask.spawn",
+                    "it names nothing to spawn, or two things",
+                    Some(hint.into()),
+                ));
+            }
+        };
+        let agents = self.directory.find(&agents_of(&order, plan.as_deref())).await;
+        let child_id = order.child_id.clone();
+        tracing::debug!(%trace_id, %child_id, parent = %lease.child_id, "a worker asks for a spawn");
+        Ok((Spawn { lease, order, plan, agents }, child_id))
+    }
+}
+
+fn command(command: Command) -> Work {
+    Work::Command(Box::new(command))
+}

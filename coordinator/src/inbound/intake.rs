@@ -1,0 +1,149 @@
+//! The intake: messages of clients from a durable queue that all coordinators read, and the service beside
+//! it that answers requests. Each message becomes a job for a shard, or a refusal for its sender and a dead
+//! letter. No message blocks those behind it.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use shared::{
+    Problems, TraceId,
+    bus::{Bus, Consumption, Delivery, Subscription},
+    decode,
+    subject::Subject,
+    wire::{Cancel, Control, Input, SubmitAnswer},
+};
+
+use super::{
+    query,
+    submission::{self, Arrival, Unusable},
+};
+use crate::{
+    dead_letter,
+    directory::Directory,
+    handles::Handles,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin, Work},
+    },
+    trace::Command,
+};
+
+/// Deliveries requested in advance.
+const AHEAD: usize = 1024;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Intake {
+    pub(crate) handles: Arc<Handles>,
+    pub(crate) directory: Directory,
+    pub(crate) dispatch: Dispatch,
+}
+
+impl Intake {
+    /// Reads the queue until it is dropped.
+    pub(crate) async fn consume(self, mut queue: Consumption, health: crate::health::Pulse) {
+        queue.want(AHEAD);
+        loop {
+            let delivery = health.watch(&mut queue).await;
+            queue.want(1);
+            self.take(delivery).await;
+        }
+    }
+
+    /// Answers requests until the subscription ends.
+    pub(crate) async fn serve(self, mut requests: Subscription) {
+        while let Some(message) = requests.next().await {
+            if message.subject == Subject::Query {
+                query::answer(&self.handles, &self.directory, &message).await;
+                continue;
+            }
+            let arrival = Arrival::Requested(&message);
+            match submission::job(&self.handles, &self.directory, arrival, Subject::Submit).await {
+                Ok(job) => self.dispatch.give(job).await,
+                Err(unusable) => refuse(&self.handles.bus, *unusable, &Subject::Submit).await,
+            }
+        }
+    }
+
+    async fn take(&self, delivery: Delivery) {
+        let subject = self.handles.bus.namespace().parse(&delivery.subject);
+        match subject {
+            Ok(subject @ (Subject::Spawn | Subject::Graph)) => {
+                let arrival = Arrival::Published(delivery);
+                match submission::job(&self.handles, &self.directory, arrival, subject.clone()).await {
+                    Ok(job) => self.dispatch.give(job).await,
+                    Err(unusable) => refuse(&self.handles.bus, *unusable, &subject).await,
+                }
+            }
+            Ok(subject @ Subject::Cancel) => {
+                self.give(delivery, subject, |cancel: Cancel| {
+                    let reason = cancel.reason.map(|reason| reason.to_string());
+                    Ok((cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }]))
+                })
+                .await;
+            }
+            Ok(subject @ Subject::Input) => {
+                self.give(delivery, subject, |input: Input| {
+                    Ok((input.trace_id, vec![Command::Answer(input.answered)]))
+                })
+                .await;
+            }
+            Ok(subject @ Subject::Control) => self.give(delivery, subject, control).await,
+            other => {
+                let problems = Problems::one("", "messages on this subject are not accepted here", None);
+                let subject = other.ok();
+                dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await;
+            }
+        }
+    }
+
+    async fn give<T: DeserializeOwned + schemars::JsonSchema + 'static>(
+        &self,
+        delivery: Delivery,
+        subject: Subject,
+        commands: impl FnOnce(T) -> Result<(TraceId, Vec<Command>), Problems>,
+    ) {
+        match decode::json::<T>(&delivery.payload).and_then(commands) {
+            Ok((trace_id, commands)) => {
+                let origin = Origin::Queue { delivery: Box::new(delivery), subject };
+                self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
+            }
+            Err(problems) => dead_letter::keep(&self.handles.bus, &delivery, Some(&subject), problems).await,
+        }
+    }
+}
+
+fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
+    let raise = control.raise.map(Command::Raise);
+    let charge = control.charge.map(Command::Charge);
+    let delete = control.delete.map(Command::Delete);
+    let restore = control.restore.map(Command::Restore);
+    let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).chain(restore).collect();
+    if commands.is_empty() {
+        let hint = "give at least one of `raise`, `charge`, `delete` and `restore`";
+        return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
+    }
+    Ok((control.trace_id, commands))
+}
+
+/// Replies to the sender, stores a dead letter, and removes the message from its queue.
+async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
+    let Unusable { arrival, refusal, reply_to } = unusable;
+    let letter = match &arrival {
+        Arrival::Published(delivery) => dead_letter::about(delivery, subject.kind(), refusal.clone(), None),
+        Arrival::Requested(message) => {
+            let name = bus.namespace().subject(subject);
+            dead_letter::about_request(message, name, refusal.clone())
+        }
+    };
+    if let Some(to) = reply_to {
+        let answer =
+            serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("a message has string keys only");
+        bus.reply(&to, answer.into()).await.ok();
+    }
+    match (bus.publish(letter).await, &arrival) {
+        (Ok(_), Arrival::Published(delivery)) => delivery.terminate().await,
+        // The message is delivered again, and refused again.
+        (Err(error), Arrival::Published(_)) => tracing::warn!(%error, "a dead letter could not be stored"),
+        (_, Arrival::Requested(_)) => {}
+    }
+}

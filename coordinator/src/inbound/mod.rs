@@ -1,0 +1,9 @@
+//! Everything that comes in over the bus: submissions and controls of clients, asks and reports of workers,
+//! queries. Each message becomes a job for a shard, or a refusal for its sender and a dead letter. Nothing
+//! is decided here.
+
+pub(crate) mod ask;
+pub(crate) mod intake;
+pub(crate) mod query;
+pub(crate) mod report;
+pub(crate) mod submission;

@@ -1,0 +1,82 @@
+//! Queries about runs, agents and coordinators, answered by any coordinator from the store.
+
+use shared::{
+    AgentProfile, Problems,
+    bus::Message,
+    decode,
+    time::millis,
+    wire::{Query, QueryAnswer, Refusal, RunSummary},
+};
+
+use crate::{dead_letter, directory::Directory, handles::Handles, store, trace::Trace};
+
+/// The most runs one answer lists.
+const MOST_RUNS: u32 = 500;
+
+pub(crate) async fn answer(handles: &Handles, directory: &Directory, message: &Message) {
+    let answer = match decode::json::<Query>(&message.payload) {
+        Ok(query) => find(handles, directory, query).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a query could not be answered");
+            QueryAnswer::Refused(Refusal::unavailable())
+        }),
+        Err(problems) => {
+            dead_letter::keep_request(&handles.bus, message, problems.clone()).await;
+            refused(problems)
+        }
+    };
+    if let Some(to) = &message.reply_to {
+        let answer = serde_json::to_vec(&answer).expect("messages have string keys only");
+        handles.bus.reply(to, answer.into()).await.ok();
+    }
+}
+
+fn refused(problems: Problems) -> QueryAnswer {
+    QueryAnswer::Refused(Refusal::invalid(&problems))
+}
+
+async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<QueryAnswer, store::Error> {
+    Ok(match query {
+        Query::Runs { limit } => QueryAnswer::Runs { runs: runs(handles, limit.min(MOST_RUNS)).await? },
+        Query::Agents => {
+            directory.refresh().await?;
+            QueryAnswer::Agents { agents: directory.all() }
+        }
+        Query::ApplyAgents { agents } => match check(&agents) {
+            Err(problems) => refused(problems),
+            Ok(()) => {
+                directory.apply(&agents).await?;
+                QueryAnswer::Applied { agents: agents.into_iter().map(|agent| agent.agent_id).collect() }
+            }
+        },
+        Query::Coordinators => {
+            let ttl = millis(handles.config.heartbeat_ttl);
+            let coordinators = handles.store.heartbeat(&handles.config.id, ttl).await?;
+            QueryAnswer::Coordinators { coordinators }
+        }
+    })
+}
+
+/// All problems of all profiles.
+fn check(agents: &[AgentProfile]) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    for (index, agent) in agents.iter().enumerate() {
+        for problem in agent.check().err().iter().flat_map(Problems::iter) {
+            let path = format!("agents[{index}].{}", problem.path);
+            problems.add(path, problem.message.clone(), problem.hint.clone());
+        }
+    }
+    problems.or(())
+}
+
+async fn runs(handles: &Handles, limit: u32) -> Result<Vec<RunSummary>, store::Error> {
+    let newest = handles.store.runs(usize::try_from(limit).unwrap_or(usize::MAX)).await?;
+    let ids: Vec<_> = newest.iter().map(|(id, _)| *id).collect();
+    let roots = handles.store.fields(&ids, Trace::ROOT_FIELD).await?;
+    let orders = handles.store.fields(&ids, Trace::ROOT_ORDER_FIELD).await?;
+    let summary = |((id, root), order): ((_, Option<String>), Option<String>)| {
+        Trace::summary(id, &root?, &order?)
+            .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read; it is left out of the list of runs"))
+            .ok()
+    };
+    Ok(ids.into_iter().zip(roots).zip(orders).filter_map(summary).collect())
+}

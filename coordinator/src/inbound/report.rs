@@ -1,0 +1,84 @@
+//! The reports of workers about the traces of one partition, from a durable queue: results and costs.
+//!
+//! A second delivery is harmless: a result ends the attempt it names, and a cost is booked once by its call
+//! id.
+
+use std::sync::Arc;
+
+use shared::{
+    ChildId, Problems, TraceId,
+    bus::{Consumption, Delivery},
+    decode,
+    subject::Subject,
+    wire,
+};
+
+use crate::{
+    dead_letter,
+    handles::Handles,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin},
+    },
+    trace::Command,
+};
+
+/// Deliveries requested in advance.
+const AHEAD: usize = 512;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Reports {
+    pub(crate) handles: Arc<Handles>,
+    pub(crate) dispatch: Dispatch,
+}
+
+impl Reports {
+    pub(crate) async fn consume(self, mut queue: Consumption) {
+        queue.want(AHEAD);
+        loop {
+            let delivery = queue.next().await;
+            queue.want(1);
+            self.take(delivery).await;
+        }
+    }
+
+    async fn take(&self, delivery: Delivery) {
+        let subject = self.handles.bus.namespace().parse(&delivery.subject).ok();
+        match command(subject.as_ref(), &delivery) {
+            Ok((trace_id, command)) => {
+                let subject = subject.expect("a message was read from it");
+                let origin = Origin::Queue { delivery: Box::new(delivery), subject };
+                self.dispatch.give(Job::command(trace_id, command, origin)).await;
+            }
+            Err(problems) => {
+                dead_letter::keep(&self.handles.bus, &delivery, subject.as_ref(), problems).await
+            }
+        }
+    }
+}
+
+fn command(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, Command), Problems> {
+    match subject {
+        Some(Subject::Result(_, trace_id, child_id)) => {
+            let result: wire::Result = decode::json(&delivery.payload)?;
+            check(*trace_id == result.trace_id, child_id, &result.report.lease.child_id)?;
+            Ok((*trace_id, Command::Report(Box::new(result.report))))
+        }
+        Some(Subject::Cost(_, trace_id, child_id)) => {
+            let cost: wire::Cost = decode::json(&delivery.payload)?;
+            check(*trace_id == cost.trace_id, child_id, &cost.lease.child_id)?;
+            let wire::Cost { lease, call_id, amount, .. } = cost;
+            Ok((*trace_id, Command::Settle { lease, call_id, amount }))
+        }
+        Some(_) | None => Err(Problems::one("", "messages on this subject are not accepted here", None)),
+    }
+}
+
+/// Permissions are given by subject, so a message must be about the context that its subject names.
+fn check(same_trace: bool, subject: &ChildId, message: &ChildId) -> Result<(), Problems> {
+    if same_trace && subject == message {
+        return Ok(());
+    }
+    let told = "the message names another trace or context than its subject";
+    Err(Problems::one("", told, None))
+}

@@ -1,0 +1,248 @@
+//! Submissions: a goal or a graph, published or requested, becomes a job for the shard of its trace.
+//!
+//! A second delivery is harmless: missing ids are derived from the message's place in its stream, so that
+//! the same message is the same submission.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use shared::{
+    AgentId, ChildId, Problems, Timestamp, TraceId,
+    bus::{Delivery, Headers, Message},
+    decode,
+    graph::{Plan, TaskGraph},
+    subject::Subject,
+    telemetry,
+    wire::{self, Spawn},
+};
+use uuid::Uuid;
+
+use crate::{
+    directory::Directory,
+    handles::Handles,
+    shard::job::{Job, Origin, Submission},
+    trace::{Command, Order, Refusal, Submit},
+};
+
+/// How a submission arrived.
+pub(crate) enum Arrival<'a> {
+    Published(Delivery),
+    Requested(&'a Message),
+}
+
+impl Arrival<'_> {
+    fn payload(&self) -> &[u8] {
+        match self {
+            Arrival::Published(delivery) => &delivery.payload,
+            Arrival::Requested(message) => &message.payload,
+        }
+    }
+
+    fn headers(&self) -> &Headers {
+        match self {
+            Arrival::Published(delivery) => &delivery.headers,
+            Arrival::Requested(message) => &message.headers,
+        }
+    }
+
+    /// A new unique id. For a message that may be delivered twice it is derived from the message.
+    fn fresh(&self) -> Uuid {
+        match self {
+            Arrival::Published(delivery) => {
+                let place = format!("{}.{}.{}", delivery.subject, delivery.sequence, delivery.at.millis());
+                Uuid::new_v5(&Uuid::NAMESPACE_OID, place.as_bytes())
+            }
+            Arrival::Requested(_) => Uuid::now_v7(),
+        }
+    }
+
+    /// Whether no coordinator can have handled it before. A server that lost its state counts deliveries
+    /// from one again, so only messages that were stored after our start count.
+    fn comes_first(&self, since: Timestamp) -> bool {
+        match self {
+            Arrival::Published(delivery) => delivery.delivered == 1 && delivery.at >= since,
+            Arrival::Requested(_) => true,
+        }
+    }
+}
+
+/// What is submitted: one agent or a graph.
+enum Asked {
+    Spawn(Box<Spawn>),
+    Graph(Box<TaskGraph>),
+}
+
+/// A submission that can't become a job: the refusal, and where it is sent.
+pub(crate) struct Unusable<'a> {
+    pub(crate) arrival: Arrival<'a>,
+    pub(crate) refusal: wire::Refusal,
+    pub(crate) reply_to: Option<String>,
+}
+
+pub(crate) async fn job<'a>(
+    handles: &Handles,
+    directory: &Directory,
+    arrival: Arrival<'a>,
+    subject: Subject,
+) -> Result<Job, Box<Unusable<'a>>> {
+    let (asked, reply_to) = match read(handles, &arrival, &subject) {
+        Ok(asked) => {
+            let reply_to = requested_from(&arrival).or_else(|| asked.reply_to().cloned());
+            (asked, reply_to)
+        }
+        Err(problems) => {
+            let reply_to = requested_from(&arrival).or_else(|| reply_to_of(handles, arrival.payload()));
+            let refusal = Refusal::Malformed(problems).to_wire();
+            return Err(Box::new(Unusable { arrival, refusal, reply_to }));
+        }
+    };
+    let ids = Ids::choose(asked.trace_id(), &arrival, handles.started_at);
+    let (order, plan) = match asked.order(&ids.root) {
+        Ok(ordered) => ordered,
+        Err(problems) => {
+            let refusal = Refusal::Malformed(problems).to_wire();
+            return Err(Box::new(Unusable { arrival, refusal, reply_to }));
+        }
+    };
+    let agents = directory.find(&agents_of(&order, plan.as_deref())).await;
+    let child_id = order.child_id.clone();
+    let submit = Submit { order, plan, agents, settings: handles.config.settings.clone() };
+    let now = handles.clock.now();
+    let (delivery, received_at) = match arrival {
+        Arrival::Published(delivery) => {
+            let at = delivery.at.min(now);
+            (Some(delivery), at)
+        }
+        Arrival::Requested(_) => (None, now),
+    };
+    let submission = Submission {
+        delivery,
+        reply_to,
+        subject,
+        child_id,
+        fresh: ids.fresh,
+        elsewhere: ids.elsewhere,
+        link: None,
+        parent_span: ids.parent_span,
+        received_at,
+    };
+    let origin = Origin::Submission(Box::new(submission));
+    Ok(Job::command(ids.trace, Command::Submit(Box::new(submit)), origin))
+}
+
+impl Asked {
+    fn reply_to(&self) -> Option<&String> {
+        match self {
+            Asked::Spawn(spawn) => spawn.reply_to.as_ref(),
+            Asked::Graph(graph) => graph.reply_to.as_ref(),
+        }
+    }
+
+    fn trace_id(&self) -> Option<TraceId> {
+        match self {
+            Asked::Spawn(spawn) => spawn.trace_id,
+            Asked::Graph(graph) => graph.trace_id,
+        }
+    }
+
+    fn order(&self, root: &ChildId) -> Result<(Order, Option<Arc<Plan>>), Problems> {
+        match self {
+            Asked::Spawn(spawn) => Ok((Order::from_spawn(spawn, &[], root)?, None)),
+            Asked::Graph(graph) => {
+                let (order, plan) = Order::from_graph(graph, root)?;
+                Ok((order, Some(plan)))
+            }
+        }
+    }
+}
+
+fn read(handles: &Handles, arrival: &Arrival<'_>, subject: &Subject) -> Result<Asked, Problems> {
+    let payload = arrival.payload();
+    let has_steps = || {
+        let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
+        value.is_ok_and(|value| value.get("steps").is_some())
+    };
+    // A request may be either; only a graph has steps.
+    let is_graph = *subject == Subject::Graph || (*subject == Subject::Submit && has_steps());
+    let asked = if is_graph {
+        let (graph, _) = shared::graph::read(payload, decode::Format::Json)?;
+        Asked::Graph(Box::new(graph))
+    } else {
+        Asked::Spawn(Box::new(decode::json(payload)?))
+    };
+    match asked.reply_to() {
+        Some(to) => check_reply_to(handles, to).map(|()| asked),
+        None => Ok(asked),
+    }
+}
+
+/// Where the sender of a request waits for its answer.
+fn requested_from(arrival: &Arrival<'_>) -> Option<String> {
+    match arrival {
+        Arrival::Published(_) => None,
+        Arrival::Requested(message) => message.reply_to.clone(),
+    }
+}
+
+/// The `reply_to` of a message that is otherwise invalid, so that its sender learns of the refusal.
+fn reply_to_of(handles: &Handles, payload: &[u8]) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_slice(payload).ok()?;
+    let to = value.get("reply_to")?.as_str()?;
+    check_reply_to(handles, to).ok().map(|()| to.to_owned())
+}
+
+/// A `reply_to` must not be a subject of this deployment or of the server: the coordinator publishes there
+/// with its own permissions.
+fn check_reply_to(handles: &Handles, to: &str) -> Result<(), Problems> {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
+    let tokens = to.split('.').all(|token| !token.is_empty());
+    let ours = handles.bus.namespace().parse(to).is_ok() || shared::subject::is_reserved(to);
+    if tokens && to.len() <= 256 && to.chars().all(plain) && !ours {
+        return Ok(());
+    }
+    let hint = "use a subject of your own without wildcards, such as your client's inbox";
+    Err(Problems::one("reply_to", format!("{to:?} can't be used as a reply subject"), Some(hint.into())))
+}
+
+/// The ids a submission gets.
+struct Ids {
+    trace: TraceId,
+    root: ChildId,
+    fresh: bool,
+    elsewhere: Option<TraceId>,
+    parent_span: Option<u64>,
+}
+
+impl Ids {
+    /// X2: the trace that the request names, else the caller's from its trace context, else a new one.
+    fn choose(given: Option<TraceId>, arrival: &Arrival<'_>, since: Timestamp) -> Self {
+        let made = arrival.fresh();
+        let fresh = TraceId::from_u128(made.as_u128()).expect("a UUID has version bits");
+        let root = || ChildId::new("root").expect("a valid literal");
+        let parent = telemetry::parent(arrival.headers());
+        match (given, parent) {
+            (Some(trace), parent) => {
+                let parent_span = parent.filter(|(of, _)| *of == trace).map(|(_, span)| span);
+                Ids { trace, root: root(), fresh: false, elsewhere: None, parent_span }
+            }
+            // Many requests may come from one trace of the caller; each gets its own root.
+            (None, Some((trace, span))) => {
+                let own = format!("root-{:012x}", made.as_u128() & 0xffff_ffff_ffff);
+                let root = ChildId::new(&own).expect("hex digits");
+                Ids { trace, root, fresh: false, elsewhere: Some(fresh), parent_span: Some(span) }
+            }
+            (None, None) => Ids {
+                trace: fresh,
+                root: root(),
+                fresh: arrival.comes_first(since),
+                elsewhere: None,
+                parent_span: None,
+            },
+        }
+    }
+}
+
+/// The agents that an order and its plan name.
+pub(crate) fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
+    let of_plan = plan.into_iter().flat_map(|plan| plan.agents().map(|(agent, _)| agent.clone()));
+    order.agent_id.iter().cloned().chain(of_plan).collect()
+}

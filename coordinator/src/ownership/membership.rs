@@ -1,0 +1,192 @@
+//! Which coordinator owns which partition: rendezvous hashing over the coordinators that are alive.
+//! Ownership is only an optimisation, so that a trace is mostly decided in one place. Two owners for a
+//! while, or none, do no harm.
+
+use std::{collections::HashMap, sync::Arc};
+
+use shared::{
+    WorkerId,
+    bus::Consumer,
+    subject::{Partition, Subject},
+    time::millis,
+};
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    directory::Directory,
+    handles::Handles,
+    inbound::{ask::Asks, report::Reports},
+    shard::dispatch::Dispatch,
+};
+
+/// The owner of a partition: the coordinator with the highest weight for it. When one comes or goes, only
+/// its own partitions move.
+pub(crate) fn owner(partition: Partition, coordinators: &[WorkerId]) -> Option<&WorkerId> {
+    coordinators.iter().max_by_key(|id| (weight(partition, id), *id))
+}
+
+/// FNV-1a with a final mix: the same on every machine and version.
+fn weight(partition: Partition, coordinator: &WorkerId) -> u64 {
+    let bytes = coordinator.as_str().bytes().chain(partition.number().to_be_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed ^ (mixed >> 33)
+}
+
+/// Keeps this coordinator's membership alive, and serves the partitions it owns.
+pub(crate) struct Membership {
+    pub(crate) handles: Arc<Handles>,
+    pub(crate) directory: Directory,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) serving: HashMap<Partition, CancellationToken>,
+}
+
+impl Membership {
+    /// Runs until `stop`; afterwards it owns nothing.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut interval = tokio::time::interval(self.handles.config.heartbeat);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = interval.tick() => self.beat().await,
+            }
+        }
+        self.serving.drain().for_each(|(_, token)| token.cancel());
+        self.owned.send_replace(Arc::default());
+        if let Err(error) = self.handles.store.leave(&self.handles.config.id).await {
+            tracing::debug!(%error, "could not deregister; the heartbeat will expire");
+        }
+    }
+
+    async fn beat(&mut self) {
+        let handles = self.handles.clone();
+        let alive = handles.store.heartbeat(&handles.config.id, millis(handles.config.heartbeat_ttl)).await;
+        let alive = match alive {
+            Ok(alive) => alive,
+            Err(error) => {
+                // Others will take over. Until then it goes on: the compare-and-set keeps two owners safe.
+                tracing::warn!(%error, "the heartbeat could not be written");
+                return;
+            }
+        };
+        if let Ok(now) = handles.store.now().await {
+            handles.clock.set(now);
+        }
+        if let Err(error) = self.directory.refresh().await {
+            tracing::warn!(%error, "the agent profiles can't be read; using those already known");
+        }
+        let all = Partition::all(handles.config.topology.partitions);
+        let mine: Vec<Partition> =
+            all.filter(|partition| owner(*partition, &alive) == Some(&handles.config.id)).collect();
+        self.serve(&mine).await;
+        self.watch_store(&mine).await;
+    }
+
+    /// Checks that the store still has what it acknowledged, also while no message would show a loss:
+    /// leases, deadlines and retries are kept in the store alone.
+    async fn watch_store(&self, mine: &[Partition]) {
+        let handles = &self.handles;
+        let floors: Vec<u64> = mine.iter().map(|partition| handles.epoch.floor(*partition)).collect();
+        match handles.store.counters(mine).await {
+            Ok(counters) => {
+                for ((partition, floor), counter) in mine.iter().zip(floors).zip(counters) {
+                    handles.epoch.observe(*partition, floor, counter, handles.clock.now());
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the counters of partitions can't be read"),
+        }
+    }
+
+    /// Begins to serve partitions that are new, and stops serving those that are no longer ours.
+    async fn serve(&mut self, mine: &[Partition]) {
+        let epoch = &self.handles.epoch;
+        self.serving.retain(|partition, token| {
+            let keep = mine.contains(partition);
+            if !keep {
+                tracing::info!(%partition, "another coordinator owns this partition now");
+                epoch.disown(*partition);
+                token.cancel();
+            }
+            keep
+        });
+        for partition in mine {
+            if self.serving.contains_key(partition) {
+                continue;
+            }
+            match self.begin(*partition).await {
+                Ok(token) => drop(self.serving.insert(*partition, token)),
+                Err(error) => {
+                    tracing::warn!(%partition, %error, "the partition can't be served yet; trying again")
+                }
+            }
+        }
+        let serving: Vec<Partition> = mine.iter().filter(|p| self.serving.contains_key(p)).copied().collect();
+        self.owned.send_if_modified(|owned| {
+            let changed = **owned != serving;
+            *owned = Arc::new(serving);
+            changed
+        });
+    }
+
+    async fn begin(&self, partition: Partition) -> Result<CancellationToken, shared::bus::Error> {
+        let bus = &self.handles.bus;
+        self.handles.epoch.own(partition, self.handles.clock.now());
+        let requests = bus.serve(&Subject::Ask(partition)).await?;
+        let reports = bus.consume(&Consumer::Report(partition)).await?;
+        let token = CancellationToken::new();
+        let (handles, dispatch) = (self.handles.clone(), self.dispatch.clone());
+        let asks = Asks {
+            handles: handles.clone(),
+            directory: self.directory.clone(),
+            dispatch: dispatch.clone(),
+            partition,
+        };
+        let stopped = token.clone();
+        let fuse = self.handles.fuse();
+        self.tasks.spawn(async move {
+            stopped.run_until_cancelled(asks.serve(requests)).await;
+            drop(fuse);
+        });
+        let consumer = Reports { handles, dispatch };
+        let stopped = token.clone();
+        let fuse = self.handles.fuse();
+        self.tasks.spawn(async move {
+            stopped.run_until_cancelled(consumer.consume(reports)).await;
+            drop(fuse);
+        });
+        Ok(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coordinators(count: usize) -> Vec<WorkerId> {
+        (0..count).map(|n| WorkerId::new(&format!("host-{n}-4711")).unwrap()).collect()
+    }
+
+    #[test]
+    fn partitions_spread_and_only_those_of_who_left_move() {
+        let four = coordinators(4);
+        let owners = |of: &[WorkerId]| -> Vec<WorkerId> {
+            Partition::all(256).map(|partition| owner(partition, of).unwrap().clone()).collect()
+        };
+        let before = owners(&four);
+        for id in &four {
+            let owned = before.iter().filter(|owner| *owner == id).count();
+            assert!((32..=110).contains(&owned), "{id} owns {owned} of 256");
+        }
+        let after = owners(&four[..3]);
+        for (was, is) in before.iter().zip(&after) {
+            assert!(was == is || *was == four[3], "{was} lost one to {is} though it stayed");
+        }
+        assert_eq!(owner(Partition::all(1).next().unwrap(), &[]), None);
+    }
+}

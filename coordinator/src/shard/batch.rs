@@ -1,0 +1,43 @@
+//! What the stages of a turn hand to each other: traces decided on, traces committed, messages sent.
+//! Plain values.
+
+use std::{ops::Range, sync::Arc};
+
+use shared::{
+    ChildId, TraceId,
+    bus::{PublishError, Published},
+};
+
+use super::{outbox::Outbox, reply::Reply};
+use crate::trace::Event;
+
+/// A trace in a turn, with what was decided on it.
+pub(super) struct Open {
+    pub(super) expected: u64,
+    pub(super) had_root: bool,
+    pub(super) events: Vec<Event>,
+    pub(super) replies: Vec<Reply>,
+}
+
+/// A trace whose turn is committed, or needed no commit.
+pub(super) struct Settled {
+    pub(super) trace_id: TraceId,
+    pub(super) outbox: Option<Arc<Outbox>>,
+    pub(super) replies: Vec<Reply>,
+}
+
+/// Messages that were sent together.
+pub(super) struct Batch {
+    pub(super) parts: Vec<Part>,
+    pub(super) results: Vec<Result<Published, PublishError>>,
+    /// Contexts whose journal and objects are removed once all replies are given.
+    pub(super) removed: Vec<(TraceId, ChildId)>,
+}
+
+pub(super) struct Part {
+    pub(super) trace_id: TraceId,
+    /// The versions of the commits whose outboxes were sent.
+    pub(super) versions: Vec<u64>,
+    pub(super) messages: Range<usize>,
+    pub(super) replies: Vec<Reply>,
+}

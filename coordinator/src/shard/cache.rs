@@ -1,0 +1,142 @@
+//! Traces kept in memory; the least recently used are evicted first. An entry may be outdated: the version
+//! in the store decides. Losing an entry costs a load and nothing else.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use shared::{Timestamp, TraceId};
+
+use super::outbox::Outbox;
+use crate::trace::Trace;
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    entries: HashMap<TraceId, Entry>,
+    /// By when they were last used; ascending.
+    order: BTreeMap<u64, TraceId>,
+    tick: u64,
+    contexts: usize,
+    most_contexts: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) trace: Trace,
+    /// Outboxes that are not known to be sent: our own that are being sent, and those the trace was loaded
+    /// with.
+    pub(crate) unsent: Vec<Arc<Outbox>>,
+    /// Number of sends in progress; while there are any, the entry is not evicted.
+    pub(crate) in_flight: u32,
+    /// What could not be sent is not sent again before this time.
+    pub(crate) resend_not_before: Timestamp,
+    used: u64,
+    counted: usize,
+}
+
+impl Cache {
+    pub(crate) fn new(most_contexts: usize) -> Self {
+        Cache { entries: HashMap::new(), order: BTreeMap::new(), tick: 0, contexts: 0, most_contexts }
+    }
+
+    pub(crate) fn has(&self, id: TraceId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
+    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Arc<Outbox>>) {
+        let id = trace.id();
+        self.remove(id);
+        self.entries.insert(
+            id,
+            Entry {
+                trace,
+                unsent,
+                in_flight: 0,
+                resend_not_before: Timestamp::default(),
+                used: 0,
+                counted: 0,
+            },
+        );
+        self.touch(id);
+    }
+
+    /// The entry; counts as a use.
+    pub(crate) fn get(&mut self, id: TraceId) -> Option<&mut Entry> {
+        self.touch(id);
+        self.entries.get_mut(&id)
+    }
+
+    /// The entry; does not count as a use.
+    pub(crate) fn peek(&mut self, id: TraceId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    pub(crate) fn remove(&mut self, id: TraceId) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.order.remove(&entry.used);
+            self.contexts -= entry.counted;
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Cache::new(self.most_contexts);
+    }
+
+    fn touch(&mut self, id: TraceId) {
+        self.tick += 1;
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.order.remove(&entry.used);
+            entry.used = self.tick;
+            self.order.insert(self.tick, id);
+            // An empty trace takes space too.
+            let size = entry.trace.contexts().len() + 1;
+            self.contexts = self.contexts + size - entry.counted;
+            entry.counted = size;
+        }
+    }
+
+    /// Evicts the least recently used until the rest fits. Entries with messages in flight stay.
+    pub(crate) fn trim(&mut self) {
+        while self.contexts > self.most_contexts {
+            let idle = |id: &TraceId| self.entries.get(id).is_none_or(|entry| entry.in_flight == 0);
+            let Some(id) = self.order.values().find(|id| idle(id)).copied() else { return };
+            self.remove(id);
+        }
+    }
+}
+
+impl Entry {
+    /// When the trace next needs a wake: for its own timers, or to send what is unsent.
+    pub(crate) fn next_timer(&self, resend_ms: u64) -> Option<Timestamp> {
+        [self.trace.next_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
+    }
+
+    /// When the unsent outboxes are to be sent again.
+    pub(crate) fn resend_at(&self, resend_ms: u64) -> Option<Timestamp> {
+        let oldest = self.unsent.iter().map(|outbox| outbox.at.plus_millis(resend_ms)).min()?;
+        Some(oldest.max(self.resend_not_before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_used_go_first_and_what_is_being_sent_stays() {
+        let id = |n: u128| TraceId::from_u128(n).unwrap();
+        let mut cache = Cache::new(3);
+        for n in 1..=3 {
+            cache.put(Trace::new(id(n)), Vec::new());
+        }
+        cache.get(id(1)).unwrap();
+        cache.peek(id(2)).unwrap().in_flight = 1;
+        for n in 4..=5 {
+            cache.put(Trace::new(id(n)), Vec::new());
+        }
+        cache.trim();
+        let kept: Vec<u128> = (1..=5).filter(|n| cache.has(id(*n))).collect();
+        assert_eq!(kept, [2, 4, 5], "2 was used least, but has messages under way; then 3 and 1");
+    }
+}

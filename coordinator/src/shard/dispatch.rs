@@ -1,0 +1,30 @@
+//! Gives each job to the shard of its trace. The sender waits while the shard is full: so load stays in the
+//! queues.
+
+use shared::TraceId;
+use tokio::sync::mpsc;
+
+use super::job::Job;
+
+/// Jobs that wait for one shard.
+pub(crate) const WAITING: usize = 2048;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Dispatch(Vec<mpsc::Sender<Job>>);
+
+impl Dispatch {
+    pub(crate) fn new(shards: Vec<mpsc::Sender<Job>>) -> Self {
+        Dispatch(shards)
+    }
+
+    pub(crate) async fn give(&self, job: Job) {
+        let shard = self.shard(job.trace_id);
+        // A shard that is gone was told to stop; the message is delivered again elsewhere.
+        self.0[shard].send(job).await.ok();
+    }
+
+    fn shard(&self, trace: TraceId) -> usize {
+        let mixed = (trace.as_u128() ^ (trace.as_u128() >> 67)) % self.0.len() as u128;
+        usize::try_from(mixed).expect("less than the number of shards")
+    }
+}

@@ -1,0 +1,85 @@
+//! What a shard is given to do: work on a trace, and who waits for the answer.
+
+use shared::{
+    ChildId, ContextKey, TraceId,
+    bus::Delivery,
+    subject::Subject,
+    wire::{Claim, Lease, Tick},
+};
+
+use tokio::sync::mpsc;
+
+use crate::trace::Command;
+
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) trace_id: TraceId,
+    pub(crate) work: Work,
+    pub(crate) origin: Origin,
+    /// How often it was decided again because another coordinator had committed first.
+    pub(crate) tries: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Work {
+    Command(Box<Command>),
+    /// Several commands of one message; each may be refused by itself.
+    Commands(Vec<Command>),
+    ReadValue(Lease, ContextKey),
+    ListValues(Lease),
+    /// Checks what is due in a trace, and what was never sent.
+    Wake,
+}
+
+/// Where a job came from: this determines who gets an answer and what is acknowledged.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// Our own timers; nobody waits for an answer.
+    Timer,
+    /// A sweep, which waits until all its jobs are done. It has reason to distrust the store.
+    Sweep { _waiting: mpsc::Sender<()> },
+    /// A worker's ask.
+    Ask { reply_to: String, kind: AnswerKind },
+    /// A submission of a client.
+    Submission(Box<Submission>),
+    /// A message from a queue; it is acknowledged and gets no other answer.
+    Queue { delivery: Box<Delivery>, subject: Subject },
+}
+
+/// Which answer a worker gets.
+#[derive(Debug, Clone)]
+pub(crate) enum AnswerKind {
+    Claim(Claim),
+    Tick(Tick),
+    Spawn(ChildId),
+    /// `Done`, or the refusal.
+    Plain,
+    Read,
+}
+
+#[derive(Debug)]
+pub(crate) struct Submission {
+    /// None if it came as a request.
+    pub(crate) delivery: Option<Delivery>,
+    pub(crate) reply_to: Option<String>,
+    pub(crate) subject: Subject,
+    pub(crate) child_id: ChildId,
+    /// Its trace id was made for it: no such trace can exist.
+    pub(crate) fresh: bool,
+    /// X2: the trace it is decided in if the caller's trace is taken. The caller's trace is then linked.
+    pub(crate) elsewhere: Option<TraceId>,
+    pub(crate) link: Option<(TraceId, u64)>,
+    /// The caller's span.
+    pub(crate) parent_span: Option<u64>,
+    pub(crate) received_at: shared::Timestamp,
+}
+
+impl Job {
+    pub(crate) fn new(trace_id: TraceId, work: Work, origin: Origin) -> Self {
+        Job { trace_id, work, origin, tries: 0 }
+    }
+
+    pub(crate) fn command(trace_id: TraceId, command: Command, origin: Origin) -> Self {
+        Self::new(trace_id, Work::Command(Box::new(command)), origin)
+    }
+}

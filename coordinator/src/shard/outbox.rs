@@ -1,0 +1,135 @@
+//! The outbox: what a commit still has to send. Events are stored as they are. Everything else is stored by
+//! name, and its message is made from the current state when it is sent: sending again sends what is true
+//! then.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use shared::{
+    ChildId, PoolName, Timestamp,
+    bus::{Headers, Outgoing},
+    subject::{Home, Subject},
+    telemetry,
+    wire::{DeadLetter, FailureKind, Refusal},
+};
+
+use crate::trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged};
+
+/// What one commit has to send.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Outbox {
+    /// The version that the commit made.
+    pub(crate) version: u64,
+    pub(crate) at: Timestamp,
+    events: Vec<EventMessage>,
+    effects: Vec<Effect>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct EventMessage {
+    child_id: ChildId,
+    version: u64,
+    /// The message itself, serialized once for the store and the bus.
+    body: Box<RawValue>,
+}
+
+impl Outbox {
+    /// The outbox of events that have just been applied to `trace`.
+    pub(crate) fn new(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Self {
+        let effects = effects(trace, &events);
+        let message = |logged: Logged| EventMessage {
+            body: serde_json::value::to_raw_value(&logged).expect("events have string keys only"),
+            child_id: logged.child_id,
+            version: logged.version,
+        };
+        let events = logged(trace, events, at).into_iter().map(message).collect();
+        Outbox { version: trace.version(), at, events, effects }
+    }
+
+    /// The outbox of a trace that was rebuilt from its event log, with everything that may never have been
+    /// sent: queued work, open questions, and outcomes that are not in the log.
+    pub(crate) fn of_rebuilt(trace: &Trace, told: &HashSet<ChildId>, at: Timestamp) -> Self {
+        let effect = |node: &crate::trace::ContextNode| match &node.status {
+            Status::Submitted { .. } | Status::Working(Phase::Queued { sent_at: Some(_), .. }) => {
+                Some(Effect::Execute { child_id: node.id.clone(), attempt: node.attempt() + 1 })
+            }
+            Status::InputRequired { .. } => Some(Effect::Question { child_id: node.id.clone() }),
+            Status::Ended(_) if !told.contains(&node.id) => {
+                Some(Effect::Outcome { child_id: node.id.clone() })
+            }
+            Status::Working(_) | Status::Paused { .. } | Status::Ended(_) => None,
+        };
+        let effects = trace.contexts().iter().filter_map(effect).collect();
+        Outbox { version: trace.version(), at, events: Vec::new(), effects }
+    }
+
+    pub(crate) fn effects(&self) -> &[Effect] {
+        &self.effects
+    }
+
+    /// The messages to be stored, made from the current state of the trace.
+    pub(crate) fn messages(&self, trace: &Trace, home: &Home, out: &mut Vec<Outgoing>) {
+        for event in &self.events {
+            out.push(Outgoing {
+                subject: Subject::Event(trace.id(), event.child_id.clone()),
+                id: Some(format!("{}.{}.event", trace.id(), event.version)),
+                headers: headers(trace, &event.child_id),
+                payload: Bytes::copy_from_slice(event.body.get().as_bytes()),
+                expect_last: None,
+            });
+        }
+        out.extend(self.effects.iter().flat_map(|effect| self.effect(trace, home, effect)));
+    }
+
+    fn effect(&self, trace: &Trace, home: &Home, effect: &Effect) -> Vec<Outgoing> {
+        let message = |child_id: &ChildId, subject: Subject, kind: String, payload: Vec<u8>| Outgoing {
+            subject,
+            id: Some(format!("{}.{child_id}.{kind}", trace.id())),
+            headers: headers(trace, child_id),
+            payload: payload.into(),
+            expect_last: None,
+        };
+        match effect {
+            Effect::Execute { child_id, attempt } => {
+                let Some(work) = trace.execute(child_id, home).filter(|work| work.attempt == *attempt) else {
+                    return Vec::new();
+                };
+                let pool = work.agent.pool.clone().unwrap_or_else(PoolName::default_pool);
+                let kind = format!("{attempt}.{}.execute", self.version);
+                vec![message(child_id, Subject::Execute(pool), kind, json(&work))]
+            }
+            Effect::Question { child_id } => {
+                let Some(question) = trace.question(child_id) else { return Vec::new() };
+                let kind = format!("{}.question", question.number);
+                let subject = Subject::Question(trace.id(), child_id.clone());
+                vec![message(child_id, subject, kind, json(&question))]
+            }
+            Effect::Outcome { child_id } => {
+                let Some(outcome) = trace.outcome(child_id) else { return Vec::new() };
+                let subject = Subject::Outcome(trace.id(), child_id.clone());
+                let mut messages = vec![message(child_id, subject, "outcome".into(), json(&outcome))];
+                let error = outcome.context.error.filter(|error| error.kind == FailureKind::WorkerLost);
+                messages.extend(error.map(|error| {
+                    let kind = ChildId::new("execute").expect("a valid literal");
+                    let subject = home.namespace.subject(&Subject::Execute(PoolName::default_pool()));
+                    let dead_letter = DeadLetter::new(subject, &[], Refusal::worker_lost(error.message))
+                        .about(Some(trace.id()), Some(child_id.clone()));
+                    message(child_id, Subject::Dead(kind), "dead".into(), json(&dead_letter))
+                }));
+                messages
+            }
+            // Not stored: a stop is broadcast, a removal is carried out. See `Outbox::effects`.
+            Effect::Stop { .. } | Effect::Remove { .. } => Vec::new(),
+        }
+    }
+}
+
+fn headers(trace: &Trace, child_id: &ChildId) -> Headers {
+    telemetry::headers(trace.id(), telemetry::span_id(trace.id(), child_id.as_str()))
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("messages have string keys only")
+}

@@ -1,0 +1,223 @@
+//! The reply to a job that was decided: what is answered, to whom, and when. The answer is made from the
+//! state right after the decision, and sent when the decision is committed and its messages are stored.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use shared::{
+    Timestamp, TraceId,
+    bus::{Bus, Outgoing},
+    subject::{Home, Subject},
+    wire::{self, Acceptance, Answer, ContextValue, SubmitAnswer},
+};
+
+use super::{
+    job::{AnswerKind, Job, Origin, Submission, Work},
+    spans,
+};
+use crate::{
+    dead_letter,
+    trace::{Refusal, Trace, answer_refusal},
+};
+
+/// Redelivery delay of a message that could not be handled.
+const COME_AGAIN: Duration = Duration::from_secs(1);
+
+pub(crate) struct Reply {
+    job: Job,
+    answer: Option<Bytes>,
+    /// The answer is sent right after the commit. If the store loses the commit, this costs a lease, no
+    /// money.
+    early: bool,
+    /// Stored before the message it is about is acknowledged.
+    pub(crate) dead_letter: Option<Outgoing>,
+    /// The trace it is to be decided in instead (X2).
+    elsewhere: Option<TraceId>,
+    ack: bool,
+}
+
+impl Reply {
+    pub(crate) fn new(
+        job: Job,
+        trace: &Trace,
+        decided: Result<(), Refusal>,
+        home: &Home,
+        now: Timestamp,
+    ) -> Self {
+        let mut reply =
+            Reply { job, answer: None, early: false, dead_letter: None, elsewhere: None, ack: true };
+        match &reply.job.origin {
+            Origin::Timer | Origin::Sweep { .. } => {}
+            Origin::Ask { kind, .. } => {
+                reply.early = matches!(kind, AnswerKind::Claim(_) | AnswerKind::Tick(_) | AnswerKind::Read);
+                reply.answer = Some(json(&answer(kind, &reply.job.work, trace, decided, home)));
+            }
+            Origin::Submission(submission) => match decided {
+                Ok(()) => {
+                    spans::admission(trace, submission, now);
+                    let accepted = Acceptance { trace_id: trace.id(), child_id: submission.child_id.clone() };
+                    reply.answer = Some(json(&SubmitAnswer::Accepted(accepted)));
+                }
+                Err(Refusal::Conflict { .. }) if submission.elsewhere.is_some() => {
+                    reply.elsewhere = submission.elsewhere;
+                }
+                Err(refusal) => {
+                    let refusal = refusal.to_wire();
+                    reply.dead_letter = submission.dead_letter(&refusal, trace.id());
+                    reply.answer = Some(json(&SubmitAnswer::Refused(refusal)));
+                }
+            },
+            Origin::Queue { delivery, subject } => {
+                // A late report is normal; a refused request of a client is not.
+                let report = matches!(subject, Subject::Result(..) | Subject::Cost(..));
+                let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
+                reply.dead_letter = refusal.map(|refusal| {
+                    tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "refused");
+                    dead_letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
+                });
+            }
+        }
+        reply
+    }
+
+    /// B13: nothing can be decided now.
+    pub(crate) fn unavailable(job: Job) -> Self {
+        let refusal = wire::Refusal::unavailable();
+        let answer = match &job.origin {
+            Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
+            Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
+            // A published submission is delivered again; a requested one gets an answer.
+            Origin::Submission(submission) if submission.delivery.is_some() => None,
+            Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
+        };
+        Reply { job, answer, early: false, dead_letter: None, elsewhere: None, ack: false }
+    }
+
+    pub(crate) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    pub(crate) fn into_job(self) -> Job {
+        self.job
+    }
+
+    /// The job for the other trace it is to be decided in (X2); the reply itself if there is none.
+    pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
+        let Some(trace_id) = self.elsewhere else { return Err(Box::new(self)) };
+        let Job { work, origin, tries, trace_id: taken } = self.job;
+        let origin = match origin {
+            Origin::Submission(submission) => {
+                let link = submission.parent_span.map(|span| (taken, span));
+                Origin::Submission(Box::new(Submission {
+                    elsewhere: None,
+                    link,
+                    parent_span: None,
+                    ..*submission
+                }))
+            }
+            other @ (Origin::Timer | Origin::Sweep { .. } | Origin::Ask { .. } | Origin::Queue { .. }) => {
+                other
+            }
+        };
+        Ok(Job { trace_id, work, origin, tries })
+    }
+
+    /// Sends an answer that need not wait until the messages are stored.
+    pub(crate) async fn answer_early(&mut self, bus: &Bus) {
+        if self.early {
+            self.send_answer(bus).await;
+        }
+    }
+
+    /// Replies and acknowledges.
+    pub(crate) async fn finish(mut self, bus: &Bus) {
+        self.send_answer(bus).await;
+        let delivery = match &self.job.origin {
+            Origin::Timer | Origin::Sweep { .. } | Origin::Ask { .. } => None,
+            Origin::Submission(submission) => submission.delivery.as_ref(),
+            Origin::Queue { delivery, .. } => Some(&**delivery),
+        };
+        match delivery {
+            Some(delivery) if self.ack => delivery.ack().await,
+            Some(delivery) => delivery.nak(COME_AGAIN).await,
+            None => {}
+        }
+    }
+
+    async fn send_answer(&mut self, bus: &Bus) {
+        let to = match &self.job.origin {
+            Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
+            Origin::Ask { reply_to, .. } => Some(reply_to),
+            Origin::Submission(submission) => submission.reply_to.as_ref(),
+        };
+        if let (Some(to), Some(answer)) = (to, self.answer.take())
+            && let Err(error) = bus.reply(to, answer).await
+        {
+            tracing::debug!(%error, "an answer could not be sent");
+        }
+    }
+}
+
+impl Submission {
+    /// The dead letter of a refused submission that came from a queue.
+    pub(crate) fn dead_letter(&self, refusal: &wire::Refusal, trace_id: TraceId) -> Option<Outgoing> {
+        let delivery = self.delivery.as_ref()?;
+        let of = Some((trace_id, Some(self.child_id.clone())));
+        Some(dead_letter::about(delivery, self.subject.kind(), refusal.clone(), of))
+    }
+}
+
+fn answer(
+    kind: &AnswerKind,
+    work: &Work,
+    trace: &Trace,
+    decided: Result<(), Refusal>,
+    home: &Home,
+) -> Answer {
+    match kind {
+        AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
+        AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
+        AnswerKind::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
+        AnswerKind::Plain => answered(decided, || Answer::Done),
+        AnswerKind::Read => read(work, trace),
+    }
+}
+
+fn as_ref(decided: &Result<(), Refusal>) -> Result<(), &Refusal> {
+    match decided {
+        Ok(()) => Ok(()),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+fn answered(decided: Result<(), Refusal>, answer: impl FnOnce() -> Answer) -> Answer {
+    match decided {
+        Ok(()) => answer(),
+        Err(refusal) => answer_refusal(&refusal),
+    }
+}
+
+fn read(work: &Work, trace: &Trace) -> Answer {
+    let answer = match work {
+        Work::ReadValue(lease, key) => trace.check_lease(lease).and_then(|()| {
+            let entry = trace.read_value(&lease.child_id, key)?;
+            let value = entry.map(|entry| ContextValue {
+                value: entry.value.clone(),
+                writer: entry.writer.clone(),
+                version: entry.version,
+                size_bytes: entry.size_bytes,
+            });
+            Ok(Answer::Value { value })
+        }),
+        Work::ListValues(lease) => trace
+            .check_lease(lease)
+            .and_then(|()| Ok(Answer::Keys { keys: trace.readable_keys(&lease.child_id)? })),
+        Work::Command(_) | Work::Commands(_) | Work::Wake => Ok(Answer::Done),
+    };
+    answer.unwrap_or_else(|refusal| answer_refusal(&refusal))
+}
+
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("messages have string keys only").into()
+}

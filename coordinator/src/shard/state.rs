@@ -1,0 +1,53 @@
+//! The state of a shard, and what every stage of a turn can do with a job that it can't finish: have it
+//! decided again, or answer that nothing can be decided now.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures_util::{future::BoxFuture, stream::FuturesUnordered};
+use shared::TraceId;
+use tokio::sync::mpsc;
+
+use super::{batch::Batch, cache::Cache, job::Job, reply::Reply};
+use crate::handles::Handles;
+
+/// How often a job is decided again because another coordinator committed first.
+const MOST_TRIES: u32 = 50;
+
+pub(crate) struct Shard {
+    pub(super) handles: Arc<Handles>,
+    pub(super) jobs: mpsc::Receiver<Job>,
+    pub(super) cache: Cache,
+    pub(super) epoch: u64,
+    pub(super) sending: FuturesUnordered<BoxFuture<'static, Batch>>,
+    /// Outboxes that were sent and have to be cleared, by trace.
+    pub(super) sent: HashMap<TraceId, Vec<u64>>,
+    /// Jobs to be decided again on what is stored now.
+    pub(super) again: Vec<Job>,
+}
+
+impl Shard {
+    pub(crate) fn new(handles: Arc<Handles>, jobs: mpsc::Receiver<Job>) -> Self {
+        let cache = Cache::new(handles.config.cached_contexts / handles.config.shards.max(1));
+        let epoch = handles.epoch.number();
+        let sending = FuturesUnordered::new();
+        Shard { handles, jobs, cache, epoch, sending, sent: HashMap::new(), again: Vec::new() }
+    }
+
+    /// Another coordinator committed first: load its state and decide again.
+    pub(super) async fn decide_again(&mut self, id: TraceId, replies: Vec<Reply>) {
+        self.cache.remove(id);
+        for mut job in replies.into_iter().map(Reply::into_job) {
+            job.tries += 1;
+            if job.tries < MOST_TRIES {
+                self.again.push(job);
+            } else {
+                self.unavailable(job).await;
+            }
+        }
+    }
+
+    /// B13: nothing is decided without the store. Whoever waits is told to try again.
+    pub(super) async fn unavailable(&mut self, job: Job) {
+        Reply::unavailable(job).finish(&self.handles.bus).await;
+    }
+}

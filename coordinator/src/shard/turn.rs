@@ -1,0 +1,160 @@
+//! The loop of a shard. One turn: drain jobs → load missing traces (one pipeline) → decide all → commit all
+//! (one pipeline) → send (pipelined) → reply and acknowledge. A shard owns its share of the traces among
+//! this coordinator's loops; between coordinators, the compare-and-set keeps a trace consistent.
+//!
+//! Crash windows: before the commit nothing has happened, and the message is delivered again. Between
+//! commit and send, the outbox is in the store, and whoever finds it due sends it. Between send and
+//! acknowledgement, the message is delivered again and answered from the state.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use futures_util::StreamExt;
+use shared::{Timestamp, TraceId};
+
+use super::{
+    Shard,
+    batch::Open,
+    job::{Job, Work},
+    reply::Reply,
+};
+use crate::{
+    crash::Point,
+    trace::{Command, Event, Refusal, Trace},
+};
+
+/// Jobs decided in one turn. More would only make the first of them wait.
+const MOST_JOBS: usize = 512;
+/// Batches being sent at once; beyond that, jobs wait in their channel.
+const MOST_SENDING: usize = 8;
+/// Interval at which sent outboxes are cleared together.
+const CLEAR_EVERY: Duration = Duration::from_millis(1_000);
+
+impl Shard {
+    /// Runs until all senders of jobs are gone and all its jobs are done.
+    pub(crate) async fn run(mut self) {
+        let mut clear = tokio::time::interval(CLEAR_EVERY);
+        clear.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut open = true;
+        while open || !self.sending.is_empty() || !self.again.is_empty() {
+            if !self.again.is_empty() {
+                let jobs = std::mem::take(&mut self.again);
+                self.turn(jobs).await;
+                continue;
+            }
+            tokio::select! {
+                Some(batch) = self.sending.next(), if !self.sending.is_empty() => self.stored(batch).await,
+                job = self.jobs.recv(), if open && self.sending.len() < MOST_SENDING => match job {
+                    None => open = false,
+                    Some(first) => {
+                        let jobs = self.drain(first);
+                        self.turn(jobs).await;
+                    }
+                },
+                _ = clear.tick() => self.clear_outboxes().await,
+            }
+        }
+        self.clear_outboxes().await;
+    }
+
+    fn drain(&mut self, first: Job) -> Vec<Job> {
+        let mut jobs = vec![first];
+        while jobs.len() < MOST_JOBS
+            && let Ok(job) = self.jobs.try_recv()
+        {
+            jobs.push(job);
+        }
+        jobs
+    }
+
+    async fn turn(&mut self, jobs: Vec<Job>) {
+        self.handles.config.crash.pass(Point::Received);
+        if self.handles.epoch.number() != self.epoch {
+            self.epoch = self.handles.epoch.number();
+            self.cache.clear();
+            self.sent.clear();
+        }
+        let now = self.handles.clock.now();
+        let (jobs, fresh) = self.load(jobs, now).await;
+        let mut order = Vec::new();
+        let mut opened: HashMap<TraceId, Open> = HashMap::new();
+        for job in jobs {
+            let trace_id = job.trace_id;
+            let home = self.handles.home(trace_id);
+            let entry = self.cache.get(trace_id).expect("jobs whose trace could not be loaded are gone");
+            let open = opened.entry(trace_id).or_insert_with(|| {
+                order.push(trace_id);
+                let had_root = entry.trace.root().is_some();
+                Open { expected: entry.trace.version(), had_root, events: Vec::new(), replies: Vec::new() }
+            });
+            let (events, decided) = decide(&mut entry.trace, &job.work, now);
+            open.events.extend(events);
+            open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));
+        }
+        self.handles.config.crash.pass(Point::Decided);
+        self.confirm(&mut order, &mut opened, &fresh).await;
+        let committed = self.commit(&order, opened, now).await;
+        self.handles.config.crash.pass(Point::Committed);
+        self.send(committed, now).await;
+        self.cache.trim();
+    }
+
+    /// Decisions that change nothing are not committed, so this checks that they were made on the current
+    /// version. Traces loaded in this turn are current; for the others the commit checks it.
+    async fn confirm(
+        &mut self,
+        order: &mut Vec<TraceId>,
+        opened: &mut HashMap<TraceId, Open>,
+        fresh: &HashSet<TraceId>,
+    ) {
+        let remembered = |id: &&TraceId| opened[*id].events.is_empty() && !fresh.contains(*id);
+        let remembered: Vec<TraceId> = order.iter().filter(remembered).copied().collect();
+        if remembered.is_empty() {
+            return;
+        }
+        match self.handles.store.versions(&remembered).await {
+            Ok(versions) => {
+                for (id, version) in remembered.iter().zip(versions) {
+                    if version != opened[id].expected
+                        && let Some(open) = opened.remove(id)
+                    {
+                        self.decide_again(*id, open.replies).await;
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the store can't be read; the jobs are answered as unavailable");
+                for id in &remembered {
+                    for reply in opened.remove(id).into_iter().flat_map(|open| open.replies) {
+                        self.unavailable(reply.into_job()).await;
+                    }
+                }
+            }
+        }
+        order.retain(|id| opened.contains_key(id));
+    }
+}
+
+/// Decides a job's work on a trace. The refusal of one of several commands does not undo the others.
+fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result<(), Refusal>) {
+    let mut one = |command: &Command| match trace.handle(command.clone(), now) {
+        Ok(events) => (events, Ok(())),
+        Err(refusal) => (Vec::new(), Err(refusal)),
+    };
+    match work {
+        Work::Command(command) => one(command),
+        Work::Commands(commands) => {
+            let mut all = (Vec::new(), Ok(()));
+            for (events, decided) in commands.iter().map(one) {
+                all.0.extend(events);
+                all.1 = all.1.and(decided);
+            }
+            all
+        }
+        Work::Wake => one(&Command::Wake),
+        // Reading changes nothing; `Reply` does it.
+        Work::ReadValue(..) | Work::ListValues(..) => (Vec::new(), Ok(())),
+    }
+}

@@ -1,0 +1,224 @@
+//! How a change of one budget moves up the tree (section B).
+//!
+//! A context keeps an amount held on its parent, its *hold on the parent*: if it is shared, what its own
+//! calls and its descendants hold; if it was granted and lives, its whole unspent limit. So a change at one
+//! context reaches each ancestor as the change of the hold on it, and the same walk serves holds,
+//! settlements, grants, raises and ends:
+//!
+//! - b1 `spent + held <= limit + uncovered`, `uncovered` being what was booked without a hold (B11)
+//! - b2 `held` = own open holds + the children's holds on this parent
+//! - b3 `spent` = own + the children's
+
+use shared::{Amount, CallId, ChildId, Dimension, Tokens, Usd, wire::HoldDenied};
+
+use super::{
+    ContextIndex, ContextNode, Refusal, Trace,
+    budget::{Call, CallState, Granted},
+};
+
+/// An amount that is added and one that is taken away; both at once when a hold becomes a cost.
+#[derive(Debug, Clone, Copy, Default)]
+struct Move {
+    more: Amount,
+    less: Amount,
+}
+
+impl Move {
+    fn more(more: Amount) -> Self {
+        Move { more, less: Amount::ZERO }
+    }
+
+    fn less(less: Amount) -> Self {
+        Move { more: Amount::ZERO, less }
+    }
+
+    fn between(before: Amount, after: Amount) -> Self {
+        Move { more: after.saturating_sub(before), less: before.saturating_sub(after) }
+    }
+
+    fn on(self, amount: Amount) -> Amount {
+        amount
+            .checked_add(self.more)
+            .and_then(|sum| sum.checked_sub(self.less))
+            .expect("decide checked the sum, and no more is taken than was added")
+    }
+
+    fn is_nothing(self) -> bool {
+        self.more.is_zero() && self.less.is_zero()
+    }
+}
+
+/// A change of the books at one context.
+#[derive(Debug, Clone, Copy, Default)]
+struct Posting {
+    held: Move,
+    carved: Move,
+    spent: Move,
+    estimated: Move,
+    uncovered: Amount,
+}
+
+impl Trace {
+    /// Books a change at `at`, and at every ancestor the resulting change of the hold on it (B1).
+    fn post(&mut self, at: ContextIndex, posting: Posting) {
+        let node = self.node_mut(at);
+        node.budget.own = posting.spent.on(node.budget.own);
+        self.post_from(Some(at), posting);
+    }
+
+    /// Takes a hold.
+    pub(super) fn open_call(&mut self, child_id: &ChildId, call_id: &CallId, attempt: u32, held: Amount) {
+        let at = self.expect(child_id);
+        let node = self.node_mut(at);
+        node.calls.insert(call_id.clone(), Call { attempt, held, state: CallState::Held });
+        node.open_calls += 1;
+        self.post(at, Posting { held: Move::more(held), ..Posting::default() });
+    }
+
+    /// Ends a hold, or books a cost that had none; the budgets change by the difference.
+    pub(super) fn close_call(&mut self, child_id: &ChildId, call_id: &CallId, state: CallState) {
+        let at = self.expect(child_id);
+        let node = self.node_mut(at);
+        let unheld = Call { attempt: 0, held: Amount::ZERO, state: CallState::Released };
+        let call = node.calls.entry(call_id.clone()).or_insert(unheld);
+        let (was, held) = (call.state, call.held);
+        call.state = state;
+        if was == CallState::Held {
+            node.open_calls -= 1;
+        }
+        let booked = |state: CallState| match state {
+            CallState::Settled(amount) | CallState::Charged(amount) => amount,
+            CallState::Forfeited => held,
+            CallState::Held | CallState::Released => Amount::ZERO,
+        };
+        let estimated = |state: CallState| if state == CallState::Forfeited { held } else { Amount::ZERO };
+        // A cost up to its hold is covered; a released hold covers nothing any more.
+        let covered = match was {
+            CallState::Held | CallState::Forfeited => held,
+            CallState::Settled(_) | CallState::Released | CallState::Charged(_) => Amount::ZERO,
+        };
+        let posting = Posting {
+            held: if was == CallState::Held { Move::less(held) } else { Move::default() },
+            spent: Move { more: booked(state), less: booked(was) },
+            estimated: Move { more: estimated(state), less: estimated(was) },
+            uncovered: booked(state).saturating_sub(covered),
+            ..Posting::default()
+        };
+        self.post(at, posting);
+        self.retime(at);
+    }
+
+    /// Changes a budget, or whether its context lives, and passes the change of its hold on to the parent.
+    pub(super) fn change_budget(&mut self, at: ContextIndex, change: impl FnOnce(&mut ContextNode)) {
+        let node = self.node_mut(at);
+        let (before, carved_before) = node.parent_holds();
+        change(node);
+        let (after, carved_after) = node.parent_holds();
+        let parent = node.parent;
+        let posting = Posting {
+            held: Move::between(before, after),
+            carved: Move::between(carved_before, carved_after),
+            ..Posting::default()
+        };
+        self.post_from(parent, posting);
+    }
+
+    /// Raises a limit, and with it the limits beneath that are inherited from it (B8).
+    pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
+        let more = limit.saturating_sub(self.node(at).budget.limit);
+        self.change_budget(at, |node| node.budget.limit = limit);
+        self.node_mut(at).replenish();
+        let children = self.node(at).children.clone();
+        for child in children {
+            if !self.node(child).is_live() {
+                continue;
+            }
+            let budget = &self.node(child).budget;
+            let follows =
+                budget.limit.checked_add(budget.inherited.of(more)).map_or(budget.limit, |l| l.min(limit));
+            if follows != budget.limit {
+                self.raise(child, follows);
+            }
+        }
+    }
+
+    /// The contexts, from `at` up to the root, that have nothing left for a new child: exhausted, all
+    /// granted, or only the reserve left. A granted amount belongs to its holder: above a grant only
+    /// exhaustion counts.
+    pub(super) fn nothing_left(&self, at: ContextIndex) -> impl Iterator<Item = (&ContextNode, Dimension)> {
+        let mut guaranteed = Granted::default();
+        self.chain(at).filter_map(move |(_, node)| {
+            let budget = &node.budget;
+            let left = budget.left_for_children();
+            let used_up = [
+                (!guaranteed.cost && left.cost_usd == Usd::ZERO, Dimension::Cost),
+                (!guaranteed.tokens && left.tokens == Tokens::ZERO, Dimension::Tokens),
+            ];
+            guaranteed.cost |= budget.granted.cost;
+            guaranteed.tokens |= budget.granted.tokens;
+            let used_up = used_up.into_iter().find(|(used_up, _)| *used_up).map(|(_, dimension)| dimension);
+            Some((node, node.exhausted.or(used_up)?))
+        })
+    }
+
+    /// Puts a new context's hold onto its ancestors.
+    pub(super) fn hold_on_parent_for_new(&mut self, at: ContextIndex) {
+        let (held, carved) = self.node(at).parent_holds();
+        let posting = Posting { held: Move::more(held), carved: Move::more(carved), ..Posting::default() };
+        self.post_from(self.node(at).parent, posting);
+    }
+
+    fn post_from(&mut self, start: Option<ContextIndex>, mut posting: Posting) {
+        let mut next = start;
+        while let Some(at) = next {
+            if posting.spent.is_nothing() && posting.held.is_nothing() && posting.carved.is_nothing() {
+                return;
+            }
+            let node = self.node_mut(at);
+            let (before, carved_before) = node.parent_holds();
+            let budget = &mut node.budget;
+            budget.held = posting.held.on(budget.held);
+            budget.carved = posting.carved.on(budget.carved);
+            budget.spent = posting.spent.on(budget.spent);
+            budget.estimated = posting.estimated.on(budget.estimated);
+            budget.uncovered = Move::more(posting.uncovered).on(budget.uncovered);
+            let (after, carved_after) = node.parent_holds();
+            posting.held = Move::between(before, after);
+            posting.carved = Move::between(carved_before, carved_after);
+            next = node.parent;
+        }
+    }
+
+    /// Whether `amount` can be held at `at` and on all its ancestors (B3); if not, which context denies it
+    /// (B5). A hold that fits exactly is admitted (B4).
+    pub(super) fn check_hold(&self, at: ContextIndex, amount: Amount, by_child: bool) -> Result<(), Refusal> {
+        let mut need = amount;
+        let mut for_descendant = by_child;
+        let mut next = Some(at);
+        while let Some(index) = next {
+            let node = self.node(index);
+            let room = node.budget.room(for_descendant);
+            if let Some(dimension) = need.exceeds(room) {
+                let budget = &node.budget;
+                return Err(Refusal::Denied(Box::new(HoldDenied {
+                    context: node.id.clone(),
+                    dimension,
+                    asked: amount,
+                    limit: budget.limit,
+                    spent: budget.spent,
+                    held: budget.held,
+                    left_usd: room.cost_usd,
+                    left_tokens: room.tokens,
+                    pause: self.may_pause(at),
+                })));
+            }
+            need = node.parent_hold_growth(need);
+            if need.is_zero() {
+                return Ok(());
+            }
+            for_descendant = true;
+            next = node.parent;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! Reading a running graph: the run of a context with its plan, and the result of a step.
+
+use serde_json::Value;
+use shared::{
+    Json,
+    graph::Group,
+    wire::{EndStatus, Payload, StepStatus},
+};
+
+use super::{GraphRun, StepRun};
+use crate::trace::{ContextIndex, ContextNode, End, Ran, Trace};
+
+pub(in crate::trace) fn status_of(end: EndStatus) -> StepStatus {
+    match end {
+        EndStatus::Completed => StepStatus::Succeeded,
+        EndStatus::Failed | EndStatus::Rejected => StepStatus::Failed,
+        EndStatus::Cancelled => StepStatus::Cancelled,
+        EndStatus::TimedOut => StepStatus::TimedOut,
+        EndStatus::Aborted => StepStatus::Aborted,
+    }
+}
+
+/// The result of a step: the list of a `for_each`, else the result of its last context.
+pub(super) fn result_of(trace: &Trace, step: &StepRun) -> Option<Json> {
+    let ends = || step.contexts.iter().map(|context| trace.node(*context));
+    let completed =
+        |node: &ContextNode| node.end().filter(|end| end.status == EndStatus::Completed).map(value_of);
+    let Some(items) = &step.items else { return ends().next_back().and_then(completed) };
+    let mut list = vec![Value::Null; items.total as usize];
+    for node in ends() {
+        if let (Some(Ran::Item(number)), Some(value)) = (node.step.map(|of| of.ran), completed(node)) {
+            list[number as usize] = value.value().clone();
+        }
+    }
+    Some(Json::from(Value::Array(list)))
+}
+
+pub(super) fn value_of(end: &End) -> Json {
+    end.result.as_ref().map_or_else(Json::null, Payload::to_value)
+}
+
+impl Trace {
+    /// The graph that a context runs, with its group of the plan.
+    pub(in crate::trace) fn run_of<'a>(&'a self, node: &'a ContextNode) -> Option<(&'a GraphRun, &'a Group)> {
+        let run = node.graph.as_deref()?;
+        Some((run, self.plans[run.plan as usize].group(run.group)))
+    }
+
+    pub(super) fn expect_run(&self, graph: ContextIndex) -> (&GraphRun, &Group) {
+        self.run_of(self.node(graph)).expect("asked of contexts that run a graph")
+    }
+}

@@ -1,0 +1,41 @@
+//! The errors of the bus.
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// Another writer was first: expected where appends are fenced.
+    #[error("another message was stored first: the last sequence of the subject is not the expected one")]
+    WrongSequence,
+    #[error("the stream is full: {0}")]
+    Full(String),
+    /// The message may have been stored or not; sending it again under the same id is safe.
+    #[error("no acknowledgement in time")]
+    Unacknowledged,
+    #[error("could not publish: {0}")]
+    Other(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    #[error("nobody listens on that subject")]
+    NoResponders,
+    #[error("no answer in time")]
+    TimedOut,
+    #[error("the request could not be sent: {0}")]
+    Other(String),
+}
+
+/// The bus can't be reached, or is not set up as needed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("could not connect to NATS at {url}: {reason}")]
+    Connect { url: String, reason: String },
+    #[error("nats-server {found} is too old: {needed} or newer is needed")]
+    TooOld { found: String, needed: &'static str },
+    #[error("{what} `{name}` is configured differently on the server: {difference}")]
+    Mismatch { what: &'static str, name: String, difference: String },
+    /// Permanent: trying again gives the same error.
+    #[error("the object `{name}` has more than the {max} bytes that are allowed")]
+    TooLarge { name: String, max: u64 },
+    #[error("{doing}: {reason}")]
+    Failed { doing: String, reason: String },
+}

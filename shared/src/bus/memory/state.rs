@@ -1,0 +1,92 @@
+//! The state of the bus in memory: what is stored, who listens, what is unacknowledged. Held under one
+//! lock, never over an await.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use tokio::{sync::Notify, time::Instant};
+
+use super::{listeners::Listeners, log::Log, queue::Queue};
+use crate::{
+    bus::topology::{Stream, Topology},
+    subject::Namespace,
+    time::{Timestamp, millis},
+};
+
+/// A bus within this process; clones are the same bus.
+#[derive(Clone)]
+pub struct Memory(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    pub(super) namespace: Namespace,
+    pub(super) started: Instant,
+    pub(super) started_at: Timestamp,
+    pub(super) state: Mutex<State>,
+    /// Wakes those who wait for a stream: a message was stored, or is due again.
+    pub(super) changed: BTreeMap<Stream, Notify>,
+}
+
+pub(super) struct State {
+    pub(super) topology: Topology,
+    pub(super) logs: BTreeMap<Stream, Log>,
+    pub(super) queues: BTreeMap<String, Queue>,
+    pub(super) listeners: Listeners,
+    pub(super) objects: BTreeMap<String, Bytes>,
+}
+
+impl Memory {
+    /// A bus whose messages are stamped with the time of day.
+    pub fn new(namespace: Namespace) -> Self {
+        Self::starting_at(namespace, crate::clock::Clock::Machine.now())
+    }
+
+    /// A bus that starts at a given time: for simulations.
+    pub fn starting_at(namespace: Namespace, at: Timestamp) -> Self {
+        Memory(Arc::new(Shared {
+            namespace,
+            started: Instant::now(),
+            started_at: at,
+            state: Mutex::new(State {
+                topology: Topology::default(),
+                logs: Stream::ALL.map(|stream| (stream, Log::default())).into(),
+                queues: BTreeMap::new(),
+                listeners: Listeners::default(),
+                objects: BTreeMap::new(),
+            }),
+            changed: Stream::ALL.map(|stream| (stream, Notify::new())).into(),
+        }))
+    }
+
+    pub fn namespace(&self) -> &Namespace {
+        &self.0.namespace
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.0.started_at.plus_millis(millis(self.0.started.elapsed()))
+    }
+
+    pub(super) fn changed(&self, stream: Stream) -> &Notify {
+        self.0.changed.get(&stream).expect("every stream is there from the start")
+    }
+
+    /// Held only for short operations. A panic elsewhere leaves nothing half changed.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    pub(super) fn log(&mut self, stream: Stream) -> &mut Log {
+        self.logs.get_mut(&stream).expect("every stream is there from the start")
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("namespace", &self.0.namespace).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! What is stored: streams and objects, written, read back and followed.
+
+use bytes::Bytes;
+
+use super::{
+    log::{self, Log},
+    pattern::Pattern,
+    state::Memory,
+};
+use crate::{
+    bus::{
+        error::{Error, PublishError},
+        message::{From, Outgoing, Published, Stored},
+        topology::{Stream, Topology, stream_of_all},
+    },
+    subject::{Filter, Subject},
+};
+
+impl Memory {
+    pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
+        self.state().topology = topology.clone();
+        Ok(())
+    }
+
+    pub(in super::super) fn send(&self, messages: Vec<Outgoing>) -> Vec<Result<Published, PublishError>> {
+        messages.into_iter().map(|message| self.store(message)).collect()
+    }
+
+    pub(super) fn store(&self, message: Outgoing) -> Result<Published, PublishError> {
+        let subject = self.0.namespace.subject(&message.subject);
+        let Some(stream) = Stream::of(&Filter::One(message.subject.clone())) else {
+            return Err(PublishError::Other(format!("no stream holds `{subject}`")));
+        };
+        let mut state = self.state();
+        if !state.topology.holds(&message.subject) {
+            return Err(PublishError::Other(format!("no stream holds `{subject}`")));
+        }
+        // As on a server: whoever listens gets it, whether or not the stream stores it.
+        state.listeners.tell(&subject, &message.subject, &message.headers, &message.payload, None);
+        let bounds = log::Bounds::of(stream, &state.topology);
+        let at = self.now();
+        let stored = state.log(stream).append(subject, message, at, &bounds);
+        drop(state);
+        if matches!(stored, Ok(Published { duplicate: false, .. })) {
+            self.changed(stream).notify_waiters();
+        }
+        stored
+    }
+
+    pub(in super::super) fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+        let (stream, pattern) = self.place(filter)?;
+        Ok(self.fresh_log(stream, |log| log.read(&pattern)))
+    }
+
+    pub(in super::super) fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+        let (stream, pattern) = self.place(filter)?;
+        Ok(self.fresh_log(stream, |log| log.last(&pattern)))
+    }
+
+    pub(in super::super) fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
+        let (stream, pattern) = self.place(filter)?;
+        let subjects = self.fresh_log(stream, |log| log.subjects(&pattern));
+        Ok(subjects.iter().filter_map(|subject| self.0.namespace.parse(subject).ok()).collect())
+    }
+
+    pub(in super::super) fn purge(&self, filter: &Filter) -> Result<(), Error> {
+        let (stream, pattern) = self.place(filter)?;
+        self.state().log(stream).purge(&pattern);
+        Ok(())
+    }
+
+    pub(in super::super) fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
+        let stream = stream_of_all(filters)?;
+        let patterns = filters.iter().map(|filter| Pattern::new(&self.0.namespace.filter(filter))).collect();
+        let next = match from {
+            From::Start => 1,
+            From::Sequence(sequence) => sequence,
+            From::Now => self.state().log(stream).last_sequence() + 1,
+        };
+        Ok(Follow { memory: self.clone(), stream, patterns, next })
+    }
+
+    pub(in super::super) fn put_object(&self, name: &str, bytes: Bytes) {
+        self.state().objects.insert(name.to_owned(), bytes);
+    }
+
+    pub(in super::super) fn get_object(&self, name: &str) -> Option<Bytes> {
+        self.state().objects.get(name).cloned()
+    }
+
+    pub(in super::super) fn delete_object(&self, name: &str) {
+        self.state().objects.remove(name);
+    }
+
+    pub(in super::super) fn objects(&self, prefix: &str) -> Vec<String> {
+        let state = self.state();
+        let names = state.objects.range(prefix.to_owned()..).map(|(name, _)| name);
+        names.take_while(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
+    fn place(&self, filter: &Filter) -> Result<(Stream, Pattern), Error> {
+        let stream = stream_of_all(std::slice::from_ref(filter))?;
+        Ok((stream, Pattern::new(&self.0.namespace.filter(filter))))
+    }
+
+    /// The log, without what has expired.
+    fn fresh_log<T>(&self, stream: Stream, look: impl FnOnce(&Log) -> T) -> T {
+        let mut state = self.state();
+        let bounds = log::Bounds::of(stream, &state.topology);
+        let log = state.log(stream);
+        log.forget(self.now(), &bounds);
+        look(log)
+    }
+}
+
+/// A log that is being followed.
+#[derive(Debug)]
+pub struct Follow {
+    memory: Memory,
+    stream: Stream,
+    patterns: Vec<Pattern>,
+    next: u64,
+}
+
+impl Follow {
+    pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
+        loop {
+            // Registered before the check, so that a message stored in between wakes us.
+            let mut changed = std::pin::pin!(self.memory.changed(self.stream).notified());
+            changed.as_mut().enable();
+            let found = self.memory.state().log(self.stream).next(&self.patterns, &mut self.next);
+            match found {
+                Some(stored) => return Ok(stored),
+                None => changed.await,
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What goes over the bus in either implementation: messages to be stored, stored, received and broadcast.
+//! Plain values.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+
+use crate::{subject::Subject, time::Timestamp};
+
+/// W3C trace context and similar. Few and short.
+pub type Headers = BTreeMap<String, String>;
+
+/// A message to be stored; it counts as sent once it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    pub subject: Subject,
+    /// A message sent again under the same id is stored once (as long as the server remembers the id).
+    pub id: Option<String>,
+    pub headers: Headers,
+    pub payload: Bytes,
+    /// Stored only if this is the last sequence on its subject; 0: only if there is none.
+    pub expect_last: Option<u64>,
+}
+
+/// The result of storing a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published {
+    pub sequence: u64,
+    /// A message with its id was already stored.
+    pub duplicate: bool,
+}
+
+/// A message as it was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    pub subject: Subject,
+    pub headers: Headers,
+    pub payload: Bytes,
+    pub sequence: u64,
+    pub at: Timestamp,
+}
+
+/// Where to start reading a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    Start,
+    Sequence(u64),
+    Now,
+}
+
+/// The name of a service and its subjects.
+#[derive(Debug, Clone)]
+pub struct Service {
+    pub name: &'static str,
+    pub version: &'static str,
+    pub description: &'static str,
+    pub subjects: Vec<Subject>,
+}
+
+/// A message that is not stored: a broadcast, or a request if somebody waits for the answer.
+#[derive(Debug, Clone)]
+pub struct Message {
+    pub subject: Subject,
+    pub headers: Headers,
+    pub payload: Bytes,
+    /// Where the answer goes, for [`super::Bus::reply`].
+    pub reply_to: Option<String>,
+}
+
+/// A message from a queue, as an implementation received it.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) subject: String,
+    pub(super) headers: Headers,
+    pub(super) payload: Bytes,
+    pub(super) sequence: u64,
+    pub(super) at: Timestamp,
+    pub(super) delivered: u64,
+}
+
+/// How a delivery was handled, as the server is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Acknowledgement {
+    Ack,
+    Nak(Duration),
+    Progress,
+    Terminate,
+}

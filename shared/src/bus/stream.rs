@@ -1,0 +1,161 @@
+//! What a handle to the bus returns for continued use: messages being sent, a subscription, a queue and its
+//! deliveries, a log being followed. Each has two implementations.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{
+    error::{Error, PublishError},
+    memory,
+    message::{Acknowledgement, Headers, Message, Published, Received, Stored},
+    nats,
+};
+use crate::time::Timestamp;
+
+/// Messages in flight, to be stored.
+#[derive(Debug)]
+pub enum Sent {
+    Nats(nats::Sending),
+    Memory(Vec<Result<Published, PublishError>>),
+}
+
+impl Sent {
+    /// Waits until each is stored; unacknowledged ones are sent again under the same id. One result per
+    /// message, in order.
+    pub async fn stored(self) -> Vec<Result<Published, PublishError>> {
+        match self {
+            Sent::Nats(sending) => sending.stored().await,
+            Sent::Memory(results) => results,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum Subscription {
+    Nats(nats::Subscription),
+    Service(Box<nats::ServiceRequests>),
+    Memory(memory::Subscription),
+}
+
+impl Subscription {
+    /// The next message; none when the bus is closed.
+    pub async fn next(&mut self) -> Option<Message> {
+        match self {
+            Subscription::Nats(subscription) => subscription.next().await,
+            Subscription::Service(requests) => requests.next().await,
+            Subscription::Memory(subscription) => subscription.next().await,
+        }
+    }
+}
+
+/// A queue that is being read. It takes no more than [`Consumption::want`] has asked for.
+#[derive(Debug)]
+pub enum Consumption {
+    Nats(nats::Consumption),
+    Memory(memory::Consumption),
+}
+
+impl Consumption {
+    /// Asks for this many more deliveries.
+    pub fn want(&mut self, more: usize) {
+        match self {
+            Consumption::Nats(consumption) => consumption.want(more),
+            Consumption::Memory(consumption) => consumption.want(more),
+        }
+    }
+
+    /// The next delivery. Waits for ever if none comes; may be dropped and called again.
+    pub async fn next(&mut self) -> Delivery {
+        match self {
+            Consumption::Nats(consumption) => {
+                let (received, acker) = consumption.next().await;
+                Delivery::new(received, Acker::Nats(acker))
+            }
+            Consumption::Memory(consumption) => {
+                let (received, acker) = consumption.next().await;
+                Delivery::new(received, Acker::Memory(acker))
+            }
+        }
+    }
+
+    /// How long ago the server last answered a pull or delivered a message. Readiness depends on this.
+    pub fn silent_for(&self) -> Duration {
+        match self {
+            Consumption::Nats(consumption) => consumption.silent_for(),
+            Consumption::Memory(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// A message from a queue. If it is dropped unacknowledged, it is delivered again after the ack wait.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Its name on the server; it may not parse.
+    pub subject: String,
+    pub headers: Headers,
+    pub payload: Bytes,
+    /// Its sequence in the stream, and when it was stored: together they identify it for ever.
+    pub sequence: u64,
+    pub at: Timestamp,
+    /// How often it has been delivered, this time included; restarts when a consumer is recreated.
+    pub delivered: u64,
+    acker: Acker,
+}
+
+#[derive(Debug)]
+enum Acker {
+    Nats(nats::Acker),
+    Memory(memory::Acker),
+}
+
+impl Delivery {
+    fn new(received: Received, acker: Acker) -> Self {
+        let Received { subject, headers, payload, sequence, at, delivered } = received;
+        Delivery { subject, headers, payload, sequence, at, delivered, acker }
+    }
+
+    /// Handled: the message is removed.
+    pub async fn ack(&self) {
+        self.acknowledge(Acknowledgement::Ack).await;
+    }
+
+    /// Not now: it is delivered again after `delay`.
+    pub async fn nak(&self, delay: Duration) {
+        self.acknowledge(Acknowledgement::Nak(delay)).await;
+    }
+
+    /// Still being handled: the ack wait begins again.
+    pub async fn progress(&self) {
+        self.acknowledge(Acknowledgement::Progress).await;
+    }
+
+    /// Refused for good: the message is removed.
+    pub async fn terminate(&self) {
+        self.acknowledge(Acknowledgement::Terminate).await;
+    }
+
+    /// A lost acknowledgement is harmless: the message is delivered again.
+    async fn acknowledge(&self, acknowledgement: Acknowledgement) {
+        match &self.acker {
+            Acker::Nats(acker) => acker.acknowledge(acknowledgement).await,
+            Acker::Memory(acker) => acker.acknowledge(acknowledgement),
+        }
+    }
+}
+
+/// A log being followed.
+#[derive(Debug)]
+pub enum Follow {
+    Nats(Box<nats::Follow>),
+    Memory(memory::Follow),
+}
+
+impl Follow {
+    pub async fn next(&mut self) -> Result<Stored, Error> {
+        match self {
+            Follow::Nats(follow) => follow.next().await,
+            Follow::Memory(follow) => follow.next().await,
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The second pass: the dependencies between steps. A step whose `input_from` names another step's
+//! `output_to` depends on it (G2), and so does one whose condition reads it. A dependency between steps of
+//! different groups counts between the two siblings that contain them. Cycles, unknown keys and unknown
+//! steps are refused.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    Mode,
+    plan::{Group, GroupIndex, Input, Source, StepIndex},
+    steps::{Draft, join},
+};
+use crate::{
+    id::ContextKey,
+    json::Json,
+    problem::{Problems, nearest},
+};
+
+type Place = (GroupIndex, StepIndex);
+
+/// Sets what each step waits for, requires and reads.
+pub(super) fn link(
+    groups: &mut [Group],
+    drafts: &[Vec<Draft<'_>>],
+    given: &BTreeMap<ContextKey, Json>,
+    problems: &mut Problems,
+) {
+    let mut linker = Linker { groups, drafts, problems, producers: HashMap::new(), places: HashMap::new() };
+    linker.find_producers(given);
+    for (group, steps) in drafts.iter().enumerate() {
+        for step in 0..steps.len() {
+            let place = (index(group), index(step));
+            linker.order(place);
+            linker.inputs(place, given);
+            linker.conditions(place, given);
+            linker.depends_on(place);
+        }
+    }
+    for group in 0..drafts.len() {
+        linker.finish(group);
+    }
+}
+
+struct Linker<'a, 'd> {
+    groups: &'a mut [Group],
+    drafts: &'a [Vec<Draft<'d>>],
+    problems: &'a mut Problems,
+    producers: HashMap<String, Place>,
+    places: HashMap<String, Place>,
+}
+
+/// How a step relates to another that it reads from.
+enum Relation {
+    /// Both are, or are inside, steps of one group: the reader's and the writer's.
+    Siblings { group: GroupIndex, reader: StepIndex, writer: StepIndex },
+    /// The writer is the reader itself, or a group around it.
+    Within,
+}
+
+impl Linker<'_, '_> {
+    fn find_producers(&mut self, given: &BTreeMap<ContextKey, Json>) {
+        for (group, drafts) in self.drafts.iter().enumerate() {
+            for (step, draft) in drafts.iter().enumerate() {
+                let place = (index(group), index(step));
+                self.places.insert(self.groups[group].steps[step].id.to_string(), place);
+                let Some(key) = &draft.definition.output_to else { continue };
+                let at = join(&draft.path, "output_to");
+                if given.contains_key(key) {
+                    let hint = "give it another name: an input of the graph is not overwritten";
+                    self.problems.add(at, format!("`{key}` is an input of the graph"), Some(hint.into()));
+                } else if let Some(first) = self.producers.insert(key.to_string(), place) {
+                    self.producers.insert(key.to_string(), first);
+                    let hint = format!(
+                        "{} already writes it; if the steps are alternatives, give `output_to` to their group",
+                        self.path(first)
+                    );
+                    self.problems.add(at, format!("`{key}` is written by two steps"), Some(hint));
+                }
+            }
+        }
+    }
+
+    fn order(&mut self, (group, step): Place) {
+        let sequential = self.group(group).mode == Mode::Sequential && !self.group(group).race;
+        if sequential && step > 0 {
+            self.waits(group, step, step - 1);
+        }
+    }
+
+    fn inputs(&mut self, place: Place, given: &BTreeMap<ContextKey, Json>) {
+        let draft = self.draft(place);
+        let each =
+            self.step(place).for_each.as_ref().map(|each| (each.key.clone(), join(&draft.path, "for_each")));
+        let named = draft.definition.input_from.iter().enumerate();
+        let named = named.map(|(i, key)| (key.clone(), format!("{}.input_from[{i}]", draft.path)));
+        for (key, path) in each.into_iter().chain(named).collect::<Vec<_>>() {
+            let Some(source) = self.source(place, key.as_str(), &path, given) else { continue };
+            let inputs = &mut self.step_mut(place).inputs;
+            if inputs.iter().all(|input| input.key != key) {
+                inputs.push(Input { key, source });
+            }
+        }
+    }
+
+    fn conditions(&mut self, place: Place, given: &BTreeMap<ContextKey, Json>) {
+        let path = &self.draft(place).path;
+        let (when_at, until_at) = (join(path, "when"), join(path, "loop.until"));
+        let step = self.step(place);
+        let until = step.repeat.as_ref().and_then(|repeat| repeat.until.clone());
+        if let Some(when) = step.when.clone() {
+            for key in when.outputs() {
+                if self.source(place, key, &when_at, given) == Some(Source::PreviousRound) {
+                    let key = ContextKey::new(key).expect("a step has it as its output_to");
+                    self.step_mut(place).looks_back.push(key);
+                }
+            }
+            for id in when.steps() {
+                self.looks_at(place, id, &when_at);
+            }
+        }
+        // `until` is evaluated after a round, so the round's own outputs exist: only the names are checked.
+        let Some(until) = until else { return };
+        for key in until.outputs().filter(|key| !given.contains_key(*key)) {
+            match self.producers.get(key) {
+                Some(writer) => match self.relation(place, *writer) {
+                    Relation::Siblings { group, reader, writer } if reader != writer => {
+                        self.waits(group, reader, writer);
+                    }
+                    Relation::Siblings { .. } | Relation::Within => {}
+                },
+                None if self.inside(place, key) => {}
+                None => self.unknown_key(key, &until_at, given),
+            }
+        }
+        for id in until.steps() {
+            match self.places.get(id) {
+                Some(seen) if self.is_inside(*seen, place) => {}
+                _ => self.looks_at(place, id, &until_at),
+            }
+        }
+    }
+
+    /// The source of a key that a step reads; records the dependency.
+    fn source(
+        &mut self,
+        place: Place,
+        key: &str,
+        path: &str,
+        given: &BTreeMap<ContextKey, Json>,
+    ) -> Option<Source> {
+        if given.contains_key(key) {
+            return Some(Source::Outside);
+        }
+        let Some(writer) = self.producers.get(key).copied() else {
+            self.unknown_key(key, path, given);
+            return None;
+        };
+        match self.relation(place, writer) {
+            Relation::Siblings { group, reader, writer } if reader != writer => {
+                let comes_later = writer > reader && self.group(group).mode == Mode::Sequential;
+                if comes_later && self.repeats(group) {
+                    return Some(Source::PreviousRound);
+                }
+                self.waits(group, reader, writer);
+                let direct = place == (group, reader);
+                let whole = direct && self.producers.get(key) == Some(&(group, writer));
+                Some(if whole { Source::Sibling(writer) } else { Source::Outside })
+            }
+            Relation::Siblings { .. } | Relation::Within => {
+                if self.step(place).repeat.is_some() || self.repeats(place.0) {
+                    return Some(Source::PreviousRound);
+                }
+                let hint = "only a step in a `loop` may read its own output, of the previous round";
+                self.problems.add(
+                    path,
+                    format!("it reads `{key}`, which it writes itself"),
+                    Some(hint.into()),
+                );
+                None
+            }
+        }
+    }
+
+    fn depends_on(&mut self, place: Place) {
+        let draft = self.draft(place);
+        let named: Vec<_> = draft
+            .definition
+            .depends_on
+            .iter()
+            .enumerate()
+            .map(|(i, id)| (id.to_string(), format!("{}.depends_on[{i}]", draft.path)))
+            .collect();
+        for (id, path) in named {
+            if let Some((levels, step)) = self.visible(place, &id, &path) {
+                self.step_mut(place).requires.push((levels, step));
+            }
+        }
+    }
+
+    fn looks_at(&mut self, place: Place, id: &str, path: &str) {
+        self.visible(place, id, path);
+    }
+
+    /// A step of this group or of one around it, which this step depends on.
+    fn visible(&mut self, place: Place, id: &str, path: &str) -> Option<(u32, StepIndex)> {
+        let Some(seen) = self.places.get(id).copied() else {
+            let places = &self.places;
+            self.problems.add_with(path, format!("there is no step `{id}`"), || {
+                let known = nearest(id, places.keys().map(String::as_str))?;
+                Some(format!("did you mean `{known}`?"))
+            });
+            return None;
+        };
+        let mut levels = 0;
+        let mut around = Some(place);
+        while let Some((group, reader)) = around {
+            if seen.0 == group {
+                if seen.1 == reader {
+                    let what = if levels == 0 { "itself" } else { "a group around it" };
+                    self.problems.add(path, format!("it waits for {what}"), None);
+                    return None;
+                }
+                self.waits(group, reader, seen.1);
+                return Some((levels, seen.1));
+            }
+            around = self.group(group).owner;
+            levels += 1;
+        }
+        let (group, step) = self.outermost_hidden(seen, place);
+        let owner = self.step((group, step)).id.clone();
+        let hint = format!("depend on its group `{owner}` instead");
+        self.problems.add(path, format!("`{id}` lies inside another group"), Some(hint));
+        None
+    }
+
+    /// The step of the group that hides `seen` from `place`.
+    fn outermost_hidden(&self, seen: Place, place: Place) -> Place {
+        match self.relation(place, seen) {
+            Relation::Siblings { group, writer, .. } => (group, writer),
+            Relation::Within => seen,
+        }
+    }
+
+    fn relation(&self, reader: Place, writer: Place) -> Relation {
+        let (reader_path, writer_path) = (self.ancestry(reader), self.ancestry(writer));
+        for (r, w) in reader_path.iter().zip(&writer_path) {
+            if r.1 != w.1 {
+                return Relation::Siblings { group: r.0, reader: r.1, writer: w.1 };
+            }
+        }
+        if writer_path.len() > reader_path.len() {
+            // The writer is inside the reader, a group: only its `until` may read it.
+            return Relation::Siblings { group: reader.0, reader: reader.1, writer: reader.1 };
+        }
+        Relation::Within
+    }
+
+    /// The places from the top down to this one.
+    fn ancestry(&self, place: Place) -> Vec<Place> {
+        let mut path = vec![place];
+        while let Some(owner) = self.group(path[path.len() - 1].0).owner {
+            path.push(owner);
+        }
+        path.reverse();
+        path
+    }
+
+    fn is_inside(&self, inner: Place, outer: Place) -> bool {
+        self.ancestry(inner).contains(&outer)
+    }
+
+    fn inside(&self, place: Place, key: &str) -> bool {
+        self.producers.get(key).is_some_and(|writer| self.is_inside(*writer, place))
+    }
+
+    /// Whether a loop on this group, or around it, repeats it.
+    fn repeats(&self, group: GroupIndex) -> bool {
+        let mut around = self.group(group).owner;
+        while let Some(owner) = around {
+            if self.step(owner).repeat.is_some() {
+                return true;
+            }
+            around = self.group(owner.0).owner;
+        }
+        false
+    }
+
+    fn unknown_key(&mut self, key: &str, path: &str, given: &BTreeMap<ContextKey, Json>) {
+        let producers = &self.producers;
+        self.problems.add_with(path, format!("nothing writes `{key}`"), || {
+            let known = producers.keys().map(String::as_str).chain(given.keys().map(ContextKey::as_str));
+            Some(match nearest(key, known) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "name a key that is the `output_to` of a step, or add it to `inputs`".into(),
+            })
+        });
+    }
+
+    fn waits(&mut self, group: GroupIndex, reader: StepIndex, writer: StepIndex) {
+        let waits_for = &mut self.step_mut((group, reader)).waits_for;
+        if !waits_for.contains(&writer) {
+            waits_for.push(writer);
+        }
+    }
+
+    /// Refuses cycles, and sets the dependents of each step.
+    fn finish(&mut self, group: usize) {
+        if let Some(cycle) = find_cycle(&self.groups[group]) {
+            let names: Vec<String> =
+                cycle.iter().map(|step| self.groups[group].steps[*step as usize].id.to_string()).collect();
+            let path = self.drafts[group][cycle[0] as usize].path.clone();
+            let message = format!("the steps wait for each other: {}", names.join(" → "));
+            let hint = match self.groups[group].mode {
+                Mode::Sequential => {
+                    "in a sequential group a step can only wait for earlier ones: reorder them, or set `mode: parallel`"
+                }
+                Mode::Parallel => "remove one of these dependencies",
+            };
+            self.problems.add(path, message, Some(hint.into()));
+        }
+        for reader in 0..self.groups[group].steps.len() {
+            for writer in self.groups[group].steps[reader].waits_for.clone() {
+                self.groups[group].steps[writer as usize].dependents.push(index(reader));
+            }
+        }
+    }
+
+    fn group(&self, group: GroupIndex) -> &Group {
+        &self.groups[group as usize]
+    }
+
+    fn step(&self, (group, step): Place) -> &super::plan::Step {
+        &self.groups[group as usize].steps[step as usize]
+    }
+
+    fn step_mut(&mut self, (group, step): Place) -> &mut super::plan::Step {
+        &mut self.groups[group as usize].steps[step as usize]
+    }
+
+    fn draft(&self, (group, step): Place) -> &Draft<'_> {
+        &self.drafts[group as usize][step as usize]
+    }
+
+    fn path(&self, place: Place) -> &str {
+        &self.drafts[place.0 as usize][place.1 as usize].path
+    }
+}
+
+/// One cycle among the steps of a group; its first step is repeated at the end.
+fn find_cycle(group: &Group) -> Option<Vec<StepIndex>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        Open,
+        Done,
+    }
+    let mut marks = vec![Mark::New; group.steps.len()];
+    for start in 0..group.steps.len() {
+        // Depth first without recursion: (step, number of its edges already followed).
+        let mut stack: Vec<(usize, usize)> = Vec::new();
+        if marks[start] == Mark::New {
+            marks[start] = Mark::Open;
+            stack.push((start, 0));
+        }
+        while let Some((step, followed)) = stack.last_mut() {
+            let Some(next) = group.steps[*step].waits_for.get(*followed) else {
+                marks[*step] = Mark::Done;
+                stack.pop();
+                continue;
+            };
+            *followed += 1;
+            let next = *next as usize;
+            match marks[next] {
+                Mark::Done => {}
+                Mark::New => {
+                    marks[next] = Mark::Open;
+                    stack.push((next, 0));
+                }
+                Mark::Open => {
+                    let from = stack
+                        .iter()
+                        .position(|(open, _)| *open == next)
+                        .expect("an open step is on the stack");
+                    let mut cycle: Vec<_> = stack[from..].iter().map(|(open, _)| index(*open)).collect();
+                    cycle.push(index(next));
+                    return Some(cycle);
+                }
+            }
+        }
+    }
+    None
+}
+
+fn index(position: usize) -> u32 {
+    u32::try_from(position).expect("a graph has at most MAX_STEPS steps")
+}

@@ -1,0 +1,397 @@
+//! The first pass over a definition: each step by itself. Gives every step its id and place, and collects
+//! problems. The dependencies between steps are the second pass, `link`.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputSchema, Policy, StepDef, TaskGraph,
+    plan::{Aggregate, Fallback, ForEach, GroupIndex, Repeat, Step, StepIndex},
+};
+use crate::{
+    id::{AgentId, StepId},
+    limits::{Ceilings, MAX_GROUP_NESTING, MAX_LOOP_ROUNDS, check_ceilings},
+    problem::Problems,
+    terms::Text,
+};
+
+/// The most steps a definition may have; a deployment's `max_contexts` is usually lower.
+const MAX_STEPS: usize = 50_000;
+
+/// The result of the first pass, for the second.
+pub(super) struct Reading<'a> {
+    pub(super) groups: Vec<Group>,
+    /// For each group, the definitions of its steps.
+    pub(super) drafts: Vec<Vec<Draft<'a>>>,
+    pub(super) problems: Problems,
+}
+
+pub(super) struct Draft<'a> {
+    pub(super) definition: &'a StepDef,
+    pub(super) path: String,
+}
+
+/// The fields that a graph and a group have in common.
+struct GroupTerms<'a> {
+    steps: &'a [StepDef],
+    group: Group,
+    path: String,
+    nesting: usize,
+}
+
+pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
+    let mut reader = Reader { problems: Problems::default(), groups: Vec::new(), drafts: Vec::new() };
+    let total = count(&graph.steps);
+    if total > MAX_STEPS {
+        let hint = "use `for_each` over a list, or several graphs";
+        reader.problems.add(
+            "steps",
+            format!("{total} steps are more than the {MAX_STEPS} allowed"),
+            Some(hint.into()),
+        );
+        return Reading { groups: reader.groups, drafts: reader.drafts, problems: reader.problems };
+    }
+    let ceilings = Ceilings {
+        max_cost_usd: graph.max_cost_usd,
+        max_tokens: graph.max_tokens,
+        closing_reserve_usd: graph.closing_reserve_usd,
+        timeout_ms: graph.timeout_ms,
+    };
+    check_ceilings("", ceilings, &mut reader.problems);
+    if graph.agent_id.is_some() && graph.aggregate.is_none() {
+        let hint = "a graph's own agent only synthesises what `aggregate` gathers: add `aggregate: {}`, or leave it out";
+        reader.problems.add(
+            "agent_id",
+            "a graph without `aggregate` runs no agent of its own",
+            Some(hint.into()),
+        );
+    }
+    let aggregate = reader.aggregate(
+        graph.aggregate.as_ref().map(|a| a.timeout_ms),
+        graph.agent_id.as_ref(),
+        graph.task_description.as_ref(),
+        "",
+    );
+    let group = Group {
+        mode: graph.mode,
+        policy: graph.on_partial_success,
+        race: graph.race,
+        aggregate,
+        steps: Vec::new(),
+        owner: None,
+    };
+    reader.group(GroupTerms { steps: &graph.steps, group, path: String::new(), nesting: 0 });
+    reader.name_steps();
+    Reading { groups: reader.groups, drafts: reader.drafts, problems: reader.problems }
+}
+
+/// All steps, groups included. Recursion is limited: the parser limits nesting.
+fn count(steps: &[StepDef]) -> usize {
+    steps.iter().map(|step| 1 + count(&step.steps)).sum()
+}
+
+struct Reader<'a> {
+    problems: Problems,
+    groups: Vec<Group>,
+    drafts: Vec<Vec<Draft<'a>>>,
+}
+
+impl<'a> Reader<'a> {
+    fn group(&mut self, terms: GroupTerms<'a>) -> GroupIndex {
+        let index = self.groups.len();
+        let number = GroupIndex::try_from(index).expect("no more groups than steps");
+        let policy = terms.group.policy;
+        if terms.group.race && terms.group.aggregate.is_some() {
+            let hint = "a race has one result, its winner's: there is nothing to gather";
+            self.problems.add(
+                join(&terms.path, "aggregate"),
+                "a race can't have `aggregate`",
+                Some(hint.into()),
+            );
+        }
+        self.groups.push(terms.group);
+        self.drafts.push(Vec::new());
+        let steps_path = join(&terms.path, "steps");
+        if terms.steps.is_empty() {
+            self.problems.add(&steps_path, "there are no steps", None);
+        }
+        for (position, definition) in terms.steps.iter().enumerate() {
+            let path = format!("{steps_path}[{position}]");
+            let place = (number, StepIndex::try_from(position).expect("at most MAX_STEPS"));
+            let step = self.step(definition, &path, place, policy, terms.nesting);
+            self.groups[index].steps.push(step);
+            self.drafts[index].push(Draft { definition, path });
+        }
+        number
+    }
+
+    fn step(
+        &mut self,
+        def: &'a StepDef,
+        path: &str,
+        place: (GroupIndex, StepIndex),
+        policy: Policy,
+        nesting: usize,
+    ) -> Step {
+        let ceilings = Ceilings {
+            max_cost_usd: def.max_cost_usd,
+            max_tokens: def.max_tokens,
+            closing_reserve_usd: None,
+            timeout_ms: def.timeout_ms,
+        };
+        check_ceilings(path, ceilings, &mut self.problems);
+        let is_group = !def.steps.is_empty();
+        let body = if is_group {
+            self.group_body(def, path, place, policy, nesting)
+        } else {
+            self.agent_body(def, path)
+        };
+        Step {
+            // Missing ids are made when all given ones are known.
+            id: def.id.clone().unwrap_or_else(|| StepId::new("unnamed").expect("a valid literal")),
+            fallback: def.fallback.as_ref().and_then(|fallback| self.fallback(fallback, def, path)),
+            body,
+            inputs: Vec::new(),
+            output_to: def.output_to.clone(),
+            required: def.required,
+            waits_for: Vec::new(),
+            dependents: Vec::new(),
+            requires: Vec::new(),
+            looks_back: Vec::new(),
+            when: self.condition(def.when.as_deref(), &join(path, "when")),
+            for_each: def.for_each.as_ref().map(|each| self.for_each(each, def, path)),
+            repeat: def.repeat.as_ref().map(|repeat| self.repeat(repeat, path)),
+            output_schema: self.output_schema(def, path),
+            max_cost_usd: def.max_cost_usd,
+            max_tokens: def.max_tokens,
+            funding: def.funding,
+            timeout_ms: def.timeout_ms,
+            retries: def.retries,
+            tools: def.tools.clone().map(Arc::new),
+            model: def.model.clone(),
+            hitl: def.hitl,
+        }
+    }
+
+    fn agent_body(&mut self, def: &StepDef, path: &str) -> Body {
+        for (field, given) in [
+            ("mode", def.mode.is_some()),
+            ("on_partial_success", def.on_partial_success.is_some()),
+            ("race", def.race),
+            ("aggregate", def.aggregate.is_some()),
+        ] {
+            if given {
+                let hint = "only a step with `steps` may have this field";
+                self.problems.add(
+                    join(path, field),
+                    format!("`{field}` belongs to a group"),
+                    Some(hint.into()),
+                );
+            }
+        }
+        if def.agent_id.is_none() {
+            let hint = "name the agent that runs it, or give it `steps` to make it a group";
+            self.problems.add(join(path, "agent_id"), "`agent_id` is missing", Some(hint.into()));
+        }
+        if def.task_description.is_none() {
+            self.problems.add(join(path, "task_description"), "`task_description` is missing", None);
+        }
+        let goal = def.task_description.clone().unwrap_or_else(|| Text::new("-").expect("a valid literal"));
+        Body::Agent { agent_id: def.agent_id.clone().unwrap_or_else(AgentId::default_agent), goal }
+    }
+
+    fn group_body(
+        &mut self,
+        def: &'a StepDef,
+        path: &str,
+        place: (GroupIndex, StepIndex),
+        policy: Policy,
+        nesting: usize,
+    ) -> Body {
+        for (field, given, hint) in [
+            ("retries", def.retries.is_some(), "put `retries` on its steps, or give the group a `loop`"),
+            (
+                "for_each",
+                def.for_each.is_some(),
+                "use one `for_each` step after another, each over the last one's list",
+            ),
+            ("output_schema", def.output_schema.is_some(), "put `output_schema` on its steps"),
+            ("input_from", !def.input_from.is_empty(), "put `input_from` on its steps"),
+            ("tools", def.tools.is_some(), "put `tools` on its steps"),
+            ("model", def.model.is_some(), "put `model` on its steps"),
+            (
+                "agent_id",
+                def.agent_id.is_some() && def.aggregate.is_none(),
+                "a group's own agent only synthesises what `aggregate` gathers",
+            ),
+        ] {
+            if given {
+                self.problems.add(
+                    join(path, field),
+                    format!("a group can't have `{field}`"),
+                    Some(hint.into()),
+                );
+            }
+        }
+        if nesting + 1 > MAX_GROUP_NESTING {
+            let message = format!("groups nest deeper than {MAX_GROUP_NESTING}");
+            self.problems.add(join(path, "steps"), message, None);
+            return Body::Group(0);
+        }
+        let aggregate = self.aggregate(
+            def.aggregate.as_ref().map(|a| a.timeout_ms),
+            def.agent_id.as_ref(),
+            def.task_description.as_ref(),
+            path,
+        );
+        let group = Group {
+            mode: def.mode.unwrap_or_default(),
+            policy: def.on_partial_success.unwrap_or(policy),
+            race: def.race,
+            aggregate,
+            steps: Vec::new(),
+            owner: Some(place),
+        };
+        Body::Group(self.group(GroupTerms {
+            steps: &def.steps,
+            group,
+            path: path.into(),
+            nesting: nesting + 1,
+        }))
+    }
+
+    /// `asked` is set if `aggregate` is; it holds the timeout.
+    fn aggregate(
+        &mut self,
+        asked: Option<Option<u64>>,
+        agent: Option<&AgentId>,
+        task: Option<&Text>,
+        path: &str,
+    ) -> Option<Aggregate> {
+        let timeout_ms = asked?;
+        let ceilings = Ceilings { timeout_ms, ..Ceilings::default() };
+        check_ceilings(&join(path, "aggregate"), ceilings, &mut self.problems);
+        let Some(agent_id) = agent.cloned() else {
+            let hint = "name the agent that writes the synthesis, beside `aggregate`";
+            self.problems.add(join(path, "agent_id"), "`aggregate` needs an `agent_id`", Some(hint.into()));
+            return None;
+        };
+        Some(Aggregate { agent_id, task: task.cloned(), timeout_ms })
+    }
+
+    fn fallback(&mut self, fallback: &FallbackDef, def: &StepDef, path: &str) -> Option<Fallback> {
+        let (agent_id, task) = match fallback {
+            FallbackDef::Agent(agent) => (agent, None),
+            FallbackDef::Task(task) => (&task.agent_id, task.task_description.as_ref()),
+        };
+        let Some(goal) = task.or(def.task_description.as_ref()).cloned() else {
+            let hint = "write it as {\"agent_id\": …, \"task_description\": …}";
+            self.problems.add(join(path, "fallback"), "`fallback` has no task", Some(hint.into()));
+            return None;
+        };
+        if def.for_each.is_some() || def.repeat.is_some() {
+            let hint = "wrap the step in a group and give that the `fallback`";
+            let message = "a step with `for_each` or `loop` can't have a `fallback`";
+            self.problems.add(join(path, "fallback"), message, Some(hint.into()));
+        }
+        Some(Fallback { agent_id: agent_id.clone(), goal })
+    }
+
+    fn for_each(&mut self, each: &ForEachDef, def: &StepDef, path: &str) -> ForEach {
+        if def.repeat.is_some() {
+            let hint = "wrap the step in a group and give that the `loop`";
+            let message = "a step can't have both `for_each` and `loop`";
+            self.problems.add(join(path, "for_each"), message, Some(hint.into()));
+        }
+        match each {
+            ForEachDef::Key(key) => ForEach { key: key.clone(), max_parallel: None },
+            ForEachDef::Bounded(bounded) => {
+                if bounded.max_parallel == 0 {
+                    self.problems.add(join(path, "for_each.max_parallel"), "it must be at least 1", None);
+                }
+                ForEach { key: bounded.key.clone(), max_parallel: Some(bounded.max_parallel) }
+            }
+        }
+    }
+
+    fn repeat(&mut self, repeat: &LoopDef, path: &str) -> Repeat {
+        let at = join(path, "loop");
+        if !(1..=MAX_LOOP_ROUNDS).contains(&repeat.max_rounds) {
+            let message = format!("a loop has 1 to {MAX_LOOP_ROUNDS} rounds, not {}", repeat.max_rounds);
+            self.problems.add(join(&at, "max_rounds"), message, None);
+        }
+        let until = self.condition(repeat.until.as_deref(), &join(&at, "until"));
+        Repeat { max_rounds: repeat.max_rounds, until }
+    }
+
+    fn condition(&mut self, source: Option<&str>, path: &str) -> Option<Condition> {
+        match Condition::compile(source?, path) {
+            Ok(condition) => Some(condition),
+            Err(problems) => {
+                problems.iter().for_each(|p| self.problems.add(&p.path, &p.message, p.hint.clone()));
+                None
+            }
+        }
+    }
+
+    fn output_schema(&mut self, def: &StepDef, path: &str) -> Option<OutputSchema> {
+        match OutputSchema::compile(def.output_schema.as_ref()?) {
+            Ok(schema) => Some(schema),
+            Err(message) => {
+                self.problems.add(join(path, "output_schema"), message, None);
+                None
+            }
+        }
+    }
+
+    /// Given ids must be unique in the graph; missing ones are made from the agent's name: `researcher-2`.
+    fn name_steps(&mut self) {
+        let mut taken: HashMap<StepId, &str> = HashMap::new();
+        for draft in self.drafts.iter().flatten() {
+            let Some(id) = &draft.definition.id else { continue };
+            if let Some(first) = taken.get(id) {
+                let hint = format!("{first} already has this id");
+                self.problems.add(join(&draft.path, "id"), format!("duplicate id `{id}`"), Some(hint));
+            } else {
+                taken.insert(id.clone(), &draft.path);
+            }
+        }
+        let base = |def: &StepDef| match &def.agent_id {
+            Some(agent) if def.steps.is_empty() => agent.to_string(),
+            _ => "group".into(),
+        };
+        let unnamed = || self.drafts.iter().flatten().filter(|d| d.definition.id.is_none());
+        let mut uses: HashMap<String, u32> = HashMap::new();
+        unnamed().for_each(|draft| *uses.entry(base(draft.definition)).or_default() += 1);
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        for (group, drafts) in self.groups.iter_mut().zip(&self.drafts) {
+            for (step, draft) in group.steps.iter_mut().zip(drafts) {
+                if draft.definition.id.is_some() {
+                    continue;
+                }
+                let base = base(draft.definition);
+                let number = numbers.entry(base.clone()).or_default();
+                step.id = loop {
+                    *number += 1;
+                    let alone = uses[&base] == 1 && *number == 1;
+                    let name = if alone { base.clone() } else { numbered(&base, *number) };
+                    let id = StepId::new(&name).expect("an id with a number behind it");
+                    if !taken.contains_key(&id) {
+                        break id;
+                    }
+                };
+                taken.insert(step.id.clone(), &draft.path);
+            }
+        }
+    }
+}
+
+/// `base-number`, shortened so that it stays a valid id.
+fn numbered(base: &str, number: u32) -> String {
+    let suffix = format!("-{number}");
+    let kept = base.len().min(64 - suffix.len());
+    format!("{}{suffix}", &base[..kept])
+}
+
+pub(super) fn join(path: &str, field: &str) -> String {
+    if path.is_empty() { field.into() } else { format!("{path}.{field}") }
+}

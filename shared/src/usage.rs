@@ -1,0 +1,15 @@
+//! The tokens that one model call used. Prices are not known here.
+
+use serde::{Deserialize, Serialize};
+
+/// The usage that a provider reports. Cached and written-to-cache tokens are part of the input, reasoning
+/// tokens part of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub cached_tokens: u64,
+    pub cache_write_tokens: u64,
+    pub output_tokens: u64,
+    pub reasoning_tokens: u64,
+}

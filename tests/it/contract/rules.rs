@@ -1,0 +1,245 @@
+//! Every rule id that is cited in the repository stands in `docs/rules.md`, and every rule that stands there
+//! is cited by a test or marked *planned*. What counts as a citation (so that `i64`, `W3C`, `B2B`, `x86`, a
+//! hex digest or the thread id `t1` does not):
+//! - a whole word of one of the letters B I W X G S N and a number, wherever it stands but in Markdown code;
+//! - `b1`, `t5`, `f05` (small letter, a fault has two digits) only in comments, in prose, and where a message
+//!   begins with it (`"t5: …"`), never in code; `f32` and `f64` are types there;
+//! - C, L and P only after `section` or `rule`, in a table's cell, or as the rule of a refusal;
+//! - the first parts of a test's name and those after `and`: `b8_b10_…`, `f32_…`, `p_…`; `b3` there is the rule B3.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+type Ids = BTreeSet<String>;
+
+/// Read here: what people wrote. Snapshots and schemas are made from it.
+const ENDINGS: [&str; 7] = ["rs", "md", "toml", "yaml", "yml", "py", "lua"];
+/// Primitive types that look like an id.
+const TYPES: [&str; 7] = ["i8", "i16", "i32", "i64", "f16", "f32", "f64"];
+
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn new(path: &str, text: &str) -> Self {
+        Source { path: path.into(), text: text.into() }
+    }
+}
+
+struct Test {
+    name: String,
+    doc: String,
+}
+
+fn sources() -> Vec<Source> {
+    fn walk(root: &Path, path: &Path, found: &mut Vec<Source>) {
+        for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = entry.file_name().unwrap().to_string_lossy().into_owned();
+            let read = entry.extension().is_some_and(|ending| ENDINGS.iter().any(|wanted| ending == *wanted));
+            if entry.is_dir() && !name.starts_with('.') && name != "target" {
+                walk(root, &entry, found);
+            } else if read && entry.is_file() {
+                let shown = entry.strip_prefix(root).unwrap().to_string_lossy();
+                found.push(Source::new(&shown, &fs::read_to_string(&entry).unwrap()));
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = Vec::new();
+    walk(root, root, &mut found);
+    // This file plants ids that do not exist.
+    found.retain(|source| !source.path.ends_with("/rules.rs"));
+    found
+}
+
+/// The rules of the page, and whether each is planned: `- **B1** …` or `- **B17** *planned* …`.
+fn rules(page: &str) -> Vec<(String, bool)> {
+    let entries = page.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("** "));
+    entries.map(|(id, text)| (id.to_owned(), text.starts_with("*planned* "))).collect()
+}
+
+/// The letter of an id, if the word is one: a letter, then a number.
+fn letter(word: &str) -> Option<char> {
+    let letter = word.chars().next()?;
+    let digits = word.strip_prefix(letter)?;
+    let numbered = matches!(digits.len(), 1 | 2) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let well_formed = if letter == 'f' { digits.len() == 2 } else { !digits.starts_with('0') };
+    (numbered && well_formed).then_some(letter)
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split(|c: char| !(c.is_alphanumeric() || "_-./".contains(c)));
+    parts.map(|word| word.trim_matches(['.', '-'])).filter(|word| !word.is_empty())
+}
+
+/// Ids with a capital letter, anywhere.
+fn capitals(text: &str) -> impl Iterator<Item = String> {
+    words(text)
+        .filter(|word| letter(word).is_some_and(|letter| "BIWXGSN".contains(letter)))
+        .map(str::to_owned)
+}
+
+/// Ids of invariants and faults, in a text for people.
+fn small(text: &str) -> impl Iterator<Item = String> {
+    let found = words(text).filter(|word| !TYPES.contains(word));
+    found.filter(|word| letter(word).is_some_and(|letter| "btf".contains(letter))).map(str::to_owned)
+}
+
+/// Sections that are one rule: after `section` or `rule`, in a cell, or in a refusal.
+fn sections(line: &str) -> Vec<String> {
+    let refusal = line.contains("Refusal::") || line.contains("rule:") || line.contains("\"rule\"");
+    let is_cited = |letter: &str| {
+        let named = ["ection ", "ule "].iter().any(|before| {
+            let start = format!("{before}{letter}");
+            line.split(&start)
+                .skip(1)
+                .any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '\''))
+        });
+        named || line.contains(&format!("| {letter} |")) || refusal && line.contains(&format!("\"{letter}\""))
+    };
+    ["C", "L", "P"].into_iter().filter(|letter| is_cited(letter)).map(str::to_owned).collect()
+}
+
+/// A line of Markdown without what stands in backticks.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Every id a source cites, names of tests included.
+fn cited(source: &Source) -> Ids {
+    let mut found = Ids::new();
+    let mut fenced = false;
+    for line in source.text.lines() {
+        if source.path.ends_with(".md") {
+            fenced ^= line.trim_start().starts_with("```");
+            if !fenced {
+                let prose = without_code(line);
+                found.extend(capitals(&prose).chain(small(&prose)).chain(sections(&prose)));
+            }
+            continue;
+        }
+        found.extend(capitals(line).chain(sections(line)));
+        let comment =
+            ["//", "# ", "-- "].iter().filter_map(|start| line.split_once(start)).map(|(_, said)| said);
+        found.extend(comment.flat_map(small));
+        // A message that begins with its id; the table of refusals.
+        let quoted: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
+        let message = quoted.iter().filter_map(|text| Some(text.split_once(": ")?.0));
+        found.extend(message.flat_map(|id| small(id).filter(move |found| found == id)));
+        if line.contains("Refusal::") {
+            found.extend(quoted.iter().flat_map(|text| small(text)));
+        }
+    }
+    found.extend(tests(&source.text).iter().flat_map(|test| named(&test.name)));
+    found
+}
+
+/// The tests of a Rust source: a function below `#[test]` or `#[tokio::test…]`, and its doc comment.
+fn tests(text: &str) -> Vec<Test> {
+    let mut found = Vec::new();
+    let (mut doc, mut marked) = (String::new(), false);
+    for line in text.lines().map(str::trim_start) {
+        if let Some(said) = line.strip_prefix("///") {
+            doc = format!("{doc}\n{said}");
+        } else if line.starts_with("#[") {
+            marked |= line.contains("test]") || line.contains("test(");
+        } else {
+            let name = line.trim_start_matches("async ").strip_prefix("fn ").filter(|_| marked);
+            let name = name.and_then(|rest| rest.split(['(', '<']).next());
+            found.extend(name.map(|name| Test { name: name.into(), doc: std::mem::take(&mut doc) }));
+            (doc, marked) = (String::new(), false);
+        }
+    }
+    found
+}
+
+/// The ids a test's name begins with, and numbered ones after `and`: `b8_b10_…`, `g1_parallel_and_t4_…`.
+fn named(name: &str) -> Vec<String> {
+    let id = |part: &str| match (part, letter(part)) {
+        ("c" | "l" | "p", _) => Some(part.to_uppercase()),
+        (_, Some('b' | 'i' | 'w' | 'x' | 'g' | 's' | 'n')) if !TYPES.contains(&part) => {
+            Some(part.to_uppercase())
+        }
+        (_, Some('t' | 'f')) => Some(part.to_owned()),
+        _ => None,
+    };
+    let parts: Vec<&str> = name.split('_').collect();
+    let first = parts.iter().map_while(|part| id(part));
+    let after = parts.windows(2).filter(|pair| pair[0] == "and" && letter(pair[1]).is_some());
+    first.chain(after.filter_map(|pair| id(pair[1]))).collect()
+}
+
+/// Everything that is wrong between the page and the repository.
+fn breaches(page: &str, sources: &[Source]) -> Vec<String> {
+    let rules = rules(page);
+    let known: Ids = rules.iter().map(|(id, _)| id.clone()).collect();
+    let mut wrong: Vec<String> = Vec::new();
+    if known.len() < rules.len() {
+        wrong.push("an id stands in docs/rules.md twice".into());
+    }
+    let (mut in_names, mut in_docs) = (Ids::new(), Ids::new());
+    for source in sources {
+        let unknown = cited(source).into_iter().filter(|id| !known.contains(id));
+        wrong.extend(unknown.map(|id| format!("{} cites {id}, which is not in docs/rules.md", source.path)));
+        for test in tests(&source.text).into_iter().filter(|_| source.path.ends_with(".rs")) {
+            in_names.extend(named(&test.name));
+            in_docs.extend(test.doc.lines().flat_map(|line| {
+                capitals(line).chain(small(line)).chain(sections(line)).collect::<Vec<_>>()
+            }));
+        }
+    }
+    for (id, planned) in rules {
+        if planned && in_names.contains(&id) {
+            wrong.push(format!("{id} is marked planned, and a test is named after it"));
+        } else if !planned && !in_names.contains(&id) && !in_docs.contains(&id) {
+            wrong.push(format!("no test cites {id}, and it is not marked planned"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_cited_rule_is_listed_and_every_listed_rule_has_a_test() {
+    let sources = sources();
+    let page = sources.iter().find(|source| source.path == "docs/rules.md").expect("docs/rules.md");
+    assert!(rules(&page.text).len() > 100, "the page can't be read");
+    let wrong = breaches(&page.text, &sources);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The finder itself: planted mistakes are found, and what only looks like an id is not.
+#[test]
+fn a_planted_mistake_is_found_and_lookalikes_are_not() {
+    let page =
+        "- **B1** holds\n- **B17** *planned* later\n- **P** spawning\n- **t5** fenced\n- **f32** usage\n";
+    let good = "/// t5, section P.\n#[test]\nfn b1_f32_adds_up() {}\n";
+    let check = |text: &str| breaches(page, &[Source::new("a.rs", good), Source::new("b.rs", text)]);
+    assert_eq!(check(""), Vec::<String>::new());
+    // Mentioned beside what works, a planned rule stays planned.
+    assert_eq!(check("/// Not B17 yet.\n#[test]\nfn b1_too() {}"), Vec::<String>::new());
+
+    let unknown = |id: &str| vec![format!("b.rs cites {id}, which is not in docs/rules.md")];
+    assert_eq!(check("// as B99 says"), unknown("B99"));
+    assert_eq!(check("problems.add(\"not run yet (B16)\")"), unknown("B16"));
+    assert_eq!(check("format!(\"t9: the log has a gap\")"), unknown("t9"));
+    assert_eq!(check("Refusal::Taken { .. } => (\"taken\", \"t3\"),"), unknown("t3"));
+    assert_eq!(check("Refusal::Depth { .. } => (\"depth\", \"L\"),"), unknown("L"));
+    assert_eq!(check("//! Section C: the store"), unknown("C"));
+    assert_eq!(check("#[tokio::test]\nasync fn t5_f05_stopped() {}"), unknown("f05"));
+    assert_eq!(check("#[test]\nfn b1_at_once_and_t4_in_order_and_c_too() {}"), unknown("t4"));
+    assert_eq!(
+        check("#[test]\nfn b17_ceilings_bind() {}"),
+        ["B17 is marked planned, and a test is named after it"]
+    );
+    assert_eq!(
+        breaches(page, &[Source::new("a.rs", "#[test]\nfn p_t5_f32() {}")]),
+        ["no test cites B1, and it is not marked planned"]
+    );
+
+    let lookalikes = "let x: (i64, f64) = (1i64, 2.0); // f64 to W3C, B2B on x86-64, gpt-4o, rule Prefix
+        let thread_id = \"t1\"; call(\"b7\"); fn f<T1, T2>() {} // 0xB2 at /b9/t2.rs, u8, i32";
+    assert_eq!(check(lookalikes), Vec::<String>::new());
+    let page_like = [Source::new("a.rs", good), Source::new("b.md", "see `B44`\n```\nB45\n```\n| P | B1 |")];
+    assert_eq!(breaches(page, &page_like), Vec::<String>::new());
+}

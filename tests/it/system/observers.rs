@@ -1,0 +1,89 @@
+//! What an observer of a trace sees: its whole story in one read of the event log (X3), and its events and
+//! words while they happen (G9).
+
+use std::time::Duration;
+
+use coordinator::trace::Logged;
+use serde_json::{Value, json};
+use shared::{
+    Amount, Usd,
+    bus::{From, Headers},
+    subject::{Filter, Subject},
+    wire::{Said, StreamPiece},
+};
+use trellis_tests::{
+    cluster::{Cluster, SOON},
+    processes::fresh_trace,
+};
+
+/// Applies profiles, as soon as a coordinator answers.
+async fn apply(cluster: &Cluster, agents: Value) {
+    let message = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap();
+    let applied = tokio::time::timeout(SOON, async {
+        loop {
+            let bus = &cluster.client.bus;
+            let asked = bus.request(&Subject::Query, &Headers::new(), message.clone().into(), SOON).await;
+            if let Ok(answer) = asked {
+                break answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let answer = applied.await.unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x3_one_read_of_the_log_tells_who_started_whom_when_and_for_how_much() {
+    let cluster = Cluster::embedded();
+    let inputs = json!({"depth": 2, "width": 2, "leaf": "spend", "usd": 0.01});
+    let outcome = cluster.client.run(json!({"goal": "grow", "agent_id": "tree", "inputs": inputs})).await;
+    let trace = cluster.client.trace(outcome.trace_id).await;
+    assert_eq!(trace.contexts().len(), 1 + 2 + 4);
+    let mut own = Amount::ZERO;
+    for node in trace.contexts() {
+        let end = node.end().expect("its end is in the log");
+        assert!(node.started_at <= end.at, "{node:#?}");
+        if let Some(parent) = node.parent.map(|parent| trace.node(parent)) {
+            assert!(parent.started_at <= node.started_at, "{} began before its parent", node.id);
+        }
+        let leaf = node.children.is_empty();
+        assert_eq!(node.budget.own.cost_usd, Usd::from_cents(u64::from(leaf)), "{}", node.id);
+        own = own.checked_add(node.budget.own).unwrap();
+    }
+    let root = trace.root().unwrap();
+    assert_eq!((own, own.cost_usd), (root.budget.spent, Usd::from_cents(4)));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g9_an_observer_hears_words_as_they_are_said_and_reads_events_from_the_start() {
+    let cluster = Cluster::embedded();
+    let script = json!([
+        {"say": "Let me look.", "call": [{"tool": "fs.list", "arguments": {}}]},
+        {"say": "Nothing there."},
+    ]);
+    let agent = json!({"agent_id": "looker", "kind": "llm", "model": "scripted", "tools": ["fs.list"], "script": script});
+    apply(&cluster, json!([agent])).await;
+    let trace_id = fresh_trace();
+    let mut words = cluster.client.bus.subscribe(&Filter::StreamsOf(trace_id)).await.unwrap();
+    let outcome =
+        cluster.client.run(json!({"goal": "look", "agent_id": "looker", "trace_id": trace_id})).await;
+
+    let mut heard = Vec::new();
+    while heard.len() < 3 {
+        let message = tokio::time::timeout(SOON, words.next()).await.unwrap().expect("a piece");
+        let piece: StreamPiece = serde_json::from_slice(&message.payload).unwrap();
+        assert_eq!((piece.trace_id, piece.child_id.clone()), (trace_id, outcome.context.child_id.clone()));
+        heard.push(piece.said);
+    }
+    let text = |said: &str| Said::Text(said.into());
+    assert_eq!(heard, [text("Let me look."), Said::Tool { tool: "fs.list".into() }, text("Nothing there.")]);
+
+    // Whoever joins when all is over gets every event, from the first.
+    let mut log = cluster.client.bus.follow(&[Filter::EventsOf(trace_id)], From::Start).await.unwrap();
+    let stored = tokio::time::timeout(SOON, log.next()).await.unwrap().unwrap();
+    let first: Logged = serde_json::from_slice(&stored.payload).unwrap();
+    assert_eq!(first.version, 1);
+    cluster.stop().await;
+}

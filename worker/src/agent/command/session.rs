@@ -1,0 +1,337 @@
+//! A session with a program: reads its lines, answers what it asks, and says how it ended.
+
+use std::{sync::Arc, time::Duration};
+
+use shared::{
+    Amount, CallId, Json,
+    wire::{Failure, FailureKind, ModelStep, Said, ToolOutput, Verdict},
+};
+
+use super::{
+    launch,
+    message::{self, Answer, Heard, Line, ModelAsk, Start, ToolAsk, hear},
+    replay::Replay,
+};
+use crate::{
+    agent::{
+        journaled,
+        run::Run,
+        tool_step,
+        verdict::{completed, failed, limit_exceeded},
+    },
+    attempt::live_output::LiveOutput,
+    billing::{
+        model_call::{self, CallOutcome, Shortage},
+        token_bound::PaidRequest,
+    },
+    files::{restore, workspace::Workspace},
+    journal::Journal,
+    model::{Cue, ToolSpec},
+    sandbox::{self, Event, Program},
+    tool::{
+        call::{Invocation, Outcome},
+        human,
+    },
+};
+
+/// How long a program may go on once it has written its result.
+const GRACE: Duration = Duration::from_secs(2);
+/// The most it may write in all, in bytes.
+const MAX_OUTPUT: usize = 16 << 20;
+/// How many last lines of its standard error a failure shows.
+const LAST_LINES: usize = 12;
+/// The exit code of a failure that may be tried again, by the convention of `sysexits.h`.
+const TRY_AGAIN: i32 = 75;
+
+pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
+    let (journal, workspace) = match journaled::begin(run).await {
+        // The program holds the workspace as well: it is removed when both have dropped it.
+        Ok((journal, workspace)) => (journal, Arc::new(workspace)),
+        Err(verdict) => return verdict,
+    };
+    let entries = journal.entries();
+    let mut replay = Replay::new(&entries);
+    if let Some(result) = replay.result.take() {
+        return result.verdict;
+    }
+    restore::restore(run.attempt, &workspace, &entries).await;
+    run.attempt.progress.change(|progress| progress.retries = progress.retries.max(replay.retries));
+    run.resources.toolbox.ready(run.work()).await;
+    let tools = run.resources.toolbox.specs(run.work());
+    let (verdict, report) = match launch::start(run, &workspace, &tools).await {
+        Ok(program) => {
+            let report = program.report.clone();
+            let (journal, workspace) = (&journal, &workspace);
+            let mut session = Session { run, journal, workspace, program, replay, steps: 0, questions: 0 };
+            session.begin(&tools);
+            (session.talk().await, Some(report))
+        }
+        Err((verdict, report)) => (verdict, report),
+    };
+    journaled::finish(run.attempt, &journal, &workspace, verdict, report).await
+}
+
+/// A running program.
+struct Session<'a> {
+    run: &'a Run<'a>,
+    journal: &'a Journal<'a>,
+    workspace: &'a Workspace,
+    program: Program,
+    replay: Replay,
+    /// How many questions it has put to the worker.
+    steps: u32,
+    /// How often it has asked a human.
+    questions: usize,
+}
+
+/// What follows from a question of the program.
+enum Answered {
+    With(Answer),
+    /// The context ends or parks instead, and the program with it.
+    Over(Verdict),
+}
+
+impl Session<'_> {
+    fn begin(&mut self, tools: &[ToolSpec]) {
+        let start = serde_json::to_vec(&Start::new(self.run.work(), tools)).expect("plain fields");
+        self.program.tell(&start);
+        if tools.is_empty() && self.run.work().model.is_none() {
+            // It can ask for nothing: a program that reads to the end of its input must not wait.
+            self.program.told_all();
+        }
+    }
+
+    async fn talk(&mut self) -> Verdict {
+        let mut plain: Vec<u8> = Vec::new();
+        let mut written = 0;
+        loop {
+            let line = match self.program.event().await {
+                Event::Line(line) => line,
+                Event::TooLong => {
+                    return self
+                        .over(limit_exceeded(format!("it wrote a line of more than {} bytes", sandbox::LINE)))
+                        .await;
+                }
+                Event::Ended(status) => return self.ended(status.code(), &plain),
+            };
+            written += line.len();
+            if written > MAX_OUTPUT {
+                return self.over(limit_exceeded(format!("it wrote more than {MAX_OUTPUT} bytes"))).await;
+            }
+            let answered = match hear(&line) {
+                Heard::Plain => {
+                    plain.extend(line);
+                    continue;
+                }
+                Heard::Bad { id, why } => Answered::With(problem(id, why)),
+                Heard::Line(Line::Progress { message }) => {
+                    let live = LiveOutput::new(self.run.attempt, self.journal.next_number());
+                    live.send(Said::Progress { message }).await;
+                    continue;
+                }
+                Heard::Line(Line::Cost { key, usd, tokens }) => {
+                    let amount = Amount::new(usd.unwrap_or_default(), tokens.unwrap_or_default());
+                    self.charge(&key, amount).await;
+                    continue;
+                }
+                Heard::Line(Line::Tool(ask)) => self.step(Question::Tool(ask)).await,
+                Heard::Line(Line::Model(ask)) => self.step(Question::Model(ask)).await,
+                Heard::Line(Line::Result { result }) => {
+                    return self.finished(completed(result)).await;
+                }
+                Heard::Line(Line::Failed { message, retryable }) => {
+                    let kind = FailureKind::Agent;
+                    return self.finished(Verdict::Failed(Failure { kind, message, retryable })).await;
+                }
+            };
+            match answered {
+                Answered::With(answer) => {
+                    self.program.tell(&serde_json::to_vec(&answer).expect("plain fields"));
+                }
+                Answered::Over(verdict) => return self.over(verdict).await,
+            }
+        }
+    }
+
+    /// Each question is a step (L).
+    async fn step(&mut self, question: Question) -> Answered {
+        let most = self.run.work().limits.max_steps;
+        if self.steps >= most {
+            return Answered::Over(limit_exceeded(format!("max_steps: {} of {most}", self.steps)));
+        }
+        self.steps += 1;
+        let steps = self.steps;
+        self.run.attempt.progress.change(|progress| progress.steps = progress.steps.max(steps));
+        match question {
+            Question::Tool(ask) => self.tool(ask).await,
+            Question::Model(ask) => self.model(ask).await,
+        }
+    }
+
+    async fn tool(&mut self, ask: ToolAsk) -> Answered {
+        let asked = ask.name();
+        let place = self.replay.place(&asked);
+        let questions_before = self.questions;
+        if ask.tool == human::NAME {
+            self.questions += 1;
+        }
+        if let Some(step) = self.replay.tool(&asked) {
+            if ask.tool == "fs.write" && !step.is_error {
+                // The answer is from an earlier attempt, the workspace is new. The write is repeated at this
+                // point, since the program may write to the same file itself.
+                restore::write_again(self.workspace, &ask.arguments);
+            }
+            let text = self.text(&step.output);
+            return Answered::With(Answer {
+                id: Some(ask.id),
+                text,
+                is_error: step.is_error,
+                ..Answer::default()
+            });
+        }
+        let invocation = Invocation {
+            attempt: self.run.attempt,
+            workspace: self.workspace,
+            tool: &ask.tool,
+            arguments: &ask.arguments,
+            place: &place,
+            shareable: &[],
+            questions_before,
+        };
+        match tool_step::call(self.run, self.journal, invocation).await {
+            Outcome::Answered(observation) => {
+                let (text, is_error) = (observation.text.clone(), observation.is_error);
+                let (run, journal, workspace) = (self.run, self.journal, self.workspace);
+                tool_step::record(run, journal, workspace, asked, observation, false).await;
+                Answered::With(Answer { id: Some(ask.id), text, is_error, ..Answer::default() })
+            }
+            Outcome::Waits { child } => {
+                Answered::Over(Verdict::Waiting { children: vec![child], hand_over: false })
+            }
+            Outcome::HandsOver { child } => {
+                Answered::Over(Verdict::Waiting { children: vec![child], hand_over: true })
+            }
+            Outcome::Asks { question } => Answered::Over(Verdict::InputRequired { question }),
+        }
+    }
+
+    async fn model(&mut self, ask: ModelAsk) -> Answered {
+        let (work, asked) = (self.run.work(), ask.name());
+        if let Some(step) = self.replay.model(&asked) {
+            return Answered::With(completion(ask.id, &step));
+        }
+        let most = work.limits.max_tokens_per_step;
+        let entries = self.journal.entries();
+        let request = PaidRequest {
+            messages: &ask.messages(),
+            tools: &[],
+            output_schema: ask.output_schema.as_ref(),
+            max_tokens: ask.max_tokens.unwrap_or(most).min(most),
+            closing: false,
+            earlier: None,
+            left_out: false,
+            script: Some(Cue {
+                turns: &work.agent.script,
+                goal: work.goal.as_str(),
+                inputs: &work.inputs,
+                answered: entries.iter().filter(|entry| entry.step.as_model().is_some()).count(),
+                closing: false,
+            }),
+            asked: Some(&asked),
+        };
+        match model_call::call(self.run.meter, &self.run.resources.models, self.journal, &request).await {
+            CallOutcome::Answered(step) => {
+                if let Some(entry) = self.journal.last() {
+                    tool_step::note_in_history(self.workspace, &entry);
+                }
+                Answered::With(completion(ask.id, &step))
+            }
+            CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Answered::Over(Verdict::OutOfBudget),
+            // The program decides what to do without the answer.
+            CallOutcome::CannotAfford(Shortage { why, .. }) => Answered::With(problem(Some(ask.id), why)),
+            CallOutcome::Failed(failure) if failure.kind == FailureKind::LimitExceeded => {
+                Answered::Over(Verdict::Failed(failure))
+            }
+            CallOutcome::Failed(failure) => Answered::With(problem(Some(ask.id), failure.message)),
+        }
+    }
+
+    /// Books a cost of the program's own. Its key names it: it is booked once, however often and in how many
+    /// attempts it is reported.
+    async fn charge(&self, key: &str, amount: Amount) {
+        let name = message::named(&serde_json::json!(["cost", key]));
+        let call_id = CallId::new(&format!("external-{name}")).expect("letters, a dash and hex digits");
+        self.run.meter.settle(&call_id, amount.into()).await;
+    }
+
+    /// The whole output of a tool: a large one was restored into the workspace.
+    fn text(&self, output: &ToolOutput) -> String {
+        match output {
+            ToolOutput::Inline(text) => text.clone(),
+            ToolOutput::Offloaded { path, preview, .. } => {
+                std::fs::read_to_string(self.workspace.path().join(path)).unwrap_or_else(|_| preview.clone())
+            }
+        }
+    }
+
+    /// It has written how it ended, and may still clean up.
+    async fn finished(&mut self, verdict: Verdict) -> Verdict {
+        self.program.told_all();
+        let ended =
+            async { while !matches!(self.program.event().await, Event::Ended(_) | Event::TooLong) {} };
+        if tokio::time::timeout(GRACE, ended).await.is_ok() {
+            return verdict;
+        }
+        self.over(verdict).await
+    }
+
+    /// Ends it, and waits until none of its processes is left.
+    async fn over(&mut self, verdict: Verdict) -> Verdict {
+        self.program.terminate();
+        self.program.drain().await;
+        verdict
+    }
+
+    /// It ended without a result line: its plain output is the result.
+    fn ended(&self, code: Option<i32>, plain: &[u8]) -> Verdict {
+        if let Some(what) = self.program.exceeded() {
+            return limit_exceeded(format!("the sandbox ended it: {what}"));
+        }
+        if let Some(why) = self.program.broken() {
+            return failed(why);
+        }
+        let code = code.unwrap_or_default();
+        if code == 0 {
+            let text = String::from_utf8_lossy(plain);
+            return completed(Json::from(text.trim_end()));
+        }
+        let how = match code {
+            129..=192 => format!("was ended by signal {}", code - 128),
+            _ => format!("ended with {code}"),
+        };
+        let said = self.program.last_words(LAST_LINES);
+        let message =
+            if said.is_empty() { format!("the program {how}") } else { format!("the program {how}: {said}") };
+        Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: code == TRY_AGAIN })
+    }
+}
+
+/// What a program asks the worker for.
+enum Question {
+    Tool(ToolAsk),
+    Model(ModelAsk),
+}
+
+fn completion(id: String, step: &ModelStep) -> Answer {
+    Answer {
+        id: Some(id),
+        text: step.text.clone().unwrap_or_default(),
+        is_error: false,
+        usage: step.usage,
+        cost_usd: Some(step.cost.amount.cost_usd),
+    }
+}
+
+fn problem(id: Option<String>, text: String) -> Answer {
+    Answer { id, text, is_error: true, ..Answer::default() }
+}

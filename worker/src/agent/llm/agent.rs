@@ -1,0 +1,280 @@
+//! The loop of an LLM agent: ask the model, call its tools, judge its answer, until there is a verdict.
+
+use shared::{
+    ChildId, Json,
+    wire::{Execute, HistoryEntry, ModelStep, Payload, Text, ToolCall, Verdict},
+};
+
+use super::{
+    conversation::{Conversation, Next, Pending},
+    judge, prompt,
+    window::{Category, Window},
+};
+use crate::{
+    agent::{
+        journaled,
+        run::Run,
+        tool_step,
+        verdict::{completed, limit_exceeded, out_of_budget},
+    },
+    billing::{
+        model_call::{self, CallOutcome, Shortage},
+        token_bound::{EarlierCall, PaidRequest},
+    },
+    files::{restore, tool_output, workspace::Workspace},
+    journal::{Journal, checkpoint},
+    model::{Cue, Message, ToolSpec},
+    tool::{
+        call::{Invocation, Observation, Outcome},
+        human, spawn,
+    },
+};
+
+/// What the model is told when its budget is too small for another ordinary call.
+const LAST_REPORT: &str = "Your budget ends here: this is your last answer, and no tool can be called any more. \
+                           Report what you have found so far, and what is left undone.";
+
+pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
+    let (journal, workspace) = match journaled::begin(run).await {
+        Ok(begun) => begun,
+        Err(verdict) => return verdict,
+    };
+    let entries = journal.entries();
+    let conversation = Conversation::read(&entries, |step| judge::judge(run.work(), step));
+    if let Some(result) = conversation.result {
+        return result.verdict;
+    }
+    restore::restore(run.attempt, &workspace, &entries).await;
+    let mut agent = Agent { run, journal: &journal, workspace: &workspace, conversation };
+    agent.count();
+    let verdict = agent.run().await;
+    journaled::finish(run.attempt, &journal, &workspace, verdict, None).await
+}
+
+struct Agent<'a> {
+    run: &'a Run<'a>,
+    journal: &'a Journal<'a>,
+    workspace: &'a Workspace,
+    conversation: Conversation,
+}
+
+impl Agent<'_> {
+    fn work(&self) -> &Execute {
+        self.run.work()
+    }
+
+    async fn run(&mut self) -> Verdict {
+        loop {
+            let verdict = match self.conversation.next() {
+                Next::AskModel => self.ask_model().await,
+                Next::CallTools(pending) => self.call_tools(pending).await,
+                Next::Judge(step) => match self.judge(step) {
+                    Ok(verdict) => Some(verdict),
+                    Err(why) => {
+                        self.conversation.correct(why);
+                        None
+                    }
+                },
+            };
+            if let Some(verdict) = verdict {
+                return verdict;
+            }
+        }
+    }
+
+    /// Counts steps and retries from the journal, whichever attempt made them.
+    fn count(&self) {
+        let retries = self.conversation.last().map_or(0, |step| step.retries);
+        let steps = self.conversation.steps();
+        self.run.attempt.progress.change(|progress| {
+            progress.steps = steps;
+            progress.retries = progress.retries.max(retries);
+        });
+    }
+
+    fn take(&mut self, entry: &HistoryEntry) {
+        self.conversation.add(entry);
+        self.count();
+    }
+
+    /// The verdict, if the loop ends here.
+    async fn ask_model(&mut self) -> Option<Verdict> {
+        if let Some(verdict) = self.out_of_steps() {
+            return Some(verdict);
+        }
+        let toolbox = &self.run.resources.toolbox;
+        toolbox.ready(self.work()).await;
+        let tools = toolbox.specs(self.work());
+        let window = self.window();
+        match self.ask(&window, &tools, false).await {
+            Err(verdict) => Some(verdict),
+            Ok(CallOutcome::Answered(_)) => {
+                self.take_last();
+                None
+            }
+            Ok(CallOutcome::Failed(failure)) => Some(Verdict::Failed(failure)),
+            Ok(CallOutcome::CannotAfford(Shortage { pause: true, .. })) => Some(Verdict::OutOfBudget),
+            Ok(CallOutcome::CannotAfford(Shortage { halted: true, why, .. })) => Some(out_of_budget(why)),
+            Ok(CallOutcome::CannotAfford(shortage)) => Some(self.last_report(window, &tools, shortage).await),
+        }
+    }
+
+    fn out_of_steps(&self) -> Option<Verdict> {
+        let (has, max) = (self.conversation.steps(), self.work().limits.max_steps);
+        (has >= max).then(|| limit_exceeded(format!("max_steps: {has} of {max}")))
+    }
+
+    /// The last report, paid from the closing reserve (B7).
+    async fn last_report(&mut self, mut window: Window, offered: &[ToolSpec], shortage: Shortage) -> Verdict {
+        if self.work().budget.closing_reserve_usd.nanos() == 0 {
+            return out_of_budget(shortage.why);
+        }
+        window.add(Category::System, vec![Message::User(LAST_REPORT.into())]);
+        match self.ask(&window, offered, true).await {
+            Err(verdict) => verdict,
+            Ok(CallOutcome::Answered(step)) => {
+                self.take_last();
+                last_report(&step)
+            }
+            Ok(CallOutcome::Failed(failure)) => Verdict::Failed(failure),
+            Ok(CallOutcome::CannotAfford(_)) => out_of_budget(shortage.why),
+        }
+    }
+
+    /// Asks with the tools it has; for the last report, with none.
+    async fn ask(
+        &self,
+        window: &Window,
+        offered: &[ToolSpec],
+        closing: bool,
+    ) -> Result<CallOutcome, Verdict> {
+        let work = self.work();
+        let tools = if closing { &[] } else { offered };
+        let max_tokens = work.limits.max_tokens_per_step;
+        let described: u64 =
+            tools.iter().map(|tool| tool.parameters.size_bytes() + tool.description.len() as u64).sum();
+        let room = u64::from(max_tokens) + described.div_ceil(3);
+        let view = window
+            .fit(work.window_tokens, room)
+            .map_err(|overfull| limit_exceeded(format!("window: {overfull}")))?;
+        if view.left_out > 0 {
+            tracing::debug!(left_out = view.left_out, "messages were left out of the window");
+        }
+        let request = PaidRequest {
+            messages: &view.messages,
+            tools,
+            output_schema: work.output_schema.as_ref().filter(|_| !closing),
+            max_tokens,
+            closing,
+            earlier: if view.left_out == 0 { self.earlier(offered) } else { None },
+            left_out: view.left_out > 0,
+            script: Some(Cue {
+                turns: &work.agent.script,
+                goal: work.goal.as_str(),
+                inputs: &work.inputs,
+                answered: self.conversation.answers(),
+                closing,
+            }),
+            asked: None,
+        };
+        Ok(model_call::call(self.run.meter, &self.run.resources.models, self.journal, &request).await)
+    }
+
+    /// The last call, if this request begins with what that one sent.
+    fn earlier(&self, offered: &[ToolSpec]) -> Option<EarlierCall<'_>> {
+        let last = self.conversation.last()?;
+        let mut window = prompt::first_window(self.work());
+        self.conversation.show(&mut window, 1);
+        let view = window.fit(None, 0).ok()?;
+        EarlierCall::matching(last, &view.messages, offered, self.work().output_schema.as_ref())
+    }
+
+    fn window(&self) -> Window {
+        let mut window = prompt::first_window(self.work());
+        self.conversation.show(&mut window, 0);
+        window
+    }
+
+    /// Takes the entry that the paid call has just appended.
+    fn take_last(&mut self) {
+        let entry = self.journal.last().expect("the call was recorded");
+        tool_step::note_in_history(self.workspace, &entry);
+        self.take(&entry);
+    }
+
+    /// Makes the calls that are not answered yet. Children are waited for together, holding no worker.
+    async fn call_tools(&mut self, pending: Vec<Pending>) -> Option<Verdict> {
+        let shareable = self.window().shareable();
+        let mut waits: Vec<ChildId> = Vec::new();
+        let mut question: Option<Text> = None;
+        for Pending { call, place, alone } in pending {
+            if let Some(verdict) = self.out_of_steps() {
+                return Some(verdict);
+            }
+            let invocation = Invocation {
+                attempt: self.run.attempt,
+                workspace: self.workspace,
+                tool: &call.tool,
+                arguments: call.arguments.value(),
+                place: &place,
+                shareable: &shareable,
+                questions_before: checkpoint::answers_before(self.run.attempt, self.journal, &human::name()),
+            };
+            match self.call_tool(invocation, alone).await {
+                Outcome::Answered(observation) => self.observe(call, observation).await,
+                Outcome::Waits { child } => waits.push(child),
+                Outcome::HandsOver { child } => {
+                    return Some(Verdict::Waiting { children: vec![child], hand_over: true });
+                }
+                // One question at a time: the next is asked once this is answered.
+                Outcome::Asks { question: asked } => question = question.or(Some(asked)),
+            }
+        }
+        match (waits.is_empty(), question) {
+            (false, _) => Some(Verdict::Waiting { children: waits, hand_over: false }),
+            (true, Some(question)) => Some(Verdict::InputRequired { question }),
+            (true, None) => None,
+        }
+    }
+
+    async fn call_tool(&self, invocation: Invocation<'_>, alone: bool) -> Outcome {
+        // Handing over ends the agent: the other calls of the turn would never be answered.
+        if invocation.tool == spawn::DELEGATE && !alone {
+            return Outcome::Answered(spawn::delegate_with_others());
+        }
+        tool_step::call(self.run, self.journal, invocation).await
+    }
+
+    async fn observe(&mut self, call: ToolCall, observation: Observation) {
+        let is_passage = tool_output::is_passage(&call);
+        let (run, journal, workspace) = (self.run, self.journal, self.workspace);
+        let entry = tool_step::record(run, journal, workspace, call.id, observation, is_passage).await;
+        self.take(&entry);
+    }
+
+    fn judge(&self, step: &ModelStep) -> Result<Verdict, String> {
+        if step.closing {
+            return Ok(last_report(step));
+        }
+        if step.cut_off {
+            let most = self.work().limits.max_tokens_per_step;
+            return Ok(if step.max_tokens < most {
+                last_report(step)
+            } else {
+                limit_exceeded(format!("max_tokens_per_step: {most} of {most}"))
+            });
+        }
+        let value = judge::judge(self.work(), step)?;
+        let (has, max) = (value.size_bytes(), self.work().limits.max_result_bytes);
+        // A result by reference can't be checked against a schema.
+        Ok(if has > max && self.work().output_schema.is_some() {
+            limit_exceeded(format!("max_result_bytes: {has} of {max}"))
+        } else {
+            completed(value)
+        })
+    }
+}
+
+fn last_report(step: &ModelStep) -> Verdict {
+    Verdict::LastReport(Payload::Inline(Json::from(step.text.as_deref().unwrap_or_default())))
+}

@@ -1,0 +1,79 @@
+//! A tool call of an agent, of any kind: announced to observers, carried out, traced, and recorded in the
+//! journal with a large output put aside (W4).
+
+use shared::{
+    Timestamp, telemetry,
+    wire::{HistoryEntry, HistoryStep, Said, ToolStep},
+};
+
+use super::run::Run;
+use crate::{
+    attempt::live_output::LiveOutput,
+    crash::Point,
+    files::{tool_output, workspace::Workspace},
+    journal::Journal,
+    tool::call::{Invocation, Observation, Outcome},
+};
+
+pub(super) async fn call(run: &Run<'_>, journal: &Journal<'_>, invocation: Invocation<'_>) -> Outcome {
+    let live = LiveOutput::new(run.attempt, journal.next_number());
+    live.send(Said::Tool { tool: invocation.tool.to_owned() }).await;
+    let began = run.attempt.now();
+    let outcome = run.resources.toolbox.call(invocation).await;
+    run.attempt.config.crash.pass(Point::Called);
+    emit(run, invocation.tool, began, &outcome);
+    outcome
+}
+
+/// Records what a call was answered. `id` names the call in the journal; a passage, which is lines of a file that
+/// the agent asked for, is never put aside.
+pub(super) async fn record(
+    run: &Run<'_>,
+    journal: &Journal<'_>,
+    workspace: &Workspace,
+    id: String,
+    observation: Observation,
+    is_passage: bool,
+) -> HistoryEntry {
+    let Observation { tool, text, is_error, note } = observation;
+    let output = if is_passage {
+        tool_output::passage(text)
+    } else {
+        tool_output::offload(run.attempt, workspace, journal.next_number(), text).await
+    };
+    let step = ToolStep { id, tool, output, is_error, note };
+    let entry = journal.append(HistoryStep::Tool(Box::new(step))).await;
+    note_in_history(workspace, &entry);
+    entry
+}
+
+/// Writes an entry into the workspace's own copy of the history, for the agent to read (I3).
+pub(super) fn note_in_history(workspace: &Workspace, entry: &HistoryEntry) {
+    if let Err(error) = workspace.note(entry) {
+        tracing::warn!(%error, "could not write a step into the workspace's history");
+    }
+}
+
+fn emit(run: &Run<'_>, tool: &str, began: Timestamp, outcome: &Outcome) {
+    if !telemetry::is_on() {
+        return;
+    }
+    let failed = matches!(outcome, Outcome::Answered(Observation { is_error: true, .. }));
+    telemetry::Span {
+        name: format!("execute_tool {tool}").into(),
+        trace_id: run.attempt.trace_id(),
+        span_id: None,
+        parent: Some(run.attempt.span),
+        start: began,
+        end: run.attempt.now(),
+        kind: telemetry::Kind::Internal,
+        attributes: vec![
+            ("gen_ai.operation.name", "execute_tool".into()),
+            ("gen_ai.tool.name", tool.into()),
+            ("trellis.child_id", run.attempt.child_id().as_str().into()),
+        ],
+        error: failed.then_some("the tool failed"),
+        link: None,
+    }
+    .emit();
+}

@@ -1,0 +1,37 @@
+//! Verdicts that several agents give.
+
+use shared::{
+    Json,
+    wire::{Execute, Failure, FailureKind, Payload, Verdict},
+};
+
+pub(super) fn completed(value: Json) -> Verdict {
+    Verdict::Completed(Payload::Inline(value))
+}
+
+/// Answers with the goal.
+pub(super) fn goal(work: &Execute) -> Verdict {
+    completed(Json::from(work.goal.as_str()))
+}
+
+/// A failure of the worker's circumstances: another attempt may do better.
+pub(super) fn retryable(message: String) -> Verdict {
+    Verdict::Failed(Failure::retryable(message))
+}
+
+/// A failure of the agent that another attempt would only repeat.
+pub(super) fn failed(message: String) -> Verdict {
+    failed_as(FailureKind::Agent, message)
+}
+
+pub(super) fn limit_exceeded(message: String) -> Verdict {
+    failed_as(FailureKind::LimitExceeded, message)
+}
+
+pub(super) fn out_of_budget(message: String) -> Verdict {
+    failed_as(FailureKind::Budget, message)
+}
+
+pub(super) fn failed_as(kind: FailureKind, message: String) -> Verdict {
+    Verdict::Failed(Failure::lasting(kind, message))
+}

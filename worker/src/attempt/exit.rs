@@ -1,0 +1,30 @@
+//! The way out of an agent that can't go on: its journal or its files can't be read or written. The agent
+//! reports its failure here from wherever it is, and the delivery ends the attempt around it.
+
+use shared::wire::Failure;
+use tokio::sync::watch;
+
+#[derive(Debug)]
+pub(crate) struct Exit(watch::Sender<Option<Failure>>);
+
+impl Default for Exit {
+    fn default() -> Self {
+        Exit(watch::Sender::new(None))
+    }
+}
+
+impl Exit {
+    /// Never returns: the attempt ends around it.
+    pub(super) async fn take(&self, failure: Failure) -> ! {
+        tracing::warn!(message = failure.message, "the agent can't go on");
+        self.0.send_replace(Some(failure));
+        std::future::pending().await
+    }
+
+    /// Waits until the agent has failed this way.
+    pub(crate) async fn taken(&self) -> Failure {
+        let mut taken = self.0.subscribe();
+        let failure = taken.wait_for(Option::is_some).await.expect("the sender is ours").clone();
+        failure.expect("it was waited for")
+    }
+}

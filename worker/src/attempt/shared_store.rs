@@ -1,0 +1,43 @@
+//! The store that the agents of a trace share (C), as an attempt reads and writes it. Who may read and write
+//! which key is decided by the coordinator.
+
+use shared::{
+    ContextKey, Json,
+    wire::{Answer, Ask, ContextValue},
+};
+
+use super::Attempt;
+
+#[derive(Debug)]
+pub(crate) enum Read {
+    Value(ContextValue),
+    Absent,
+    /// Why not, in words for the agent.
+    Refused(String),
+}
+
+impl Attempt {
+    /// Writes a value; the refusal's words if it may not.
+    pub(crate) async fn write_value(&self, key: ContextKey, value: Json) -> Result<(), String> {
+        let answer = self.ask(Ask::ContextSet { lease: self.token(), key, value }).await;
+        let Answer::Done = answer else { return Err(answer.into_refusal("context write").to_text()) };
+        Ok(())
+    }
+
+    pub(crate) async fn read_value(&self, key: ContextKey) -> Read {
+        let answer = self.ask(Ask::ContextGet { lease: self.token(), key }).await;
+        let Answer::Value { value } = answer else {
+            return Read::Refused(answer.into_refusal("context read").to_text());
+        };
+        value.map_or(Read::Absent, Read::Value)
+    }
+
+    /// The keys it may read.
+    pub(crate) async fn list_keys(&self) -> Result<Vec<ContextKey>, String> {
+        let answer = self.ask(Ask::ContextList { lease: self.token() }).await;
+        let Answer::Keys { keys } = answer else {
+            return Err(answer.into_refusal("context list").to_text());
+        };
+        Ok(keys)
+    }
+}

@@ -1,0 +1,42 @@
+//! Deliveries that can't be handled: kept for the operator as dead letters, and taken out of the queue. The
+//! dead letter is stored before the delivery is ended: a crash in between brings the delivery again, and the
+//! letter is stored once, by its id.
+
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Delivery, Outgoing},
+    subject::Subject,
+    telemetry,
+    wire::{DeadLetter, Refusal},
+};
+
+use super::claim::REDELIVER_AFTER;
+
+pub(crate) async fn keep(bus: &Bus, delivery: &Delivery, refusal: Refusal, of: Option<(TraceId, ChildId)>) {
+    tracing::warn!(
+        subject = delivery.subject,
+        code = refusal.code,
+        "kept as a dead letter: {}",
+        refusal.message
+    );
+    let (trace_id, child_id) = of.unzip();
+    let letter = DeadLetter::new(&delivery.subject, &delivery.payload, refusal).about(trace_id, child_id);
+    let kind = ChildId::new("execute").expect("a literal that fits the grammar");
+    let message = Outgoing {
+        subject: Subject::Dead(kind),
+        // Sequence and time name a message for ever: stored once, however often it comes.
+        id: Some(format!("{}.{}.dead", delivery.sequence, delivery.at.millis())),
+        headers: telemetry::parent(&delivery.headers)
+            .map(|(trace, span)| telemetry::headers(trace, span))
+            .unwrap_or_default(),
+        payload: serde_json::to_vec(&letter).expect("a message has string keys").into(),
+        expect_last: None,
+    };
+    match bus.publish(message).await {
+        Ok(_) => delivery.terminate().await,
+        Err(error) => {
+            tracing::warn!(%error, "could not store the dead letter; the message will be delivered again");
+            delivery.nak(REDELIVER_AFTER).await;
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A workspace filled again: a later attempt starts with an empty directory, and the journal says what the
+//! last one held. What can't be restored is missing, as the agent will see.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use shared::{
+    Json,
+    wire::{HistoryEntry, HistoryStep, ObjectReference, ToolOutput},
+};
+
+use super::{objects, workspace::Workspace};
+use crate::attempt::Attempt;
+
+/// Restores what the steps so far left in a workspace, in their order: the journal's own files, large tool
+/// outputs, and what the agent wrote.
+pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &[HistoryEntry]) {
+    let mut asked: HashMap<&str, (&str, &Json)> = HashMap::new();
+    for entry in entries {
+        if let Err(error) = workspace.note(entry) {
+            tracing::warn!(%error, number = entry.number, "could not write a step into the workspace's history");
+        }
+        match &entry.step {
+            HistoryStep::Model(step) => {
+                asked = step
+                    .tool_calls
+                    .iter()
+                    .map(|call| (call.id.as_str(), (call.tool.as_str(), &call.arguments)))
+                    .collect();
+            }
+            HistoryStep::Tool(step) => {
+                if let ToolOutput::Offloaded { path, object, .. } = &step.output {
+                    put_back(attempt, workspace, path, object).await;
+                }
+                if let Some(("fs.write", arguments)) = asked.get(step.id.as_str())
+                    && !step.is_error
+                {
+                    write_again(workspace, arguments.value());
+                }
+            }
+            HistoryStep::Began { .. }
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Result(_) => {}
+        }
+    }
+}
+
+async fn put_back(attempt: &Attempt, workspace: &Workspace, path: &str, reference: &ObjectReference) {
+    let bytes = match objects::get(&attempt.bus, reference).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::warn!(path, error, "a large tool output could not be restored");
+            return;
+        }
+    };
+    let name = path.strip_prefix("outputs/tools/").unwrap_or(path);
+    if let Err(error) = workspace.put_aside(name, &bytes) {
+        tracing::warn!(%error, path, "could not write a tool's output into the workspace");
+    }
+}
+
+/// The arguments of `fs.write`, as far as they matter here.
+#[derive(Deserialize)]
+struct Written {
+    path: String,
+    content: String,
+}
+
+/// Repeats an earlier `fs.write` in a new workspace.
+pub(crate) fn write_again(workspace: &Workspace, arguments: &Value) {
+    let Ok(Written { path, content }) = Written::deserialize(arguments) else { return };
+    if let Err(error) = workspace.write(&path, content.as_bytes()) {
+        tracing::warn!(%error, path, "could not restore a file the agent wrote");
+    }
+}

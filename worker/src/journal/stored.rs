@@ -1,0 +1,104 @@
+//! A journal as it is stored: reading it back whole, or saying why it can't be used.
+
+use shared::{
+    CallId, ChildId, TraceId,
+    bus::{self, Bus},
+    decode,
+    subject::{Filter, Subject},
+    wire::{CallCost, Failure, FailureKind, HistoryEntry, HistoryStep},
+};
+
+use crate::retry::Backoff;
+
+/// Why a stored journal can't be used. Going on without it would pay for the same calls again, and repeat
+/// what was done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("the journal of `{0}` can't be read: {1}")]
+    Unread(ChildId, bus::Error),
+    /// Perhaps written by a newer worker: one of those can read it.
+    #[error("this worker can't interpret entry {number} of the journal of `{child_id}`: {problems}")]
+    Foreign { child_id: ChildId, number: usize, problems: String },
+    #[error("entry {number} of the journal of `{child_id}` is damaged: {problems}")]
+    Damaged { child_id: ChildId, number: usize, problems: String },
+    #[error("the journal of `{0}` is incomplete: {1}; journals are kept for a limited time")]
+    Incomplete(ChildId, String),
+}
+
+impl From<Unusable> for Failure {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Unread(..) | Unusable::Foreign { .. } => Failure::retryable(unusable.to_string()),
+            Unusable::Damaged { .. } | Unusable::Incomplete(..) => {
+                Failure::lasting(FailureKind::Agent, unusable.to_string())
+            }
+        }
+    }
+}
+
+/// All entries of a journal, oldest first, and the sequence of the last one. An unreachable bus is retried,
+/// up to the limit.
+pub(crate) async fn read(
+    bus: &Bus,
+    trace_id: TraceId,
+    child_id: &ChildId,
+) -> Result<(Vec<HistoryEntry>, u64), Unusable> {
+    let filter = Filter::One(Subject::History(trace_id, child_id.clone()));
+    let mut backoff = Backoff::default();
+    let stored = loop {
+        match bus.read(&filter).await {
+            Ok(stored) => break stored,
+            Err(error) => {
+                tracing::warn!(%error, "could not read a journal yet");
+                let lasts = matches!(error, bus::Error::TooLarge { .. });
+                if lasts || backoff.wait_bounded().await.is_err() {
+                    return Err(Unusable::Unread(child_id.clone(), error));
+                }
+            }
+        }
+    };
+    let sequence = stored.last().map_or(0, |message| message.sequence);
+    let decoded = (1..).zip(&stored).map(|(number, message)| decode(child_id, number, &message.payload));
+    let entries = decoded.collect::<Result<Vec<_>, _>>()?;
+    check_whole(child_id, &entries)?;
+    Ok((entries, sequence))
+}
+
+fn decode(child_id: &ChildId, number: usize, payload: &[u8]) -> Result<HistoryEntry, Unusable> {
+    decode::json(payload).map_err(|problems| {
+        let (child_id, problems) = (child_id.clone(), problems.to_string());
+        match decode::parse(payload, decode::Format::Json) {
+            Ok(_) => Unusable::Foreign { child_id, number, problems },
+            Err(_) => Unusable::Damaged { child_id, number, problems },
+        }
+    })
+}
+
+/// Old entries expire first: a journal that lost some begins with a later number.
+fn check_whole(child_id: &ChildId, entries: &[HistoryEntry]) -> Result<(), Unusable> {
+    for (expected, entry) in (1..).zip(entries) {
+        if entry.number != expected {
+            let what = format!("entry {expected} is missing, the next is {}", entry.number);
+            return Err(Unusable::Incomplete(child_id.clone(), what));
+        }
+    }
+    Ok(())
+}
+
+/// The entries that count: a restore revokes everything after the entry it names.
+pub(crate) fn standing(entries: &[HistoryEntry]) -> Vec<HistoryEntry> {
+    let mut standing: Vec<HistoryEntry> = Vec::new();
+    for entry in entries {
+        if let HistoryStep::Restored { to, .. } = entry.step {
+            standing.retain(|earlier| earlier.number <= to);
+        }
+        standing.push(entry.clone());
+    }
+    standing
+}
+
+/// What a call cost, if this entry says so for certain.
+pub(super) fn known_cost<'e>(entry: &'e HistoryEntry, call_id: &CallId) -> Option<&'e CallCost> {
+    let step = entry.step.as_model()?;
+    (step.call_id == *call_id && !step.cost.estimated).then_some(&step.cost)
+}

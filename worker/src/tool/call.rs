@@ -1,0 +1,64 @@
+//! One call of a tool: what goes in, and what comes out.
+
+use serde_json::Value;
+use shared::{
+    ChildId,
+    id::ToolName,
+    wire::{SharedMessage, Text},
+};
+
+use crate::{attempt::Attempt, files::workspace::Workspace};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Invocation<'a> {
+    pub(crate) attempt: &'a Attempt,
+    pub(crate) workspace: &'a Workspace,
+    /// The name of the tool as the model spelled it.
+    pub(crate) tool: &'a str,
+    pub(crate) arguments: &'a Value,
+    /// Names this call within its context, the same at every attempt: a child it starts is named by it.
+    pub(crate) place: &'a str,
+    /// The messages of the caller's window that a spawn may copy (W3).
+    pub(crate) shareable: &'a [SharedMessage],
+    /// How many questions to a human this context asked before this call.
+    pub(crate) questions_before: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Outcome {
+    Answered(Observation),
+    /// The call is answered when this child has ended.
+    Waits {
+        child: ChildId,
+    },
+    /// This child's result becomes the caller's own.
+    HandsOver {
+        child: ChildId,
+    },
+    /// The call is answered when a human has answered.
+    Asks {
+        question: Text,
+    },
+}
+
+/// What the agent is shown of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Observation {
+    /// The tool that was called; `agent:spawn` for every tool that starts a child (I2).
+    pub(crate) tool: ToolName,
+    pub(crate) text: String,
+    pub(crate) is_error: bool,
+    /// For people: what was done.
+    pub(crate) note: Option<String>,
+}
+
+/// The output of a tool, or its error: both are text for the agent.
+pub(super) type Output = Result<String, String>;
+
+impl Observation {
+    pub(super) fn new(tool: ToolName, output: Output) -> Self {
+        let is_error = output.is_err();
+        let (Ok(text) | Err(text)) = output;
+        Observation { tool, text, is_error, note: None }
+    }
+}

@@ -1,0 +1,171 @@
+//! The tools of a worker: its own, and those of the MCP servers in its settings. Finds a tool by its name,
+//! checks that the context may call it (I5), and calls it.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use shared::{Problems, id::ToolName, problem::nearest, wire::Execute};
+
+use super::{
+    builtin::Builtin,
+    call::{Invocation, Observation, Outcome},
+    context, fs, http, human, mcp, spawn,
+};
+use crate::{model::ToolSpec, settings::Settings};
+
+/// The longest output that is passed on; a window holds far less.
+const MAX_OUTPUT_BYTES: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Toolbox {
+    /// None if the settings allow no host.
+    http: Option<http::Getter>,
+    servers: mcp::Servers,
+}
+
+#[derive(Debug)]
+enum Tool<'a> {
+    Builtin(Builtin),
+    Served { server: &'a mcp::Server, tool: &'a str },
+}
+
+impl Toolbox {
+    /// MCP servers start in the background: a slow or broken one does not delay the worker.
+    pub(crate) async fn start(settings: &Settings) -> Result<Self, Problems> {
+        Ok(Toolbox { http: http::Getter::new(&settings.http)?, servers: mcp::Servers::start(&settings.mcp) })
+    }
+
+    /// Waits until the MCP servers that a context may use have listed their tools, failed, or taken too long.
+    /// Comes before `specs`, so that a worker that has just started offers all its tools.
+    pub(crate) async fn ready(&self, work: &Execute) {
+        let wanted = |server: &str| match &work.tools {
+            None => true,
+            Some(tools) => tools.iter().any(|tool| mcp::is_of(tool.as_str(), server)),
+        };
+        self.servers.ready(wanted).await;
+    }
+
+    /// The tools a context may call, as its model is told of them.
+    pub(crate) fn specs(&self, work: &Execute) -> Vec<ToolSpec> {
+        let mut specs: Vec<ToolSpec> = self.builtins().map(Builtin::spec).collect();
+        specs.extend(self.servers.specs());
+        specs.retain(|spec| may(work, &spec.name));
+        specs
+    }
+
+    /// Carries out one call. Repeated in a later attempt with the same `place`, it starts no second child.
+    pub(crate) async fn call(&self, invocation: Invocation<'_>) -> Outcome {
+        let outcome = AssertUnwindSafe(self.dispatch(invocation)).catch_unwind().await;
+        match outcome {
+            Ok(Outcome::Answered(seen)) => Outcome::Answered(Observation { text: cut(seen.text), ..seen }),
+            Ok(outcome @ (Outcome::Waits { .. } | Outcome::HandsOver { .. } | Outcome::Asks { .. })) => {
+                outcome
+            }
+            Err(_) => {
+                tracing::error!(tool = invocation.tool, "a tool panicked");
+                let text = format!("`{}` failed because of a bug in the worker", invocation.tool);
+                Outcome::Answered(Observation::new(spelled(invocation.tool), Err(text)))
+            }
+        }
+    }
+
+    async fn dispatch(&self, invocation: Invocation<'_>) -> Outcome {
+        let Invocation { attempt, tool: name, .. } = invocation;
+        let work = &attempt.work;
+        let Some(tool) = self.find(name) else {
+            return Outcome::Answered(Observation::new(spelled(name), Err(self.no_such(work, name))));
+        };
+        let tool_name = spelled(name);
+        if !may(work, &tool_name) {
+            return Outcome::Answered(Observation::new(tool_name, Err(self.not_allowed(work, name))));
+        }
+        match tool {
+            Tool::Builtin(builtin) => self.builtin(builtin, invocation).await,
+            Tool::Served { server, tool } => {
+                // What the tool of a server changes is unknown here, so the lease must stand.
+                attempt.lease.live().await;
+                Outcome::Answered(Observation::new(tool_name, server.call(tool, invocation.arguments).await))
+            }
+        }
+    }
+
+    async fn builtin(&self, builtin: Builtin, invocation: Invocation<'_>) -> Outcome {
+        let output = match builtin {
+            Builtin::Spawn => return spawn::call(spawn::Kind::Spawn, invocation).await,
+            Builtin::Delegate => return spawn::call(spawn::Kind::Delegate, invocation).await,
+            Builtin::RunPipeline => return spawn::call(spawn::Kind::Pipeline, invocation).await,
+            Builtin::AskHuman => return human::ask(invocation),
+            Builtin::FsRead => fs::read(invocation),
+            Builtin::FsWrite => fs::write(invocation).await,
+            Builtin::FsList => fs::list(invocation),
+            Builtin::ReadContext => context::read(invocation).await,
+            Builtin::WriteContext => context::write(invocation).await,
+            Builtin::HttpGet => match &self.http {
+                Some(getter) => getter.get(invocation).await,
+                None => Err("this worker's settings allow no host".into()),
+            },
+        };
+        Outcome::Answered(Observation::new(builtin.name(), output))
+    }
+
+    fn builtins(&self) -> impl Iterator<Item = Builtin> {
+        let reaches = self.http.is_some();
+        Builtin::ALL.into_iter().filter(move |tool| *tool != Builtin::HttpGet || reaches)
+    }
+
+    fn find<'a>(&'a self, name: &'a str) -> Option<Tool<'a>> {
+        if let Some(builtin) = self.builtins().find(|tool| tool.text() == name) {
+            return Some(Tool::Builtin(builtin));
+        }
+        let (server, tool) = name.split_once(':')?;
+        ToolName::new(name).ok()?;
+        Some(Tool::Served { server: self.servers.named(server)?, tool })
+    }
+
+    fn no_such(&self, work: &Execute, name: &str) -> String {
+        let shown: String = name.chars().take(80).collect();
+        let names: Vec<ToolName> = self.specs(work).into_iter().map(|spec| spec.name).collect();
+        match nearest(name, names.iter().map(ToolName::as_str)) {
+            Some(near) => format!("there is no tool `{shown}`\n\nhint: did you mean `{near}`?"),
+            None => format!("there is no tool `{shown}`\n\nhint: {}", listed(&names)),
+        }
+    }
+
+    fn not_allowed(&self, work: &Execute, name: &str) -> String {
+        let names: Vec<ToolName> = self.specs(work).into_iter().map(|spec| spec.name).collect();
+        format!("`{name}` is not among the tools of this context\n\nhint: {}", listed(&names))
+    }
+
+    /// Ends the MCP servers.
+    pub(crate) async fn stop(&self) {
+        self.servers.stop().await;
+    }
+}
+
+/// Whether a context may call a tool (I5). A context without a list may call all.
+fn may(work: &Execute, tool: &ToolName) -> bool {
+    work.tools.as_ref().is_none_or(|tools| tools.contains(tool))
+}
+
+/// The name for the journal: `unknown` if the model's spelling is not a name.
+fn spelled(name: &str) -> ToolName {
+    ToolName::new(name).unwrap_or_else(|_| ToolName::new("unknown").expect("a literal that fits the grammar"))
+}
+
+fn listed(names: &[ToolName]) -> String {
+    match names {
+        [] => "it has no tools at all".into(),
+        names => {
+            let names: Vec<&str> = names.iter().map(ToolName::as_str).collect();
+            format!("its tools are {}", names.join(", "))
+        }
+    }
+}
+
+fn cut(text: String) -> String {
+    if text.len() <= MAX_OUTPUT_BYTES {
+        return text;
+    }
+    let end = text.floor_char_boundary(MAX_OUTPUT_BYTES);
+    format!("{}\n[cut here: {end} of {} bytes are shown]", &text[..end], text.len())
+}
