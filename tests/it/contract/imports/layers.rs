@@ -26,10 +26,9 @@ const COORDINATOR: Layers = &[
     &["lib.rs"],
     &["run.rs", "rehearsal.rs"],
     &["inbound", "ownership"],
-    &["dead_letter.rs"],
     &["shard"],
     &["handles.rs", "directory.rs", "health.rs"],
-    &["epoch.rs", "clock.rs", "config.rs", "crash.rs"],
+    &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "dead_letter.rs"],
     &["store"],
     &["trace"],
 ];
