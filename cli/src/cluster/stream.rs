@@ -1,5 +1,5 @@
-//! Live output of the agents of a run (G9): pieces of answers, and the tools they call. It is not stored: whoever
-//! subscribes late misses what came before, and finds it in `trellis history`.
+//! Live output of the agents of a run (G9): pieces of answers, and the tools they call. It is not stored: a late
+//! subscriber misses what came before, and finds it in `trellis history`.
 
 use shared::{
     TraceId,

@@ -149,7 +149,7 @@ async fn talk(command: Online, servers: &Servers, output: Output) -> anyhow::Res
     }
 }
 
-/// The service name of a command's spans, and whether its logs are quiet because it prints by itself what it does.
+/// The service name of a command's spans, and whether it logs little because it prints its progress.
 fn service(command: &Online) -> (&'static str, bool) {
     match command {
         Online::Coordinator(_) => ("trellis-coordinator", false),

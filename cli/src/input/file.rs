@@ -114,12 +114,12 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 impl Unusable {
-    /// Says so on stderr; how the command ends because of it.
+    /// Prints the mistakes in a task graph to stderr; the ending of the command.
     pub(crate) fn explain(&self, path: &Path) -> Ending {
-        self.explain_as(path, "a task graph that can run")
+        self.explain_as(path, "a valid task graph")
     }
 
-    /// As `explain`, of a file that should be something else.
+    /// As `explain`, for a file that should be `what`.
     pub(crate) fn explain_as(&self, path: &Path, what: &str) -> Ending {
         match self {
             Unusable::Unreadable(error) => {
@@ -134,7 +134,7 @@ impl Unusable {
         }
     }
 
-    /// The same for programs.
+    /// The mistakes as JSON.
     pub(crate) fn to_json(&self, path: &Path) -> Value {
         let problems = match self {
             Unusable::Unreadable(error) => json!([{"path": "", "message": format!("{error:#}")}]),
@@ -143,7 +143,7 @@ impl Unusable {
         json!({"file": path.display().to_string(), "ok": false, "problems": problems})
     }
 
-    /// Tells whoever asked, in the way they asked for.
+    /// Prints the mistakes as text, and with `-o json` as JSON too.
     pub(crate) fn report(&self, path: &Path, output: Output) -> anyhow::Result<Ending> {
         if output == Output::Json {
             output::print_json(&self.to_json(path))?;

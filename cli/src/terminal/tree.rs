@@ -97,7 +97,7 @@ pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
     plain(serde_json::to_value(node.status_word()))
 }
 
-/// A step's status in the words of contexts.
+/// The status of a step, in the words for contexts.
 fn step_word(step: &StepReport) -> String {
     match (step.partial, step.status) {
         (true, _) => "partial".into(),

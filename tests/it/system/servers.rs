@@ -11,7 +11,7 @@ use trellis_tests::{
     servers::{NatsServer, RedisServer},
 };
 
-/// Whether the server says something.
+/// Whether the server sends something.
 fn speaks(port: u16, hello: &[u8]) -> bool {
     says(port, hello, SOON)
 }

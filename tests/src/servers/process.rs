@@ -209,12 +209,12 @@ fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
         && welcomes.contains(&answer.as_slice())
 }
 
-/// Beneath those that the kernel gives to whoever connects: while a server is down, nobody else gets its
-/// port. The nodes of a Redis cluster take the port 10,000 above theirs as well.
+/// A port below the range from which the kernel chooses ports for outgoing connections, so that no connection takes a
+/// server's port while it is down. The nodes of a Redis cluster also use the port 10,000 above theirs.
 fn free_port() -> u16 {
     const PORTS: Range<u16> = 10_000..20_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
-    // Processes that look at the same time begin at different places.
+    // Processes that search at the same time begin at different ports.
     let first = std::process::id().wrapping_mul(7919);
     loop {
         let tried = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));

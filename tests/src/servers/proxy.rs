@@ -25,7 +25,7 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// What becomes of the connections there are.
+/// What happens to the open connections.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Frozen,
