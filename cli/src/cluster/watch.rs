@@ -70,7 +70,7 @@ impl Watch {
             },
             None => self.incoming.recv().await,
         };
-        let stored = received.context("the log ended")?.map_err(|error| unreachable(&error))?;
+        let stored = received.context("the event log ended")?.map_err(|error| unreachable(&error))?;
         if let Subject::Outcome(..) = stored.subject {
             let outcome: Outcome =
                 serde_json::from_slice(&stored.payload).context("could not read an outcome")?;
@@ -104,7 +104,7 @@ impl Watch {
         while self.outcome().is_none() {
             self.next().await?;
         }
-        self.outcome().context("the outcome is known")
+        self.outcome().context("the outcome is missing")
     }
 
     /// The open questions, oldest context first.

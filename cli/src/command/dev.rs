@@ -212,5 +212,5 @@ async fn await_outcome(
         watch.next().await?;
         asked.ask(bus, watch.questions()).await?;
     }
-    watch.outcome().cloned().context("the outcome is known")
+    watch.outcome().cloned().context("the outcome is missing")
 }

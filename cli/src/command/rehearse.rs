@@ -151,7 +151,7 @@ impl<'a> Cast<'a> {
         match named.find(|name| !self.used.borrow().contains(name)) {
             Some(name) => {
                 anyhow::bail!(
-                    "no context called `{name}` was run, so --fail or --result had no effect\n\nhint: the tree above shows the contexts"
+                    "no context called `{name}` was run, so --fail or --result had no effect\n\nhint: the output above shows the contexts that ran"
                 )
             }
             None => Ok(()),
