@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         // The reader of our output closed it, as `head` does: no error.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&format!("{error:#}"));
+            output::error(&format!("{error:#}"));
             if error.is::<Unreachable>() {
                 return Ending::Unreachable.into();
             }

@@ -1,4 +1,4 @@
-//! The command line as people see it: whole outputs, exit codes, errors with hints.
+//! The command line as users see it: whole outputs, exit codes, errors with hints.
 
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// `trellis` in the repository's root, with none of the environment that would lead it to servers.
+/// `trellis` in the root of the repository, without the environment variables that name servers.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(args).current_dir(root()).stdin(Stdio::null());
@@ -26,7 +26,7 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it; everything it said, and its exit code.
+/// Runs it; its stdout, stderr and exit code.
 fn trellis(args: &[&str]) -> String {
     said(&command(args).output().expect("the binary runs"))
 }
@@ -39,7 +39,7 @@ fn said(output: &Output) -> String {
     format!("{}\n--- stderr\n{}\n--- exit {code}", said(&output.stdout), said(&output.stderr))
 }
 
-/// What went to stdout: stderr is progress, whose order is not always the same.
+/// Only stdout: the order of progress on stderr varies.
 fn stdout(said: &str) -> &str {
     said.split("\n--- stderr").next().unwrap()
 }
@@ -48,7 +48,7 @@ fn json(said: &str) -> Value {
     serde_json::from_str(stdout(said)).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// Runs it with lines on stdin.
+/// Runs it with these lines on stdin.
 fn with_stdin(args: &[&str], lines: &str) -> String {
     let mut command = command(args);
     let mut child =
@@ -114,7 +114,7 @@ fn what_an_agent_says_can_not_control_the_terminal() {
 }
 
 #[test]
-fn a_rehearsal_for_programs() {
+fn a_rehearsal_as_json() {
     let said = trellis(&["graph", "rehearse", "examples/race.yaml", "-o", "json", "--events"]);
     let json = json(&said);
     assert_eq!(json["outcome"]["status"], "completed");
@@ -151,7 +151,7 @@ fn a_file_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn a_fallback_is_there_for_when_its_step_fails() {
+fn a_fallback_runs_when_its_step_fails() {
     let said =
         trellis(&["graph", "rehearse", "examples/map-reduce.json", "--fail", "reduce", "--spend", "0.001"]);
     assert!(said.contains("reduce-fallback") && said.ends_with("--- exit 0"), "{said}");
@@ -171,15 +171,15 @@ fn a_fallback_is_there_for_when_its_step_fails() {
 }
 
 #[test]
-fn what_is_said_of_nothing_is_an_error() {
-    for (name, says) in [("answer", "is a group"), ("fast-9", "nothing called `fast-9` was run")] {
+fn a_name_that_matches_no_context_is_an_error() {
+    for (name, says) in [("answer", "is a group"), ("fast-9", "no context called `fast-9` was run")] {
         let said = trellis(&["graph", "rehearse", "examples/race.yaml", "--fail", name]);
         assert!(said.contains(says) && said.ends_with("--- exit 2"), "{said}");
     }
 }
 
 #[test]
-fn every_file_is_looked_at_and_told_to_programs_too() {
+fn every_file_is_checked_and_reported_as_json() {
     let said = trellis(&["graph", "validate", "nowhere.yaml", "examples/race.yaml", "-o", "json"]);
     let json = json(&said);
     assert_eq!((json[0]["ok"].clone(), json[1]["ok"].clone()), (false.into(), true.into()));
@@ -188,7 +188,7 @@ fn every_file_is_looked_at_and_told_to_programs_too() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_not_a_panic() {
+fn a_closed_pipe_is_not_a_panic() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_trellis"))
         .args(["schema", "graph"])
         .current_dir(root())
@@ -211,12 +211,12 @@ fn schemas_are_printed_by_name() {
 }
 
 #[test]
-fn help_helps() {
+fn rehearse_has_help() {
     insta::assert_snapshot!(trellis(&["graph", "rehearse", "--help"]));
 }
 
 #[test]
-fn every_example_runs_here_with_no_servers() {
+fn every_example_runs_without_servers() {
     for example in examples() {
         let name = example.trim_start_matches("examples/").split('.').next().unwrap().to_owned();
         let said = trellis(&["run", &example]);
@@ -239,7 +239,7 @@ fn a_goal_is_run_by_the_default_agent() {
 }
 
 #[test]
-fn what_the_command_line_says_stands_over_the_file() {
+fn options_override_the_file() {
     let args = [
         "run",
         "examples/map-reduce.json",
@@ -256,7 +256,7 @@ fn what_the_command_line_says_stands_over_the_file() {
 }
 
 #[test]
-fn what_can_not_be_admitted_is_refused() {
+fn a_refused_submission_has_its_own_exit_code() {
     let said = trellis(&["run", "--goal", "hello", "--agent", "nobody"]);
     assert!(
         said.contains("error: refused (") && said.contains("nobody") && said.ends_with("--- exit 3"),
@@ -293,7 +293,7 @@ fn an_interrupt_cancels_the_run_and_waits_for_its_outcome() {
     assert_eq!(outcome["reason"], "interrupted by its caller");
 }
 
-/// An agent that asks, in a file of its own.
+/// A file with an agent that asks a question.
 fn asking_agents() -> PathBuf {
     let file = std::env::temp_dir().join(format!(
         "trellis-ask-{}-{:?}.yaml",
@@ -317,7 +317,7 @@ fn a_question_is_answered_from_the_command_line() {
 }
 
 #[test]
-fn dev_takes_a_submission_a_line() {
+fn dev_runs_each_line_as_a_submission() {
     let lines = "hello\n{\"goal\": \"there\"}\n";
     let said = with_stdin(&["dev", "-o", "json"], lines);
     let told: Vec<Value> = stdout(&said).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -326,11 +326,11 @@ fn dev_takes_a_submission_a_line() {
     let mut results: Vec<&str> = told.iter().filter_map(|line| line["outcome"]["result"].as_str()).collect();
     results.sort_unstable();
     assert_eq!(results, ["hello", "there"], "{said}");
-    assert!(said.contains("no servers") && said.ends_with("--- exit 0"), "{said}");
+    assert!(said.contains("nothing is kept") && said.ends_with("--- exit 0"), "{said}");
 }
 
 #[test]
-fn dev_goes_on_after_a_line_it_can_not_take() {
+fn dev_continues_after_a_line_it_refuses() {
     let said = with_stdin(
         &["dev", "--agents", "examples/agents.yaml"],
         "@nowhere.yaml\n{\"gaol\": 1}\n@examples/race.yaml\n",
@@ -341,7 +341,7 @@ fn dev_goes_on_after_a_line_it_can_not_take() {
 }
 
 #[test]
-fn agents_that_make_no_sense_are_told_all_of_it() {
+fn all_mistakes_in_agent_profiles_are_listed() {
     let file = std::env::temp_dir().join(format!("trellis-agents-{}.yaml", std::process::id()));
     std::fs::write(&file, "agents:\n  - {agent_id: a, kind: llm}\n  - {agent_id: a, kind: builtin}\n")
         .unwrap();
@@ -351,7 +351,7 @@ fn agents_that_make_no_sense_are_told_all_of_it() {
 }
 
 #[test]
-fn what_needs_a_cluster_says_so() {
+fn commands_that_need_a_cluster_say_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let all: [&[&str]; 16] = [
         &["runs", "list"],
@@ -379,8 +379,8 @@ fn what_needs_a_cluster_says_so() {
 }
 
 #[test]
-fn a_server_that_is_not_there_has_its_own_exit_code() {
-    // Nobody listens on port 1.
+fn an_unreachable_server_has_its_own_exit_code() {
+    // No server listens on port 1.
     let dead = ["--nats-url", "nats://127.0.0.1:1"];
     let all: [&[&str]; 4] = [&["runs", "list"], &["worker"], &["run", "--goal", "x"], &["doctor"]];
     for args in all {
@@ -414,7 +414,7 @@ fn journals_files_and_checkpoints_have_help() {
     assert!(said.contains("TRACE/CHILD@STEP") && said.ends_with("--- exit 2"), "{said}");
 }
 
-/// A file of this test's own; what is said of it has its name replaced.
+/// Runs a command on a new file with this text; the path in the output is replaced.
 fn about(name: &str, text: &str, args: &[&str]) -> String {
     let file = std::env::temp_dir().join(format!("trellis-{}-{name}", std::process::id()));
     std::fs::write(&file, text).unwrap();
@@ -442,7 +442,7 @@ fn agents_and_graphs_may_be_toml() {
 }
 
 #[test]
-fn a_worker_is_told_all_that_is_wrong_with_its_settings() {
+fn all_mistakes_in_worker_settings_are_listed() {
     let settings = "[mcp.one]\n\n[mcp.two]\ncommand = [\"x\"]\nurl = \"http://localhost\"\n";
     let said = about("worker.toml", settings, &["run", "--goal", "x", "--config"]);
     insta::assert_snapshot!("worker_settings", said);
@@ -461,7 +461,7 @@ fn a_command_that_is_not_there_is_wrong_usage() {
 }
 
 #[test]
-fn shells_can_complete() {
+fn completions_are_printed_for_shells() {
     let said = trellis(&["completions", "bash"]);
     assert!(
         said.contains("_trellis()") && said.contains("max-cost-usd") && said.ends_with("--- exit 0"),
@@ -469,9 +469,9 @@ fn shells_can_complete() {
     );
 }
 
-/// The examples of single agents: a ceiling and last words, a human's answer, programs in their sandbox.
+/// The examples of single agents: a limit and a last report, a human's answer, programs in their sandbox.
 #[test]
-fn examples_of_agents_run_here_too() {
+fn the_examples_of_agents_run_without_servers() {
     let said = trellis(&["run", "examples/agents/ceiling.yaml", "-o", "json"]);
     assert!(said.contains("My budget ended before I was done") && said.contains("\"aborted\""), "{said}");
     let said = trellis(&["run", "examples/agents/ask.yaml", "--answer", "blue"]);

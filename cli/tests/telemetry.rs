@@ -1,5 +1,5 @@
-//! What a run tells of itself: spans to an OTLP collector under its own trace id (X1, X4), and log lines
-//! that say which context they are about. The collector is a few lines of HTTP and protobuf.
+//! Telemetry of a run: spans to an OTLP collector under the run's trace id (X1, X4), and log lines that name their
+//! context. The collector here is a small HTTP server that reads protobuf.
 
 #![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
 
@@ -25,7 +25,7 @@ struct Span {
     name: String,
 }
 
-/// Takes what is posted until the process ends; the bodies.
+/// Starts a collector; its port and the bodies of all requests so far.
 fn collect() -> (u16, Arc<Mutex<Vec<Vec<u8>>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -70,7 +70,7 @@ fn serve(stream: TcpStream, kept: &Mutex<Vec<Vec<u8>>>) {
     }
 }
 
-/// The fields of a protobuf message that have a length, by number.
+/// The length-delimited fields of a protobuf message, with their numbers.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let (mut value, mut shift) = (0, 0);
@@ -121,14 +121,14 @@ fn spans(body: &[u8]) -> Vec<Span> {
     scopes.flat_map(|scope| inner(scope, 2)).map(read).collect()
 }
 
-/// Runs the graph; its exit code and what it logged.
+/// Runs the graph; its exit code and its log.
 fn run(endpoint: Option<u16>) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
     command.args(["run", "-", "--log-json", "-o", "json"]);
     for name in ["NATS_URL", "REDIS_URL", "TRELLIS_NAMESPACE", "OTEL_SERVICE_NAME"] {
         command.env_remove(name);
     }
-    // Of itself a command that people look at logs little.
+    // By default a command that prints its progress logs little.
     command.env("RUST_LOG", "info,trellis_worker=debug");
     if let Some(port) = endpoint {
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"));
@@ -149,7 +149,7 @@ fn x4_a_collector_gets_the_tree_of_a_run_under_its_trace_id() {
     let all: Vec<Span> = bodies.iter().flat_map(|body| spans(body)).collect();
     let one = |name: &str| -> Vec<&Span> { all.iter().filter(|span| span.name == name).collect() };
     assert!(all.iter().all(|span| span.trace == TRACE), "{all:#?}");
-    // The root has no parent, the step's context hangs under it, and what happened to it under that.
+    // The root has no parent, the step's span is its child, and the step's own spans are children of that.
     let root = all.iter().find(|span| span.name.starts_with("invoke_workflow")).expect("the graph's span");
     assert!(root.parent.is_empty(), "{root:?}");
     let agents = one("invoke_agent spend");
@@ -158,7 +158,7 @@ fn x4_a_collector_gets_the_tree_of_a_run_under_its_trace_id() {
     assert_eq!(one("admission").iter().map(|span| &span.parent).collect::<Vec<_>>(), [&root.id]);
     assert_eq!(one("queue wait").iter().map(|span| &span.parent).collect::<Vec<_>>(), [&context.id]);
     assert_eq!(one("settle").iter().map(|span| &span.parent).collect::<Vec<_>>(), [&attempt.id]);
-    // No text of a goal or an answer.
+    // Spans contain no text of a goal or an answer.
     let secret = b"the goal nobody may see";
     let leaked = bodies.iter().any(|body| body.windows(secret.len()).any(|window| window == secret));
     assert!(!leaked, "a goal is in a span");

@@ -1,11 +1,11 @@
-//! Every test of the system, one binary. A test's name begins with the rule it proves (`docs/rules.md`).
+//! All tests of the system, in one binary. The name of a test begins with the rule that it proves (docs/rules.md).
 
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
     clippy::float_arithmetic,
     clippy::cast_possible_truncation,
-    reason = "a test that is surprised shall panic, and looks at what it is about"
+    reason = "a test panics when something is unexpected, and matches only the cases it is about"
 )]
 
 mod agents;

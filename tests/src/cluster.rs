@@ -1,5 +1,4 @@
-//! A cluster in one process: coordinators and workers on one bus and one store, and a client's view
-//! of it.
+//! A cluster in one process: coordinators and workers on one bus and one store, and a client of it.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::servers::{NatsServer, RedisServer};
 
-/// How long anything may take in a test before it counts as stuck. It only bounds a hang: no test passes
+/// Timeout for anything that a test waits for. It only bounds a hang: no test passes
 /// or fails by how fast the machine is.
 pub const SOON: Duration = Duration::from_secs(180);
 
@@ -32,14 +31,14 @@ pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
     assert!(waited.await.is_ok(), "never: {what}");
 }
 
-/// A client of a cluster, wherever that runs.
+/// A client of a cluster, in this process or on servers.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub bus: Bus,
 }
 
 impl Client {
-    /// Submits by request; waits for a coordinator to be there.
+    /// Submits by request; retries until a coordinator answers.
     pub async fn submit(&self, message: Value) -> SubmitAnswer {
         let payload = serde_json::to_vec(&message).expect("JSON");
         let deadline = tokio::time::Instant::now() + SOON;
@@ -62,7 +61,7 @@ impl Client {
         }
     }
 
-    /// Publishes, durably.
+    /// Publishes to a stream.
     pub async fn publish(&self, subject: Subject, message: &Value) {
         let payload = serde_json::to_vec(message).expect("JSON").into();
         let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };
@@ -77,7 +76,7 @@ impl Client {
         stored.iter().map(entry).collect()
     }
 
-    /// The outcome of a context, whether it is there already or comes later.
+    /// Waits for the outcome of a context.
     pub async fn outcome(&self, trace_id: TraceId, child_id: &ChildId) -> Outcome {
         let subject = Filter::One(Subject::Outcome(trace_id, child_id.clone()));
         let waited = tokio::time::timeout(SOON, async {
@@ -91,13 +90,13 @@ impl Client {
         serde_json::from_slice(&stored.payload).expect("an outcome")
     }
 
-    /// Submits and waits.
+    /// Submits and waits for the outcome.
     pub async fn run(&self, message: Value) -> Outcome {
         let accepted = self.accepted(message).await;
         self.outcome(accepted.trace_id, &accepted.child_id).await
     }
 
-    /// The trace as its event log has it.
+    /// The trace replayed from its event log.
     pub async fn trace(&self, trace_id: TraceId) -> Trace {
         let mut log: Vec<Logged> = Vec::new();
         for stored in self.bus.read(&Filter::EventsOf(trace_id)).await.expect("read") {
@@ -147,7 +146,7 @@ impl Cluster {
         Cluster { client: Client { bus }, store, stop, tasks }
     }
 
-    /// One coordinator and one worker on memory.
+    /// One coordinator and one worker, on a bus and a store in memory.
     pub fn embedded() -> Self {
         let coordinator = coordinator::Config::new(name("coordinator"));
         let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
@@ -160,7 +159,7 @@ impl Cluster {
         let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
         let bus = Bus::Nats(Nats::connect(&to).await.expect("NATS is there"));
         let mut coordinator = coordinator::Config::new(name("coordinator"));
-        // NATS sets room aside for every stream, of each of many servers at once: tests need little.
+        // NATS reserves disk space for every stream, and many servers run at once: tests need little.
         coordinator.topology.max_log_bytes = 256 << 20;
         coordinator.topology.max_queue_bytes = 128 << 20;
         let partitions = coordinator.topology.partitions;

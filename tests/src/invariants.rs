@@ -1,12 +1,12 @@
-//! The one checker of the budget and trace invariants. It reads a trace from outside and computes
-//! everything again: it trusts no sum the trace keeps.
+//! The checker of the budget and trace invariants. It computes every sum again from the contexts, and trusts no sum that
+//! the trace keeps.
 
 use std::collections::HashMap;
 
 use coordinator::trace::{CallState, ContextNode, Event, Phase, RunPhase, Status, Trace};
 use shared::{Amount, Timestamp, Tokens, Usd, wire::StepStatus};
 
-/// b1, b2, b3, and that the counters a trace keeps are what they count.
+/// b1, b2, b3, and the counters that a trace keeps.
 pub fn check(trace: &Trace) -> Result<(), String> {
     for node in trace.contexts() {
         check_context(trace, node).map_err(|what| format!("{} of {}: {what}", node.id, trace.id()))?;
@@ -99,7 +99,7 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     ensure(waits, || "a graph that is live, runs nothing and waits for nothing is stuck".into())
 }
 
-/// b4: with every context ended and every timer run, nothing is held.
+/// b4: when every context has ended and every timer has run, nothing is held.
 pub fn check_at_rest(trace: &Trace) -> Result<(), String> {
     check(trace)?;
     for node in trace.contexts() {
@@ -109,7 +109,7 @@ pub fn check_at_rest(trace: &Trace) -> Result<(), String> {
     ensure(trace.next_timer().is_none(), || "a timer is left".into())
 }
 
-/// t9: the events, replayed, give the identical trace; so does what is stored of it.
+/// t9: replaying the events gives the identical trace; so does reading it from its stored form.
 pub fn check_replay(trace: &Trace, log: &[(Timestamp, Event)]) -> Result<(), String> {
     let mut again = Trace::new(trace.id());
     let (mut fields, mut values) = (HashMap::new(), HashMap::new());

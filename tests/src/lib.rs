@@ -1,5 +1,5 @@
-//! What the tests share: a world in which one trace lives, the invariants that must hold in it after
-//! every command, and real servers.
+//! What the tests share: the core with one trace (`world`), its invariants, clusters in this process and as processes,
+//! and real servers.
 
 pub mod checker;
 pub mod cluster;

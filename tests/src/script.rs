@@ -1,5 +1,5 @@
-//! A worker on the memory bus, and a coordinator that answers it from a script. The messages are the
-//! real ones; only the decisions are the test's.
+//! A worker on the memory bus, and a coordinator that answers it from a script. The messages are real; the decisions are
+//! the test's.
 
 use std::{
     collections::BTreeMap,
@@ -23,10 +23,10 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::world::{World, home, id};
 
-/// Decides over an ask, given the answer of an agreeable coordinator; none is silence.
+/// Decides the answer to an ask, given the answer that lets the worker go on; none means no answer.
 pub type Script = Box<dyn FnMut(&Ask, Answer) -> Option<Answer> + Send>;
 
-/// Answers everything as a worker would like it.
+/// The answer that lets the worker go on.
 pub fn agreeable() -> Script {
     Box::new(|_, answer| Some(answer))
 }
@@ -42,7 +42,7 @@ pub struct Bench {
     coordinator: JoinHandle<()>,
 }
 
-/// Work for one built-in agent, made by the core itself.
+/// An execute message for a built-in agent, made by the core.
 pub fn work(child: &str, builtin: &str, inputs: Value) -> Execute {
     let world = World::with_root(serde_json::json!({ "inputs": inputs }));
     let mut work = world.work(&id("root")).expect("the root is to be run");
@@ -52,7 +52,7 @@ pub fn work(child: &str, builtin: &str, inputs: Value) -> Execute {
 }
 
 impl Bench {
-    /// A worker with two slots, and a coordinator that knows this work.
+    /// Starts a worker with two slots, and a coordinator that has these execute messages.
     pub async fn start(works: Vec<Execute>, script: Script) -> Self {
         let clock = Clock::simulated(Timestamp::from_millis(1_000_000));
         let bus = Bus::Memory(Memory::starting_at(Namespace::default(), Timestamp::from_millis(1_000_000)));
@@ -69,7 +69,7 @@ impl Bench {
         Bench { bus, clock, worker_id, asks, shutdown: Some(shutdown), worker, coordinator }
     }
 
-    /// As `start`, with the first work dispatched.
+    /// As `start`, with the first execute message dispatched.
     pub async fn run(work: Execute, script: Script) -> Self {
         let bench = Self::start(vec![work.clone()], script).await;
         bench.dispatch(&work).await;
@@ -80,7 +80,7 @@ impl Bench {
         self.publish(serde_json::to_vec(work).expect("string keys")).await;
     }
 
-    /// Whatever it is, as work for the pool.
+    /// Publishes any payload as work for the pool.
     pub async fn publish(&self, payload: Vec<u8>) {
         let subject = Subject::Execute("default".parse().expect("a valid literal"));
         let message = Outgoing {
@@ -97,7 +97,7 @@ impl Bench {
         self.shutdown.take();
     }
 
-    /// How the worker ended.
+    /// Waits for the worker to end.
     pub async fn ended(self) -> Result<(), worker::Error> {
         let ended = self.worker.await.expect("the worker does not panic");
         self.coordinator.abort();
@@ -108,7 +108,7 @@ impl Bench {
         self.worker.is_finished()
     }
 
-    /// What was asked so far, and when: milliseconds since the start.
+    /// The asks so far, with the milliseconds since the start.
     pub fn asks(&self) -> Vec<(u64, Ask)> {
         let start = Timestamp::from_millis(1_000_000);
         let asks = self.asks.lock().expect("no test panics holding it");
@@ -152,7 +152,7 @@ impl Bench {
         stored.iter().map(|stored| decode::json(&stored.payload).unwrap_or_else(|p| panic!("{p}"))).collect()
     }
 
-    /// Waits for something to become true, for two minutes at most.
+    /// Waits until a condition holds, at most two minutes.
     pub async fn until(&self, what: &str, mut is_so: impl AsyncFnMut(&Self) -> bool) {
         for _ in 0..12_000 {
             if is_so(self).await {

@@ -1,5 +1,5 @@
-//! A world in which one trace lives: commands in a line each, a clock moved by hand, every event
-//! kept, and the invariants checked after every command. A refusal must leave the trace as it was.
+//! One trace and a clock that the test moves. All events are kept, and the invariants are checked after every command;
+//! a refusal must not change the trace.
 
 use coordinator::trace::{Command, ContextNode, Event, Order, Refusal, Spawn, Submit, Trace};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub fn id(text: &str) -> ChildId {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Where the trace of a world lives.
+/// The partition of the trace of a world.
 pub fn home() -> Home {
     Home { namespace: Namespace::default(), partition: Partition::all(1).next().expect("one") }
 }
@@ -48,7 +48,7 @@ impl Default for World {
 }
 
 impl World {
-    /// The work of a context, as a worker would get it.
+    /// The execute message of a context, as a worker would get it.
     pub fn work(&self, child: &ChildId) -> Option<Execute> {
         self.trace.execute(child, &home())
     }
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// A world with a root agent `root` on these terms, submitted and not yet claimed.
+    /// A world whose root agent `root` is submitted with these fields and not yet claimed.
     pub fn with_root(terms: Value) -> Self {
         let mut world = World::new();
         world
@@ -84,7 +84,7 @@ impl World {
         world
     }
 
-    /// Adds or replaces a profile: `{"agent_id": …}` and whatever differs from a built-in echo.
+    /// Adds or replaces a profile: `{"agent_id": …}` and the fields that differ from a built-in echo.
     pub fn agent(&mut self, profile: Value) -> &mut Self {
         let base = json!({"kind": "builtin", "builtin": "echo"});
         let profile: AgentProfile = decode::value(&with(base, profile)).unwrap_or_else(|e| panic!("{e}"));
@@ -93,7 +93,7 @@ impl World {
         self
     }
 
-    /// Takes a command; what must hold is checked, and a refusal must have changed nothing.
+    /// Handles a command, checks the invariants, and checks that a refusal changed nothing.
     pub fn handle(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
         let before = self.trace.clone();
         let shown = format!("{command:?}");
@@ -146,7 +146,7 @@ impl World {
         self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: Some(plan), agents })))
     }
 
-    /// Claims, with a token never used before.
+    /// Claims a context with a new token.
     pub fn try_claim(&mut self, child: &str) -> Result<Lease, Refusal> {
         self.tokens += 1;
         let token = format!("token{}", self.tokens).parse().expect("a valid token");
@@ -282,7 +282,7 @@ impl World {
         self.trace.context(&id(child)).unwrap_or_else(|| panic!("no context {child}"))
     }
 
-    /// What a context and all beneath it spent, in cents.
+    /// What a context and its descendants spent, in cents.
     pub fn spent_cents(&self, child: &str) -> u64 {
         self.node(child).budget.spent.cost_usd.nanos() / 10_000_000
     }
@@ -293,7 +293,7 @@ impl World {
         status.as_str().expect("a word").to_owned()
     }
 
-    /// Contexts in the queue, in the order they came.
+    /// Contexts in the queue, oldest first.
     pub fn queued(&self) -> Vec<ChildId> {
         use coordinator::trace::{Phase, Status};
         let queued = |node: &&ContextNode| {

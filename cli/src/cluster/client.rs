@@ -1,4 +1,4 @@
-//! What a client does over the bus: submit, ask, tell, read a trace back. No command prints here.
+//! A client of a cluster over the bus: submit, query, publish, replay a trace. Prints nothing.
 
 use std::time::Duration;
 
@@ -20,19 +20,20 @@ use uuid::Uuid;
 
 use crate::cluster::connect::{Unreachable, unreachable};
 
-/// How long one request may take; the coordinator answers after a commit.
+/// Timeout of one request. The coordinator answers after its commit.
 const REQUEST: Duration = Duration::from_secs(10);
-/// How long nobody may listen before we say so: coordinators restart, and embedded ones start with us.
+/// How long a request is retried while no coordinator listens: one may be restarting, and an embedded one starts
+/// together with the command.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long what was published may take to be seen in the log.
+/// How long a published message may take to show an effect in the log.
 pub(crate) const TAKES_EFFECT: Duration = Duration::from_secs(5);
 
-/// How long workers have to answer.
+/// How long workers have to answer a broadcast.
 pub(crate) const WORKERS_ANSWER: Duration = Duration::from_millis(500);
 
-/// What is asked for, whole: with ids of its own, so that asking twice is asking once.
+/// A submission with all its ids. A second delivery has the same ids, so that nothing is run twice.
 #[derive(Debug, Clone)]
 pub(crate) enum Submission {
     Spawn(Box<Spawn>),
@@ -66,13 +67,13 @@ fn fresh_trace() -> TraceId {
     TraceId::from_u128(Uuid::now_v7().as_u128()).expect("a time and a version are not all zeros")
 }
 
-/// Asks for work; answered once it is committed, or refused.
+/// Submits; the answer comes after the commit, or is a refusal.
 pub(crate) async fn submit(bus: &Bus, submission: &Submission) -> anyhow::Result<SubmitAnswer> {
     request(bus, &Subject::Submit, submission.to_bytes()?, "the submission").await
 }
 
 pub(crate) async fn query(bus: &Bus, query: &Query) -> anyhow::Result<QueryAnswer> {
-    request(bus, &Subject::Query, serde_json::to_vec(query)?, "the question").await
+    request(bus, &Subject::Query, serde_json::to_vec(query)?, "the query").await
 }
 
 /// The error for an answer that belongs to another query.
@@ -97,26 +98,26 @@ async fn request<A: DeserializeOwned>(
                 sleep(PAUSE).await;
                 continue;
             }
-            Err(RequestError::NoResponders) => format!("no coordinator takes {what}: nobody answers"),
+            Err(RequestError::NoResponders) => format!("no coordinator listens for {what}"),
             Err(RequestError::TimedOut) => {
                 format!("no coordinator answered {what} within {} s", REQUEST.as_secs())
             }
-            Err(RequestError::Other(why)) => format!("could not ask: {why}"),
+            Err(RequestError::Other(why)) => format!("could not send {what}: {why}"),
         };
-        let hint = "is a coordinator running (`trellis coordinator`), in the same --namespace? `trellis doctor` looks";
+        let hint = "start a coordinator (`trellis coordinator`) in the same --namespace; `trellis doctor` checks each server";
         return Err(Unreachable(format!("{why}\n\nhint: {hint}")).into());
     }
 }
 
-/// Publishes something for the coordinators, durably: it is stored when this returns.
-pub(crate) async fn tell(bus: &Bus, subject: Subject, message: &impl Serialize) -> anyhow::Result<()> {
+/// Publishes a message for the coordinators. It is stored in the stream when this returns.
+pub(crate) async fn publish(bus: &Bus, subject: Subject, message: &impl Serialize) -> anyhow::Result<()> {
     let payload = serde_json::to_vec(message)?.into();
     let id = Some(format!("cli-{}", Uuid::now_v7().simple()));
     let outgoing = Outgoing { subject, id, headers: Headers::new(), payload, expect_last: None };
     match bus.publish(outgoing).await {
         Ok(_) => Ok(()),
         Err(error) => {
-            Err(Unreachable(format!("{error}\n\nhint: `trellis doctor` looks at each server")).into())
+            Err(Unreachable(format!("{error}\n\nhint: `trellis doctor` checks each server")).into())
         }
     }
 }
@@ -127,16 +128,16 @@ pub(crate) async fn cancel(
     child_id: Option<ChildId>,
     reason: Option<Text>,
 ) -> anyhow::Result<()> {
-    tell(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
+    publish(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
 }
 
-/// Answers a question, durably.
+/// Answers a question of an agent. The answer is stored in the stream when this returns.
 pub(crate) async fn answer(bus: &Bus, question: &Question, text: Text) -> anyhow::Result<()> {
     let answered = Answered { child_id: question.child_id.clone(), question: question.number, answer: text };
-    tell(bus, Subject::Input, &Input { trace_id: question.trace_id, answered }).await
+    publish(bus, Subject::Input, &Input { trace_id: question.trace_id, answered }).await
 }
 
-/// The workers that answer within a moment, by name.
+/// The workers that answer a broadcast within [`WORKERS_ANSWER`], sorted by name.
 pub(crate) async fn workers(bus: &Bus) -> anyhow::Result<Vec<WorkerState>> {
     let call = serde_json::to_vec(&WorkerCall::Describe)?;
     let answers = bus.gather(&Subject::Worker, call.into(), WORKERS_ANSWER).await;
@@ -147,7 +148,7 @@ pub(crate) async fn workers(bus: &Bus) -> anyhow::Result<Vec<WorkerState>> {
     Ok(workers)
 }
 
-/// A trace as its log tells it now. An error if there is no such trace.
+/// The trace replayed from its log up to now; an error if there is no such trace.
 pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace> {
     let Some(trace) = find(bus, trace_id).await? else {
         anyhow::bail!(
@@ -159,19 +160,19 @@ pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace
         (Some(_), _) => Ok(trace),
         (None, 0) => anyhow::bail!("trace {trace_id} can't be shown: the beginning of its log is gone"),
         (None, _) => {
-            anyhow::bail!("trace {trace_id} can't be shown: it was cancelled before anything of it began")
+            anyhow::bail!("trace {trace_id} can't be shown: it was cancelled before any context began")
         }
     }
 }
 
-/// What the log has of a trace, even if that is not its beginning or nothing has begun.
+/// The trace replayed from whatever its log holds: the beginning may be gone, or no context may have begun.
 async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Trace>> {
     let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
     let mut log =
         stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;
     log.sort_by_key(|logged| logged.version);
     let mut trace = Trace::new(trace_id);
-    // All up to the first gap: the rest of a commit may not be stored yet.
+    // Replay up to the first gap: the remaining messages of a commit may not be stored yet.
     for message in &log {
         if !trace.replay(message) {
             break;
@@ -184,7 +185,7 @@ pub(crate) fn logged(payload: &[u8]) -> anyhow::Result<Logged> {
     serde_json::from_slice(payload).context("the log has an event this version of trellis does not know")
 }
 
-/// Reads a trace again and again until something holds of it, or the time is up: the last it was.
+/// Replays a trace until a condition holds or [`TAKES_EFFECT`] is over. Returns the last state and whether it held.
 pub(crate) async fn until(
     bus: &Bus,
     trace_id: TraceId,

@@ -1,4 +1,4 @@
-//! Where the servers are, and how to reach them. Read once, from the command line and the environment.
+//! Addresses of the servers, read once from the command line and the environment, and connections to them.
 
 use std::{fmt, path::PathBuf};
 
@@ -12,7 +12,7 @@ use shared::{
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct Servers {
-    /// The NATS servers of the cluster; more than one with commas.
+    /// The NATS servers of the cluster, separated by commas.
     #[arg(long, global = true, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
     nats_url: Option<String>,
     /// A credentials file for NATS.
@@ -21,7 +21,7 @@ pub(crate) struct Servers {
     /// The Redis server; only coordinators need it.
     #[arg(long, global = true, value_name = "URL", env = "REDIS_URL", hide_env_values = true)]
     redis_url: Option<String>,
-    /// What stands before every subject, stream and key, so that deployments can share servers.
+    /// Prefix of every subject, stream and key, so that deployments can share servers.
     #[arg(
         long,
         global = true,
@@ -33,7 +33,7 @@ pub(crate) struct Servers {
     namespace: Namespace,
 }
 
-/// A server or coordinator that could not be reached: the process ends with a code of its own.
+/// A server or coordinator could not be reached. It has an exit code of its own.
 #[derive(Debug)]
 pub(crate) struct Unreachable(pub(crate) String);
 
@@ -50,7 +50,7 @@ impl Servers {
         &self.namespace
     }
 
-    /// An empty variable is none: that is how a shell or a compose file unsets one.
+    /// An empty variable counts as unset: shells and compose files unset variables that way.
     pub(crate) fn nats_url(&self) -> Option<&str> {
         self.nats_url.as_deref().filter(|url| !url.is_empty())
     }
@@ -59,12 +59,12 @@ impl Servers {
         self.redis_url.as_deref().filter(|url| !url.is_empty())
     }
 
-    /// The bus of a cluster, for commands that make no sense without one.
+    /// The bus of a cluster, for commands that need one.
     pub(crate) async fn cluster(&self) -> anyhow::Result<Bus> {
         let Some(url) = self.nats_url() else {
             anyhow::bail!(
-                "this command talks to a cluster, and no NATS server is named\n\nhint: set NATS_URL or give \
-                 --nats-url, such as nats://127.0.0.1:4222; `trellis run` and `trellis dev` work without"
+                "this command needs a cluster, and no NATS server is named\n\nhint: set NATS_URL or give \
+                 --nats-url, such as nats://127.0.0.1:4222; `trellis run` and `trellis dev` need no server"
             );
         };
         let name = format!("trellis {}", env!("CARGO_PKG_VERSION"));
@@ -73,7 +73,7 @@ impl Servers {
         Nats::connect(&to).await.map(Bus::Nats).map_err(|error| unreachable(&error))
     }
 
-    /// Where coordinators keep traces.
+    /// The store in which coordinators keep traces.
     pub(crate) async fn store(&self, partitions: u16) -> anyhow::Result<Store> {
         let Some(url) = self.redis_url() else {
             anyhow::bail!(
@@ -85,25 +85,25 @@ impl Servers {
         store.map_err(|error| {
             let said = with_causes(&error);
             Unreachable(format!(
-                "{said}\n\nhint: is Redis running there? `trellis doctor` looks at each server"
+                "{said}\n\nhint: check that Redis runs there; `trellis doctor` checks each server"
             ))
             .into()
         })
     }
 }
 
-/// What went wrong with the bus, with what to do about it; a connection has its own exit code.
+/// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect".
 pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     let hint = match error {
         bus::Error::Connect { .. } => {
-            "is nats-server running there, with JetStream (`nats-server -js`)? `trellis doctor` looks at each server"
+            "check that nats-server runs there with JetStream (`nats-server -js`); `trellis doctor` checks each server"
         }
-        bus::Error::TooOld { .. } => "install a newer nats-server; streams and data are kept",
+        bus::Error::TooOld { .. } => "install a newer nats-server; its streams and data stay",
         bus::Error::Mismatch { .. } => {
-            "another version or configuration made it; change it with the `nats` tool, or use another --namespace"
+            "another version or configuration created it; change it with the `nats` tool, or use another --namespace"
         }
-        bus::Error::TooLarge { .. } => "objects of that size are not meant to be: who stored it?",
-        bus::Error::Failed { .. } => "`trellis doctor` looks at each server",
+        bus::Error::TooLarge { .. } => "Trellis stores no objects of that size; find out which program did",
+        bus::Error::Failed { .. } => "`trellis doctor` checks each server",
     };
     Unreachable(format!("{error}\n\nhint: {hint}")).into()
 }

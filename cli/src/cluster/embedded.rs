@@ -1,5 +1,5 @@
-//! Where a command's work is done: a cluster, or a coordinator and a worker right here, on a bus and a
-//! store in memory. Nothing of the latter outlives the command.
+//! Where a command's work is done: in a cluster, or by a coordinator and a worker in this process, on a bus and a
+//! store in memory. Nothing in this process outlives the command.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,20 +14,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{connect::Servers, process_id};
 
-/// How many agents run at once in one process: they mostly wait.
+/// Agents that run at once in this process. They mostly wait for models and tools.
 const SLOTS: usize = 64;
-/// How long what runs may take to end when the command does.
+/// How long running agents may take to end when the command ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Deployment {
     bus: Bus,
-    /// Of what runs here; empty for a cluster.
+    /// The coordinator and the worker in this process; empty for a cluster.
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
 }
 
 impl Deployment {
-    /// The cluster that is named, or one in this process, whose worker has these settings.
+    /// The cluster that the command line names, or one in this process whose worker has these settings.
     pub(crate) async fn open(servers: &Servers, settings: worker::Settings) -> anyhow::Result<Self> {
         match servers.nats_url() {
             Some(_) => Ok(Deployment {
@@ -71,7 +71,7 @@ impl Deployment {
         &self.bus
     }
 
-    /// Does something, unless what it needs in this process ends first.
+    /// Does the work; fails if the coordinator or the worker in this process ends before it.
     pub(crate) async fn while_up<T>(
         &mut self,
         work: impl Future<Output = anyhow::Result<T>>,
@@ -86,7 +86,7 @@ impl Deployment {
         }
     }
 
-    /// Stops what runs here, and waits for it; false if not all of it ended in time.
+    /// Stops the coordinator and the worker in this process; false if they did not end in time.
     #[must_use]
     pub(crate) async fn close(mut self) -> bool {
         self.stop.cancel();

@@ -1,4 +1,4 @@
-//! What commands need of a cluster: where it is, a client of it, runs as they go on. Prints nothing.
+//! What commands need of a cluster: its addresses, a client, and running traces. Prints nothing.
 
 pub(crate) mod client;
 pub(crate) mod connect;

@@ -1,5 +1,5 @@
-//! What the agents of a run say while they work (G9): pieces of answers, the tools they call. Heard, not
-//! read back: what was said before is in `trellis history`.
+//! Live output of the agents of a run (G9): pieces of answers, and the tools they call. It is not stored: a late
+//! subscriber misses what came before, and finds it in `trellis history`.
 
 use shared::{
     TraceId,
@@ -11,7 +11,7 @@ use shared::{
 
 use crate::cluster::connect::unreachable;
 
-/// Which of a run's words are wanted.
+/// The live output of a run, if it is wanted.
 pub(crate) enum Stream {
     Off,
     On(Subscription),
@@ -26,7 +26,7 @@ impl Stream {
         Ok(Stream::On(heard))
     }
 
-    /// The next piece. Safe to be dropped and called again.
+    /// The next piece; never, if it is off. Cancel-safe.
     pub(crate) async fn next(&mut self) -> StreamPiece {
         let Stream::On(heard) = self else { return std::future::pending().await };
         loop {

@@ -1,5 +1,5 @@
-//! A trace as it goes on: its log replayed from the start, message by message. Messages of one commit
-//! may come out of order, or twice; what does not fit yet waits.
+//! A trace while it runs: its log is replayed from the start, message by message. Messages of one commit may come out
+//! of order or twice; a message that is too early is kept until its predecessor is here.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,18 +19,18 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::{client::logged, connect::unreachable};
 
-/// Read ahead of what is shown; a log is replayed faster than it is drawn.
+/// Messages read ahead: a log is replayed faster than it is drawn.
 const READ_AHEAD: usize = 256;
-/// How long the log may lag behind the outcome before the outcome alone has to do.
+/// How long to wait for the rest of the log once the outcome is known; then the outcome is shown without it.
 const LAG: Duration = Duration::from_secs(2);
 
 pub(crate) struct Watch {
     pub(crate) trace: Trace,
-    /// Of the root, once it is known.
+    /// The root's outcome, once it is known.
     outcome: Option<Outcome>,
-    /// Since when we have the outcome and wait for the rest of the log.
+    /// When the outcome came; since then only the rest of the log is missing.
     known_since: Option<Instant>,
-    /// What came before what it follows on, by version.
+    /// Messages that came before their predecessors, by version.
     early: BTreeMap<u64, Logged>,
     incoming: mpsc::Receiver<Result<Stored, bus::Error>>,
     _reader: AbortOnDropHandle<()>,
@@ -41,7 +41,7 @@ impl Watch {
         let filters = [Filter::EventsOf(trace_id), Filter::OutcomesOf(trace_id)];
         let mut follow = bus.follow(&filters, From::Start).await.map_err(|error| unreachable(&error))?;
         let (sender, incoming) = mpsc::channel(READ_AHEAD);
-        // A task of its own, so that waiting for the next message can be given up and taken up again.
+        // A task of its own, so that waiting for the next message is cancel-safe.
         let reader = tokio::spawn(async move {
             loop {
                 let next = follow.next().await;
@@ -61,7 +61,7 @@ impl Watch {
         })
     }
 
-    /// Takes in the next message. Safe to be dropped and called again.
+    /// Takes in the next message. Cancel-safe.
     pub(crate) async fn next(&mut self) -> anyhow::Result<()> {
         let received = match self.known_since {
             Some(since) => match timeout_at(since + LAG, self.incoming.recv()).await {
@@ -70,7 +70,7 @@ impl Watch {
             },
             None => self.incoming.recv().await,
         };
-        let stored = received.context("the log ended")?.map_err(|error| unreachable(&error))?;
+        let stored = received.context("the event log ended")?.map_err(|error| unreachable(&error))?;
         if let Subject::Outcome(..) = stored.subject {
             let outcome: Outcome =
                 serde_json::from_slice(&stored.payload).context("could not read an outcome")?;
@@ -92,22 +92,22 @@ impl Watch {
         Ok(())
     }
 
-    /// How the root ended, once that and the log up to it are here.
+    /// The root's outcome, once the log is replayed up to it or is late.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         let replayed = self.trace.root().is_some_and(|root| !root.is_live());
         let late = self.known_since.is_some_and(|since| since.elapsed() >= LAG);
         self.outcome.as_ref().filter(|_| replayed || late)
     }
 
-    /// Waits for the outcome and nothing else.
+    /// Waits for the outcome.
     pub(crate) async fn ended(&mut self) -> anyhow::Result<&Outcome> {
         while self.outcome().is_none() {
             self.next().await?;
         }
-        self.outcome().context("it was just here")
+        self.outcome().context("the outcome is missing")
     }
 
-    /// What people are asked now, oldest context first.
+    /// The open questions, oldest context first.
     pub(crate) fn questions(&self) -> Vec<Question> {
         questions(&self.trace)
     }

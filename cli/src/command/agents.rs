@@ -1,4 +1,4 @@
-//! `trellis agents`: the profiles of a cluster.
+//! `trellis agents`: lists and applies the agent profiles of a cluster.
 
 use std::path::PathBuf;
 
@@ -21,9 +21,9 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// The agents a submission may name.
+    /// List the agents that a submission may name.
     List,
-    /// Add profiles, or replace those of the same name. Runs under way keep theirs.
+    /// Add profiles, or replace those of the same name. Running runs keep the profiles they began with.
     #[command(after_help = "Examples:\n  trellis agents apply examples/agents.yaml")]
     Apply {
         /// A list of profiles, or `agents:` with one (`[[agents]]` in TOML): YAML, JSON or TOML; `-` is stdin.
@@ -59,7 +59,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     }
 }
 
-/// Applies profiles, if there are any; how the command ends if they are refused.
+/// Applies profiles, if there are any. Returns an ending only if they are refused.
 pub(crate) async fn apply(
     bus: &Bus,
     agents: Vec<AgentProfile>,
@@ -84,7 +84,9 @@ fn list(agents: &[AgentProfile], output: Output) -> anyhow::Result<Ending> {
         return Ok(Ending::Completed);
     }
     if agents.is_empty() {
-        output::note("no agents yet\n\nhint: `trellis agents apply examples/agents.yaml`");
+        output::note(
+            "there are no agents yet\n\nhint: add some, as with `trellis agents apply examples/agents.yaml`",
+        );
         return Ok(Ending::Completed);
     }
     let row = |agent: &AgentProfile| {

@@ -15,9 +15,9 @@ use crate::{
     },
 };
 
-/// Answer a question of an agent; its run goes on.
+/// Answer a question of an agent, so that its run continues.
 ///
-/// With one open question in the run, the context may be left out.
+/// If the run has only one open question, the context may be left out.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "trellis answer <TRACE> [CHILD] <TEXT>",
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// The context that asks, then the answer; or the answer alone.
     #[arg(required = true, num_args = 1..=2, value_names = ["CHILD", "TEXT"])]
     words: Vec<String>,
-    /// Which of its questions, counted from 1; the open one if absent.
+    /// The number of the question, counted from 1; without it, the open one.
     #[arg(long, value_name = "N")]
     question: Option<u32>,
 }
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let (child, text) = match args.words.as_slice() {
         [child, text] => (Some(child.parse::<ChildId>()?), text),
         [text] => (None, text),
-        _ => anyhow::bail!("give a context and an answer"),
+        _ => anyhow::bail!("give a context and an answer, or the answer alone"),
     };
     let text: Text = parse::text(text).map_err(anyhow::Error::msg)?;
     let bus = servers.cluster().await?;
@@ -53,13 +53,13 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
                 &json!({"child_id": question.child_id, "question": question.number, "taken": taken}),
             )?;
         }
-        Output::Text if taken => output::print(&format!("{} has its answer\n", question.child_id))?,
-        Output::Text => output::print("the answer is stored, and was not seen to be taken yet\n")?,
+        Output::Text if taken => output::print(&format!("`{}` has its answer\n", question.child_id))?,
+        Output::Text => output::print("the answer is stored, but the agent has not taken it yet\n")?,
     }
     Ok(Ending::Completed)
 }
 
-/// The question that is meant: never a guess between two.
+/// The question that is meant. With two candidates, an error instead of a guess.
 fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> anyhow::Result<Question> {
     let listed = open
         .iter()
@@ -72,9 +72,11 @@ fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> 
     let mut fitting = open.into_iter().filter(meant);
     match (fitting.next(), fitting.next()) {
         (Some(only), None) => Ok(only),
-        (None, _) => anyhow::bail!("there is no such open question\n\nhint: open are{listed}"),
+        (None, _) => anyhow::bail!("there is no such open question\n\nhint: the open questions are{listed}"),
         (Some(_), Some(_)) => {
-            anyhow::bail!("more than one question is open\n\nhint: name the context; open are{listed}")
+            anyhow::bail!(
+                "more than one question is open\n\nhint: name the context; the open questions are{listed}"
+            )
         }
     }
 }

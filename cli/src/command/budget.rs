@@ -1,4 +1,4 @@
-//! `trellis budget`: what contexts may spend and have spent, and more of it.
+//! `trellis budget`: shows the budgets of contexts, and raises their limits.
 
 use anyhow::Context;
 use coordinator::trace::{ContextNode, Trace};
@@ -25,30 +25,30 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// The budget of one context, in full; of the root if none is named.
+    /// Show the budget of one context in full; of the root if none is named.
     Show {
         /// The run's id, as `runs list` shows it.
         trace: TraceId,
-        /// The root if absent.
+        /// The context; without it, the root.
         child: Option<ChildId>,
     },
-    /// The budgets of all contexts of a run.
+    /// Show the budgets of all contexts of a run.
     Tree {
         /// The run's id, as `runs list` shows it.
         trace: TraceId,
     },
-    /// Give a context higher ceilings; what paused for want of money goes on.
+    /// Raise the limits of a context. Contexts that paused because the budget was used up continue.
     #[command(after_help = EXIT_CODES)]
     Raise {
         /// The run's id, as `runs list` shows it.
         trace: TraceId,
-        /// The root if absent.
+        /// The context; without it, the root.
         child: Option<ChildId>,
-        /// The new ceiling, in dollars.
+        /// The new limit, in dollars.
         #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
         #[arg(required_unless_present = "max_tokens")]
         max_cost_usd: Option<Usd>,
-        /// The new ceiling, in tokens.
+        /// The new limit, in tokens.
         #[arg(long, value_name = "N", value_parser = parse::tokens)]
         max_tokens: Option<Tokens>,
     },
@@ -67,7 +67,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let node = find(&known, child.as_ref())?;
             let child_id = node.id.clone();
             if !node.is_live() {
-                output::complain(&format!("`{child_id}` has ended, and can spend nothing more"));
+                output::error(&format!("`{child_id}` has ended: its limits can't be raised"));
                 return Ok(Ending::Refused);
             }
             raise(&bus, trace, Raise { child_id, max_cost_usd, max_tokens }, output).await
@@ -79,7 +79,7 @@ fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a Con
     let Some(child) = child else { return trace.root().context("the trace has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
-        let hint = text::did_you_mean(child.as_str(), known, "`trellis budget tree` shows all");
+        let hint = text::did_you_mean(child.as_str(), known, "`trellis budget tree` shows all contexts");
         format!("the trace has no context `{child}`\n\nhint: {hint}")
     })
 }
@@ -135,7 +135,7 @@ fn whole(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-/// A context and then what is beneath it, so that indentation tells who is under whom.
+/// A row for a context and then for its descendants, so that indentation shows the tree.
 fn rows_of<R>(
     trace: &Trace,
     node: Option<&ContextNode>,
@@ -151,10 +151,10 @@ fn rows_of<R>(
 
 async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> anyhow::Result<Ending> {
     let child = raise.child_id.clone();
-    // Whoever is refused hears of it as a dead letter: listen before speaking.
+    // A refused control becomes a dead letter: subscribe before publishing, so that it is not missed.
     let mut dead = bus.follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
     let control = Control { trace_id, raise: Some(raise.clone()), charge: None, delete: None, restore: None };
-    client::tell(bus, Subject::Control, &control).await?;
+    client::publish(bus, Subject::Control, &control).await?;
     let reached = |trace: &Trace| {
         trace.context(&child).is_some_and(|node| {
             raise.max_cost_usd.is_none_or(|usd| node.budget.limit.cost_usd == usd)
@@ -162,13 +162,13 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
         })
     };
     tokio::select! {
-        // If both are there, the state is what counts.
+        // If both are ready, the state counts.
         biased;
         seen = client::until(bus, trace_id, reached) => {
             let (trace, reached) = seen?;
             let node = find(&trace, Some(&child))?;
             if !reached {
-                output::complain("the raise is stored, and was not seen to take effect; `trellis budget show` looks again");
+                output::error("the raise is stored, but has not taken effect yet\n\nhint: `trellis budget show` shows the limits now");
             }
             show(node, output)?;
             Ok(if reached { Ending::Completed } else { Ending::Failed })
@@ -177,7 +177,7 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
     }
 }
 
-/// The next control of a trace that was refused.
+/// The next dead letter of a trace.
 async fn refusal(dead: &mut bus::Follow, trace_id: TraceId) -> anyhow::Result<DeadLetter> {
     loop {
         let stored = dead.next().await.map_err(|error| unreachable(&error))?;

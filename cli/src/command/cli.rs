@@ -21,15 +21,15 @@ Examples:
   trellis run --goal 'hello' -o json            run one agent, for programs
   NATS_URL=nats://… trellis runs list           look at a cluster
 
-Without a NATS URL, `run` and `dev` need no servers; what talks to a cluster says so.
+Without a NATS URL, `run` and `dev` run everything in this process; all other commands say if they need a cluster.
 ";
 
-/// Runs trees of LLM agents, and never spends more than it was given.
+/// Runs trees of LLM agents, and never spends more than their budget.
 #[derive(Debug, Parser)]
 #[command(name = "trellis", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Cli {
-    /// How to print what a command found.
+    /// The format of the output.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
     /// Write logs (on stderr) as JSON lines.
@@ -47,7 +47,7 @@ pub(crate) enum Command {
     Online(Online),
     #[command(flatten)]
     Offline(Offline),
-    /// Restricts itself and becomes a program: what a worker starts its sub-process agents with.
+    /// Restricts this process and then becomes the program: workers start sub-process agents with it.
     #[command(hide = true)]
     Sandbox {
         stage: Option<String>,
@@ -85,7 +85,7 @@ pub(crate) enum Online {
 /// The commands that need no server and no runtime.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Offline {
-    /// Check, or rehearse, a task graph.
+    /// Check or rehearse a task graph.
     #[command(subcommand)]
     Graph(graph::Command),
     /// Print the JSON Schema of a message; without a name, list them.
@@ -149,7 +149,7 @@ async fn talk(command: Online, servers: &Servers, output: Output) -> anyhow::Res
     }
 }
 
-/// The service name of a command's spans, and whether its logs are quiet because it prints by itself what it does.
+/// The service name of a command's spans, and whether it logs little because it prints its progress.
 fn service(command: &Online) -> (&'static str, bool) {
     match command {
         Online::Coordinator(_) => ("trellis-coordinator", false),

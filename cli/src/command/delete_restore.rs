@@ -1,5 +1,5 @@
-//! `trellis runs delete` and `trellis runs restore`: both are decided here first, on the trace as its log
-//! tells it, so that whoever asks hears at once why not. The coordinator decides again.
+//! `trellis runs delete` and `trellis runs restore`. Both are first decided here, on the replayed trace, so that the
+//! user sees a refusal at once. The coordinator decides again.
 
 use coordinator::trace::{self, Command, ContextNode, Trace};
 use serde_json::json;
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Removes the papers of a run or of one context and all beneath it.
+/// Deletes the journal, outputs, inputs and result of a run, or of one context and its descendants.
 pub(crate) async fn delete(
     bus: &Bus,
     trace_id: TraceId,
@@ -28,20 +28,20 @@ pub(crate) async fn delete(
     output: Output,
 ) -> anyhow::Result<Ending> {
     let known = client::replay(bus, trace_id).await?;
-    // A branch has its own copy of what it took: nothing outside refers to a context.
+    // A branch keeps its own copy of the steps it began with, so no other trace refers to this one.
     let delete = Delete { child_id: child.clone(), force, outside: Referrers::Known(Vec::new()) };
     if let Some(ending) = refused(&known, Command::Delete(delete.clone()), output)? {
         return Ok(ending);
     }
     let control = Control { trace_id, raise: None, charge: None, delete: Some(delete), restore: None };
-    client::tell(bus, Subject::Control, &control).await?;
+    client::publish(bus, Subject::Control, &control).await?;
     let gone = |trace: &Trace| {
         let node = child.as_ref().map_or_else(|| trace.root(), |child| trace.context(child));
         node.is_some_and(|node| node.deleted)
     };
     let (_, taken) = client::until(bus, trace_id, gone).await?;
     let what = child.map_or_else(|| format!("trace {trace_id}"), |child| format!("`{child}`"));
-    told(&format!("{what} is deleted; what it spent stays booked"), taken, output)
+    report(&format!("{what} is deleted; its cost stays in the budget"), taken, output)
 }
 
 /// Takes a live agent back to a step of its journal.
@@ -62,20 +62,20 @@ pub(crate) async fn restore(
     let entries = journal::read(bus, trace_id, &child).await?;
     let last = entries.last().map_or(0, |entry: &HistoryEntry| entry.number);
     if to >= last {
-        output::complain(&format!(
-            "`{child}` has {last} steps\n\nhint: name an earlier one; `trellis history` shows them"
+        output::error(&format!(
+            "`{child}` has only {last} steps\n\nhint: name an earlier step; `trellis history` shows them"
         ));
         return Ok(Ending::Refused);
     }
     let control = Control { trace_id, raise: None, charge: None, delete: None, restore: Some(restore) };
-    client::tell(bus, Subject::Control, &control).await?;
+    client::publish(bus, Subject::Control, &control).await?;
     let restored =
         |trace: &Trace| trace.context(&child).is_some_and(|node: &ContextNode| node.restores.len() > done);
     let (_, taken) = client::until(bus, trace_id, restored).await?;
-    told(&format!("`{child}` goes on after step {to}"), taken, output)
+    report(&format!("`{child}` continues after step {to}"), taken, output)
 }
 
-/// How the command ends because what is asked makes no sense; none if it does.
+/// The ending of the command if the core would refuse it.
 fn refused(known: &Trace, command: Command, output: Output) -> anyhow::Result<Option<Ending>> {
     match trace::decide(known, command, Clock::Machine.now()) {
         Ok(_) => Ok(None),
@@ -83,13 +83,13 @@ fn refused(known: &Trace, command: Command, output: Output) -> anyhow::Result<Op
     }
 }
 
-fn told(done: &str, taken: bool, output: Output) -> anyhow::Result<Ending> {
+fn report(done: &str, taken: bool, output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Json => output::print_json(&json!({"stored": true, "taken": taken}))?,
         Output::Text if taken => output::print(&format!("{done}\n"))?,
         Output::Text => {
             let seconds = client::TAKES_EFFECT.as_secs();
-            output::print(&format!("it is stored, and was not seen to take effect within {seconds} s\n"))?;
+            output::print(&format!("the command is stored, but did not take effect within {seconds} s\n"))?;
         }
     }
     Ok(Ending::Completed)

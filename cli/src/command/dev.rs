@@ -1,4 +1,4 @@
-//! `trellis dev`: a whole deployment in this process, fed from stdin. Nothing of it outlives the
+//! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin. Nothing outlives the
 //! process.
 
 use std::{io::IsTerminal, net::SocketAddr, path::PathBuf};
@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// Runs under way at once; further lines wait.
+/// Runs at the same time; further lines wait.
 const MOST_RUNS: usize = 256;
 
 const EXAMPLES: &str = "\
@@ -44,17 +44,17 @@ Examples:
 /// A coordinator and a worker in this process, with no servers, until Ctrl-C.
 ///
 /// Each line on stdin is a submission: a goal in plain words, a spawn or a graph as JSON, or
-/// `@file`. When stdin ends and is not a terminal, what is under way is finished first.
+/// `@file`. When stdin ends and is not a terminal, the runs are finished before the command ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
-    /// Agent profiles to apply first: YAML, JSON or TOML; goals run the built-in `echo` otherwise.
+    /// Agent profiles to apply first: YAML, JSON or TOML. Without them, goals run the built-in `echo`.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
-    /// Where to answer health checks, such as 127.0.0.1:8080.
+    /// Address for health checks, such as 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// Answer every question of the agents with this.
+    /// Answer every question of the agents with this text.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     profiles::add_default(&mut agents);
     if servers.nats_url().is_some() {
-        output::note("note: dev runs in this process; the NATS server that is named is left alone");
+        output::note("note: dev runs in this process and ignores the NATS server");
     }
     let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
     let settings = match args.config.read() {
@@ -84,26 +84,26 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         if let Some(ending) = agents::apply(&bus, agents, output).await? {
             return Ok(ending);
         }
-        output::note("trellis dev: a coordinator and a worker in this process, no servers; nothing is kept");
+        output::note("trellis dev: a coordinator and a worker in this process; nothing is kept when it ends");
         if let Some(health) = health {
-            output::note(&format!("health on http://{health}/healthz"));
+            output::note(&format!("health checks on http://{health}/healthz"));
         }
-        output::note("a line is a submission: a goal, JSON, or @file; Ctrl-C ends");
+        output::note("each line is a submission: a goal, JSON, or @file; Ctrl-C ends");
         Desk { bus, answer: args.answer, output, runs: JoinSet::new(), worst: Ending::Completed }.open().await
     };
     let ended = deployment.while_up(work).await;
     if !deployment.close().await {
-        output::note("warning: not everything in this process ended in time");
+        output::note("warning: the coordinator and the worker in this process did not end in time");
     }
     ended
 }
 
-/// The same address with a port that is free now, if none was chosen: so that it can be said.
+/// The address, with a free port if it has port 0, so that the port can be printed.
 fn with_port(address: SocketAddr) -> std::io::Result<SocketAddr> {
     if address.port() == 0 { std::net::TcpListener::bind(address)?.local_addr() } else { Ok(address) }
 }
 
-/// Takes lines, tells outcomes.
+/// Reads submissions and prints their outcomes.
 struct Desk {
     bus: Bus,
     answer: Option<Text>,
@@ -129,7 +129,7 @@ impl Desk {
                 () = signals.next() => return Ok(Ending::Completed),
             }
             if !more && self.runs.is_empty() && std::io::stdin().is_terminal() {
-                output::note("no more lines will come; Ctrl-C ends");
+                output::note("stdin has ended; Ctrl-C ends");
                 signals.next().await;
                 return Ok(Ending::Completed);
             }
@@ -160,19 +160,19 @@ impl Desk {
                     }
                 }
                 let (bus, answer) = (self.bus.clone(), self.answer.clone());
-                self.runs.spawn(async move { see_through(&bus, accepted.trace_id, answer).await });
+                self.runs.spawn(async move { await_outcome(&bus, accepted.trace_id, answer).await });
                 Ok(())
             }
         }
     }
 
-    /// A line that could not be taken; the others go on.
+    /// A line that was refused. Other lines and runs continue.
     fn refuse(&mut self, told: &Value, why: &str) -> anyhow::Result<()> {
         self.worst = Ending::Failed;
         if self.output == Output::Json {
             output::print_json_line(told)?;
         }
-        output::complain(why);
+        output::error(why);
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl Desk {
     }
 }
 
-/// A line as a submission, or what is wrong with it.
+/// A line as a submission, or all that is wrong with it.
 fn read(line: &str) -> Result<Submission, String> {
     let value = if let Some(path) = line.strip_prefix('@') {
         read_value(path.as_ref()).map_err(|unusable| unusable.to_string())?
@@ -196,11 +196,15 @@ fn read(line: &str) -> Result<Submission, String> {
     } else {
         json!({"goal": line})
     };
-    task::submission(&value).map_err(|problems| format!("the line can't be run\n\n{problems}"))
+    task::submission(&value).map_err(|problems| format!("the line is not a valid submission\n\n{problems}"))
 }
 
-/// Waits for an outcome, and answers what is asked on the way.
-async fn see_through(bus: &Bus, trace_id: shared::TraceId, answer: Option<Text>) -> anyhow::Result<Outcome> {
+/// Waits for the outcome of a run and answers its questions.
+async fn await_outcome(
+    bus: &Bus,
+    trace_id: shared::TraceId,
+    answer: Option<Text>,
+) -> anyhow::Result<Outcome> {
     let mut watch = Watch::begin(bus, trace_id).await?;
     let who = answer.map_or(Answerer::Nobody, Answerer::Told);
     let mut asked = Questions::new(who);
@@ -208,5 +212,5 @@ async fn see_through(bus: &Bus, trace_id: shared::TraceId, answer: Option<Text>)
         watch.next().await?;
         asked.ask(bus, watch.questions()).await?;
     }
-    watch.outcome().cloned().context("it was just here")
+    watch.outcome().cloned().context("the outcome is missing")
 }

@@ -1,4 +1,4 @@
-//! `trellis doctor`: looks at each server and process, and says what to do. Changes nothing.
+//! `trellis doctor`: checks each server and process, and says what to do. Changes nothing.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ use crate::{
     },
 };
 
-/// Check the servers and processes of a cluster, and say what to do about what is wrong.
+/// Check the servers and processes of a cluster, with a hint for each problem.
 ///
-/// Looks at whatever is named: NATS, Redis, or both.
+/// Checks the servers that are named: NATS, Redis, or both.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 nothing fails, 1 something does, 2 nothing to look at, 5 a server can't be reached."
+    after_help = "Exit codes: 0 no check fails, 1 a check fails, 2 no server is named, 5 a server can't be reached."
 )]
 pub(crate) struct Args {}
 
@@ -38,7 +38,7 @@ enum Level {
     Ok,
     Warn,
     Fail,
-    /// Not even reached.
+    /// The server could not be reached.
     Unreachable,
 }
 
@@ -59,7 +59,7 @@ impl Findings {
         self.0.push(Finding { check, level, found: found.into(), hint: hint.map(str::to_owned) });
     }
 
-    /// An error as commands give it: what, and the hint after it.
+    /// An error of a command: its text, and the hint after it.
     fn add_error(&mut self, check: &'static str, error: &anyhow::Error) {
         let said = format!("{error:#}");
         let (found, hint) = said.split_once("\n\nhint: ").unwrap_or((&said, ""));
@@ -71,20 +71,20 @@ impl Findings {
 pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     if servers.nats_url().is_none() && servers.redis_url().is_none() {
         anyhow::bail!(
-            "there is nothing to look at\n\nhint: set NATS_URL and REDIS_URL, or give --nats-url and --redis-url; \
+            "no server is named\n\nhint: set NATS_URL and REDIS_URL, or give --nats-url and --redis-url; \
              `trellis run` needs neither"
         );
     }
     let mut findings = Findings::default();
     match servers.nats_url() {
         Some(_) => nats(servers, &mut findings).await,
-        None => findings.add("nats", Level::Warn, "not looked at", Some("set NATS_URL")),
+        None => findings.add("nats", Level::Warn, "not checked", Some("set NATS_URL")),
     }
     match servers.redis_url() {
         Some(url) => redis(url, servers, &mut findings).await,
-        None => findings.add("redis", Level::Warn, "not looked at", Some("set REDIS_URL")),
+        None => findings.add("redis", Level::Warn, "not checked", Some("set REDIS_URL")),
     }
-    tell(&findings.0, output)
+    print(&findings.0, output)
 }
 
 async fn nats(servers: &Servers, findings: &mut Findings) {
@@ -100,7 +100,7 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
     }
     streams(&bus, findings).await;
     let hint = "set `sync_interval: always` in nats-server's jetstream block, or run three replicas";
-    findings.add("nats-sync", Level::Warn, "how it syncs to disk is not told to clients", Some(hint));
+    findings.add("nats-sync", Level::Warn, "NATS does not tell clients how it syncs to disk", Some(hint));
     let asked = Instant::now();
     match client::query(&bus, &Query::Coordinators).await {
         Ok(QueryAnswer::Coordinators { coordinators }) => {
@@ -109,9 +109,12 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
                 format!("{} alive, answer in {}: {}", names.len(), shown(asked.elapsed()), names.join(", "));
             findings.add("coordinators", Level::Ok, found, None);
         }
-        Ok(other) => {
-            findings.add("coordinators", Level::Fail, format!("answered something else: {other:?}"), None)
-        }
+        Ok(other) => findings.add(
+            "coordinators",
+            Level::Fail,
+            format!("gave an answer that does not fit the query: {other:?}"),
+            None,
+        ),
         Err(_) => findings.add(
             "coordinators",
             Level::Fail,
@@ -133,8 +136,8 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
     }
 }
 
-/// Whether the streams are there. That they are as they should be, every coordinator compares when it
-/// starts, and does not start otherwise.
+/// Checks that the streams exist. Their configuration is checked by every coordinator when it starts; it does not
+/// start if it differs.
 async fn streams(bus: &Bus, findings: &mut Findings) {
     let (mut missing, mut why) = (Vec::new(), None);
     for stream in Stream::ALL {
@@ -146,19 +149,19 @@ async fn streams(bus: &Bus, findings: &mut Findings) {
         }
     }
     let Some(why) = why else {
-        return findings.add("streams", Level::Ok, format!("all {} are there", Stream::ALL.len()), None);
+        return findings.add("streams", Level::Ok, format!("all {} exist", Stream::ALL.len()), None);
     };
-    let hint = "the first coordinator makes them: `trellis coordinator`";
+    let hint = "the first coordinator creates them: `trellis coordinator`";
     findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(hint));
 }
 
 async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
-    // Any count will do: nothing is written, and none of it is looked for.
+    // Any number will do: nothing is written, and no trace is read.
     let partitions = Topology::default().partitions;
     let store = match Redis::connect(url, servers.namespace().clone(), partitions).await {
         Ok(redis) => Store::Redis(redis),
         Err(error) => {
-            let hint = Some("is Redis running there?");
+            let hint = Some("check that Redis runs there");
             return findings.add("redis", Level::Unreachable, with_causes(&error), hint);
         }
     };
@@ -168,7 +171,7 @@ async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
             "redis",
             Level::Unreachable,
             with_causes(&error),
-            Some("is Redis running there?"),
+            Some("check that Redis runs there"),
         );
     }
     let took = asked.elapsed();
@@ -182,38 +185,44 @@ async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
     }
 }
 
-/// What Redis's own settings promise, by the profile's name.
+/// What the settings of Redis guarantee, with the name of the profile that they fit.
 fn judge(durability: &Durability, findings: &mut Findings) {
     let check = "redis-durability";
     let always = "for `single`: appendonly yes, appendfsync always; for `ha`, replicas as well";
     match (durability.appendonly.as_deref(), durability.appendfsync.as_deref()) {
         (Some("yes"), Some("always")) => {
-            let found = "profile `single`: nothing acknowledged is lost (`ha` with replicas, which are not looked at)";
+            let found = "profile `single`: nothing acknowledged is lost (`ha` if there are replicas, which are not checked)";
             findings.add(check, Level::Ok, found, None);
         }
         (Some("yes"), fsync) => {
             let found = format!(
-                "profile `dev`: appendfsync {} may lose a second or more",
+                "profile `dev`: with appendfsync {}, a crash may lose a second or more",
                 fsync.unwrap_or("unknown")
             );
             findings.add(check, Level::Warn, found, Some(always));
         }
         (Some(_), _) => {
-            let found = "profile `dev`: no append-only file; what the event log holds is rebuilt from it";
+            let found =
+                "profile `dev`: no append-only file; after a loss, traces are rebuilt from the event log";
             findings.add(check, Level::Warn, found, Some(always));
         }
         (None, _) => findings.add(
             check,
             Level::Warn,
-            "the server does not tell its settings",
+            "the server does not show its settings",
             Some("allow CONFIG GET"),
         ),
     }
     match durability.maxmemory_policy.as_deref() {
         Some("noeviction") | None => {}
         Some(policy) => {
-            let hint = "set maxmemory-policy noeviction: an evicted trace is a lost one";
-            findings.add("redis-eviction", Level::Fail, format!("keys are evicted ({policy})"), Some(hint));
+            let hint = "set maxmemory-policy noeviction: an evicted trace is lost";
+            findings.add(
+                "redis-eviction",
+                Level::Fail,
+                format!("keys may be evicted ({policy})"),
+                Some(hint),
+            );
         }
     }
 }
@@ -222,7 +231,7 @@ fn shown(took: Duration) -> String {
     format!("{}.{:03} ms", took.as_millis(), took.subsec_micros() % 1000)
 }
 
-fn tell(findings: &[Finding], output: Output) -> anyhow::Result<Ending> {
+fn print(findings: &[Finding], output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Json => output::print_json(&json!(findings))?,
         Output::Text => {

@@ -1,4 +1,4 @@
-//! `trellis graph`: check a task graph, or rehearse it.
+//! `trellis graph`: checks or rehearses a task graph.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say whether graphs make sense, or everything that is wrong with them.
+    /// Check graphs, and list every mistake in them.
     #[command(after_help = EXIT_CODES)]
     Validate {
         /// JSON or YAML files; `-` is stdin.
@@ -26,9 +26,9 @@ pub(crate) enum Command {
     },
     /// Play a graph through the real scheduler and budget, with no servers, models or money.
     ///
-    /// Every agent answers with its task, at the cost you say, in no time: the pretended clock moves
-    /// only while something waits. What is decided (order, skips, retries, ceilings, outcome) is
-    /// decided by the code that runs in production.
+    /// Every agent answers with its task, at the cost given by --spend, at once: the simulated clock moves
+    /// only while something waits. Order, skips, retries, limits and the outcome are decided by the code
+    /// that runs in production.
     #[command(after_help = EXIT_CODES)]
     Rehearse(rehearse::Args),
 }
@@ -40,7 +40,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Ending> {
     }
 }
 
-/// Every file is looked at, whatever the others are like.
+/// Checks every file, whether or not the others are valid.
 fn validate(files: &[PathBuf], output: Output) -> anyhow::Result<Ending> {
     let mut worst = Ending::Completed;
     let mut found: Vec<Value> = Vec::new();

@@ -1,4 +1,4 @@
-//! `trellis history`: the journal of a context, step by step. Reads the bus only: whoever ran it may be gone.
+//! `trellis history`: shows the journal of a context, step by step. Reads it from the bus; the worker need not run.
 
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// How much of what was said is on a line.
+/// Characters of a text that are shown on a line.
 const SHOWN: usize = 60;
 
 const EXAMPLES: &str = "\
@@ -33,7 +33,7 @@ Examples:
   trellis history 0af7…319c writer --follow as they are done, until its end
 ";
 
-/// What an agent did, step by step, with what each cost.
+/// Show what an agent did, step by step, with the cost of each step.
 ///
 /// Every step is a checkpoint: `trellis runs restore` goes back to one, and `trellis submit
 /// --branch-from` begins a new run at one.
@@ -42,10 +42,10 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     context: ContextRef,
-    /// Only this step, with all it says.
+    /// Show only this step, in full.
     #[arg(long, value_name = "N", conflicts_with = "follow")]
     step: Option<u32>,
-    /// Go on until it has ended.
+    /// Show new steps until the context has ended.
     #[arg(long)]
     follow: bool,
 }
@@ -61,9 +61,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         (Some(number), output) => {
             let Some(entry) = entries.iter().find(|entry| entry.number == number) else {
                 let last = entries.last().map_or(0, |entry| entry.number);
-                output::complain(&format!(
-                    "`{child}` has no step {number}\n\nhint: its steps are 1 to {last}"
-                ));
+                output::error(&format!("`{child}` has no step {number}\n\nhint: its steps are 1 to {last}"));
                 return Ok(Ending::Refused);
             };
             match output {
@@ -77,7 +75,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     Ok(Ending::Completed)
 }
 
-/// Entries as they are written, until the context has ended: by itself with a last one, or not.
+/// Prints entries as they are written, until the context has ended, with or without a last entry of its own.
 async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> anyhow::Result<Ending> {
     let journal = Filter::One(Subject::History(trace, child.clone()));
     let outcome = Filter::One(Subject::Outcome(trace, child.clone()));
@@ -85,7 +83,7 @@ async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> a
     let mut steps = bus.follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
     let mut ends = bus.follow(&[outcome], From::Start).await.map_err(told)?;
     let mut first = None;
-    // Where the journal ends, once that is known.
+    // The sequence of the last entry, once the context has ended.
     let mut last: Option<u64> = None;
     let mut at = 0;
     while last.is_none_or(|last| at < last) {
@@ -110,7 +108,8 @@ async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> a
     Ok(Ending::Completed)
 }
 
-/// Its own last word. One that hands over ends when the other has; an outcome does not outlive a journal.
+/// Whether the agent ended by this entry. One that hands over ends with its successor. Without this check, `--follow`
+/// would wait for ever where the outcome is kept for a shorter time than the journal.
 fn is_the_end(step: &HistoryStep) -> bool {
     match step {
         HistoryStep::Result(result) => !matches!(result.verdict, Verdict::Waiting { .. }),
@@ -134,7 +133,7 @@ fn all(entries: &[HistoryEntry]) -> String {
     text
 }
 
-/// Whether a later restore went back to before it.
+/// Whether a later restore went back to a step before this one.
 fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
     entries.iter().filter(|later| later.number > entry.number).any(|later| match later.step {
         HistoryStep::Restored { to, .. } => entry.number > to,
@@ -237,7 +236,7 @@ fn verdict(verdict: &Verdict) -> (&'static str, String) {
     }
 }
 
-/// An entry with all that is in it: what was said first, as it was said.
+/// An entry in full.
 fn whole(entry: &HistoryEntry) -> String {
     let mut text = format!("step {} of `{}`, attempt {}\n", entry.number, entry.child_id, entry.attempt);
     let mut add = |name: &str, value: &str| {

@@ -1,6 +1,5 @@
-//! `trellis outputs`: the files a context left. They come from the object store, by what the journal says
-//! of them; what it says is not believed: a file is checked, and written beneath the directory that was
-//! named or not at all.
+//! `trellis outputs`: the output files of a context, from the object store. The journal names them, and is not trusted:
+//! checksums are compared, and no file is written outside the directory that the user named.
 
 use std::{
     io::Write,
@@ -34,12 +33,12 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis outputs 0af7…319c/writer                     list them
-  trellis outputs 0af7…319c/writer --get report.md     one of them, to stdout
-  trellis outputs 0af7…319c/writer --save results      all of them, into a directory
+  trellis outputs 0af7…319c/writer                     list the files
+  trellis outputs 0af7…319c/writer --get report.md     print one file to stdout
+  trellis outputs 0af7…319c/writer --save results      save all files in a directory
 ";
 
-/// The files a context has left in its `outputs/`.
+/// List, print or save the files that a context left in its `outputs/`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -48,7 +47,7 @@ pub(crate) struct Args {
     /// Write this file to stdout.
     #[arg(long, value_name = "PATH", conflicts_with = "save")]
     get: Option<String>,
-    /// Write all of them into this directory; none that is there already is overwritten.
+    /// Write all files into this directory. Existing files are not overwritten.
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 }
@@ -58,14 +57,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let (trace, child) = (args.context.trace(), args.context.child(&bus).await?);
     let entries = journal::read(&bus, trace, &child).await?;
     let Some(files) = left(&entries) else {
-        output::complain(&why_none(&client::replay(&bus, trace).await?, &child));
+        output::error(&why_none(&client::replay(&bus, trace).await?, &child));
         return Ok(Ending::Refused);
     };
     if let Some(path) = &args.get {
         let Some(file) = files.iter().find(|file| file.path == *path) else {
             let known = files.iter().map(|file| file.path.as_str());
-            let hint = text::did_you_mean(path, known, "without --get, all are listed");
-            output::complain(&format!("`{child}` left no file `{}`\n\nhint: {hint}", text::flat(path)));
+            let hint = text::did_you_mean(path, known, "without --get, all files are listed");
+            output::error(&format!("`{child}` left no file `{}`\n\nhint: {hint}", text::flat(path)));
             return Ok(Ending::Refused);
         };
         let bytes = fetch(&bus, file).await?;
@@ -75,13 +74,13 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     }
     if let Some(directory) = &args.save {
         save(&bus, files, directory).await?;
-        output::note(&format!("{} files in {}", files.len(), directory.display()));
+        output::note(&format!("{} files saved in {}", files.len(), directory.display()));
         return Ok(Ending::Completed);
     }
     list(files, output)
 }
 
-/// The files of its end; none if there is no end yet.
+/// The files listed by the last result; none if the context has not ended.
 fn left(entries: &[HistoryEntry]) -> Option<&[OutputFile]> {
     entries.iter().rev().find_map(|entry| match &entry.step {
         HistoryStep::Result(step) => Some(step.outputs.as_slice()),
@@ -95,10 +94,10 @@ fn left(entries: &[HistoryEntry]) -> Option<&[OutputFile]> {
 
 fn why_none(trace: &Trace, child: &ChildId) -> String {
     match trace.context(child).filter(|node| !node.is_live()) {
-        None => format!("`{child}` has not ended yet: its files are collected when it does"),
+        None => format!("`{child}` has not ended yet: its files are collected when it ends"),
         Some(node) => format!(
-            "`{child}` ended as {}, and its files were not collected\n\nhint: they are when an agent ends by itself, \
-             not when it is ended; what it wrote with `fs.write` is in `trellis history`",
+            "`{child}` ended as {}, and its files were not collected\n\nhint: files are collected when an agent ends by \
+             itself, not when it is stopped; `trellis history` shows what it wrote with `fs.write`",
             tree::word(trace, node)
         ),
     }
@@ -107,7 +106,7 @@ fn why_none(trace: &Trace, child: &ChildId) -> String {
 fn list(files: &[OutputFile], output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Json => output::print_json(&json!(files))?,
-        Output::Text if files.is_empty() => output::note("it left no files"),
+        Output::Text if files.is_empty() => output::note("the context left no files"),
         Output::Text => {
             let row = |file: &OutputFile| [file.object.size_bytes.to_string(), text::flat(&file.path)];
             output::print(&table::show(["BYTES", "PATH"], &files.iter().map(row).collect::<Vec<_>>()))?;
@@ -119,24 +118,24 @@ fn list(files: &[OutputFile], output: Output) -> anyhow::Result<Ending> {
 async fn fetch(bus: &Bus, file: &OutputFile) -> anyhow::Result<bytes::Bytes> {
     let found = bus.get_object(&file.object.object).await.map_err(|error| unreachable(&error))?;
     let bytes = found.with_context(|| {
-        format!("`{}` is gone\n\nhint: files are kept for a limited time", text::flat(&file.path))
+        format!("`{}` is no longer stored\n\nhint: files are kept for a limited time", text::flat(&file.path))
     })?;
     if digest::sha256(&bytes) != file.object.sha256 {
-        bail!("`{}` is not what the agent left: its checksum differs", text::flat(&file.path));
+        bail!("`{}` is not the file that the agent left: its checksum differs", text::flat(&file.path));
     }
     Ok(bytes)
 }
 
-/// All paths are looked at before the first file is written.
+/// Checks all paths before the first file is written.
 async fn save(bus: &Bus, files: &[OutputFile], directory: &Path) -> anyhow::Result<()> {
     for file in files {
         let plain = Path::new(&file.path).components().all(|part| matches!(part, Component::Normal(_)));
         if !plain || file.path.is_empty() {
-            bail!("{:?} is no path beneath a directory: nothing was written", file.path);
+            bail!("{:?} is not a path below a directory: nothing was written", file.path);
         }
     }
     let name = directory.display();
-    std::fs::create_dir_all(directory).with_context(|| format!("could not make {name}"))?;
+    std::fs::create_dir_all(directory).with_context(|| format!("could not create {name}"))?;
     let within = Dir::open_ambient_dir(directory, ambient_authority())
         .with_context(|| format!("could not open {name}"))?;
     for file in files {

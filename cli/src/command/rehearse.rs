@@ -1,5 +1,5 @@
-//! `trellis graph rehearse`: plays a graph through the real core. The agents are played here: each
-//! answers with what it was told to, or with its task.
+//! `trellis graph rehearse`: runs a graph on the real core with simulated agents. Each answers with what --result
+//! says, or with its task.
 
 use std::{cell::RefCell, collections::BTreeSet, path::PathBuf};
 
@@ -7,7 +7,7 @@ use coordinator::{
     rehearsal::{Played, Rehearsal},
     trace::{Event, Order, Submit, Trace, logged},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::{
     AgentProfile, Amount, ChildId, Json, StepId, Timestamp, TraceId, Usd,
     graph::{Body, Plan},
@@ -24,26 +24,26 @@ use crate::{
     },
 };
 
-/// How much of an event is shown on a line.
+/// Characters of an event that are shown on a line.
 const EVENT_SHOWN: usize = 210;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A JSON or YAML file; `-` is stdin.
     file: PathBuf,
-    /// What each attempt costs, in dollars.
+    /// The cost of each attempt, in dollars.
     #[arg(long, value_name = "USD", default_value = "0.01", value_parser = parse::usd, allow_hyphen_values = true)]
     spend: Usd,
-    /// A step that fails, at every attempt; may be given more than once.
+    /// A step that fails at every attempt; may be given more than once.
     ///
-    /// Its name, or one of its contexts': `map-2` is an item, `main-fallback` a fallback, and the
-    /// graph's own name its synthesis.
+    /// The name of the step or of one of its contexts: `map-2` is an item, `main-fallback` a fallback, and
+    /// the graph's own name its synthesis.
     #[arg(long, value_name = "STEP")]
     fail: Vec<StepId>,
-    /// What a step answers, as JSON; without it, a step answers with its task.
+    /// The answer of a step, as JSON. Without it, a step answers with its task.
     #[arg(long, value_name = "STEP=JSON", value_parser = parse_result)]
     result: Vec<(StepId, Value)>,
-    /// Show every event as well; in full with `-o json`.
+    /// Also show every event; in full with `-o json`.
     #[arg(long)]
     events: bool,
 }
@@ -55,7 +55,7 @@ fn parse_result(text: &str) -> Result<(StepId, Value), String> {
 pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     let (definition, plan) = match read_graph(&args.file) {
         Ok(read) => read,
-        Err(unusable) => return unusable.tell(&args.file, output),
+        Err(unusable) => return unusable.report(&args.file, output),
     };
     let root = ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str))?;
     check_names(args, &plan, &root)?;
@@ -65,14 +65,7 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     let trace_id = definition.trace_id.or(TraceId::from_u128(1)).expect("one is not zero");
     let mut rehearsal = match Rehearsal::begin(trace_id, submit, Timestamp::from_millis(0)) {
         Ok(begun) => begun,
-        Err(refusal) => {
-            let (code, _) = refusal.code();
-            if output == Output::Json {
-                output::print_json(&json!({"refusal": refusal.to_wire()}))?;
-            }
-            output::complain(&format!("refused ({code}): {refusal}"));
-            return Ok(Ending::Refused);
-        }
+        Err(refusal) => return output::refuse(&refusal.to_wire(), output),
     };
     let cast = Cast { args, used: RefCell::default() };
     rehearsal.play(|work| cast.play(work), |_| Text::new("yes").ok());
@@ -93,7 +86,7 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     Ok(ending(&rehearsal))
 }
 
-/// A name that can match nothing would silently do nothing.
+/// Refuses names that can match no step: they would have no effect.
 fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
     let steps = || plan.groups().iter().flat_map(|group| &group.steps);
     let known: Vec<&str> = steps()
@@ -106,20 +99,20 @@ fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
         return Ok(());
     };
     if steps().any(|step| step.id == *name) {
-        anyhow::bail!("`{name}` is a group, and runs no agent of its own\n\nhint: name one of its steps");
+        anyhow::bail!("`{name}` is a group, and a group runs no agent\n\nhint: name one of its steps");
     }
     let otherwise = format!("its steps are {}", known.join(", "));
     let hint = text::did_you_mean(name.as_str(), known.iter().copied(), otherwise);
     anyhow::bail!("the graph has no step `{name}`\n\nhint: {hint}")
 }
 
-/// Whether a name is a step's, or could be that of one of its contexts.
+/// Whether a name is the name of a step, or could be the name of one of its contexts.
 fn could_be(name: &str, step: &str) -> bool {
     name == step || name.strip_prefix(step).is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// Whether a context is what a name means: itself, or an item or round of the step of that name. A
-/// fallback is not: it is there for when the step fails.
+/// Whether a name means a context: its own name, or the step of which it is an item or a round. The name of a step
+/// does not mean its fallback, which runs when the step has failed.
 fn means(name: &str, context: &str) -> bool {
     let Some(rest) = context.strip_prefix(name) else { return false };
     let numbered = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit() || c == 'r' || c == 'n');
@@ -128,7 +121,7 @@ fn means(name: &str, context: &str) -> bool {
 
 struct Cast<'a> {
     args: &'a Args,
-    /// The names on the command line that meant something.
+    /// The names on the command line that matched a context.
     used: RefCell<BTreeSet<&'a StepId>>,
 }
 
@@ -157,14 +150,16 @@ impl<'a> Cast<'a> {
         let mut named = self.args.fail.iter().chain(self.args.result.iter().map(|(step, _)| step));
         match named.find(|name| !self.used.borrow().contains(name)) {
             Some(name) => {
-                anyhow::bail!("nothing called `{name}` was run, so what was said of it did nothing")
+                anyhow::bail!(
+                    "no context called `{name}` was run, so --fail or --result had no effect\n\nhint: the output above shows the contexts that ran"
+                )
             }
             None => Ok(()),
         }
     }
 }
 
-/// Every event, a line each.
+/// All events, one on each line.
 fn events(rehearsal: &Rehearsal) -> String {
     let line = |(at, event): &(Timestamp, Event)| {
         let event = serde_json::to_string(event).unwrap_or_default();
@@ -173,7 +168,7 @@ fn events(rehearsal: &Rehearsal) -> String {
     rehearsal.log.iter().map(line).chain(["\n".into()]).collect()
 }
 
-/// Every event, as the log of a cluster would have it.
+/// All events, as they would be in the log of a cluster.
 fn log(rehearsal: &Rehearsal) -> serde_json::Result<Value> {
     let mut replayed = Trace::new(rehearsal.trace.id());
     let log = rehearsal.log.iter().flat_map(|(at, event)| {

@@ -1,4 +1,4 @@
-//! `trellis run`: submits, shows it going on, and prints how it ended.
+//! `trellis run`: submits a task, shows its progress and prints its outcome.
 
 use shared::{
     bus::Bus,
@@ -28,19 +28,19 @@ Examples:
   trellis run graph.yaml --input topic='\"ants\"' -o json | jq .status
 ";
 
-/// Run a graph or one agent, and see it through to its outcome.
+/// Run a graph or one agent, and wait for its outcome.
 ///
-/// Without a NATS URL everything runs in this process, with no servers; with one, in that cluster.
-/// Ctrl-C cancels the run; a second one leaves at once.
+/// Without a NATS URL everything runs in this process; with one, in that cluster.
+/// Ctrl-C cancels the run; a second Ctrl-C ends the command at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
     #[command(flatten)]
     task: Task,
-    /// Answer every question of the agents with this.
+    /// Answer every question of the agents with this text.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
-    /// Show what the agents say as they say it.
+    /// Show the live output of the agents.
     #[arg(long)]
     words: bool,
     #[command(flatten)]
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let ended = deployment.while_up(work).await;
     if !deployment.close().await {
-        output::note("warning: not everything in this process ended in time");
+        output::note("warning: the coordinator and the worker in this process did not end in time");
     }
     ended
 }

@@ -1,5 +1,5 @@
-//! `trellis runs`: list, describe, watch, cancel, restore and delete. Everything but the list is read from
-//! the log.
+//! `trellis runs`: lists, describes, watches, cancels, restores and deletes runs. A coordinator answers the list; the
+//! rest is replayed from the log.
 
 use coordinator::trace::{ContextNode, Trace};
 use serde_json::json;
@@ -23,66 +23,65 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// The newest runs.
+    /// List the newest runs.
     List {
-        /// How many.
+        /// The most runs to list.
         #[arg(long, default_value_t = 20)]
         limit: u32,
     },
-    /// One run: its tree, and each context's budget, attempts and questions.
+    /// Show one run: its tree, and each context's budget, attempts and questions.
     Describe {
         /// Its id, as `runs list` shows it.
         trace: TraceId,
     },
-    /// See a run go on until it ends; the exit code is its outcome's.
+    /// Watch a run until it ends; the exit code tells its outcome.
     #[command(after_help = EXIT_CODES)]
     Watch {
         /// Its id, as `runs list` shows it.
         trace: TraceId,
-        /// Answer every question of the agents with this.
+        /// Answer every question of the agents with this text.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         answer: Option<Text>,
-        /// Show what the agents say as they say it.
+        /// Show the live output of the agents.
         #[arg(long)]
         words: bool,
     },
-    /// Stop a run, or one context of it and all beneath. It holds even before the run begins.
+    /// Cancel a run, or one context and its descendants. A cancel also holds for a run that begins later.
     Cancel {
         /// Its id, as `runs list` shows it.
         trace: TraceId,
-        /// Only this context.
+        /// Cancel only this context and its descendants.
         #[arg(long, value_name = "ID")]
         child: Option<ChildId>,
-        /// Why, for the log.
+        /// The reason, for the log.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         reason: Option<Text>,
     },
-    /// Take a live agent back to a step of its journal, and let it go on from there.
+    /// Take a live agent back to a step of its journal, from where it continues.
     ///
-    /// What it did after that step no longer counts, but was paid for. What it did to others stays done: a
-    /// child it spawned there is not run again, and spawned once more in the same place gives the result it
-    /// had. A run that has ended can't be restored: `trellis submit --branch-from` begins a new one at that
-    /// step.
+    /// Later steps no longer count, but stay paid for. Their effects on others stay: a child that they spawned
+    /// is not run again; if the agent spawns it again, it gets the result that the child had. A run that has
+    /// ended can't be restored: `trellis submit --branch-from` begins a new one at that step.
     #[command(after_help = "Examples:\n  trellis runs restore 0af7…319c writer --to 4")]
     Restore {
         #[command(flatten)]
         context: ContextRef,
-        /// The last step that is to count, as `trellis history` shows it; 0 is none.
+        /// The last step that shall count, as `trellis history` shows it; 0 means none.
         #[arg(long, value_name = "STEP")]
         to: u32,
     },
-    /// Remove the journal, files, inputs and result of a run, or of one context and all beneath it.
+    /// Delete the journal, outputs, inputs and result of a run, or of one context and its descendants.
     ///
-    /// What is live, or what others still read, is not deleted; the books stay in any case.
+    /// Refused for contexts that are live or that others still read. The cost always stays in the budget.
     #[command(
         after_help = "Examples:\n  trellis runs delete 0af7…319c\n  trellis runs delete 0af7…319c writer --force"
     )]
     Delete {
         /// Its id, as `runs list` shows it.
         trace: TraceId,
-        /// Only this context and all beneath it.
+        /// Delete only this context and its descendants.
         child: Option<ChildId>,
-        /// End what is live, and delete it all the same.
+        /// Cancel live contexts, and delete even what others still read.
         #[arg(long)]
         force: bool,
     },
@@ -128,7 +127,7 @@ fn list(runs: &[RunSummary], output: Output) -> anyhow::Result<Ending> {
         return Ok(Ending::Completed);
     }
     if runs.is_empty() {
-        output::note("no runs yet");
+        output::note("there are no runs yet\n\nhint: `trellis submit` starts one");
         return Ok(Ending::Completed);
     }
     let rows: Vec<[String; 5]> = runs
@@ -179,7 +178,8 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-/// Whether what was to be cancelled has ended. A cancel that came first is noted, and holds later.
+/// Whether the cancelled context has ended. A cancel that comes before its run is stored, and takes effect when the run
+/// begins.
 fn stopped(trace: &Trace, child: Option<&ChildId>) -> bool {
     match (trace.root(), child) {
         (None, _) => trace.version() > 0,
@@ -201,10 +201,10 @@ fn cancelled(trace: &Trace, stopped: bool, output: Output) -> anyhow::Result<End
             let word = text::plain(serde_json::to_value(status));
             format!("the cancel has taken effect; the run is {word}")
         }
-        (true, None) => "nothing of it has begun; if it does, it ends at once".into(),
+        (true, None) => "the run has not begun; if it begins, it is cancelled at once".into(),
         (false, _) => {
             let seconds = client::TAKES_EFFECT.as_secs();
-            format!("the cancel is stored, and was not seen to take effect within {seconds} s")
+            format!("the cancel is stored, but did not take effect within {seconds} s")
         }
     };
     output::print(&format!("{}: {said}\n", trace.id()))?;

@@ -1,4 +1,4 @@
-//! `trellis schema`: the JSON Schemas of the messages, by name.
+//! `trellis schema`: prints the JSON Schemas of the messages, by name.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(name: Option<&str>, output: Output) -> anyhow::Result<Ending> 
         return Ok(Ending::Completed);
     };
     let Some((_, schema)) = all.iter().find(|(name, _)| *name == wanted) else {
-        let otherwise = format!("there are {}", names.join(", "));
+        let otherwise = format!("the messages are {}", names.join(", "));
         let hint = text::did_you_mean(wanted, names.iter().copied(), otherwise);
         anyhow::bail!("no message is called `{wanted}`\n\nhint: {hint}");
     };

@@ -1,5 +1,5 @@
-//! `trellis coordinator` and `trellis worker`: the long-running processes of a cluster. The first
-//! signal drains, the second leaves at once.
+//! `trellis coordinator` and `trellis worker`: the long-running processes of a cluster. The first signal drains, the
+//! second ends the process at once.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -23,71 +23,72 @@ use crate::{
     },
 };
 
-/// Run a coordinator: it owns budgets, contexts and graphs. Any number may run; any may be killed.
+/// Run a coordinator. It decides about budgets, contexts and graphs. Any number may run; any may be killed.
 ///
-/// Needs NATS (with JetStream) and Redis. SIGTERM or Ctrl-C ends it once what it has in hand is done.
+/// Needs NATS with JetStream, and Redis. On SIGTERM or Ctrl-C it finishes the messages it has, and ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
     "Examples:\n  NATS_URL=nats://127.0.0.1:4222 REDIS_URL=redis://127.0.0.1:6379 trellis coordinator --health 127.0.0.1:8080\n\n{EXIT_CODES}"
 ))]
 pub(crate) struct CoordinatorArgs {
-    /// Its name in the cluster; made from the host's if absent.
+    /// Its name in the cluster; without it, one is made from the host name.
     #[arg(long)]
     id: Option<WorkerId>,
-    /// Over how many partitions traces are spread. Fixed for the life of a deployment.
+    /// Number of partitions of the traces. It can't be changed later.
     #[arg(long, value_name = "N", default_value_t = Topology::default().partitions)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_COUNT)))]
     partitions: u16,
-    /// On how many NATS servers each stream is kept.
+    /// Number of NATS servers that keep a copy of each stream.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: u8,
-    /// The most a queue may hold, such as 512MiB. NATS sets the room aside for each of three.
+    /// Size limit of a queue, such as 512MiB. NATS reserves it for each of three queues.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_queue_bytes: Option<i64>,
-    /// The most a log may hold, such as 2GiB. NATS sets the room aside for each of three, and the outputs.
+    /// Size limit of a log, such as 2GiB. NATS reserves it for each of three logs, and for the outputs.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_log_bytes: Option<i64>,
-    /// Where to answer health checks, such as 0.0.0.0:8080.
+    /// Address for health checks, such as 0.0.0.0:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// How long runs that have ended are kept, such as 7d.
+    /// How long ended runs are kept, such as 7d.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "7d")]
     retention: Duration,
-    /// Limits and times for every run: YAML, JSON or TOML; what it leaves out is as by default.
+    /// Limits and times for every run: YAML, JSON or TOML. Missing fields have their defaults.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Abort on purpose, to rehearse failures: when a message has been `received`, `decided`,
-    /// `committed`, `sent` or `acknowledged`, the N-th time.
+    /// Abort on purpose, to test failures: after a message was `received`, `decided`, `committed`, `sent` or
+    /// `acknowledged` for the N-th time.
     #[arg(long, value_name = "POINT[:N]")]
     crash_at: Option<coordinator::Crash>,
 }
 
-/// Run a worker: it takes contexts from the queue of its pool and runs their agents.
+/// Run a worker. It takes contexts from the queue of its pool and runs their agents.
 ///
-/// Needs NATS. SIGTERM or Ctrl-C lets it finish or hand back what it has.
+/// Needs NATS. On SIGTERM or Ctrl-C it finishes or hands back the contexts it has, and ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct WorkerArgs {
-    /// Its name in the cluster; made from the host's if absent.
+    /// Its name in the cluster; without it, one is made from the host name.
     #[arg(long)]
     id: Option<WorkerId>,
-    /// Which agents it runs: those whose profile names this pool.
+    /// Run the agents whose profiles name this pool.
     #[arg(long, default_value = "default")]
     pool: PoolName,
-    /// How many agents run at once.
+    /// Number of agents that run at the same time.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     slots: u16,
-    /// Where to answer health checks, such as 0.0.0.0:8081.
+    /// Address for health checks, such as 0.0.0.0:8081.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// How long what runs may go on after a signal, before it is handed back.
+    /// How long running agents may continue after a signal, before they are handed back.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "20s")]
     drain: Duration,
-    /// Abort on purpose, to rehearse failures: when money is `held`, a model has `answered`, its answer
-    /// is `written` down, a tool was `called`, or a result is `finished` or `reported`, the N-th time.
+    /// Abort on purpose, to test failures: after money was `held`, a model `answered`, its answer was
+    /// `written` to the journal, a tool was `called`, or a result was `finished` or `reported`, for the N-th
+    /// time.
     #[arg(long, value_name = "POINT[:N]")]
     crash_at: Option<worker::Crash>,
-    /// Let the built-in `crash` agent end this process. For tests of the cluster.
+    /// Allow the built-in `crash` agent to end this process. For tests.
     #[arg(long)]
     allow_crash: bool,
     #[command(flatten)]
@@ -112,7 +113,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
             read_value(path).and_then(|value| decode::value::<Settings>(&value).map_err(Unusable::Wrong));
         match read {
             Ok(settings) => config.settings = settings,
-            Err(unusable) => return Ok(unusable.explain_as(path, "settings of a deployment")),
+            Err(unusable) => return Ok(unusable.explain_as(path, "a valid settings file of a deployment")),
         }
     }
     if servers.redis_url().is_none() && servers.nats_url().is_some() {
@@ -120,7 +121,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     }
     let bus = servers.cluster().await?;
     let store = servers.store(args.partitions).await?;
-    until_told(|stop| async move {
+    until_signal(|stop| async move {
         coordinator::run(config, bus, store, stop.cancelled_owned())
             .await
             .map_err(|error| with_causes(&error))
@@ -145,22 +146,22 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         sandbox: Some(worker::OWN_EXECUTABLE.into()),
         ..worker::Config::new(args.id.unwrap_or_else(|| process_id::fresh("worker")))
     };
-    until_told(|stop| async move {
+    until_signal(|stop| async move {
         worker::run(config, bus, stop.cancelled_owned()).await.map_err(|error| with_causes(&error))
     })
     .await
 }
 
-/// Runs until the first signal, drains, and leaves at the second.
-async fn until_told<F: Future<Output = Result<(), String>>>(
+/// Runs until the first signal, then drains; the second signal ends it at once.
+async fn until_signal<F: Future<Output = Result<(), String>>>(
     process: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<Ending> {
     let mut signals = Signals::listen().context("could not listen for signals")?;
     let stop = CancellationToken::new();
     let running = process(stop.clone());
-    let insisted = async {
+    let second_signal = async {
         signals.next().await;
-        output::note("draining; a second signal leaves at once");
+        output::note("draining; a second signal ends the process at once");
         stop.cancel();
         signals.next().await;
     };
@@ -172,14 +173,14 @@ async fn until_told<F: Future<Output = Result<(), String>>>(
                     "give nats-server a larger `max_file_store`, or the coordinators a smaller --max-log-bytes and \
                      --max-queue-bytes"
                 } else {
-                    "`trellis doctor` looks at each server"
+                    "`trellis doctor` checks each server"
                 };
-                output::complain(&format!("{why}\n\nhint: {hint}"));
+                output::error(&format!("{why}\n\nhint: {hint}"));
                 Ok(Ending::Failed)
             }
         },
-        () = insisted => {
-            output::note("left at once; what was under way is taken up by others");
+        () = second_signal => {
+            output::note("ended at once; other processes take over its work");
             Ok(Ending::Failed)
         }
     }

@@ -1,4 +1,4 @@
-//! `trellis submit`: hands work to a cluster and says under which id, once it is committed.
+//! `trellis submit`: submits a task to a cluster and prints its ids once it is committed.
 
 use serde_json::json;
 use shared::wire::SubmitAnswer;
@@ -14,13 +14,13 @@ use crate::{
     },
 };
 
-/// Hand a graph or a goal to a cluster; it is committed when this returns.
+/// Submit a graph or a goal to a cluster. It is committed when the command ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     #[command(flatten)]
     task: Task,
-    /// Wait for the outcome, print it, and end as it did.
+    /// Wait for the outcome and print it; the exit code tells it.
     #[arg(long)]
     wait: bool,
 }

@@ -1,4 +1,4 @@
-//! `trellis workers`: who is there, and asking one to go.
+//! `trellis workers`: lists the workers of a cluster, and drains one.
 
 use serde_json::json;
 use shared::{
@@ -23,9 +23,9 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// The workers that answer now.
+    /// List the workers that answer now.
     List,
-    /// Let a worker finish or hand back what it has, take no more, and end.
+    /// Tell a worker to finish or hand back its contexts, take no more, and end.
     Drain {
         /// Its name, as `workers list` shows it.
         id: WorkerId,
@@ -46,7 +46,7 @@ fn list(workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
         return Ok(Ending::Completed);
     }
     if workers.is_empty() {
-        output::note("no worker answers\n\nhint: `trellis worker` starts one");
+        output::note("no worker answers\n\nhint: start one with `trellis worker`");
         return Ok(Ending::Completed);
     }
     let row = |worker: &WorkerState| {
@@ -73,7 +73,7 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
     }
     let call = WorkerCall::Drain { worker_id: id.clone() };
     let started = Instant::now();
-    // A broadcast may be lost: said again until it is seen.
+    // A broadcast may be lost: repeat it until the worker drains.
     let seen = loop {
         bus.broadcast(&Subject::Worker, &shared::bus::Headers::new(), serde_json::to_vec(&call)?.into())
             .await
@@ -90,8 +90,8 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
     };
     match output {
         Output::Json => output::print_json(&json!({"worker_id": id, "draining": seen}))?,
-        Output::Text if seen => output::print(&format!("{id} is draining, or has ended\n"))?,
-        Output::Text => output::complain(&format!("{id} was told to drain, and still takes work")),
+        Output::Text if seen => output::print(&format!("`{id}` is draining, or has ended\n"))?,
+        Output::Text => output::error(&format!("`{id}` was told to drain, but still takes work")),
     }
     Ok(if seen { Ending::Completed } else { Ending::Failed })
 }

@@ -1,4 +1,4 @@
-//! How the command line names a context, or a step of its journal: `TRACE`, `TRACE/CHILD`, `TRACE/CHILD@N`.
+//! Names of contexts and steps on the command line: `TRACE`, `TRACE/CHILD`, `TRACE/CHILD@STEP`.
 
 use std::str::FromStr;
 
@@ -7,13 +7,13 @@ use shared::{ChildId, TraceId, bus::Bus, wire::Checkpoint};
 
 use crate::cluster::client;
 
-/// A context; the root of the trace if it names none.
+/// A context; without a child, the root of the trace.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ContextRef {
     /// The run's id, as `runs list` shows it; `TRACE/CHILD` names a context of it.
     #[arg(value_name = "TRACE[/CHILD]")]
     trace: Named,
-    /// The context; the root if absent.
+    /// The context; without it, the root.
     child: Option<ChildId>,
 }
 
@@ -44,11 +44,11 @@ impl ContextRef {
         self.trace.trace
     }
 
-    /// The context that is meant.
+    /// The id of the context.
     pub(crate) async fn child(&self, bus: &Bus) -> anyhow::Result<ChildId> {
         match (&self.trace.child, &self.child) {
             (Some(one), Some(other)) if one != other => {
-                anyhow::bail!("`{one}` and `{other}` are both named; give one context")
+                anyhow::bail!("both `{one}` and `{other}` are named: give one context")
             }
             (Some(child), _) | (None, Some(child)) => Ok(child.clone()),
             (None, None) => {

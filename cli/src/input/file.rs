@@ -1,4 +1,4 @@
-//! Reads a file or stdin, as JSON, YAML or TOML: a task graph, or whatever else a command takes.
+//! Reads a file or stdin as JSON, YAML or TOML.
 
 use std::{io::Read, path::Path};
 
@@ -16,11 +16,11 @@ use crate::terminal::{
     output::{self, Output},
 };
 
-/// Why there is no graph to work with.
+/// Why a file can't be used.
 pub(crate) enum Unusable {
-    /// The file can't be read at all.
+    /// The file can't be read.
     Unreadable(anyhow::Error),
-    /// It can, and this is all that is wrong with it.
+    /// Its content is not valid: all mistakes.
     Wrong(Problems),
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn read_graph(path: &Path) -> Result<(TaskGraph, Plan), Unusable> {
     graph::read(&text, format_of(path, &text)).map_err(Unusable::Wrong)
 }
 
-/// A file as a value, whatever that value means.
+/// A file as a JSON value.
 pub(crate) fn read_value(path: &Path) -> Result<Value, Unusable> {
     let text = read(path).map_err(Unusable::Unreadable)?;
     if is_toml(path) {
@@ -50,20 +50,22 @@ fn from_toml(text: &[u8]) -> Result<Value, Problems> {
     let wrong = |what: String| Problems::one("", what, None);
     let text = str::from_utf8(text).map_err(|error| wrong(format!("not valid UTF-8: {error}")))?;
     let table: toml::Table = toml::from_str(text).map_err(|error| {
-        // The position is in the text of the error; its drawing of the line is not for a list.
+        // The message without the source excerpt that `Display` draws: it would not fit in a list.
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
         wrong(format!("not valid TOML: line {line}: {}", error.message()))
     })?;
     plain("", toml::Value::Table(table))
 }
 
-/// The same value in JSON, where dates are texts and numbers are finite.
+/// The value as JSON. JSON has no dates, which become texts, and no infinite numbers, which are refused.
 fn plain(at: &str, value: toml::Value) -> Result<Value, Problems> {
     Ok(match value {
         toml::Value::String(text) => text.into(),
         toml::Value::Integer(number) => number.into(),
         toml::Value::Float(number) => serde_json::Number::from_f64(number)
-            .ok_or_else(|| Problems::one(at, format!("{number} is not a number here"), None))?
+            .ok_or_else(|| {
+                Problems::one(at, format!("{number} is not allowed: numbers must be finite"), None)
+            })?
             .into(),
         toml::Value::Boolean(truth) => truth.into(),
         toml::Value::Datetime(date) => date.to_string().into(),
@@ -92,7 +94,7 @@ fn format_of(path: &Path, text: &[u8]) -> Format {
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
-    // One byte more than is allowed tells a file that is too long from one that just fits.
+    // One byte more than allowed: a longer file differs from one that just fits.
     let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX) + 1;
     if path == "-" {
         std::io::stdin().take(most).read_to_end(&mut text).context("could not read stdin")?;
@@ -103,11 +105,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
             .with_context(|| format!("could not read {}", path.display()))?;
     }
     if text.len() > MAX_MESSAGE_BYTES {
-        bail!(
-            "{} is larger than {} MiB, which nothing read here is",
-            path.display(),
-            MAX_MESSAGE_BYTES >> 20
-        );
+        bail!("{} is larger than the limit of {} MiB", path.display(), MAX_MESSAGE_BYTES >> 20);
     }
     if text.trim_ascii().is_empty() {
         bail!("{} is empty\n\nhint: examples/ has task graphs to start from", path.display());
@@ -116,27 +114,27 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 impl Unusable {
-    /// Says so on stderr; how the command ends because of it.
+    /// Prints the mistakes in a task graph to stderr; the ending of the command.
     pub(crate) fn explain(&self, path: &Path) -> Ending {
-        self.explain_as(path, "a task graph that can run")
+        self.explain_as(path, "a valid task graph")
     }
 
-    /// As `explain`, of a file that should be something else.
+    /// As `explain`, for a file that should be `what`.
     pub(crate) fn explain_as(&self, path: &Path, what: &str) -> Ending {
         match self {
             Unusable::Unreadable(error) => {
-                output::complain(&format!("{error:#}"));
+                output::error(&format!("{error:#}"));
                 Ending::Unreadable
             }
             Unusable::Wrong(problems) => {
                 let name = path.display();
-                output::complain(&format!("{name} is not {what}\n\n{problems}"));
+                output::error(&format!("{name} is not {what}\n\n{problems}"));
                 Ending::Refused
             }
         }
     }
 
-    /// The same for programs.
+    /// The mistakes as JSON.
     pub(crate) fn to_json(&self, path: &Path) -> Value {
         let problems = match self {
             Unusable::Unreadable(error) => json!([{"path": "", "message": format!("{error:#}")}]),
@@ -145,8 +143,8 @@ impl Unusable {
         json!({"file": path.display().to_string(), "ok": false, "problems": problems})
     }
 
-    /// Tells whoever asked, in the way they asked for.
-    pub(crate) fn tell(&self, path: &Path, output: Output) -> anyhow::Result<Ending> {
+    /// Prints the mistakes as text, and with `-o json` as JSON too.
+    pub(crate) fn report(&self, path: &Path, output: Output) -> anyhow::Result<Ending> {
         if output == Output::Json {
             output::print_json(&self.to_json(path))?;
         }

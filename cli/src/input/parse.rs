@@ -1,4 +1,4 @@
-//! Values of the command line: read into checked types, with errors that say what is accepted.
+//! Parsers for values on the command line. Errors say what is accepted.
 
 use std::{str::FromStr, time::Duration};
 
@@ -31,7 +31,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: u64 = digits.parse().map_err(|_| "write a number and a unit, such as 500ms, 30s or 7d")?;
     let millis = number.checked_mul(each).filter(|millis| *millis <= MAX_TIMEOUT_MS);
-    millis.map(Duration::from_millis).ok_or_else(|| "that is more than a year".into())
+    millis.map(Duration::from_millis).ok_or_else(|| "the longest time is a year".into())
 }
 
 /// `512MiB`, `2GiB`; a bare number is bytes.
@@ -48,7 +48,7 @@ pub(crate) fn bytes(text: &str) -> Result<i64, String> {
     number
         .checked_mul(each)
         .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| "that is no size a stream can have".into())
+        .ok_or_else(|| "the size of a stream must be more than 0 and fit in 63 bits".into())
 }
 
 /// `key=json`: an input of a task.
@@ -64,7 +64,7 @@ pub(crate) fn key_json<K: FromStr<Err = shared::id::Error>>(
     let (key, json) = text.split_once('=').ok_or(usage)?;
     let name = key.parse().map_err(|error: shared::id::Error| error.to_string())?;
     let value = serde_json::from_str(json).map_err(|error| {
-        format!("{json:?} is not JSON: {error}\n\nhint: a text takes quotes, as in '{key}=\"{json}\"'")
+        format!("{json:?} is not JSON: {error}\n\nhint: write a text in quotes, as in '{key}=\"{json}\"'")
     })?;
     Ok((name, value))
 }

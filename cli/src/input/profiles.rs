@@ -1,4 +1,4 @@
-//! Agent profiles in a file: a list, or `agents:` with a list. Everything wrong with them at once.
+//! Reads agent profiles from a file: a list, or `agents:` with a list. Reports all mistakes at once.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use crate::{
     terminal::ending::Ending,
 };
 
-/// The file beside a graph that its agents are taken from, if it is there.
+/// The file of agents in the folder of a graph, if there is one.
 pub(crate) fn beside(graph: &Path) -> Option<PathBuf> {
     let names = ["agents.yaml", "agents.yml", "agents.json", "agents.toml"];
     names.iter().map(|name| graph.with_file_name(name)).find(|path| path.is_file() && path != graph)
@@ -27,7 +27,7 @@ pub(crate) fn explain(unusable: &Unusable, path: &Path) -> Ending {
     unusable.explain_as(path, "a list of agent profiles")
 }
 
-/// A submission that names no agent needs one all the same.
+/// Adds a profile for submissions that name no agent.
 pub(crate) fn add_default(agents: &mut Vec<AgentProfile>) {
     let default = AgentId::default_agent();
     if !agents.iter().any(|agent| agent.agent_id == default) {
@@ -41,7 +41,7 @@ fn profiles(value: Value) -> Result<Vec<AgentProfile>, Problems> {
             let agents = fields.remove("agents").unwrap_or(Value::Null);
             if let Some(unknown) = fields.keys().next() {
                 let hint = "a file of agents is a list of profiles, or `agents:` with the list";
-                return Err(Problems::one(unknown, "is not known here", Some(hint.into())));
+                return Err(Problems::one(unknown, "is not a known field", Some(hint.into())));
             }
             (agents, "agents")
         }
@@ -55,7 +55,7 @@ fn profiles(value: Value) -> Result<Vec<AgentProfile>, Problems> {
     for (index, agent) in agents.iter().enumerate() {
         let at = format!("{name}[{index}]");
         if !seen.insert(&agent.agent_id) {
-            problems.add(format!("{at}.agent_id"), format!("`{}` is there twice", agent.agent_id), None);
+            problems.add(format!("{at}.agent_id"), format!("`{}` is defined twice", agent.agent_id), None);
         }
         for problem in agent.check().err().iter().flat_map(Problems::iter) {
             problems.add(join(&at, &problem.path), &problem.message, problem.hint.clone());
@@ -64,7 +64,7 @@ fn profiles(value: Value) -> Result<Vec<AgentProfile>, Problems> {
     problems.or(agents)
 }
 
-/// The same problems, of something that stands under a name.
+/// The problems with `name` put before their paths.
 fn under(name: &str, problems: &Problems) -> Problems {
     let mut moved = Problems::default();
     for problem in problems.iter() {

@@ -1,4 +1,4 @@
-//! What `run` and `submit` are asked to do: a file or a goal, with what the command line adds to it.
+//! The task of `run` and `submit`: a file or a goal, with the options that override the file.
 
 use std::{
     path::{Path, PathBuf},
@@ -34,52 +34,52 @@ pub(crate) struct Task {
     /// Run one agent with this goal instead.
     #[arg(long, value_name = "TEXT")]
     goal: Option<String>,
-    /// Which agent gets the goal; `default` if absent.
+    /// The agent that gets the goal; without it, `default`.
     #[arg(long, value_name = "ID", requires = "goal")]
     agent: Option<AgentId>,
-    /// An input, added to those of the file; may be given more than once.
+    /// An input, in addition to those of the file; may be given more than once.
     #[arg(long, value_name = "KEY=JSON", value_parser = parse::input)]
     input: Vec<(ContextKey, Value)>,
-    /// What all of it may cost, in dollars; instead of the file's.
+    /// Cost limit of the run, in dollars; overrides the file.
     #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
     max_cost_usd: Option<Usd>,
-    /// How many tokens all of it may use; instead of the file's.
+    /// Token limit of the run; overrides the file.
     #[arg(long, value_name = "N", value_parser = parse::tokens)]
     max_tokens: Option<Tokens>,
-    /// When to stop it, such as 30s or 10m; instead of the file's.
+    /// Time limit of the run, such as 30s or 10m; overrides the file.
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
-    /// Begin with what another agent had done at a step of its journal, without paying for it again.
+    /// Begin with another agent's journal up to this step, without paying for its steps again.
     ///
-    /// CHILD is `root` if left out; `trellis history` shows the steps.
+    /// Without CHILD, the context `root`; `trellis history` shows the steps.
     #[arg(long, value_name = "TRACE[/CHILD]@STEP", value_parser = context_ref::checkpoint)]
     branch_from: Option<Checkpoint>,
     /// Agent profiles to apply first: YAML, JSON or TOML.
     ///
-    /// Without servers, `agents.yaml` (or .yml, .json, .toml) beside the file is taken if it is there. A
-    /// cluster has its own: there profiles are only applied when they are named here.
+    /// Without servers, `agents.yaml` (or .yml, .json, .toml) in the folder of the file is applied if it
+    /// exists. To a cluster, which has its own profiles, only the profiles named here are applied.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
 }
 
 impl Task {
-    /// The submission; or, said already, how the command ends without one.
+    /// The submission; or, if there is none, the ending, after the mistakes were printed.
     pub(crate) fn read(&self, output: Output) -> anyhow::Result<Result<Submission, Ending>> {
         let (path, value) = match (&self.file, &self.goal) {
             (Some(path), _) => match read_value(path) {
                 Ok(value) => (path.as_path(), value),
-                Err(unusable) => return unusable.tell(path, output).map(Err),
+                Err(unusable) => return unusable.report(path, output).map(Err),
             },
             (None, goal) => (Path::new("--goal"), json!({"goal": goal, "agent_id": self.agent})),
         };
         match submission(&self.merged(value)) {
             Ok(submission) => Ok(Ok(submission)),
-            Err(problems) if self.file.is_some() => Unusable::Wrong(problems).tell(path, output).map(Err),
-            Err(problems) => anyhow::bail!("the goal can't be run\n\n{problems}"),
+            Err(problems) if self.file.is_some() => Unusable::Wrong(problems).report(path, output).map(Err),
+            Err(problems) => anyhow::bail!("the goal is not a valid submission\n\n{problems}"),
         }
     }
 
-    /// What the command line says stands over what the file says.
+    /// The options of the command line override the file.
     fn merged(&self, mut value: Value) -> Value {
         let Some(fields) = value.as_object_mut() else { return value };
         if let Some(usd) = self.max_cost_usd {
@@ -102,7 +102,7 @@ impl Task {
         value
     }
 
-    /// The profiles to apply first; or how the command ends because they can't be read.
+    /// The profiles to apply first; or, if they can't be read, the ending, after the mistakes were printed.
     pub(crate) fn profiles(&self, embedded: bool) -> anyhow::Result<Result<Vec<AgentProfile>, Ending>> {
         let mut agents = match &self.agents {
             Some(path) => match profiles::read(path) {
@@ -128,7 +128,7 @@ impl Task {
     }
 }
 
-/// A message as a submission: a graph if it has steps, else a spawn.
+/// A message as a submission: a spawn if it has a goal and no steps, else a graph.
 pub(crate) fn submission(value: &Value) -> Result<Submission, Problems> {
     if value.get("goal").is_some() && value.get("steps").is_none() {
         return decode::value(value).map(Submission::spawn);

@@ -1,5 +1,5 @@
-//! The settings file of a worker: models, prices, tools, workspaces. For a worker of a cluster and for the
-//! one inside `run` and `dev`.
+//! The settings file of a worker: models, prices, tools, workspaces. Used by `worker`, and by the worker inside `run`
+//! and `dev`.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub(crate) struct WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// The settings, checked; or, said already, how the command ends without them.
+    /// The checked settings; or, if they are not valid, the ending, after the mistakes were printed.
     pub(crate) fn read(&self) -> Result<worker::Settings, Ending> {
         let Some(path) = self.config.as_ref().filter(|path| !path.as_os_str().is_empty()) else {
             return Ok(worker::Settings::default());
@@ -27,6 +27,6 @@ impl WorkerConfig {
             let settings: worker::Settings = decode::value(&value).map_err(Unusable::Wrong)?;
             settings.check().map_err(Unusable::Wrong).map(|()| settings)
         });
-        settings.map_err(|unusable| unusable.explain_as(path, "settings of a worker"))
+        settings.map_err(|unusable| unusable.explain_as(path, "a valid settings file of a worker"))
     }
 }

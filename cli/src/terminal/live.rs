@@ -1,5 +1,5 @@
-//! A run as it goes on: shown as a tree that is drawn again in place, or, where stderr is no terminal,
-//! as a line for each change. Ctrl-C asks for a cancel, a second one leaves.
+//! Shows a run while it runs: on a terminal as a tree that is redrawn in place, elsewhere as a line for each change.
+//! Ctrl-C cancels the run; a second Ctrl-C ends the command.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use crate::{
     terminal::{output, questions::Questions, signals::Signals, text, tree},
 };
 
-/// Often enough to look alive.
+/// Time between two drawings of the tree.
 const REDRAW: Duration = Duration::from_millis(100);
-/// More than this would scroll what can't be drawn over.
+/// Lines of the tree that are drawn. A longer tree would scroll, and lines that have scrolled can't be redrawn.
 const MOST_LINES: usize = 20;
 
-/// Watches until the root's outcome is known, with what the agents say if `words` are wanted. None if the
-/// person left before.
+/// Watches until the root's outcome is known, with the agents' live output if `words` is set. None if the user left
+/// before.
 pub(crate) async fn follow(
     bus: &Bus,
     trace_id: TraceId,
@@ -58,11 +58,11 @@ pub(crate) async fn follow(
             () = signals.next() => {
                 display.leave_standing();
                 if interrupted {
-                    output::note("left; what runs in a cluster goes on until the cancel takes effect");
+                    output::note("left; a run in a cluster continues until the cancel takes effect");
                     return Ok(None);
                 }
                 interrupted = true;
-                output::note("cancelling; once more to leave at once");
+                output::note("cancelling; press Ctrl-C again to leave at once");
                 client::cancel(bus, trace_id, None, Text::new("interrupted by its caller").ok()).await?;
             }
         }
@@ -72,14 +72,14 @@ pub(crate) async fn follow(
 }
 
 enum Display {
-    /// On a terminal: how many lines stand there to be drawn over.
+    /// On a terminal: the number of lines to redraw, and the last text.
     Tree { drawn: usize, last: String },
-    /// Elsewhere: the last said of each context.
+    /// Elsewhere: the last line printed for each context.
     Lines(BTreeMap<ChildId, String>),
 }
 
 impl Display {
-    /// A tree can't be drawn over what is written between.
+    /// Live output between two drawings would break the tree, so that lines are printed instead.
     fn new(words: bool) -> Self {
         if std::io::stderr().is_terminal() && !words {
             Display::Tree { drawn: 0, last: String::new() }
@@ -88,7 +88,7 @@ impl Display {
         }
     }
 
-    /// Says what has changed, where lines are written.
+    /// Prints the contexts whose status changed, if lines are printed.
     fn changed(&mut self, trace: &Trace) {
         let Display::Lines(said) = self else { return };
         for node in trace.contexts() {
@@ -104,7 +104,7 @@ impl Display {
         }
     }
 
-    /// Draws the tree over itself, where that can be done.
+    /// Redraws the tree in place, if a tree is drawn.
     fn draw(&mut self, trace: &Trace) {
         let Display::Tree { drawn, last } = self else { return };
         let text = tree::branches(trace);
@@ -113,7 +113,7 @@ impl Display {
         }
         let lines: Vec<&str> = text.lines().collect();
         let mut screen = over(*drawn);
-        // A line that wraps would be two to draw over: so none wraps.
+        // Wrapping is off: a wrapped line would count as two when it is redrawn.
         screen.push_str("\x1b[?7l");
         for line in lines.iter().take(MOST_LINES) {
             screen.push_str(line);
@@ -129,7 +129,7 @@ impl Display {
         *last = text;
     }
 
-    /// What comes next comes below.
+    /// Keeps the tree on the screen; the next drawing goes below it.
     fn leave_standing(&mut self) {
         if let Display::Tree { drawn, last } = self {
             *drawn = 0;
@@ -137,7 +137,7 @@ impl Display {
         }
     }
 
-    /// Makes room for the outcome.
+    /// Removes the tree from the screen.
     fn wipe(&mut self) {
         if let Display::Tree { drawn, .. } = self {
             std::io::stderr().write_all(over(*drawn).as_bytes()).ok();
@@ -145,16 +145,16 @@ impl Display {
     }
 }
 
-/// Up to the first of so many lines, and everything below gone.
+/// Moves the cursor up so many lines and clears the screen from there.
 fn over(drawn: usize) -> String {
     if drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\r\x1b[J") }
 }
 
-/// A piece of what an agent says, on a line.
+/// A piece of live output on a line.
 fn line(piece: &StreamPiece) -> String {
     let said = match &piece.said {
         Said::Text(text) => text::flat(text),
-        Said::Again { why } => format!("(once more: {})", text::flat(why)),
+        Said::Again { why } => format!("(starting again: {})", text::flat(why)),
         Said::Tool { tool } => format!("→ {}", text::flat(tool)),
         Said::Progress { message } => text::flat(message),
     };

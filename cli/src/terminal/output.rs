@@ -1,5 +1,4 @@
-//! Writes what people and programs read. A reader that goes away, or a full disk, is an error of the
-//! command and never a panic.
+//! Writes to stdout and stderr. A closed pipe or a full disk is an error of the command, never a panic.
 
 use std::io::{ErrorKind, Write};
 
@@ -16,7 +15,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// To stdout: data. Much of it was said by agents: a terminal is given no orders by it.
+/// Data, to stdout. Much of it comes from agents, so control characters are replaced.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout
@@ -29,18 +28,18 @@ pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value:#}\n"))
 }
 
-/// A value on a line of its own: one of many.
+/// A value on one line, for streams of values.
 pub(crate) fn print_json_line(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 
-/// To stderr: what goes on.
+/// Progress, to stderr. Failing to write it is no error.
 pub(crate) fn note(what: &str) {
     std::io::stderr().write_all(format!("{}\n", text::printable(what)).as_bytes()).ok();
 }
 
-/// To stderr: what went wrong. If even that can't be said, the exit code still does.
-pub(crate) fn complain(what: &str) {
+/// An error, to stderr. If it can't be written, the exit code still tells it.
+pub(crate) fn error(what: &str) {
     std::io::stderr().write_all(format!("error: {}\n", text::printable(what)).as_bytes()).ok();
 }
 
@@ -49,18 +48,18 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
-/// A refusal, to whoever asked: what happened, and every problem at once. The rule is for programs (`-o json`).
+/// Prints a refusal with all its problems. The rule is only for programs (`-o json`).
 pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
         print_json(&json!({"refusal": refusal}))?;
     }
-    complain(&refused(refusal));
+    error(&refused(refusal));
     Ok(Ending::Refused)
 }
 
 pub(crate) fn refused(refusal: &Refusal) -> String {
     let Refusal { code, message, problems, rule: _ } = refusal;
-    // Some messages are the list of the problems already.
+    // Some messages already contain the problems.
     let untold = problems.iter().filter(|problem| !message.contains(&problem.message));
     let listed: Vec<String> = untold.map(|problem| format!("\n{problem}")).collect();
     let gap = if listed.is_empty() { "" } else { "\n" };

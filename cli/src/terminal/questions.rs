@@ -1,4 +1,4 @@
-//! The questions of a run, put to whoever sits there: at a terminal, or through `--answer`.
+//! The questions of a run, answered at the terminal, by `--answer`, or elsewhere.
 
 use std::{collections::BTreeSet, io::IsTerminal};
 
@@ -12,20 +12,20 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use crate::{cluster::client, terminal::output};
 
-/// Who answers.
+/// Who answers the questions of a run.
 pub(crate) enum Answerer {
-    /// The same text to every question.
+    /// `--answer`: the same text for every question.
     Told(Text),
-    /// A person at this terminal.
+    /// The user at this terminal.
     Terminal,
     /// Somebody else, with `trellis answer`.
     Elsewhere,
-    /// Nobody can: the run lives in this process, and nobody sits there.
+    /// Nobody: the run is in this process, and stdin is no terminal.
     Nobody,
 }
 
 impl Answerer {
-    /// `stdin_taken`: what is typed there is something else.
+    /// `stdin_taken`: stdin holds the task, not answers.
     pub(crate) fn is(told: Option<Text>, embedded: bool, stdin_taken: bool) -> Self {
         match told {
             Some(text) => Answerer::Told(text),
@@ -38,9 +38,9 @@ impl Answerer {
 
 pub(crate) struct Questions {
     who: Answerer,
-    /// Dealt with already.
+    /// Questions that were shown or answered.
     seen: BTreeSet<(ChildId, u32)>,
-    /// What the person is asked now.
+    /// The question that the user is asked now.
     asking: Option<Question>,
     lines: Option<Lines<BufReader<Stdin>>>,
 }
@@ -58,10 +58,10 @@ impl Questions {
         questions.iter().any(|question| !self.seen.contains(&(question.child_id.clone(), question.number)))
     }
 
-    /// Deals with what is open now, as far as it is new. Answering twice changes nothing.
+    /// Shows or answers new questions. A second answer to the same question changes nothing.
     pub(crate) async fn ask(&mut self, bus: &Bus, questions: Vec<Question>) -> anyhow::Result<()> {
         if self.asking.as_ref().is_some_and(|asking| !questions.contains(asking)) {
-            output::note("(somebody else has answered, or it is no longer asked)");
+            output::note("(the question was answered elsewhere, or is no longer open)");
             self.asking = None;
         }
         for question in questions {
@@ -85,9 +85,9 @@ impl Questions {
                 )),
                 Answerer::Nobody => {
                     output::note(
-                        "nobody can answer: stdin is not a terminal\n\nhint: give --answer TEXT, or let the step say `hitl: fail`",
+                        "the run is cancelled: nobody can answer, because stdin is not a terminal\n\nhint: give --answer TEXT, or set `hitl: fail` for the step",
                     );
-                    let reason = Text::new("it asked a question that nobody can answer").ok();
+                    let reason = Text::new("an agent asked a question that nobody can answer").ok();
                     client::cancel(bus, *trace_id, None, reason).await?;
                 }
             }
@@ -95,7 +95,7 @@ impl Questions {
         Ok(())
     }
 
-    /// What was typed; for ever, if nobody is asked. Safe to be dropped and called again.
+    /// The line that the user typed; never, if no question is asked. Cancel-safe.
     pub(crate) async fn typed(&mut self) -> anyhow::Result<Option<String>> {
         match &mut self.lines {
             Some(lines) if self.asking.is_some() => lines.next_line().await.context("could not read stdin"),
@@ -106,7 +106,7 @@ impl Questions {
     pub(crate) async fn answer(&mut self, bus: &Bus, typed: Option<String>) -> anyhow::Result<()> {
         let Some(question) = self.asking.take() else { return Ok(()) };
         let Some(typed) = typed else {
-            output::note("no more answers will come from here");
+            output::note("stdin has ended: answer with `trellis answer`");
             self.who = Answerer::Elsewhere;
             self.seen.remove(&(question.child_id, question.number));
             return Ok(());

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, one after another. The first asks, the second insists.
+//! SIGINT and SIGTERM, one after another.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -15,7 +15,7 @@ impl Signals {
         })
     }
 
-    /// The next of either. Safe to be dropped and called again.
+    /// Waits for the next of either. Cancel-safe.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

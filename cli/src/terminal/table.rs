@@ -1,4 +1,4 @@
-//! Rows under a heading, in columns as wide as they need to be. The last may be as long as it likes.
+//! Rows under a heading, in columns as wide as their longest cell.
 
 pub(crate) fn show<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! A trace as a tree for people: who ran under whom, how it ended, what it cost, and why.
+//! A trace as a tree in text: status, cost, result and reason of each context.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 
 use super::text::{cut, flat, plain};
 
-/// How much of an answer, a reason or an event is shown on a line.
+/// Characters of an answer or a reason that are shown on a line.
 const SHOWN: usize = 70;
 
-/// The whole of it, as text.
+/// The tree, the reason of its end, and the values of the shared store.
 pub(crate) fn show(trace: &Trace) -> String {
     let mut text = branches(trace);
     if let Some(why) = trace.root().and_then(why) {
@@ -26,7 +26,7 @@ pub(crate) fn show(trace: &Trace) -> String {
     text
 }
 
-/// The tree alone, a line a context.
+/// The tree alone, one line for each context.
 pub(crate) fn branches(trace: &Trace) -> String {
     let mut text = String::new();
     if let Some(root) = trace.root() {
@@ -35,14 +35,14 @@ pub(crate) fn branches(trace: &Trace) -> String {
     text
 }
 
-/// What stands beneath a context.
+/// A row below a context.
 enum Row<'a> {
     Context(&'a ContextNode),
-    /// A step that its contexts alone do not explain.
+    /// A step without a context, or with several.
     Step(StepReport),
 }
 
-/// One line for a context, then what is beneath it.
+/// One line for a context, then its descendants.
 fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut String) {
     let budget = &node.budget;
     let name = format!("{stem}{fork}{}", node.id);
@@ -70,14 +70,14 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     }
 }
 
-/// The children of an agent in the order they came; of a graph, in the order of its steps.
+/// The children of an agent in order of their spawns; of a graph, in order of its steps.
 fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
     let child = |index: &'a _| Row::Context(trace.node(*index));
     let Some(outcome) = trace.graph_outcome(node) else { return node.children.iter().map(child).collect() };
     let mut rows = Vec::new();
     for step in outcome.steps {
         let ran: Vec<&ContextNode> = step.contexts.iter().filter_map(|id| trace.context(id)).collect();
-        // A step that ran once, as one context, is told by that; one with items or rounds is summed up.
+        // A step with one context needs no row of its own; a step with items or rounds gets a row with its reason.
         let summed_up = ran.is_empty() || ran.len() > 1 && step.reason.is_some() && !step.fallback;
         rows.extend(ran.into_iter().map(Row::Context));
         if summed_up {
@@ -87,7 +87,7 @@ fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
     rows
 }
 
-/// The status of a context; a graph that completed says so if it did only in part.
+/// The status of a context; `partial` for a graph that completed in part.
 pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
     let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
     let verdict = trace.graph_outcome(node).map(|outcome| outcome.verdict);
@@ -97,7 +97,7 @@ pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
     plain(serde_json::to_value(node.status_word()))
 }
 
-/// A step's status in the words of contexts.
+/// The status of a step, in the words for contexts.
 fn step_word(step: &StepReport) -> String {
     match (step.partial, step.status) {
         (true, _) => "partial".into(),
@@ -106,7 +106,7 @@ fn step_word(step: &StepReport) -> String {
     }
 }
 
-/// What it answered; of one that waits, for what.
+/// The result of a context; the question or reason of one that waits.
 fn answer(node: &ContextNode) -> Option<String> {
     match &node.status {
         Status::Submitted { .. } | Status::Working(_) => None,
@@ -116,7 +116,7 @@ fn answer(node: &ContextNode) -> Option<String> {
     }
 }
 
-/// A result in a few words.
+/// A result as text; a stored object by its name.
 pub(crate) fn payload(result: &Payload) -> String {
     match result {
         Payload::Inline(value) => value.to_text(),
@@ -130,10 +130,10 @@ fn why(node: &ContextNode) -> Option<String> {
 }
 
 fn line(text: &mut String, what: &str) {
-    writeln!(text, "{}", what.trim_end()).expect("a string takes all");
+    writeln!(text, "{}", what.trim_end()).expect("writing to a string never fails");
 }
 
-/// The outcome and the snapshots, for programs.
+/// The outcome and the snapshots of all contexts.
 pub(crate) fn as_json(trace: &Trace) -> Value {
     let contexts: Vec<_> = trace.contexts().iter().map(|node| trace.snapshot(node)).collect();
     let outcome = trace.root().and_then(|root| trace.outcome(&root.id));

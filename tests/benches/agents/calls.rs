@@ -1,4 +1,4 @@
-//! Model calls one after the other: by an agent, and by a client that sends the very same prompts.
+//! Model calls one after another: by an agent, and by a client that sends the same prompts.
 
 use std::{
     sync::{Arc, Mutex},
@@ -27,10 +27,10 @@ use crate::{
 pub(crate) const CALLS: usize = 16;
 const SLOW: Duration = Duration::from_millis(200);
 
-/// What an agent does; the model goes by its goal.
+/// What an agent does; the model answers by its goal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
-    /// The model does not give the JSON it is asked for until the last call: nothing is between two.
+    /// Until the last call the model does not return the JSON it is asked for, so calls follow each other directly.
     InARow,
     WithTools,
     Slow,
@@ -39,11 +39,11 @@ pub(crate) enum Kind {
 pub(crate) struct Measured {
     pub(crate) floor: Latencies,
     pub(crate) ours: Latencies,
-    /// How many calls Trellis made for this, those that were only recorded included.
+    /// The number of calls that Trellis made, including those that were only recorded.
     pub(crate) calls: usize,
 }
 
-/// When calls came.
+/// The times at which calls came.
 type Arrivals = Arc<Mutex<Vec<Instant>>>;
 
 pub(crate) struct Calls {
@@ -91,7 +91,7 @@ impl Calls {
         Calls { cluster, model, arrivals, http, last: None }
     }
 
-    /// Floor and Trellis in turns, so that whatever else the machine does is the same for both.
+    /// Floor and Trellis in turns, so that other load of the machine affects both.
     pub(crate) async fn measure(&mut self, kind: Kind, rounds: usize) -> Measured {
         let known = self.model.prompts().len();
         self.run(kind).await;
@@ -133,7 +133,7 @@ impl Calls {
         self.last = Some(run);
     }
 
-    /// An entry of a journal as it is stored: what a model said.
+    /// A stored journal entry with the answer of a model.
     pub(crate) async fn an_entry(&self) -> Bytes {
         let root = ChildId::new("root").unwrap();
         let journal = Filter::One(Subject::History(self.last.unwrap(), root));

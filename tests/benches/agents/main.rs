@@ -1,10 +1,9 @@
-//! What Trellis adds to a model call: the same prompts sent to the same server in the same run, by a
-//! client that does nothing else (the floor) and by an agent that holds, journals and settles each of
-//! them; where the time goes; and what a worker with a thousand agents needs. Both are timed by the
-//! model server, as the time between one call's coming and the next.
+//! What Trellis adds to a model call: the same prompts are sent to the same server in the same run by a client that does
+//! nothing else (the floor), and by an agent that holds, journals and settles each call. Also the parts of that time, and
+//! the memory of a worker with a thousand agents. The model server measures the time from one call to the next.
 //!
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench agents
-//!   … -- --rounds 20 --agents 5000          more of both; 0 of one leaves it out
+//!   … -- --rounds 20 --agents 5000          more of both; 0 skips one
 
 #![allow(
     clippy::unwrap_used,
@@ -99,7 +98,7 @@ fn shown(time: Duration) -> String {
 
 /// A coordinator and a worker with an agent `bench` that calls this model.
 async fn cluster(model: &ModelServer, slots: usize) -> Processes {
-    // As a deployment has it, not as tests do.
+    // The default settings, not those of the tests.
     let settings = json!({"lease_ms": 10_000, "limits": {"max_steps": 1000}});
     let shape = || Shape { slots, settings, worker: model.settings(), ..Shape::new(1, 1) };
     let cluster = Processes::start_as(shape).await;

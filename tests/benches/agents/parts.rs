@@ -1,5 +1,4 @@
-//! What a paid call is made of besides the call: the benchmark is the worker of a context, and does each
-//! part by itself.
+//! The parts of a paid call besides the call itself: the benchmark acts as the worker of a context, and times each part.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use trellis_tests::processes::Processes;
 use crate::measure::meter::Latencies;
 
 const TIMES: usize = 200;
-/// How many parts are done between two ticks: far less than a lease takes.
+/// Parts between two ticks; they take far less time than a lease.
 const TICKS: usize = 20;
 
 struct Part<'a> {

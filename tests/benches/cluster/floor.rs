@@ -1,6 +1,6 @@
-//! The floor: what any such system must do for a job, and nothing else. A submission, an execution and
-//! a result are JetStream messages, stored and acknowledged; two small scripts run in Redis; the end is
-//! told by a core message. No budgets, no state machine, no events, no crash safety.
+//! The floor: the least that any such system must do for a job. A submission, an execution and a result are JetStream
+//! messages, stored and acknowledged; two small scripts run in Redis; a core NATS message tells the end. No budgets, no
+//! state machine, no events, no crash safety.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use crate::measure::meter::Latencies;
 
 const SCRIPT: &str = "redis.call('HSET', KEYS[1], 'v', ARGV[1], 'a', ARGV[2]) \
                       redis.call('ZADD', KEYS[2], ARGV[1], KEYS[1]) return redis.call('INCR', KEYS[3])";
-/// About what a small job's state takes.
+/// About the size of a small job's state.
 const STATE: &str =
     "{\"goal\":\"hello\",\"status\":\"working\",\"budget\":{\"limit\":1,\"spent\":0,\"held\":0}}";
 
@@ -113,8 +113,7 @@ impl Floor {
         began.elapsed()
     }
 
-    /// What a hold and a settlement need at the least: a request that runs a script, and a stored
-    /// message that runs another.
+    /// The least that a hold and a settlement need: a request that runs a script, and a stored message that runs another.
     pub(crate) async fn pairs(&self, pairs: usize) -> Latencies {
         let mut asked = self.client.subscribe("floor.ask").await.unwrap();
         let (client, redis) = (self.client.clone(), self.redis.clone());

@@ -1,5 +1,5 @@
-//! Hold and settle at depth 8: the benchmark is the worker of a context seven levels beneath its root,
-//! and every pair walks the whole chain.
+//! Hold and settle at depth 8: the benchmark acts as the worker of a context seven levels below its root, and every pair
+//! changes the whole chain of budgets.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{measure::meter::Latencies, trellis::Trellis};
 
 const DEPTH: usize = 8;
 
-/// A lease on the deepest context, and those on all above it, kept by nobody: they last long enough.
+/// The lease of the deepest context. The leases of its ancestors are not renewed: they last long enough.
 struct Deep {
     work: Execute,
     lease: Value,
@@ -37,7 +37,7 @@ async fn claim(trellis: &Trellis, delivery: &Delivery) -> (Execute, Value) {
     (work, serde_json::to_value(lease).unwrap())
 }
 
-/// Claims a root and seven contexts beneath it, one under the other.
+/// Claims a root and a chain of seven contexts below it.
 async fn descend(trellis: &Trellis) -> Deep {
     trellis
         .apply(json!([{"agent_id": "bench", "kind": "builtin", "builtin": "echo", "pool": "bench"}]))
@@ -71,7 +71,7 @@ async fn pair(trellis: &Trellis, deep: &Deep, call: usize) {
     assert!(matches!(settled, Answer::Done), "{settled:?}");
 }
 
-/// One pair after the other.
+/// One pair after another.
 pub(crate) async fn pairs(trellis: &Trellis, pairs: usize) -> Latencies {
     let deep = descend(trellis).await;
     let mut latencies = Latencies::default();
@@ -83,7 +83,7 @@ pub(crate) async fn pairs(trellis: &Trellis, pairs: usize) -> Latencies {
     latencies
 }
 
-/// Pairs a second, 64 at once on one context.
+/// Pairs each second, 64 at once on one context.
 pub(crate) async fn at_once(trellis: &Trellis, pairs: usize) -> f64 {
     let deep = descend(trellis).await;
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! What a job costs: a floor program that does the least any such system must do (publishes, acks and
-//! Redis scripts, and nothing else) and then Trellis, on the same servers in the same run, as ratios.
+//! The time of a job: first of a floor program that does the least any such system must do (publishes, acks and Redis
+//! scripts), then of Trellis, on the same servers in the same run, as ratios.
 //!
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench cluster
 //!   … -- --jobs 20000 --pending 100000     more jobs; how 100,000 pending ones change a job
@@ -25,7 +25,7 @@ use std::time::Duration;
 use measure::{meter::Latencies, options};
 use trellis_tests::servers::{NatsServer, RedisServer};
 
-/// Jobs under way at once, where many are.
+/// Jobs at the same time, where many are measured.
 const IN_FLIGHT: usize = 256;
 const WIDE: usize = 1000;
 const LONG: usize = 100;

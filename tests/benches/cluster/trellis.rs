@@ -70,7 +70,7 @@ impl Trellis {
         Trellis { client, waiting, listener, processes, servers }
     }
 
-    /// Publishes a submission durably, and waits for its outcome.
+    /// Publishes a submission to the stream, and waits for its outcome.
     pub(crate) async fn job(&self, subject: Subject, mut message: Value) {
         let trace_id = TraceId::from_u128(uuid::Uuid::now_v7().as_u128()).unwrap();
         message["trace_id"] = trace_id.to_string().into();
@@ -120,7 +120,7 @@ impl Trellis {
         began.elapsed()
     }
 
-    /// Jobs for a pool that has no workers. How many a second were taken.
+    /// Submits jobs for a pool without workers; the number admitted each second.
     pub(crate) async fn pile_up(&self, jobs: usize) -> f64 {
         self.apply(json!([{"agent_id": "nobody", "kind": "builtin", "builtin": "echo", "pool": "nobody"}]))
             .await;
@@ -130,7 +130,7 @@ impl Trellis {
             self.publish(Subject::Spawn, &message).await;
         };
         futures_util::stream::iter(0..jobs).map(job).buffer_unordered(256).count().await;
-        // The last one is behind all others in the queue.
+        // The last job is behind all others in the queue.
         self.job(Subject::Spawn, json!({"goal": "hello"})).await;
         jobs as f64 / began.elapsed().as_secs_f64()
     }

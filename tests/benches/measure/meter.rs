@@ -1,4 +1,4 @@
-//! Latencies, and what processes use of the machine.
+//! Latencies, processor time and memory of processes.
 
 use std::{fmt, time::Duration};
 
@@ -59,7 +59,7 @@ impl fmt::Display for UsedPerJob {
     }
 }
 
-/// User and system time, from ticks of a hundredth of a second.
+/// User and system time, from clock ticks of 10 ms.
 fn cpu(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Money over a live tree of agents, against the model server's own bill.
+//! Budgets of running agents, compared with the model server's bill.
 
 use serde_json::json;
 use shared::wire::EndStatus;
@@ -20,8 +20,7 @@ async fn b3_fifty_agents_at_once_never_pass_one_cap() {
     let steps: Vec<_> = (0..50)
         .map(|n| json!({"id": format!("s{n}"), "agent_id": "one", "task_description": format!("task {n}")}))
         .collect();
-    // A call is held at some $0.006 and costs $0.00014: fifty at once can't all be held, and the last
-    // dollars are fought for.
+    // A call holds about $0.006 and costs $0.00014: fifty holds at once do not fit, and agents compete for the rest.
     let cap = 0.012;
     let graph =
         json!({"mode": "parallel", "steps": steps, "max_cost_usd": cap, "on_partial_success": "best_effort"});
@@ -38,12 +37,12 @@ async fn b3_fifty_agents_at_once_never_pass_one_cap() {
     }
 }
 
-/// Denied, an agent asks for a shorter answer before it gives up.
+/// After a denial an agent asks for a shorter answer before it gives up.
 #[tokio::test(flavor = "multi_thread")]
 async fn b5_a_hold_that_does_not_fit_makes_the_answer_shorter() {
     let model = ModelServer::start(|_: &Prompt| say("short")).await;
     let cluster = cluster(1, &model, json!([frugal("frugal")])).await;
-    // Two thousand tokens of an answer alone would be $0.004.
+    // An answer of two thousand tokens alone would cost $0.004.
     let run = cluster.begin(json!({"goal": "be brief", "agent_id": "frugal", "max_cost_usd": 0.003})).await;
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!(outcome["result"], "short", "{outcome:#}");
@@ -54,7 +53,7 @@ async fn b5_a_hold_that_does_not_fit_makes_the_answer_shorter() {
     check_bill(&model, &[&trace], 0);
 }
 
-/// Too dear even for a short answer, the cheaper model is asked; and it never goes ahead without.
+/// If even a short answer is too expensive, the cheaper model is called; no call is made without a hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn b5_a_cheaper_fallback_is_taken_or_nothing_is_called() {
     let model = ModelServer::start(|_: &Prompt| say("cheaply")).await;
@@ -83,9 +82,9 @@ async fn b5_a_cheaper_fallback_is_taken_or_nothing_is_called() {
     assert_eq!(model.bill().len(), 1);
 }
 
-/// At its ceiling an agent writes its last report from what was kept for it, and ends as aborted.
+/// At its limit an agent writes its last report from the closing reserve, and ends as aborted.
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_last_words_come_from_the_closing_reserve() {
+async fn b7_the_last_report_is_paid_from_the_closing_reserve() {
     let model = ModelServer::start(|prompt: &Prompt| {
         if prompt.last().contains("Your budget ends here") {
             return say("this far I came");
@@ -112,7 +111,7 @@ async fn b7_last_words_come_from_the_closing_reserve() {
     assert!(ordinary <= 14_000_000, "the reserve was left alone: {ordinary}");
 }
 
-/// What a provider does not tell is charged at the hold, and marked.
+/// Without reported usage the hold is charged, and marked as estimated.
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_f32_unknown_usage_is_charged_at_the_hold() {
     let model = ModelServer::start(|_: &Prompt| Reply { no_usage: true, ..say("secretly") }).await;
@@ -146,7 +145,7 @@ async fn b15_refused_calls_are_tried_again_counted_and_not_paid() {
     assert_eq!(model.bill().len(), 1);
 }
 
-/// A price nobody knows is no price: the call is not made.
+/// A model without a known price is not called.
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_an_unknown_price_is_refused_and_never_taken_for_nothing() {
     let model = ModelServer::start(|_: &Prompt| say("for free?")).await;
@@ -160,8 +159,8 @@ async fn b3_an_unknown_price_is_refused_and_never_taken_for_nothing() {
     assert!(model.prompts().is_empty());
 }
 
-/// A provider that finds a token in every byte it is sent, and answers as long as it may: each hold covers
-/// it, on the first call and on those that build on what it said before.
+/// A provider that counts a token for every byte and answers as long as allowed: each hold covers the call, the first
+/// and those that are estimated from the usage of earlier ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
     let model = ModelServer::start(|prompt: &Prompt| {
@@ -170,7 +169,7 @@ async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
             1..4 => call("fs_read", json!({"path": "outputs/a", "first_line": 1})),
             _ => say("done"),
         };
-        // One less than it may, or the answer would count as cut off.
+        // One token less than allowed, or the answer would count as truncated.
         Reply { input_tokens: prompt.size_bytes(), output_tokens: prompt.max_tokens() - 1, ..reply }
     })
     .await;
@@ -188,13 +187,13 @@ async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
         let coordinator::trace::CallState::Settled(cost) = call.state else { panic!("{call:?}") };
         assert!(cost.exceeds(call.held).is_none(), "{cost:?} of {:?}", call.held);
     }
-    // What the model said it was sent is built on: the last hold is for what came since, and not all again.
+    // The last hold is computed from the reported usage and the new bytes, not from all bytes again.
     let last = root.calls.values().map(|call| call.held.tokens.count()).max().unwrap();
     let sent = model.prompts().iter().map(|body| Prompt { body: body.clone() }.size_bytes()).max().unwrap();
     assert!(last < 2 * sent + 2_500, "{last} held for {sent} bytes");
 }
 
-/// B8: an agent that may wait for more waits, rather than give half an answer; raised, it goes on.
+/// B8: with `on_exhausted: pause` an agent pauses instead of answering in part; after a raise it continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn b8_an_agent_that_may_pause_parks_and_goes_on_when_its_budget_is_raised() {
     let model = ModelServer::start(|_: &Prompt| say("a whole answer")).await;
@@ -218,7 +217,7 @@ async fn b8_an_agent_that_may_pause_parks_and_goes_on_when_its_budget_is_raised(
     check_bill(&model, &[&trace], 0);
 }
 
-/// L: a turn that asks for more calls than steps are left gets no more of them than that.
+/// L: a turn with more tool calls than steps are left gets only as many.
 #[tokio::test(flavor = "multi_thread")]
 async fn l_max_steps_holds_within_one_turn() {
     let model = ModelServer::start(|_: &Prompt| {

@@ -1,5 +1,5 @@
-//! A worker is killed at every edge of every kind of step: the result is the same, what was finished is
-//! not done again, and the model server's bill is what was booked.
+//! A worker is killed before and after each kind of step: the result is the same, finished steps are not repeated, and
+//! the model server's bill equals the booked cost.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
     survives::{A_CALL, Story, survives},
 };
 
-/// Writes a file, spawns a child, and says what came of both.
+/// Writes a file, spawns a child, reads the file and returns its text.
 fn author(prompt: &Prompt) -> Reply {
     if prompt.task().starts_with("look up") {
         return say("forty-two");
@@ -36,7 +36,7 @@ async fn author_survives(point: &str, unseen: u64) {
     survives(story, point, unseen).await;
 }
 
-/// proves: a hold whose call was never made, or never heard of again, is booked as estimated (B10).
+/// proves: the hold of a call that was not made, or whose answer was lost, is booked as estimated (B10).
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_killed_before_a_call_and_between_its_answer_and_the_journal() {
     author_survives("held:2", 0).await;
@@ -66,8 +66,7 @@ async fn f03_killed_after_the_result_was_written_down_and_after_it_was_told() {
     author_survives("reported:3", 0).await;
 }
 
-/// proves: a call in flight is cut off with its worker; its hold is booked, and the answer is had by the
-/// successor's own call.
+/// proves: a call in flight ends with its worker and its hold is booked; the next attempt makes the call again.
 #[tokio::test(flavor = "multi_thread")]
 async fn f02_a_worker_killed_in_a_model_call() {
     let gate = Gate::default();
@@ -91,10 +90,10 @@ async fn f02_a_worker_killed_in_a_model_call() {
     check_bill(&model, &[&trace], A_CALL);
 }
 
-/// proves: the journal's fence. A worker that slept through its lease wakes up in a call that is then
-/// answered: its step and its result are refused, what it paid is booked.
+/// proves: the journal's fence. A worker is stopped in a model call until its lease has expired, then resumed, and the
+/// call is answered: its step and its result are refused, and its cost is booked.
 #[tokio::test(flavor = "multi_thread")]
-async fn f05_a_worker_stopped_in_a_model_call_and_woken_after_its_lease() {
+async fn f05_a_worker_stopped_in_a_model_call_and_resumed_after_its_lease() {
     let gate = Gate::default();
     let at = gate.clone();
     let model = ModelServer::start(move |prompt: &Prompt| match prompt.turn() {
@@ -110,14 +109,14 @@ async fn f05_a_worker_stopped_in_a_model_call_and_woken_after_its_lease() {
     let worker = cluster.client.trace(run).await.root().unwrap().attempts[0].worker_id.clone();
     cluster.pause(worker.as_str());
     gate.reached().await;
-    // Both calls are answered: the sleeper has its answer waiting when it wakes.
+    // Both calls are answered: the stopped worker finds its answer when it is resumed.
     gate.open();
     let outcome = cluster.outcome(run).await;
     assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
     tokio::time::sleep(LEASE).await;
     cluster.resume(worker.as_str());
-    // Told to end, it first sends what its call cost, if it has read the answer; else that is what it held
-    // (B10). Nothing is checked while a cost is on its way.
+    // On SIGTERM it first sends the cost of its call, if it has read the answer; otherwise its hold is booked (B10).
+    // The check waits until no cost report is in the queue.
     cluster.stop(worker.as_str()).await;
     let raw = async_nats::jetstream::new(async_nats::connect(cluster.nats.url()).await.unwrap());
     for tries in 0.. {
@@ -125,19 +124,19 @@ async fn f05_a_worker_stopped_in_a_model_call_and_woken_after_its_lease() {
         if reports.info().await.unwrap().state.messages == 0 {
             break;
         }
-        assert!(tries < 3_600, "reports stay in their queue");
+        assert!(tries < 3_600, "reports stay in the queue");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     cluster.check(&[run]).await;
     let steps = cluster.client.journal(run, &"root".parse().unwrap()).await;
     let attempts: Vec<u32> = steps.iter().map(|entry| entry.attempt).collect();
-    assert!(attempts.iter().all(|attempt| *attempt == 2), "nothing of the sleeper's: {steps:#?}");
+    assert!(attempts.iter().all(|attempt| *attempt == 2), "no entry of the stopped worker: {steps:#?}");
     let unseen =
         if cluster.client.trace(run).await.root().unwrap().budget.estimated.is_zero() { 0 } else { A_CALL };
     check_bill(&model, &[&cluster.client.trace(run).await], unseen);
 }
 
-/// A journal entry of an attempt that no longer runs can't be stored, whoever sends it.
+/// A journal entry of an attempt that no longer runs can't be stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn t5_an_entry_behind_a_step_that_is_not_the_last_is_refused() {
     let model = ModelServer::start(author).await;

@@ -1,4 +1,4 @@
-//! Whole agents against servers nobody here wrote: aimock over every protocol, and a real small model.
+//! Agents on third-party servers: aimock with each protocol, and a small real model.
 
 use coordinator::store::Store;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ async fn embedded(settings: Value, agents: Value) -> Cluster {
     let mut worker = worker::Config::new(name("worker"));
     worker.settings = shared::decode::value(&settings).unwrap();
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
-    // Whoever answers this is up.
+    // The answer shows that the coordinator runs.
     cluster.client.run(json!({"goal": "are you there?"})).await;
     let query = Query::ApplyAgents { agents: serde_json::from_value(agents).unwrap() };
     let payload = serde_json::to_vec(&query).unwrap().into();
@@ -40,8 +40,7 @@ fn settings(providers: Value, models: &[&str]) -> Value {
     json!({"providers": providers, "prices": prices})
 }
 
-/// A tool call, its answer, and a last word, over each protocol; and what was booked is what the server
-/// says it was asked for.
+/// A tool call, its answer and a final answer with each protocol; the booked cost is that of the server's requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_a_loop_of_tools_over_every_protocol() {
     let used = json!({"prompt_tokens": 200, "completion_tokens": 30, "total_tokens": 230});
@@ -72,7 +71,7 @@ async fn b3_a_loop_of_tools_over_every_protocol() {
         assert_eq!(context.status, EndStatus::Completed, "{agent}: {:?}", context.error);
         assert_eq!(context.result.unwrap().value(), "it is noted", "{agent}");
         let known = context.budget.spent.saturating_sub(context.budget.estimated);
-        // Two calls of 200 tokens in at $1 and 30 out at $2 for a million; aimock's Ollama tells nothing.
+        // Two calls with 200 input tokens at $1 and 30 output tokens at $2 a million; aimock's Ollama reports no usage.
         let expected = if agent["model"] == "l/m" { 0 } else { 2 * (200 * 1_000 + 30 * 2_000) };
         assert_eq!(known.cost_usd.nanos(), expected, "{agent}");
         assert_eq!(context.budget.estimated.is_zero(), agent["model"] != "l/m", "{agent}");
@@ -81,8 +80,8 @@ async fn b3_a_loop_of_tools_over_every_protocol() {
     cluster.stop().await;
 }
 
-/// 429s with a time to wait, then a stream that breaks off, then an answer: retries are counted, what broke
-/// off is booked at its hold, and the agent never notices.
+/// 429s with a retry time, then a stream that breaks off, then an answer: retries are counted, the broken call is booked
+/// at its hold, and the agent's conversation does not change.
 #[tokio::test(flavor = "multi_thread")]
 async fn b15_f32_rate_limits_and_broken_streams_are_lived_through() {
     let server = AiMock::start(&json!([
@@ -111,7 +110,7 @@ async fn b15_f32_rate_limits_and_broken_streams_are_lived_through() {
     cluster.stop().await;
 }
 
-/// A real model in a real loop: its answer is judged against the schema, and what it used is booked.
+/// A real model: its answer is checked against the schema, and its usage is booked.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_a_real_model_gives_an_answer_that_fits_its_schema() {
     let server = Llama::start();

@@ -1,5 +1,4 @@
-//! LLM agents on the real thing: worker processes, a real NATS and Redis, and a model server that keeps
-//! its own bill (b5).
+//! LLM agents in worker processes on real NATS and Redis servers, with a model server that keeps its own bill (b5).
 
 mod budget;
 mod crash;
@@ -33,7 +32,7 @@ fn agent(agent_id: &str) -> Value {
     json!({"agent_id": agent_id, "kind": "llm", "model": "test/model", "system_prompt": "You are a test."})
 }
 
-/// The same with few tools: a hold is for every byte that is sent, and tools are described at length.
+/// The same with few tools, for small holds: descriptions of tools are part of the prompt, and a hold covers every byte.
 fn frugal(agent_id: &str) -> Value {
     let mut agent = agent(agent_id);
     agent["tools"] = json!(["fs.read", "fs.write", "fs.list"]);
@@ -48,8 +47,8 @@ fn call(tool: &str, arguments: Value) -> Reply {
     Reply { calls: vec![(tool.into(), arguments)], input_tokens: 100, output_tokens: 20, ..Reply::default() }
 }
 
-/// b5: what the provider says it served is what the books say, but for calls whose end nobody saw, which
-/// are marked estimated; and never more than the limit.
+/// b5: the bill equals the booked cost, except for calls whose answer was lost, which are booked as estimated; and the
+/// limit is not exceeded.
 pub(crate) fn check_bill(model: &ModelServer, traces: &[&Trace], unseen_nanos: u64) {
     let booked: u64 = traces.iter().map(|trace| known(trace)).sum();
     let billed = model.billed_nanos();
@@ -60,7 +59,7 @@ pub(crate) fn check_bill(model: &ModelServer, traces: &[&Trace], unseen_nanos: u
     }
 }
 
-/// What is booked for certain, in nano-dollars.
+/// The booked cost that is not estimated, in nano-dollars.
 fn known(trace: &Trace) -> u64 {
     let budget = &trace.root().unwrap().budget;
     budget.spent.cost_usd.nanos() - budget.estimated.cost_usd.nanos()

@@ -1,4 +1,4 @@
-//! Agents that wait for a child or a human hold no worker, and go on where they were.
+//! Agents that wait for a child or a human hold no slot, and continue where they were.
 
 use serde_json::{Value, json};
 use shared::subject::{Filter, Subject};
@@ -9,7 +9,7 @@ use trellis_tests::{
 
 use super::{agent, call, check_bill, cluster, finished, say};
 
-/// Three levels deep with one slot: each waits for the next, and none is in the way.
+/// Three levels with one slot: each waits for the next one and holds no slot meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn p_waiting_for_a_child_holds_no_slot() {
     let model = ModelServer::start(|prompt: &Prompt| {
@@ -33,7 +33,7 @@ async fn p_waiting_for_a_child_holds_no_slot() {
     assert_eq!(trace.contexts().len(), 4);
     assert_eq!(model.bill().len(), 7, "each turn is paid for once");
     check_bill(&model, &[&trace], 0);
-    // I2: what the parent's journal has of it is one step.
+    // I2: the parent's journal has one step for it.
     let filter = Filter::One(Subject::History(run, "root".parse().unwrap()));
     let entries = cluster.client.bus.read(&filter).await.unwrap();
     let entries: Vec<Value> =
@@ -45,7 +45,7 @@ async fn p_waiting_for_a_child_holds_no_slot() {
     assert!(note.starts_with("Spawned ") && note.ends_with("with goal: dig deeper..."), "{note}");
 }
 
-/// An agent that needs a human parks; every worker may end meanwhile, and the answer resumes it on another.
+/// An agent that asks a human parks. All workers may end meanwhile; the answer resumes it on another worker.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_an_agent_that_asks_a_human_is_parked_and_resumed_on_another_worker() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -80,7 +80,7 @@ async fn g7_an_agent_that_asks_a_human_is_parked_and_resumed_on_another_worker()
     check_bill(&model, &[&trace], 0);
 }
 
-/// To hand over is to end: the child's answer is the parent's, which is not asked again.
+/// A parent that hands over has ended: the child's result is its result, and its model is not called again.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_delegate_makes_the_childs_result_its_own() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.task().as_str() {
@@ -96,7 +96,7 @@ async fn g10_delegate_makes_the_childs_result_its_own() {
     check_bill(&model, &[&trace], 0);
 }
 
-/// A hung call is cut at the context's deadline, and what it may have cost is booked.
+/// A hung call is ended at the context's deadline, and its hold is booked.
 #[tokio::test(flavor = "multi_thread")]
 async fn l_a_hung_call_is_cut_at_the_deadline() {
     let gate = trellis_tests::servers::Gate::default();

@@ -1,4 +1,4 @@
-//! A worker is killed at one point of a run and another takes over: what every agent must have done then.
+//! A worker is killed at one point of a run and another takes over: what must hold for every kind of agent.
 
 use serde_json::{Value, json};
 use shared::wire::{HistoryEntry, HistoryStep};
@@ -6,7 +6,7 @@ use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Rep
 
 use super::{check_bill, cluster, finished};
 
-/// What one model call costs.
+/// The cost of one model call.
 pub(crate) const A_CALL: u64 = 100 * INPUT_NANOS + 20 * OUTPUT_NANOS;
 
 /// A run of the agent `author`, which spawns one child.
@@ -14,7 +14,7 @@ pub(crate) struct Story {
     pub(crate) agents: Value,
     pub(crate) model: fn(&Prompt) -> Reply,
     pub(crate) result: Value,
-    /// How many model calls it takes if nobody is killed.
+    /// The number of model calls without a crash.
     pub(crate) calls: u64,
 }
 

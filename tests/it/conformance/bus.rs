@@ -1,4 +1,4 @@
-//! The bus: one set of tests, for memory under a paused clock and for a real server.
+//! The bus: one set of tests, run in memory with a paused clock and on a real server.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -35,16 +35,16 @@ on_both!(
     what_is_published_is_read_back_in_order,
     an_id_is_stored_once,
     a_fence_holds,
-    what_no_stream_holds_is_refused,
-    a_queue_delivers_until_it_is_told,
-    a_delivery_without_a_word_comes_again_and_progress_keeps_it,
-    no_more_comes_than_is_wanted,
+    a_subject_of_no_stream_is_refused,
+    a_queue_redelivers_until_it_is_acknowledged,
+    an_unacknowledged_delivery_is_redelivered_and_progress_delays_it,
+    no_more_is_delivered_than_requested,
     two_readers_share_a_queue,
     queues_are_apart,
-    giving_up_a_wait_loses_nothing,
+    a_cancelled_wait_loses_no_message,
     a_request_is_answered_by_one,
-    everybody_is_asked,
-    a_broadcast_is_heard_by_all_who_listen,
+    gather_asks_all_subscribers,
+    a_broadcast_reaches_all_subscribers,
     a_service_answers_at_all_its_subjects,
     a_log_is_followed_across_a_purge,
     subjects_are_listed,
@@ -101,12 +101,12 @@ async fn a_fence_holds(bus: Bus) {
     assert_eq!(bus.publish(fenced("f", 3)).await.unwrap().sequence, 5, "another subject is another fence");
 }
 
-async fn what_no_stream_holds_is_refused(bus: Bus) {
+async fn a_subject_of_no_stream_is_refused(bus: Bus) {
     let refused = bus.publish(message(Subject::Submit, "x")).await;
     assert!(matches!(refused, Err(PublishError::Other(_))), "{refused:?}");
 }
 
-async fn a_queue_delivers_until_it_is_told(bus: Bus) {
+async fn a_queue_redelivers_until_it_is_acknowledged(bus: Bus) {
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     queue.want(10);
     bus.publish(message(Subject::Spawn, "a")).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_queue_delivers_until_it_is_told(bus: Bus) {
     }
 }
 
-async fn a_delivery_without_a_word_comes_again_and_progress_keeps_it(bus: Bus) {
+async fn an_unacknowledged_delivery_is_redelivered_and_progress_delays_it(bus: Bus) {
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     queue.want(10);
     bus.publish(message(Subject::Spawn, "a")).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_delivery_without_a_word_comes_again_and_progress_keeps_it(bus: Bus) {
     assert_eq!(bus.last(&Filter::One(Subject::Spawn)).await.unwrap(), None, "a late word counts");
 }
 
-async fn no_more_comes_than_is_wanted(bus: Bus) {
+async fn no_more_is_delivered_than_requested(bus: Bus) {
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     bus.send((0..20).map(|n| message(Subject::Spawn, &n.to_string())).collect()).await.stored().await;
     quiet(queue.next()).await;
@@ -200,7 +200,7 @@ async fn queues_are_apart(bus: Bus) {
     quiet(zero.next()).await;
 }
 
-async fn giving_up_a_wait_loses_nothing(bus: Bus) {
+async fn a_cancelled_wait_loses_no_message(bus: Bus) {
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     queue.want(200);
     let publishing = async {
@@ -246,7 +246,7 @@ async fn a_request_is_answered_by_one(bus: Bus) {
     drop(servers);
 }
 
-async fn everybody_is_asked(bus: Bus) {
+async fn gather_asks_all_subscribers(bus: Bus) {
     let ask = || bus.gather(&Subject::Worker, Bytes::from_static(b"who"), WAIT);
     assert_eq!(ask().await.unwrap(), Vec::<Bytes>::new());
     let filter = Filter::One(Subject::Worker);
@@ -262,7 +262,7 @@ async fn everybody_is_asked(bus: Bus) {
     assert_eq!(gathered, ["one".to_owned(), "two".to_owned()].into());
 }
 
-async fn a_broadcast_is_heard_by_all_who_listen(bus: Bus) {
+async fn a_broadcast_reaches_all_subscribers(bus: Bus) {
     let mut all = bus.subscribe(&Filter::Stops).await.unwrap();
     let mut one = bus.subscribe(&Filter::One(Subject::Stop(trace(1)))).await.unwrap();
     for number in [2, 1] {

@@ -1,4 +1,4 @@
-//! What only a real server can do to us: being killed, losing a consumer, being set up differently.
+//! Faults that only a real NATS server has: it is killed, loses a consumer, or has other settings.
 
 use std::{cell::Cell, collections::BTreeSet, time::Duration};
 
@@ -19,7 +19,7 @@ async fn raw(server: &NatsServer) -> jetstream::Context {
 /// and it comes in less time than it takes to notice that a pull was lost without looking at the
 /// connection (22 s).
 #[tokio::test]
-async fn a_server_that_is_killed_loses_nobody_anything() {
+async fn a_killed_server_loses_no_message() {
     const BATCH: usize = 60;
     let mut server = NatsServer::start();
     let bus = connected(&server, namespace()).await;
@@ -81,8 +81,7 @@ async fn a_server_that_is_killed_loses_nobody_anything() {
     assert!(took < Duration::from_secs(20), "{took:?} after the server was back");
 }
 
-/// Proves that a fenced message which was stored without our hearing of it is not fenced off by
-/// itself.
+/// Proves that a fenced message whose acknowledgement was lost is not refused because of its own first copy.
 #[tokio::test]
 async fn a_fenced_message_sent_again_is_a_duplicate() {
     let (_server, bus) = nats().await;
@@ -111,7 +110,7 @@ async fn a_consumer_that_is_deleted_is_made_again() {
 }
 
 #[tokio::test]
-async fn silence_is_told_while_something_is_wanted() {
+async fn a_silent_server_is_noticed_while_messages_are_requested() {
     let mut server = NatsServer::start();
     let bus = connected(&server, namespace()).await;
     bus.set_up(&topology()).await.unwrap();
@@ -156,9 +155,9 @@ async fn journals_and_what_they_name_are_kept_longer_than_logs() {
     assert!(of(format!("OBJ_{bucket}")).await.max_age >= 200 * day);
 }
 
-/// W6: what is purged leaves no payload behind that no message could hold.
+/// W6: purging also deletes the payload objects of the purged messages.
 #[tokio::test]
-async fn w6_large_messages_go_whole() {
+async fn w6_a_purge_deletes_large_payloads() {
     let (_server, bus) = nats().await;
     let large = || bytes::Bytes::from(vec![b'x'; 3 << 20]);
     for (number, id) in [(1, "a"), (1, "b"), (2, "c")] {
@@ -178,7 +177,7 @@ async fn mismatch(bus: &Bus) -> String {
 }
 
 #[tokio::test]
-async fn what_is_set_up_differently_is_named() {
+async fn a_stream_or_consumer_with_other_settings_is_named() {
     let server = NatsServer::shared();
     let context = raw(&server).await;
     let bus = connected(&server, namespace()).await;
@@ -221,7 +220,7 @@ async fn a_dead_port_is_an_error_at_once() {
 }
 
 #[tokio::test]
-async fn an_address_may_say_who_we_are() {
+async fn an_address_may_contain_a_login() {
     let cases = [
         ("authorization { user: me, password: \"p@ss\" }", "me:p%40ss@", "me:wrong@"),
         ("authorization { token: t0ken }", "t0ken@", "wrong@"),

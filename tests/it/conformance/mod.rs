@@ -1,5 +1,4 @@
-//! One behaviour, several implementations: each suite here runs on all of them, real servers among
-//! them.
+//! Tests that run on all implementations of the bus and the store, in memory and on real servers.
 
 mod bus;
 mod bus_nats;
@@ -24,7 +23,7 @@ use shared::{
 use trellis_tests::{cluster::SOON, servers::NatsServer};
 
 fn topology() -> Topology {
-    // A server sets the sizes aside: many small deployments have to fit on one.
+    // NATS reserves these sizes: many deployments must fit on one server.
     Topology { partitions: 4, max_queue_bytes: 16 << 20, max_log_bytes: 16 << 20, ..Topology::default() }
 }
 
@@ -78,7 +77,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it did not come in time")
 }
 
-/// Nothing comes for a while.
+/// Nothing is delivered for a while.
 async fn quiet(what: impl Future<Output = Delivery>) {
     let came = tokio::time::timeout(Duration::from_millis(700), what).await;
     assert!(came.is_err(), "{:?}", came.map(|delivery| text(&delivery.payload)));

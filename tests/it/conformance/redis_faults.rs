@@ -1,5 +1,5 @@
-//! What the store does when Redis fails it. Every call ends in bounded time, an error says what it was
-//! doing, nothing is half written, and the store finds its way back by itself.
+//! The store when Redis fails: every call ends in bounded time, errors say what was being done, no write is partial, and
+//! the store reconnects by itself.
 
 use std::{error::Error as _, time::Duration};
 
@@ -16,7 +16,7 @@ use super::store::{PARTITIONS, at, commit, redis, trace, version, write};
 /// for others one after the other takes minutes.
 pub(super) const BOUND: Duration = Duration::from_secs(40);
 
-/// A word with the server past the store. One that changes its role hangs up on whoever is there.
+/// Sends a command to the server directly. A server that changes its role closes its connections.
 pub(super) async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
     let client = redis::Client::open(server.url()).unwrap();
     let mut command = redis::cmd(words[0]);
@@ -39,7 +39,7 @@ pub(super) async fn tell(server: &RedisServer, words: &[&str]) -> redis::Value {
     panic!("{words:?}: {last:?}");
 }
 
-/// Calls until one succeeds: what its callers do.
+/// Repeats a call until it succeeds, as callers of the store do.
 pub(super) async fn recovered(store: &Store) {
     let deadline = Instant::now() + SOON;
     while store.ping().await.is_err() {
@@ -48,9 +48,9 @@ pub(super) async fn recovered(store: &Store) {
     }
 }
 
-/// Proves the second try with the source: without it each commit after a flush is an error.
+/// Proves that the script is sent again with its source: without that, each commit after a flush is an error.
 #[tokio::test]
-async fn f20_a_flushed_script_is_brought_again_within_the_call() {
+async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     for version in 1..=3 {
@@ -70,8 +70,8 @@ async fn f20_a_flushed_script_is_brought_again_within_the_call() {
     assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter % 3, 0, "nothing ran twice");
 }
 
-/// Proves that the script's first write is one Redis refuses for lack of memory, and that one refused
-/// commit makes the call an error.
+/// Proves that Redis refuses the script's first write for lack of memory, and that one refused commit makes the call an
+/// error.
 #[tokio::test]
 async fn f20_a_full_server_refuses_a_write_whole() {
     let server = RedisServer::start_with(&["--maxmemory", "12mb", "--maxmemory-policy", "noeviction"]);
@@ -114,7 +114,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
 
 /// Proves that a key of another type stops the script before its first write.
 #[tokio::test]
-async fn f20_a_spoilt_key_leaves_nothing_half_written() {
+async fn f20_a_key_of_another_type_leaves_no_partial_write() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     commit(&store, Write { timer: Some(at(1)), opened_at: Some(at(1)), ..write(trace(1), 1) }).await;
@@ -133,7 +133,7 @@ async fn f20_a_spoilt_key_leaves_nothing_half_written() {
     assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 2 });
 }
 
-/// Proves the watchdog on a broken connection, and that what was acknowledged had been synced.
+/// Proves the watchdog on a broken connection, and that acknowledged writes were synced to disk.
 #[tokio::test]
 async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
     let mut server = RedisServer::start();
@@ -162,7 +162,7 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
         assert_eq!(error.to_string(), "could not ping Redis");
         server.restart();
         recovered(&store).await;
-        // One write may have been stored and its answer lost: unknown is not lost, and never more.
+        // One write may be stored although its answer was lost; never more than one.
         let found = version(&store, trace(1)).await.unwrap();
         assert!(found == done || found == done + 1, "acknowledged {done}, found {found}");
         assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter, found);
@@ -170,7 +170,7 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
     }
 }
 
-/// Proves that a call rides over a restart that is quick: its reconnect tries more than once.
+/// Proves that a call survives a quick restart: its reconnect tries more than once.
 #[tokio::test]
 async fn f16_a_call_waits_for_a_redis_that_is_back_at_once() {
     let server = RedisServer::start();
@@ -183,8 +183,8 @@ async fn f16_a_call_waits_for_a_redis_that_is_back_at_once() {
     assert_eq!(proxy.refusing(), 0, "the third try was the first to be answered");
 }
 
-/// Proves the watchdog on silence: the server is well, new connections work, and the one that is used
-/// will never answer again. Without it every later call fails.
+/// Proves the watchdog on a frozen connection: the server works, new connections work, and the one in use never answers
+/// again. Without it every later call fails.
 #[tokio::test]
 async fn a_connection_that_went_silent_is_replaced() {
     let server = RedisServer::start();
@@ -205,7 +205,7 @@ async fn a_connection_that_went_silent_is_replaced() {
     }
 }
 
-/// Proves that each call has an end: a stopped server takes connections and answers none.
+/// Proves that each call has a timeout: a stopped server accepts connections and does not answer.
 #[tokio::test]
 async fn a_stopped_redis_fails_calls_in_bounded_time_and_is_found_again() {
     let server = RedisServer::start();
@@ -225,7 +225,7 @@ async fn a_stopped_redis_fails_calls_in_bounded_time_and_is_found_again() {
     assert_eq!(commit(&store, write(trace(1), 2)).await, Committed::Done { counter: 2 });
 }
 
-/// Proves that callers share one reconnect: one after the other they would wait for minutes.
+/// Proves that callers share one reconnect: one after another they would wait for minutes.
 #[tokio::test]
 async fn a_hundred_callers_of_a_stopped_redis_wait_no_longer_than_one() {
     let server = RedisServer::start();
@@ -248,7 +248,7 @@ async fn a_hundred_callers_of_a_stopped_redis_wait_no_longer_than_one() {
     recovered(&store).await;
 }
 
-/// What tells a coordinator that Redis lost acknowledged writes.
+/// How a coordinator notices that Redis lost acknowledged writes.
 #[tokio::test]
 async fn the_counter_goes_back_when_redis_is_wiped() {
     let mut server = RedisServer::start();
@@ -266,7 +266,7 @@ async fn the_counter_goes_back_when_redis_is_wiped() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_at_once_and_clearly() {
+async fn an_unreachable_server_is_a_clear_error_at_once() {
     let mut server = RedisServer::start();
     let url = format!("redis://user:secret@127.0.0.1:{}", server.port());
     server.kill();
@@ -296,7 +296,7 @@ async fn a_login_is_used_and_never_shown() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_refused_with_the_forms_there_are() {
+async fn an_invalid_address_is_refused_with_the_accepted_forms() {
     let bad = [
         "localhost:6379",
         "http://localhost",

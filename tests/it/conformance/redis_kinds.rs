@@ -1,4 +1,4 @@
-//! The store on a Redis of many nodes: a cluster, and a master that sentinels move.
+//! The store on a Redis cluster, and on a master that sentinels replace.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn connect(url: &str, namespace: &str) -> Store {
     Store::Redis(Redis::connect(url, namespace.parse().unwrap(), PARTITIONS).await.unwrap())
 }
 
-/// Waits until the server's answer says so.
+/// Waits until the server's answer contains a text.
 async fn until(server: &RedisServer, words: &[&str], said: &str) {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
@@ -57,7 +57,7 @@ fn url(nodes: &[RedisServer]) -> String {
     format!("redis-cluster://{}", hosts.join(","))
 }
 
-/// Proves the hash tags and the pipeline for each partition: without them keys cross slots.
+/// Proves the hash tags and one pipeline for each partition: without them a script would use keys of several slots.
 #[tokio::test]
 async fn a_cluster_does_all_that_one_node_does() {
     let nodes = cluster().await;
@@ -68,7 +68,7 @@ async fn a_cluster_does_all_that_one_node_does() {
 }
 
 #[tokio::test]
-async fn f20_a_cluster_is_brought_a_flushed_script() {
+async fn f20_a_flushed_script_is_loaded_again_on_a_cluster() {
     let nodes = cluster().await;
     let store = connect(&url(&nodes), "").await;
     for version in 1..=2 {
@@ -109,7 +109,7 @@ async fn f16_a_cluster_that_lost_a_node_fails_in_bounded_time_and_is_found_again
     assert!(loaded.iter().any(|loaded| version(loaded) == Some(1)), "those of the killed node");
 }
 
-/// Proves that a new connection asks the sentinels anew: the old address never answers again.
+/// Proves that a new connection asks the sentinels again: the old address never answers.
 #[tokio::test]
 async fn f16_a_sentinels_new_master_is_found() {
     let mut master = RedisServer::start();

@@ -1,4 +1,4 @@
-//! What a store does, whichever it is. Each check runs on the memory store and on a real Redis.
+//! The behaviour of a store. Each check runs on the memory store and on a real Redis.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -27,7 +27,7 @@ macro_rules! on_both {
             })*
         }
 
-        /// All of them, each on a store of its own namespace.
+        /// All checks, each with a namespace of its own.
         pub(super) async fn every(store: impl AsyncFn(&str) -> Store) {
             $(
                 println!("{}", stringify!($name));
@@ -38,7 +38,7 @@ macro_rules! on_both {
 }
 
 on_both![
-    a_trace_nobody_wrote_is_not_there,
+    a_trace_that_was_never_written_is_absent,
     a_first_write_is_read_back_whole,
     a_write_on_another_version_changes_nothing,
     of_eight_writers_of_one_version_one_wins,
@@ -54,9 +54,9 @@ on_both![
     runs_are_newest_first_without_those_that_are_gone,
     the_counter_of_a_partition_grows_with_every_commit,
     agents_are_replaced_and_every_change_is_a_revision,
-    coordinators_are_alive_while_they_beat,
+    coordinators_are_alive_while_their_heartbeats_last,
     the_partition_count_is_settled_once,
-    the_clock_is_of_today_and_does_not_stand_still,
+    the_clock_of_the_store_is_current_and_advances,
 ];
 
 pub(super) fn trace(number: u128) -> TraceId {
@@ -82,7 +82,7 @@ pub(super) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-/// One write and what became of it.
+/// Commits one write and returns its result.
 pub(super) async fn commit(store: &Store, write: Write) -> Committed {
     store.commit(&[write]).await.unwrap().pop().unwrap()
 }
@@ -96,7 +96,7 @@ fn everywhere() -> Vec<Partition> {
     Partition::all(PARTITIONS).collect()
 }
 
-async fn a_trace_nobody_wrote_is_not_there(store: Store) {
+async fn a_trace_that_was_never_written_is_absent(store: Store) {
     let loaded = store.load(&[trace(1), trace(2)]).await.unwrap();
     assert!(loaded.iter().all(|loaded| loaded.record.is_none() && loaded.counter == 0), "{loaded:?}");
     assert_eq!(store.load(&[]).await.unwrap(), []);
@@ -321,7 +321,7 @@ async fn an_ended_trace_expires_and_a_live_one_does_not(store: Store) {
         |id, expire_ms| Write { values: vec![("value".into(), Some("x".into()))], expire_ms, ..write(id, 1) };
     let writes = [ended(trace(1), Some(LIVES_ON)), ended(trace(2), None), ended(trace(3), Some(LIVES_ON))];
     store.commit(&writes).await.unwrap();
-    // It lives again: a run can be reopened within its retention.
+    // A run can be reopened within its retention.
     assert!(matches!(commit(&store, write(trace(3), 2)).await, Committed::Done { .. }));
     until_gone(&store, trace(1)).await;
     let loaded = store.load(&[trace(2), trace(3)]).await.unwrap();
@@ -373,7 +373,7 @@ async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {
     assert_eq!(store.agents_revision().await.unwrap(), 3);
 }
 
-async fn coordinators_are_alive_while_they_beat(store: Store) {
+async fn coordinators_are_alive_while_their_heartbeats_last(store: Store) {
     let [a, b, c] = ["a-1", "b-1", "c-1"].map(|id| id.parse::<WorkerId>().unwrap());
     assert_eq!(store.heartbeat(&b, 60_000).await.unwrap(), std::slice::from_ref(&b));
     assert_eq!(store.heartbeat(&a, 60_000).await.unwrap(), [a.clone(), b.clone()]);
@@ -397,7 +397,7 @@ async fn the_partition_count_is_settled_once(store: Store) {
     assert!(error.to_string().contains("64 partitions, and 32 are configured"), "{error}");
 }
 
-async fn the_clock_is_of_today_and_does_not_stand_still(store: Store) {
+async fn the_clock_of_the_store_is_current_and_advances(store: Store) {
     let before = store.now().await.unwrap();
     assert!(before > at(1_700_000_000_000), "{before:?}");
     tokio::time::sleep(Duration::from_millis(20)).await;

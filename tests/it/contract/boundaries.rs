@@ -1,4 +1,4 @@
-//! The invariants that are absences: who must not know what. Read from the sources themselves.
+//! Invariants about the sources: which part of the code must not use which library, function or word.
 
 use std::path::{Path, PathBuf};
 
@@ -23,14 +23,14 @@ pub(super) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A line of code that holds one of the words, comments apart.
+/// The first line of code, without comments, that contains one of the words.
 fn breach<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     code.into_iter().find(|line| words.iter().any(|word| line.contains(word)))
 }
 
 #[test]
-fn the_core_does_no_io_has_no_clock_and_rolls_no_dice() {
+fn the_core_has_no_io_clock_or_randomness() {
     let words = [
         "async ",
         ".await",
@@ -54,7 +54,7 @@ fn the_core_does_no_io_has_no_clock_and_rolls_no_dice() {
 }
 
 #[test]
-fn shared_knows_neither_coordinator_nor_worker_and_they_not_each_other() {
+fn shared_depends_on_neither_coordinator_nor_worker_nor_they_on_each_other() {
     let dependencies = |name: &str| std::fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
     for (who, whom) in [
         ("shared", "coordinator"),
@@ -148,7 +148,7 @@ fn every_file_says_what_it_is_for() {
 }
 
 #[test]
-fn nothing_is_left_for_later_in_the_code() {
+fn the_code_has_no_todos() {
     for crate_name in ["shared/src", "coordinator/src", "worker/src", "cli/src"] {
         for (path, text) in sources(crate_name) {
             assert_eq!(

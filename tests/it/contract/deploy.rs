@@ -1,6 +1,5 @@
-//! What is shipped to run a cluster: the compose file, the Dockerfile and the servers' configurations
-//! name only what exists, and the servers take them. There is no Docker here; what needs one is not
-//! tested.
+//! The files for running a cluster: the compose file, the Dockerfile and the servers' configurations name only what
+//! exists, and the servers accept them. Tests have no Docker: what needs one is not tested.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +28,7 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// A field of a service, its own or the one it is made from.
+/// A field of a service, or of the service that it extends.
 fn field<'a>(compose: &'a Value, service: &'a Value, name: &str) -> &'a Value {
     let own = &service[name];
     let shared = service.get("<<").is_some() || service.get("image").is_none();
@@ -89,7 +88,9 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
 #[test]
 fn the_commands_of_the_compose_file_are_those_of_the_binary() {
     let compose = compose();
-    let known = file("cli/src/command/cli.rs") + &file("cli/src/command/serve.rs") + &file("cli/src/cluster/connect.rs");
+    let known = file("cli/src/command/cli.rs")
+        + &file("cli/src/command/serve.rs")
+        + &file("cli/src/cluster/connect.rs");
     for (name, service) in compose["services"].as_object().unwrap() {
         if !field(&compose, service, "image").as_str().is_some_and(|image| image.starts_with("trellis:")) {
             continue;
@@ -97,10 +98,10 @@ fn the_commands_of_the_compose_file_are_those_of_the_binary() {
         let command = texts(&service["command"]);
         assert_eq!(command[0], name, "{command:?}");
         for flag in command.iter().filter_map(|word| word.strip_prefix("--")) {
-            let field = format!("    {}:", flag.replace('-', "_"));
+            let field = format!(" {}:", flag.replace('-', "_"));
             assert!(known.contains(&field), "{name}: there is no --{flag}");
         }
-        // Where it answers is where it is asked.
+        // The health check asks the address on which the process answers.
         let at = command.iter().skip_while(|word| **word != "--health").nth(1).unwrap();
         let port = at.rsplit(':').next().unwrap();
         let asked = texts(&service["healthcheck"]["test"]);

@@ -1,4 +1,5 @@
-//! What is promised to readers and users: who may know what in the code, the protocol, its schemas, what is shipped.
+//! Promises to readers and users: boundaries and layers of the code, the protocol and its schemas, the documents, the
+//! deployment files.
 
 mod boundaries;
 mod deploy;

@@ -1,5 +1,5 @@
-//! `docs/protocol.md` is what the types are: every example in it is read by the type it is an example
-//! of, and no subject, filter, stream or refusal is missing from it.
+//! `docs/protocol.md` agrees with the types: each example is decoded by its type, and no subject, filter, stream or
+//! refusal is missing.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn file(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
 }
 
-/// The examples: what each says it is, and its text.
+/// The examples: the name of the type, and the text.
 fn examples(page: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut lines = page.lines();
@@ -71,7 +71,7 @@ fn every_example_of_the_protocol_is_read_by_its_type() {
     for (name, text) in &examples {
         check(name, text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
     }
-    // Every message has one, but for those that are parts of others.
+    // Every message has an example, except those that are parts of others.
     let parts = ["refusal", "snapshot", "agent", "settings", "event"];
     for (name, _) in coordinator::schemas() {
         let shown = parts.contains(&name) || examples.iter().any(|(shown, _)| shown == name);

@@ -1,5 +1,4 @@
-//! The protocol from outside: a client and a worker in Python, which know nothing of Trellis but
-//! `docs/protocol.md`, against real servers.
+//! A client and a worker in Python, written from `docs/protocol.md` alone, on real servers.
 
 use std::{
     path::{Path, PathBuf},
@@ -44,7 +43,7 @@ async fn query(cluster: &Cluster, query: Value) -> Value {
     serde_json::from_slice(&answer).unwrap()
 }
 
-/// Every worker that answers, as it says of itself.
+/// The descriptions of all workers that answer.
 async fn workers(cluster: &Cluster) -> Vec<Value> {
     let asked =
         cluster.client.bus.gather(&Subject::Worker, "\"describe\"".into(), Duration::from_millis(300));
@@ -94,7 +93,7 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     assert_eq!(applied, json!({"applied": {"agents": ["counter"]}}));
     let mut python = worker(&nats);
 
-    // Work may lie there before anybody comes for it; both kinds of worker meet in one graph.
+    // Work may wait in the queue before a worker starts; both kinds of worker take part in one graph.
     let graph = json!({"steps": [
         {"id": "count", "agent_id": "counter", "task_description": "count these four words", "output_to": "n"},
         {"id": "tell", "agent_id": "echo", "task_description": "told", "input_from": ["n"]},
@@ -105,13 +104,13 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     assert_eq!(outcome["outputs"]["n"]["words"], 4, "{outcome:#}");
     assert_eq!(outcome["budget"]["spent"], json!({"cost_usd": 0.001, "tokens": 4}), "{outcome:#}");
 
-    // A budget too small for its call is its failure, told by the coordinator's own numbers.
+    // With a budget too small for its call it fails, with the coordinator's numbers in the error.
     let poor =
         cluster.client.run(json!({"goal": "too dear", "agent_id": "counter", "max_cost_usd": 0.0005})).await;
     let error = poor.context.error.expect("a failure").message;
     assert!(error.contains("denied") && error.contains("0.0005"), "{error}");
 
-    // What is not work goes to the dead letters, and the next is taken.
+    // An invalid message becomes a dead letter, and the next message is taken.
     cluster.client.publish(Subject::Execute("python".parse().unwrap()), &json!({"not": "work"})).await;
     let again = cluster.client.run(json!({"goal": "one two", "agent_id": "counter"})).await;
     assert_eq!(serde_json::to_value(&again.context.result).unwrap(), json!({"words": 2}));

@@ -66,7 +66,7 @@ fn x1_every_event_carries_its_trace_and_context_and_fits_its_schema() {
     assert_eq!(world.trace.version(), world.log.len() as u64);
 }
 
-/// A foreign validator knows the standard keywords and passes over ours.
+/// Another validator knows the standard keywords and ignores ours.
 fn jsonschema_for(schema: &serde_json::Value) -> impl Fn(&serde_json::Value) -> bool {
     let validator = jsonschema::validator_for(schema).unwrap();
     move |value| validator.is_valid(value)

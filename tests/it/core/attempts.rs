@@ -35,7 +35,7 @@ fn t3_a_claim_is_known_by_its_token() {
         panic!()
     };
     assert_eq!((claimed.lease.attempt, claimed.work.attempt), (1, 1));
-    // A copy that comes after another has taken over is an old claim, not a new one.
+    // A copy of a claim after another attempt has begun is an old claim, not a new one.
     world.pass(10_000);
     world.claim("root");
     world.pass(10_000);
@@ -158,7 +158,7 @@ fn a_draining_worker_hands_back_without_a_retry() {
 }
 
 #[test]
-fn work_that_nobody_takes_is_sent_again_ever_more_rarely() {
+fn unclaimed_work_is_sent_again_with_growing_delays() {
     let mut world = World::with_root(json!({}));
     let mut sent_after_minutes = Vec::new();
     for minute in 1..=250 {
@@ -189,7 +189,7 @@ fn p_a_parent_that_waits_holds_no_worker_and_is_woken_once() {
     let seen: Vec<_> = work.children.iter().map(|c| (c.child_id.as_str(), c.status)).collect();
     assert_eq!(seen, [("a", EndStatus::Completed), ("b", EndStatus::Failed)]);
     let again = world.claim("root");
-    // Waiting for what has ended already wakes it at once.
+    // Waiting for a child that has ended wakes the parent at once.
     world.wait(&again, &["a"]).unwrap();
     world.run("root", "ok");
     assert_eq!(world.node("root").retries(), 0);

@@ -1,5 +1,5 @@
-//! Bad input: malformed, hostile and absurd. Each gives a clear error that says where and what, and
-//! nothing panics; the decoders are fuzzed besides.
+//! Bad input to the decoders: each mistake gives an error with its place and cause, and nothing panics. The decoders are
+//! fuzzed too.
 
 use std::fmt::Debug;
 
@@ -141,7 +141,7 @@ fn yaml_words_that_look_like_booleans_are_words() {
 }
 
 #[test]
-fn g2_mistakes_of_shape_and_of_sense_come_in_one_answer() {
+fn g2_mistakes_of_type_and_of_meaning_come_in_one_answer() {
     let text = br#"{"mode": "paralel", "steps": [
         {"id": "one", "agent_id": "a b", "task_descripton": "t", "when": "output.x > 1", "input_from": ["nothing"]},
         {"id": "one", "agent_id": "a", "task_description": "t", "tools": ["x", "n t"], "depends_on": ["two"]}
@@ -206,7 +206,7 @@ fn a_profile_is_told_of_its_mistakes_too() {
 }
 
 #[test]
-fn a_worker_that_speaks_wrong_is_told_how() {
+fn every_mistake_of_an_ask_has_its_path() {
     let error = refused::<AskMessage>(
         br#"{"trace_id": "0af7651916cd43dd8448eb211c80319c", "ask": {"hold": {"lease": {"child_id": "a", "attempt": -1, "token": "t"}, "call_id": "c", "amount": {"cost_usd": "lots"}}}}"#,
     );
@@ -222,7 +222,7 @@ fn a_worker_that_speaks_wrong_is_told_how() {
     );
 }
 
-/// Whatever the bytes are, every door answers.
+/// Every decoder returns for any bytes.
 fn knock(bytes: &[u8]) {
     let _ = decode::json::<Spawn>(bytes);
     let _ = decode::json::<AskMessage>(bytes);
@@ -256,7 +256,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Names that mean something somewhere, so that the fuzzer gets past the first check.
+/// Real field names, so that the fuzzer gets past the first check.
 fn field() -> impl Strategy<Value = String> {
     prop::sample::select(vec![
         "goal",
@@ -294,7 +294,7 @@ fn field() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
-/// A graph of the right shape with wild contents: it gets through to the compiler.
+/// A graph with the right fields and random values: it reaches the compiler.
 fn wild_graph() -> impl Strategy<Value = Value> {
     let name = || prop::sample::select(vec!["a", "b", "c", "d"]);
     let leaf = (name(), name(), name(), name(), 0u8..12, any::<bool>()).prop_map(
@@ -345,9 +345,9 @@ proptest! {
         knock(value.to_string().as_bytes());
     }
 
-    /// What compiles has no step that waits for itself, and every name it shows is unique.
+    /// A graph that compiles has no step that waits for itself, and its names are unique.
     #[test]
-    fn g2_wild_graphs_compile_or_are_told_why(graph in wild_graph()) {
+    fn g2_random_graphs_compile_or_are_refused_with_reasons(graph in wild_graph()) {
         let graph: TaskGraph = decode::value(&graph).unwrap();
         if let Ok(plan) = Plan::compile(&graph) {
             for group in plan.groups() {
@@ -369,7 +369,7 @@ proptest! {
     }
 
     #[test]
-    fn b2_dollars_there_and_back(nanos in 0..=1_000_000_000_000_000u64) {
+    fn b2_dollars_survive_a_round_trip(nanos in 0..=1_000_000_000_000_000u64) {
         let amount = shared::Usd::from_nanos(nanos);
         let text = serde_json::to_string(&amount).unwrap();
         prop_assert_eq!(serde_json::from_str::<shared::Usd>(&text).unwrap(), amount);

@@ -11,7 +11,7 @@ use trellis_tests::{
     world::{cents, id},
 };
 
-/// Root, child and grandchild with these ceilings in cents; the leases of all three.
+/// Root, child and grandchild with these limits in cents; the leases of all three.
 fn three_levels(root: u64, child: u64, grandchild: u64) -> (World, [shared::wire::Lease; 3]) {
     let usd = |cents: u64| serde_json::to_value(Usd::from_cents(cents)).unwrap();
     let mut world = World::with_root(json!({"max_cost_usd": usd(root)}));
@@ -98,7 +98,7 @@ fn b4_reaching_the_limit_of_an_ancestor_halts_everyone_under_it() {
     for lease in [&root, &a, &b] {
         assert!(matches!(world.hold(lease, "c2", cents(1)).unwrap_err(), Refusal::Halted { .. }));
     }
-    // What has its answer may still give it; what has not is aborted.
+    // A context that has its result may still report it; the others are aborted.
     world.complete(&b, "the answer that was paid for").unwrap();
     let failure = Failure { kind: FailureKind::Budget, message: "halted".into(), retryable: true };
     world.report(&a, Verdict::Failed(failure)).unwrap();
@@ -423,7 +423,7 @@ fn b11_the_books_do_not_overflow() {
         world.charge("root", &format!("k{n}"), million).unwrap();
     }
     assert_eq!(world.charge("root", "k8", million).unwrap_err(), Refusal::BooksFull);
-    // What is past a million can still be stored and read back.
+    // An amount above a million can still be stored and read.
     world.check_replay();
     let sums = [("a", million), ("b", million)];
     assert_eq!(world.resume(&root, &sums).unwrap_err(), Refusal::BooksFull, "nor by many at once");
@@ -448,7 +448,7 @@ fn b12_an_abort_reaches_what_is_queued_and_parked_beneath() {
 }
 
 #[test]
-fn b14_a_snapshot_shows_it_all() {
+fn b14_a_snapshot_shows_all_fields() {
     let (mut world, [root, a, _]) = three_levels(100, 60, 30);
     world.pay(&a, "c1", cents(10)).unwrap();
     world.hold(&root, "c2", cents(5)).unwrap();
@@ -531,7 +531,7 @@ fn acceptance_two_hundred_children_on_a_budget_for_ten() {
 }
 
 #[test]
-fn a_call_knows_how_it_ended() {
+fn a_settled_call_keeps_its_hold_and_its_cost() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.hold(&root, "c1", cents(5)).unwrap();

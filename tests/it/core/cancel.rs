@@ -1,4 +1,4 @@
-//! G8: cancel, by trace or by context, before or after what it cancels.
+//! G8: cancelling a trace or a context, before or after it begins.
 
 use coordinator::trace::{Effect, Refusal, effects};
 use serde_json::json;
@@ -27,7 +27,7 @@ fn g8_t6_a_cancel_reaches_every_descendant_and_no_call_starts_after_it() {
         assert_eq!(world.status(context), "cancelled");
     }
     assert!(matches!(world.hold(&running, "c2", cents(1)).unwrap_err(), Refusal::Ended { .. }));
-    // The call that was cut off is charged what it cost.
+    // The cost of the call that was stopped is booked.
     world.settle(&running, "c1", cents(2)).unwrap();
     assert_eq!(world.spent_cents("root"), 2);
     assert_eq!(world.cancel(None).unwrap(), [], "a second cancel changes nothing");
@@ -109,9 +109,9 @@ fn g8_the_first_end_stands_whoever_comes_first() {
 }
 
 #[test]
-fn g8_cancels_for_nobody_are_bounded() {
+fn g8_cancels_of_contexts_that_do_not_exist_are_bounded() {
     let mut world = World::with_root(json!({}));
-    // Straight to the core: ten thousand clones of the trace would be checked otherwise.
+    // Without the checks of the world, which would clone the trace ten thousand times.
     let now = world.now;
     for n in 0..10_000 {
         let child_id = Some(id(&format!("n{n}")));

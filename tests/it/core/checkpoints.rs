@@ -73,7 +73,7 @@ fn w5_what_is_parked_is_queued_and_what_is_queued_stays() {
 }
 
 #[test]
-fn w5_a_restore_is_done_once_by_its_number_and_the_last_one_says() {
+fn w5_a_restore_is_done_once_by_its_number_and_the_last_one_counts() {
     let mut world = World::with_root(json!({}));
     assert_eq!(code(world.handle(restore("root", 0, 1))), "not_restorable");
     assert_eq!(code(world.handle(restore("root", 2, 1))), "not_restorable");
@@ -132,7 +132,7 @@ fn w5_a_submission_branches_and_a_child_does_not() {
 }
 
 #[test]
-fn w5_whoever_goes_on_is_told_how_long_the_journal_was() {
+fn w5_the_next_attempt_is_told_the_length_of_the_journal() {
     let mut world = World::with_root(json!({}));
     let lease = world.claim("root");
     assert_eq!(world.work(&id("root")).unwrap().journaled, 0);

@@ -1,4 +1,4 @@
-//! Section G, compiling: what a definition may say, and every mistake in it at once.
+//! Compiling a graph (G): valid definitions, and all mistakes of invalid ones at once.
 
 use serde_json::{Value, json};
 use shared::{

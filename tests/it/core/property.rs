@@ -1,6 +1,6 @@
-//! Random commands on random trees: every rule of the books after every command, whatever comes, in
-//! whatever order, however often. `TRELLIS_PROPERTY_CASES` sets the number of cases (about 350
-//! commands each; 3,000 cases are more than a million commands).
+//! Random commands on random trees, in any order and repeated: the invariants are checked after every command.
+//! `TRELLIS_PROPERTY_CASES` sets the number of cases (about 350 commands each; 3,000 cases are more than a million
+//! commands).
 
 use coordinator::trace::{CallState, Command, Event, Order, Phase, Spawn, Status, Submit, Trace};
 use proptest::{prelude::*, test_runner::Config};
@@ -20,7 +20,7 @@ fn cases() -> u32 {
     std::env::var("TRELLIS_PROPERTY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48)
 }
 
-/// One random command: what kind, and numbers from which its parts are picked.
+/// One random command: its kind, and numbers from which its parts are chosen.
 #[derive(Debug, Clone, Copy)]
 struct Op(u8, u16, u16, u16);
 
@@ -30,7 +30,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 100..600)
 }
 
-/// Mostly enough to go on for long; now and then used up soon.
+/// Mostly large budgets, sometimes small ones.
 fn root_usd(Op(_, a, b, _): Op) -> f64 {
     if a % 4 == 0 { f64::from(b % 300 + 1) / 100.0 } else { 100.0 }
 }
@@ -40,7 +40,7 @@ struct Player {
     now: Timestamp,
     log: Vec<(Timestamp, Event)>,
     leases: Vec<Lease>,
-    /// What was sent, to be sent again.
+    /// Commands that were sent, to be sent again.
     sent: Vec<Command>,
     agents: Vec<AgentProfile>,
     fresh: u32,
@@ -62,7 +62,7 @@ impl Player {
         settings.limits.max_depth = 8;
         settings.limits.max_contexts = 400;
         settings.limits.max_children = 40;
-        // Most traces shall live long enough to see every kind of trouble.
+        // Most traces shall live long enough for every kind of command.
         settings.limits.max_retries_total = if seed.3.is_multiple_of(4) { 3 } else { 60 };
         settings.limits.timeout_ms = if seed.3.is_multiple_of(5) { 60_000 } else { 600_000 };
         let (order, plan) = if graph {
@@ -147,7 +147,7 @@ impl Player {
         spawn
     }
 
-    /// Steps that depend on earlier ones, with every construct somewhere.
+    /// Steps that depend on earlier ones, with every construct of a graph.
     fn random_graph(&self, op: Op, name: &str) -> Value {
         let Op(kind, a, b, c) = op;
         let bit = |n: u32| (u32::from(a) << 16 | u32::from(b)).rotate_left(n * 3 + u32::from(c) % 7);
@@ -205,7 +205,7 @@ impl Player {
         graph
     }
 
-    /// Mostly the lease of something that runs; now and then any ever given: stale, or of the ended.
+    /// Mostly the lease of a running attempt; sometimes any earlier lease, stale or of an ended context.
     fn lease(&self, pick: u16) -> Option<Lease> {
         let runs = |node: &&coordinator::trace::ContextNode| {
             matches!(node.status, Status::Working(Phase::Running { .. }))
@@ -538,7 +538,7 @@ proptest! {
 
     /// b1, b2, b3 after every command; b4, t1 and t2 at rest; t9 at the end.
     #[test]
-    fn b1_b2_b3_b4_t1_t9_hold_whatever_comes(graph in any::<bool>(), cancel in any::<bool>(), ops in ops()) {
+    fn b1_b2_b3_b4_t1_t9_hold_after_any_commands(graph in any::<bool>(), cancel in any::<bool>(), ops in ops()) {
         let mut player = Player::new(graph, ops[0]);
         player.plant(ops[1]);
         for op in ops {

@@ -1,4 +1,4 @@
-//! Sections P, I, L and W, as far as admission decides them.
+//! Rules P, I, L and W that are decided at admission.
 
 use coordinator::trace::{Command, Event, Order, Refusal, Spawn};
 use serde_json::{Value, json};
@@ -210,7 +210,7 @@ fn p_a_refusal_leaves_no_trace_and_all_its_problems_come_at_once() {
 
 #[test]
 fn p_the_checks_run_in_the_order_of_the_specification() {
-    // One spawn that breaks every rule, mended one by one: each refusal is the next rule's.
+    // One spawn that breaks every rule, corrected one by one: each refusal is that of the next rule.
     let mut world = World::new();
     world.settings.limits.max_depth = 1;
     world.settings.limits.max_children = 1;

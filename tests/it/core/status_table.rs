@@ -1,5 +1,5 @@
-//! Every status meets every command: each pair has one defined answer, and none panics. The whole
-//! table is the snapshot; a changed answer is a changed rule.
+//! The answer to every command in every status; none panics. The snapshot is the whole table: a changed answer is a
+//! changed rule.
 
 use std::fmt::Write;
 
@@ -186,7 +186,7 @@ trait RestIfBegun {
 }
 
 impl RestIfBegun for World {
-    /// A trace that was only cancelled has nothing to rest.
+    /// A trace that was only cancelled has no context.
     fn rest_if_begun(&mut self) {
         if self.trace.root().is_some() {
             self.rest();

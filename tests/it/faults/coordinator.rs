@@ -1,4 +1,4 @@
-//! Coordinators that die between any two of their steps, or stop and go on.
+//! Coordinators that are killed between any two of their steps, or stopped and resumed.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use trellis_tests::{
 
 use super::{calling, drive, home, repeats, root, running, sleep};
 
-/// How long others believe that a coordinator lives, and more.
+/// Longer than the time after which others count a coordinator as dead.
 const FORGOTTEN: Duration = Duration::from_millis(5_000);
 
-/// A coordinator that aborts at `point` while it handles a submission, a result, a cost and a timer,
-/// each the first thing it does after it has started.
+/// A coordinator aborts at `point` while it handles a submission, a result, a cost and a timer, each as the first thing
+/// after its start.
 async fn crash_at(point: &str) {
     // A lease outlasts the redelivery of a result (5 s), however busy the machine: no second attempt.
     let settings = json!({"lease_ms": 120_000});
@@ -111,32 +111,32 @@ async fn f06_a_coordinator_that_dies_with_messages_received() {
     crash_at("received").await;
 }
 
-/// proves: nothing is acknowledged before it is committed; deciding leaves no trace.
+/// proves: nothing is acknowledged before it is committed; a decision alone changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_coordinator_that_dies_before_the_commit() {
     crash_at("decided").await;
 }
 
-/// proves: the outbox, and its timer, send what was committed and never sent.
+/// proves: the outbox and its timer send messages that were committed and not sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_coordinator_that_dies_after_the_commit() {
     crash_at("committed").await;
 }
 
-/// proves: a message that comes again finds the trace as it left it, and changes nothing.
+/// proves: a redelivered message finds its effect in the trace, and changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_coordinator_that_dies_before_the_ack() {
     crash_at("sent").await;
 }
 
-/// proves: an outbox that was sent and not cleared is sent again as the same messages.
+/// proves: an outbox that was sent and not cleared is sent again with the same message ids.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_a_coordinator_that_dies_after_the_ack() {
     crash_at("acknowledged").await;
 }
 
-/// proves: a submission that names no trace gets an id made from the message itself. One coordinator is
-/// stopped; what the server goes on sending it is redelivered to the other, and then it wakes up to it.
+/// proves: a submission without a trace id gets one that is made from the message. One coordinator is stopped; the
+/// messages sent to it are redelivered to the other one, and then it is resumed and handles them too.
 #[tokio::test(flavor = "multi_thread")]
 async fn f08_two_coordinators_handle_one_message() {
     let mut cluster = Processes::start(2, 2).await;
@@ -147,7 +147,7 @@ async fn f08_two_coordinators_handle_one_message() {
         }
         cluster.tell(Subject::Spawn, &json!({"goal": format!("goal {number}")})).await;
     }
-    // Longer than the ack wait of the intake.
+    // Longer than the ack wait of the intake stream.
     tokio::time::sleep(Duration::from_secs(6)).await;
     cluster.resume("c1");
     let deadline = Instant::now() + SOON;
@@ -161,13 +161,13 @@ async fn f08_two_coordinators_handle_one_message() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     cluster.check(&runs).await;
-    // Until all it had in its hands is done with.
+    // Wait until it has handled all messages it had.
     cluster.stop("c1").await;
     assert_eq!(cluster.store.runs(10 * count).await.unwrap().len(), count, "one message, one run");
 }
 
-/// proves: the compare-and-set. A coordinator that was forgotten by the others and goes on commits
-/// nothing over what they did.
+/// proves: the compare-and-set. A coordinator that the others count as dead, and that is resumed, overwrites none of
+/// their commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn f09_a_coordinator_stopped_mid_transition() {
     let mut cluster = Processes::start(2, 2).await;
@@ -199,8 +199,8 @@ async fn f07_all_coordinators_dead_for_a_while() {
     cluster.check(&runs).await;
 }
 
-/// proves: whoever is told to stop finishes or hands back what it has, and the others go on: nobody runs
-/// out of retries in a rolling restart (B15).
+/// proves: a process that is told to stop finishes or hands back its work, and the others continue: a rolling restart
+/// uses up no retries (B15).
 #[tokio::test(flavor = "multi_thread")]
 async fn f10_a_rolling_restart_under_load() {
     let mut cluster = Processes::start(2, 2).await;

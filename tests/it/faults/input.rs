@@ -1,4 +1,4 @@
-//! Messages that come often, in any order, or across each other.
+//! Messages that come several times, in any order, or at the same time.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use trellis_tests::{
 
 use super::{home, publish, repeats, root, running, sleep};
 
-/// Random enough, and the same each time.
+/// Pseudo-random numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -51,9 +51,9 @@ async fn ask(cluster: &Processes, trace_id: TraceId, ask: Ask) -> Answer {
     panic!("no answer about {trace_id}");
 }
 
-/// proves: every handler is harmless twice: a spawn by its content, a claim by its token, a cost by its
-/// call, a result by its attempt, a cancel by the state. The test is the worker, and says everything
-/// three times in any order.
+/// proves: a second delivery is harmless for every handler: a spawn is recognised by its content, a claim by its token, a
+/// cost by its call, a result by its attempt, a cancel by the state. The test is the worker, and sends everything three
+/// times in random order.
 #[tokio::test(flavor = "multi_thread")]
 async fn f27_everything_three_times_in_random_order() {
     // The claims are made by hand and never ticked: no lease may expire meanwhile.
@@ -141,8 +141,8 @@ async fn f27_everything_three_times_in_random_order() {
     }
 }
 
-/// proves: the first committed end stands, in every status; a cancel that comes first is remembered
-/// (G8); a running agent is stopped.
+/// proves: the first committed end stands, in every status; a cancel that comes before its context is kept (G8); a
+/// running agent is stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn f33_a_cancel_in_every_status() {
     let mut cluster = Processes::start_as(|| Shape { slots: 8, ..Shape::new(2, 1) }).await;
@@ -180,7 +180,7 @@ async fn f33_a_cancel_in_every_status() {
     ];
     let ended = cluster.begin(json!({"goal": "hello"})).await;
     cluster.outcome(ended).await;
-    // A retry far away, and nobody to run anything.
+    // The retry is far in the future, and no worker runs.
     let retrying = json!({"goal": "f", "agent_id": "fail", "inputs": {"times": 1}});
     let retrying = cluster.begin(retrying).await;
     running(&cluster, retrying, 1).await;
@@ -208,7 +208,7 @@ async fn f33_a_cancel_in_every_status() {
     cluster.check(&all).await;
 }
 
-/// proves: the first committed end stands, whichever of cancel and result is first.
+/// proves: the first committed end stands, whether the cancel or the result comes first.
 #[tokio::test(flavor = "multi_thread")]
 async fn f33_a_cancel_racing_the_result() {
     let cluster = Processes::start(2, 2).await;

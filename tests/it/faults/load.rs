@@ -1,4 +1,4 @@
-//! More than usual of everything.
+//! Many contexts, deep trees and many holds at once.
 
 use coordinator::trace::ContextNode;
 use serde_json::json;
@@ -7,7 +7,7 @@ use trellis_tests::processes::{Processes, Shape};
 
 use super::size;
 
-/// proves: queues are as long as they need to be (`max_ack_pending`), and limits hold at their edge.
+/// proves: queues are long enough (`max_ack_pending`), and limits hold exactly.
 #[tokio::test(flavor = "multi_thread")]
 async fn f29_many_pending_a_wide_fan_out_and_the_deepest_tree() {
     let limits = json!({"limits": {"max_children": 1_000, "max_contexts": 10_000, "timeout_ms": 600_000}});
@@ -23,7 +23,7 @@ async fn f29_many_pending_a_wide_fan_out_and_the_deepest_tree() {
     for number in 0..pending {
         runs.push(cluster.begin(json!({"goal": format!("goal {number}")})).await);
     }
-    // L: the root is 0, three levels beneath it; a fourth is refused.
+    // L: the root has depth 0, three levels are below it, and a fourth is refused.
     let deep = |depth| json!({"goal": "deep", "agent_id": "tree", "inputs": {"depth": depth, "width": 1}});
     let deepest = cluster.begin(deep(3)).await;
     let too_deep = cluster.begin(deep(4)).await;
@@ -37,8 +37,7 @@ async fn f29_many_pending_a_wide_fan_out_and_the_deepest_tree() {
     assert_eq!(depths.contexts().iter().map(|node| node.depth).max(), Some(3));
 }
 
-/// proves: holds are taken on all ancestors in one step (B3): whoever is first has the money, and
-/// nobody has it twice.
+/// proves: a hold is taken on all ancestors in one step (B3): the first gets the money, and no money is held twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn f31_two_hundred_children_and_a_budget_for_ten() {
     let limits = json!({"limits": {"max_children": 200}});

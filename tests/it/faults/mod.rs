@@ -1,6 +1,6 @@
-//! Real faults: processes are killed, stopped and started again, servers too, and the checker is run
-//! after each. A test is named after its fault in RELIABILITY, and says with `proves:` which mechanism
-//! it fails without. `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI has each once.
+//! Real faults: processes and servers are killed, stopped and started again, and the checker runs after each. The f-number
+//! of a test is that of its fault; `proves:` names the mechanism without which the test fails.
+//! `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI runs each once.
 
 mod coordinator;
 mod input;
@@ -22,12 +22,12 @@ use trellis_tests::processes::Processes;
 
 const PARTITIONS: u16 = 16;
 
-/// As often as asked, or `default` times.
+/// `default` times, multiplied by `TRELLIS_FAULT_REPEATS`.
 fn repeats(default: usize) -> usize {
     size("TRELLIS_FAULT_REPEATS", 1) * default
 }
 
-/// A number from the environment, for what CI has no time for.
+/// A number from the environment, for longer runs than in CI.
 fn size(variable: &str, default: usize) -> usize {
     let asked = std::env::var_os(variable).map(|text| text.to_string_lossy().parse());
     asked.map_or(default, |number| number.unwrap_or_else(|error| panic!("{variable}: {error}")))
@@ -41,7 +41,7 @@ fn sleep(ms: u64) -> Value {
     json!({"goal": "z", "agent_id": "sleep", "inputs": {"ms": ms}})
 }
 
-/// Some of everything: what a cluster does all day.
+/// A mix of all kinds of runs.
 fn mixed(number: usize) -> Value {
     match number % 6 {
         0 => json!({"goal": format!("goal {number}")}),
@@ -64,7 +64,7 @@ fn mixed(number: usize) -> Value {
     }
 }
 
-/// Begins `count` runs, some milliseconds apart, whatever the servers do meanwhile.
+/// Begins `count` runs, 20 ms apart, while servers may fail.
 async fn drive(cluster: &Processes, count: usize) -> Vec<TraceId> {
     let mut runs = Vec::new();
     for number in 0..count {
@@ -74,7 +74,7 @@ async fn drive(cluster: &Processes, count: usize) -> Vec<TraceId> {
     runs
 }
 
-/// Waits until an attempt of the root runs; who runs it, and its lease.
+/// Waits until an attempt of the root runs; its worker and its lease.
 async fn running(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (WorkerId, Lease) {
     cluster
         .until(trace_id, "claimed", |trace| trace.root().is_some_and(|root| root.attempt() >= attempt))
@@ -101,7 +101,7 @@ fn home(trace_id: TraceId) -> Partition {
     Partition::of(trace_id, PARTITIONS)
 }
 
-/// Stores a message with no id: a copy is not known as one.
+/// Publishes a message without an id, so that NATS does not drop copies.
 async fn publish(cluster: &Processes, subject: Subject, message: &impl serde::Serialize) {
     let payload = serde_json::to_vec(message).unwrap().into();
     let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };

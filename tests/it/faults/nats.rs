@@ -1,4 +1,4 @@
-//! A NATS server that goes and comes back.
+//! A NATS server that is stopped, killed or wiped, and started again.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use trellis_tests::processes::{Processes, Shape};
 
 use super::{drive, repeats, size};
 
-/// proves: clients reconnect; what was committed and could not be sent is sent by its outbox.
+/// proves: clients reconnect; messages that were committed and could not be sent are sent by the outbox.
 #[tokio::test(flavor = "multi_thread")]
 async fn f11_nats_restarted_under_load() {
     let mut cluster = Processes::start(2, 2).await;
@@ -21,8 +21,8 @@ async fn f11_nats_restarted_under_load() {
     cluster.check(&runs).await;
 }
 
-/// proves: a redelivery of what was finished is answered by the trace's state (acks of the last 100 ms
-/// are lost with the server), and an outbox whose sending failed is sent again.
+/// proves: a redelivery of finished work is answered from the trace's state (the acks of the last 100 ms are lost with
+/// the server), and an outbox that could not be sent is sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn f12_nats_killed_under_load() {
     let mut cluster = Processes::start(2, 2).await;
@@ -38,8 +38,8 @@ async fn f12_nats_killed_under_load() {
     cluster.check(&runs).await;
 }
 
-/// proves: whoever reads a queue makes its consumer again, and attempts are counted by us: the server
-/// starts its count of deliveries anew.
+/// proves: readers of a queue create its consumer again, and attempts are counted by the coordinator: the server's count
+/// of deliveries starts again.
 #[tokio::test(flavor = "multi_thread")]
 async fn f15_consumers_deleted_under_load() {
     let cluster = Processes::start_as(|| Shape { slots: 4, ..Shape::new(2, 2) }).await;

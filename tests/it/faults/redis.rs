@@ -1,4 +1,4 @@
-//! A Redis that dies, forgets, or is full.
+//! A Redis server that is killed, loses its data, or is full.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ async fn tell(cluster: &Processes, words: &[&str]) {
     let _: redis::Value = command.query_async(&mut connection).await.unwrap();
 }
 
-/// proves: fail closed (B13): what could not be committed is neither answered nor acknowledged. With
-/// appendfsync always, what was committed is there again.
+/// proves: fail closed (B13): a command that could not be committed is neither answered nor acknowledged. With
+/// appendfsync always, every commit is still there after the restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn f16_redis_killed_under_load() {
     let mut cluster = Processes::start(2, 2).await;
@@ -80,9 +80,9 @@ async fn f18_redis_wiped() {
     }
 }
 
-/// proves: the rebuild again, when no coordinator has seen the store as it was.
+/// proves: the rebuild when no coordinator has seen the store before its loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn f18_redis_wiped_while_nobody_looked() {
+async fn f18_redis_wiped_while_no_coordinator_runs() {
     let mut cluster = Processes::start(2, 2).await;
     let asking = cluster.begin(json!({"goal": "which?", "agent_id": "ask"})).await;
     cluster
@@ -103,8 +103,8 @@ async fn f18_redis_wiped_while_nobody_looked() {
     cluster.check(&runs).await;
 }
 
-/// proves: a coordinator looks whether the store still has what it acknowledged, also when nothing
-/// comes that would make it look: a retry that waits for its time is known to the store alone.
+/// proves: a coordinator checks for lost writes even without new messages: a retry that waits for its time is known to
+/// the store alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn f18_redis_wiped_while_all_is_quiet() {
     let settings = json!({"retry_base_ms": 8_000, "retry_max_ms": 8_000});
@@ -116,7 +116,7 @@ async fn f18_redis_wiped_while_all_is_quiet() {
             matches!(status, Some(Status::Working(Phase::Queued { sent_at: None, .. })))
         })
         .await;
-    // Two heartbeats, so that a look that the first commit caused is over.
+    // Two heartbeats, so that the check caused by the first commit is over.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     cluster.redis.wipe();
     let outcome = cluster.outcome(run).await;
@@ -124,8 +124,7 @@ async fn f18_redis_wiped_while_all_is_quiet() {
     cluster.check(&[run]).await;
 }
 
-/// proves: a script that is gone is brought again, and a write refused for lack of memory is one that
-/// did not happen.
+/// proves: a missing script is loaded again, and a write that is refused for lack of memory changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn f20_redis_without_its_scripts_and_without_memory() {
     let cluster = Processes::start(2, 2).await;

@@ -1,4 +1,4 @@
-//! Workers that die, or stop and go on.
+//! Workers that are killed, or stopped and resumed.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use trellis_tests::processes::{LEASE, Processes};
 
 use super::{calling, home, publish, repeats, root, running, sleep};
 
-/// proves: a delivery that was not acknowledged comes again, and nothing is acknowledged before the
-/// claim. There is no coordinator, so the worker that dies can't have claimed.
+/// proves: a delivery that was not acknowledged is redelivered, and nothing is acknowledged before the claim. No
+/// coordinator runs, so the killed worker can't have claimed.
 #[tokio::test(flavor = "multi_thread")]
 async fn f01_a_worker_killed_before_its_claim() {
     let mut cluster = Processes::start(1, 2).await;
@@ -44,8 +44,8 @@ async fn f01_a_worker_killed_before_its_claim() {
     }
 }
 
-/// proves: a lease that runs out is taken up by another attempt, and the hold of a call whose end
-/// nobody knows is booked as estimated (B10), then corrected by the cost that comes late.
+/// proves: after a lease has expired another attempt begins, and the hold of a call whose end is unknown is booked as
+/// estimated (B10), then corrected by the late cost.
 #[tokio::test(flavor = "multi_thread")]
 async fn f02_a_worker_killed_in_a_paid_call() {
     let mut cluster = Processes::start(1, 2).await;
@@ -61,7 +61,7 @@ async fn f02_a_worker_killed_in_a_paid_call() {
         let budget = cluster.client.trace(run).await.root().unwrap().budget.clone();
         assert_eq!((budget.spent.cost_usd, budget.estimated.cost_usd), (books(7), books(5)));
 
-        // What the provider's bill says comes after the end.
+        // The cost from the provider's bill comes after the end.
         let cost = wire::Cost {
             trace_id: run,
             lease,
@@ -73,7 +73,7 @@ async fn f02_a_worker_killed_in_a_paid_call() {
         publish(&cluster, Subject::Cost(home(run), run, root()), &cost).await;
         cluster
             .until(run, "corrected", |trace| {
-                // What it paid, if it was told to stop after the call; else what it held (B10).
+                // Its cost, if it was told to stop after the call; otherwise its hold (B10).
                 let budget = &trace.root().unwrap().budget;
                 let spent = (budget.spent.cost_usd, budget.estimated.cost_usd);
                 spent == (Usd::from_cents(4), Usd::ZERO) || spent == (Usd::from_cents(7), Usd::from_cents(5))
@@ -84,9 +84,9 @@ async fn f02_a_worker_killed_in_a_paid_call() {
     }
 }
 
-/// proves: claim before run. A worker that dies after its result and before its ack leaves the
-/// delivery in the queue; no signal hits that moment for certain, so the redelivery is made by hand:
-/// the very message, once more, after the result is committed.
+/// proves: claim before run. A worker that is killed after its result and before its ack leaves the delivery in the
+/// queue. No signal hits that moment reliably, so the test makes the redelivery: it publishes the same message again
+/// after the result is committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn f03_work_delivered_again_after_its_result() {
     let mut cluster = Processes::start(1, 1).await;
@@ -124,8 +124,8 @@ async fn f03_work_delivered_again_after_its_result() {
     assert_eq!(cluster.client.trace(run).await.version(), version, "nothing happened");
 }
 
-/// proves: fencing by attempt and token. A worker that slept through its lease wakes up to another
-/// attempt: what it says changes nothing, what it paid is booked, and once.
+/// proves: fencing by attempt and token. A worker is stopped until its lease has expired and another attempt runs, then
+/// resumed: its reports change nothing, and its cost is booked once.
 #[tokio::test(flavor = "multi_thread")]
 async fn f05_a_worker_stopped_for_two_leases() {
     let mut cluster = Processes::start(1, 2).await;
@@ -136,7 +136,7 @@ async fn f05_a_worker_stopped_for_two_leases() {
         cluster.pause(worker.as_str());
         let (second, _) = running(&cluster, run, 2).await;
         assert_ne!(worker, second);
-        // As a worker would that does not look at its lease before it speaks.
+        // The report of a worker that does not check its lease before it sends.
         let stolen = |lease| wire::Result {
             trace_id: run,
             report: Report {
@@ -156,7 +156,7 @@ async fn f05_a_worker_stopped_for_two_leases() {
         assert!(!format!("{:?}", outcome.context.result).contains("stolen"), "{outcome:#?}");
         cluster
             .until(run, "booked for both", |trace| {
-                // What it paid, if it was told to stop after the call; else what it held (B10).
+                // Its cost, if it was told to stop after the call; otherwise its hold (B10).
                 let budget = &trace.root().unwrap().budget;
                 let spent = (budget.spent.cost_usd, budget.estimated.cost_usd);
                 spent == (Usd::from_cents(4), Usd::ZERO) || spent == (Usd::from_cents(7), Usd::from_cents(5))
@@ -166,7 +166,7 @@ async fn f05_a_worker_stopped_for_two_leases() {
     }
 }
 
-/// proves: a context whose workers are lost as often as retries allow ends, with one dead letter.
+/// proves: a context whose workers are lost more often than retries allow ends, with one dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn f22_a_job_that_kills_every_worker() {
     let mut cluster = Processes::start(1, 2).await;

@@ -1,5 +1,5 @@
-//! Programs that take more than they were given. None of these bombs is one without the sandbox: each is
-//! bounded by itself, a little above what is allowed.
+//! Programs that use more than their limits. None is dangerous without the sandbox: each stops by itself a little above
+//! the limit.
 
 use serde_json::json;
 use shared::wire::EndStatus;

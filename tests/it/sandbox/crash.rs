@@ -1,5 +1,5 @@
-//! A worker is killed at every edge of what a program asks: the program is run again, what was answered is
-//! answered the same from the journal, and the model server's bill is what was booked.
+//! A worker is killed before and after each request of a program: the program is run again, gets the earlier answers
+//! from the journal, and the model server's bill equals the booked cost.
 
 use serde_json::{Value, json};
 use shared::{TraceId, wire::HistoryStep};
@@ -63,7 +63,7 @@ async fn author_survives(point: &str, unseen: u64) {
     assert_eq!(count(&journal, |step| matches!(step, HistoryStep::Tool(_))), 3, "{point}: {journal:#?}");
 }
 
-/// proves: a hold whose call was never made, or never heard of again, is booked as estimated (B10).
+/// proves: the hold of a call that was not made, or whose answer was lost, is booked as estimated (B10).
 #[tokio::test(flavor = "multi_thread")]
 async fn b10_a_program_killed_before_a_call_and_between_its_answer_and_the_journal() {
     author_survives("held:3", 0).await;
@@ -78,8 +78,8 @@ async fn b10_a_program_killed_when_an_answer_is_written_down() {
     author_survives("written:3", 0).await;
 }
 
-/// proves: a tool that has answered may be called again, a child is started once, and a file that a tool
-/// wrote is there for the successor's program too.
+/// proves: a tool that has answered may be called again, a child is started once, and the next attempt's program has the
+/// file that a tool wrote.
 #[tokio::test(flavor = "multi_thread")]
 async fn p_a_program_killed_after_a_tool_and_after_a_spawn() {
     author_survives("called:1", 0).await;
@@ -94,7 +94,7 @@ async fn f03_a_program_killed_after_its_result_was_written_down_and_after_it_was
     author_survives("reported:3", 0).await;
 }
 
-/// Asks once, then once more where the test keeps it waiting, and says what it was told.
+/// Makes two requests, of which the test delays the second, and returns both answers.
 const SLOW: &str = r#"
 first = ask(type="model", id="1", messages=[{"role": "user", "content": "first"}])
 second = ask(**start["inputs"]["second"])
@@ -107,8 +107,8 @@ fn slow(word: &str) -> Value {
     agent
 }
 
-/// proves: a call in flight is cut off with its worker; its hold is booked, the answer is had by the
-/// successor's own call, and what was answered before is not paid for again.
+/// proves: a call in flight ends with its worker and its hold is booked; the next attempt makes the call again, and does
+/// not pay again for earlier answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn f02_a_worker_killed_in_a_programs_model_call() {
     let gate = Gate::default();
@@ -130,13 +130,13 @@ async fn f02_a_worker_killed_in_a_programs_model_call() {
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!(outcome["result"], json!(["one", "two"]), "{outcome:#}");
     assert_eq!(outcome["attempts"], 2);
-    // The first, and the second twice: the killed worker's is billed too, and held against nobody's word.
+    // One call for the first request and two for the second: the killed worker's call is billed too.
     assert_eq!(model.bill().len(), 3, "{:#?}", model.bill());
     check_bill(&model, &[&trace], A_CALL);
     eventually("gone", async || processes_with(&word) == 0).await;
 }
 
-/// proves: a tool in flight is called again by the successor, and nothing before it.
+/// proves: a tool in flight is called again by the next attempt, and nothing before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn f02_a_worker_killed_in_a_programs_tool_call() {
     let model = ModelServer::start(|_: &Prompt| say("one")).await;

@@ -1,5 +1,5 @@
-//! What a program tries, which layers deny it, and that it is they: each of them alone does, and without
-//! all of them it succeeds.
+//! Forbidden actions of a program and the sandbox layers that deny them. Each of these layers denies the action alone;
+//! without all of them it succeeds.
 
 use std::{
     net::{TcpListener, UdpSocket},
@@ -20,7 +20,7 @@ struct Escape {
     name: &'static str,
     /// The body of a function; an `OSError` or a `MemoryError` is a denial.
     tries: &'static str,
-    /// Each of these denies it.
+    /// Each of these layers denies it.
     denied_by: &'static [&'static str],
 }
 
@@ -59,7 +59,7 @@ const ESCAPES: [Escape; 19] = [
     Escape {
         name: "environment-of-the-worker",
         tries: "return open('/proc/%d/environ' % given['worker']).read(9)",
-        // A user namespace of its own comes with either of the last.
+        // Both namespace layers bring a user namespace.
         denied_by: &["landlock", "pid_namespace", "network_namespace"],
     },
     Escape {
@@ -146,13 +146,13 @@ fn agent_id(escape: &Escape, without: &[&str]) -> String {
     format!("{}-{letters}x", escape.name)
 }
 
-/// All the layers but one.
+/// All layers but one.
 fn all_but(layer: &str) -> Vec<&'static str> {
     LAYERS.into_iter().filter(|other| *other != layer).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_each_way_out_is_denied_by_the_layers_named_and_by_no_other() {
+async fn i4_each_escape_is_denied_by_the_layers_named_and_by_no_other() {
     let outside = Directory::new();
     let secret = outside.path().join("secret");
     std::fs::write(&secret, "the parent's").unwrap();
@@ -167,7 +167,7 @@ async fn i4_each_way_out_is_denied_by_the_layers_named_and_by_no_other() {
         "udp": udp.local_addr().unwrap().port(), "unix": unix, "abstract": name,
     });
 
-    // How, and whether it is to be denied so.
+    // The escape, the layers that are switched off, and whether it must be denied.
     let mut tries: Vec<(&Escape, Vec<&str>, bool)> = Vec::new();
     for escape in &ESCAPES {
         tries.push((escape, Vec::new(), true));
@@ -206,7 +206,7 @@ async fn i4_a_required_layer_that_is_missing_fails_closed_and_is_named() {
         "agent_id": "careful", "kind": "command", "pool": "landlock", "requires": ["landlock", "seccomp"],
         "command": ["touch", proof],
     });
-    // The same without the requirement does run, and leaves its proof where it can.
+    // Without the requirement a program runs.
     let careless = json!({
         "agent_id": "careless", "kind": "command", "pool": "landlock", "command": ["sh", "-c", "echo ran"],
     });
@@ -222,9 +222,9 @@ async fn i4_a_required_layer_that_is_missing_fails_closed_and_is_named() {
     cluster.stop().await;
 }
 
-/// What a profile may allow is what it may, and no more.
+/// `network: true` allows TCP and UDP, and no Unix sockets.
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_the_network_is_there_for_those_whose_profile_says_so() {
+async fn i4_the_network_is_open_to_agents_whose_profile_allows_it() {
     let outside = Directory::new();
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();

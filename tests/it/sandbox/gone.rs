@@ -1,5 +1,5 @@
-//! Nothing of a program outlives its attempt, whatever it does and however that ends; and nothing of the
-//! worker is found in it.
+//! No process or file of a program outlives its attempt, however the attempt ends; and a program can see nothing of the
+//! worker.
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde_json::{Value, json};
@@ -15,8 +15,7 @@ use trellis_tests::{
 
 use super::{Directory, apply, cluster, processes_with, python, result};
 
-/// Ignores what it is told, as does what it has put into a session of its own; both have a word in their
-/// command lines.
+/// Ignores signals, as does a child process in its own session; both have a word in their command lines.
 const STUBBORN: &str = r#"
 trap '' TERM
 setsid sh -c 'trap "" TERM; while :; do sleep 1; done' "$0" &
@@ -29,7 +28,7 @@ fn stubborn(word: &str, pool: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i4_f04_a_cancelled_program_that_ignores_it_is_gone_with_all_its_sessions() {
-    // The second worker has no pid namespace, and has to look for them.
+    // The second worker has no pid namespace, and must search for the processes.
     let cluster = cluster(&[&[], &["pid_namespace"]]);
     for pool in ["default", "pid_namespace"] {
         let word = format!("stubborn-{}", fresh_trace());
@@ -58,7 +57,7 @@ async fn i4_f04_a_worker_killed_outright_leaves_no_process_of_its_agents() {
     cluster.outcome(trace_id).await;
 }
 
-/// Says where it is; told to end, takes its time, and says whether that is still there.
+/// Reports its workspace. On SIGTERM it waits half a second, writes a file there and reports whether that worked.
 const TIDY: &str = r#"
 import os, signal, socket, time
 out = socket.create_connection(("127.0.0.1", start["inputs"]["port"])).makefile("w")
@@ -101,7 +100,7 @@ async fn i3_the_workspace_of_a_cancelled_program_stays_until_it_has_ended() {
     cluster.stop().await;
 }
 
-/// Everything a program can find out about itself, as text.
+/// All that a program can read about itself, as text.
 const INSIDE: &str = r#"
 import json, os, sys
 start = sys.stdin.readline()
@@ -121,7 +120,7 @@ async fn i1_nothing_of_the_worker_or_the_parent_is_in_the_process_of_a_child() {
     let outside = Directory::new();
     let file = outside.path().join("of-the-parent");
     std::fs::write(&file, &marker).unwrap();
-    // In the worker's memory, and held open by it, as by those who forget to say that it is theirs alone.
+    // The marker is in the worker's memory, and in a file that it holds open without the close-on-exec flag.
     let open = std::fs::File::open(&file).unwrap();
     fcntl(&open, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let cluster = cluster(&[&[]]);

@@ -1,5 +1,5 @@
-//! Isolation of programs (seed 001, T1 and T2): what a parent has is found nowhere in its child's process,
-//! memory, files or prompts, and the other way round; and nothing of the worker in either.
+//! Isolation of programs (seed 001, T1 and T2): nothing of a parent is in its child's process, memory, files or prompts,
+//! nor the other way round; and nothing of the worker is in either.
 
 use serde_json::{Value, json};
 use shared::subject::Filter;
@@ -11,8 +11,8 @@ use trellis_tests::{
 use super::crash::paid;
 use crate::agents::{finished, say};
 
-/// `look()`: every marker that is to be found in what it was told, its environment, files far and wide, the
-/// processes it sees with their memory, and its own.
+/// `look()`: all markers in its input, its environment, all files it can read, the processes it sees with their memory,
+/// and its own memory.
 pub(super) const LOOK: &str = r#"
 import os, re
 def read(path):
@@ -48,7 +48,7 @@ def look():
     return sorted(found)
 "#;
 
-/// Puts its marker wherever it can, and tells its model what it finds; the parent has a child in between.
+/// Puts its marker wherever it can, and sends its model what it finds; the parent spawns a child in between.
 const MARKED: &str = r#"
 def model(text):
     return ask(type="model", id="m", messages=[{"role": "user", "content": text}])["text"]
@@ -77,7 +77,7 @@ fn marked(agent_id: &str, own: &str) -> Value {
     agent
 }
 
-/// What was found by the one with this goal, as it told its model.
+/// The markers that the agent with this goal sent its model.
 pub(super) fn found(model: &ModelServer, goal: &str) -> Value {
     let told = format!("{goal} found ");
     let prompts = model.prompts();
@@ -87,7 +87,7 @@ pub(super) fn found(model: &ModelServer, goal: &str) -> Value {
     serde_json::from_str(found).unwrap()
 }
 
-/// How many processes have this in their environment, as far as this one may see.
+/// The number of processes with this text in their environment, as far as this process may read it.
 fn environments_with(word: &str) -> usize {
     let listed = std::fs::read_dir("/proc").unwrap().flatten();
     let environment =
@@ -113,7 +113,7 @@ async fn i1_i2_nothing_of_a_parent_program_is_in_its_child_and_the_other_way_rou
         "{outcome:#}"
     );
     assert_eq!(trace.contexts().len(), 2);
-    // Each finds its own, so that it would have found the other's.
+    // Each finds its own marker, so the search would have found the other's too.
     assert_eq!(found(&model, "lead"), json!([parents]));
     assert_eq!(found(&model, "follow up on it"), json!([childs]));
     for stored in cluster.client.bus.read(&Filter::HistoriesOf(run)).await.unwrap() {

@@ -1,5 +1,5 @@
-//! Programs as agents, on the real thing: real programs in the real sandbox, run as contexts by a real
-//! worker. What a program must not do it tries, and says how that went.
+//! Programs as agents: real programs in the real sandbox, run by a real worker. They try what is forbidden, and report
+//! the result.
 
 mod binary_name;
 mod bombs;
@@ -28,7 +28,7 @@ use trellis_tests::{
     processes::{binary, fresh_trace},
 };
 
-/// The helper a program in Python would have.
+/// Helper functions for programs in Python.
 const ASK: &str = r#"
 import json, sys
 start = json.loads(sys.stdin.readline())
@@ -43,7 +43,7 @@ fn python(id: &str, body: &str) -> Value {
     json!({"agent_id": id, "kind": "command", "command": ["python3", "-c", format!("{ASK}{body}")]})
 }
 
-/// A directory that goes with its last holder.
+/// A directory that is deleted with its last owner.
 #[derive(Debug)]
 struct Directory(std::path::PathBuf);
 
@@ -65,7 +65,7 @@ impl Drop for Directory {
     }
 }
 
-/// A worker for each of these sets of layers that are switched off, in a pool of that name.
+/// A cluster with a worker for each set of disabled layers, in a pool named after the set.
 fn cluster(sets: &[&[&str]]) -> Cluster {
     let coordinator = coordinator::Config::new(name("coordinator"));
     let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
@@ -115,7 +115,7 @@ fn error(outcome: &Outcome) -> String {
     failure.map(|failure| failure.message).unwrap_or_else(|| panic!("no error: {outcome:#?}"))
 }
 
-/// How many processes of this machine have a word in their command line.
+/// The number of processes of this machine with a word in their command line.
 fn processes_with(word: &str) -> usize {
     let listed = std::fs::read_dir("/proc").unwrap().flatten();
     let has = |entry: &std::fs::DirEntry| {

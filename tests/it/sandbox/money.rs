@@ -1,4 +1,4 @@
-//! What a program may spend, and that it does so without ever having a key.
+//! The spending of a program: bounded by its budget, and without API keys.
 
 use serde_json::json;
 use trellis_tests::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::agents::{check_bill, cluster, finished, say};
 
-/// Asks until it is told no, and then as often again.
+/// Calls its model until twenty calls were denied.
 const GREEDY: &str = r#"
 answered = refused = 0
 why = None
@@ -27,7 +27,7 @@ say(type="result", result={"answered": answered, "why": why})
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b3_a_program_that_asks_in_a_loop_is_stopped_by_its_budget() {
-    // No more than what was sent can have been read, and no more is said than may be.
+    // At most the bytes sent as input tokens, and at most `max_tokens` as output tokens.
     let model = ModelServer::start(|prompt: &Prompt| Reply {
         input_tokens: 10,
         output_tokens: prompt.max_tokens().min(500),

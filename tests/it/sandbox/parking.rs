@@ -1,5 +1,5 @@
-//! A program that waits for a child or a human is ended and holds no worker; it is started again, and what
-//! it was answered before it is answered again.
+//! A program that waits for a child or a human is ended and holds no slot. It is started again, and gets the same answers
+//! to the requests it made before.
 
 use serde_json::{Value, json};
 use shared::subject::Subject;
@@ -12,7 +12,7 @@ use trellis_tests::{
 use super::{crash::paid, processes_with, python};
 use crate::agents::{check_bill, finished, say};
 
-/// Begins by asking its model how to, spawns one of its kind unless it is deep enough, and asks how it was.
+/// Calls its model, spawns a child of its own kind unless it is deep enough, and calls its model again.
 const DIGGER: &str = r#"
 def model(text):
     return ask(type="model", id="m", messages=[{"role": "user", "content": text}])["text"]
@@ -32,7 +32,7 @@ async fn alone(model: &ModelServer, agents: Value) -> Processes {
     cluster
 }
 
-/// Three levels deep with one slot: each waits for the next, and none is in the way.
+/// Three levels with one slot: each waits for the next one and holds no slot meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn p_a_program_that_waits_for_a_child_holds_no_slot_and_has_one_child() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.last().strip_prefix("say: ") {
@@ -57,7 +57,7 @@ shade = ask(type="tool", id="2", tool="ask_human", arguments={"question": "How d
 say(type="result", result=[first, colour, shade])
 "#;
 
-/// While it waits no process of it is there, and another context has its slot.
+/// While it waits, none of its processes runs, and another context has its slot.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_program_that_asks_a_human_is_ended_and_holds_no_slot() {
     let model = ModelServer::start(|_: &Prompt| say("paint")).await;

@@ -1,4 +1,4 @@
-//! What a program and its worker say to each other.
+//! The messages between a program and its worker.
 
 use serde_json::{Value, json};
 use shared::{
@@ -105,7 +105,7 @@ say(type="result", result=first)
     let said = result(&outcome);
     assert_eq!(said["text"], "hi there");
     assert_eq!(said["usage"]["input_tokens"], 1000);
-    // 1,000 tokens at 3 dollars a million and as many at 15, and the 25 cents it told of.
+    // 1,000 tokens at 3 dollars a million, 1,000 at 15, and the 25 cents that the program reported.
     assert_eq!(outcome.context.budget.spent.cost_usd, Usd::from_nanos(18_000_000 + 250_000_000));
     assert_eq!(outcome.context.budget.spent.tokens.count(), 2007);
     cluster.stop().await;

@@ -1,7 +1,7 @@
-//! Bad input end to end (f23, f25), on memory and on real servers: at every door, an answer where one
-//! can be given, one dead letter a message, and what comes after is served. The mechanism: each door
-//! decodes before it does anything, and what can't be taken is stored elsewhere and let go; without
-//! that a message would come again for ever, and the dead letters here would grow.
+//! Bad input end to end (f23, f25), in memory and on real servers. Every subject answers a bad message if it can, makes
+//! one dead letter of it, and handles the next message. The mechanism: messages are decoded first; one that can't be
+//! decoded is stored as a dead letter and acknowledged. Otherwise it would be redelivered for ever, and the dead letters
+//! here would grow.
 
 use std::{
     collections::BTreeMap,
@@ -53,14 +53,14 @@ impl Siege {
         *self.expected.entry(kind.into()).or_default() += 1;
     }
 
-    /// Publishes what will become one dead letter of its kind.
+    /// Publishes a message that will become one dead letter of its kind.
     async fn publish(&mut self, subject: Subject, payload: impl Into<Bytes>) {
         self.expect(subject.kind());
         self.send(subject, payload).await;
     }
 
     async fn send(&self, subject: Subject, payload: impl Into<Bytes>) {
-        // With an id, so that a slow server may be asked again.
+        // With an id, so that it can be sent again to a slow server.
         static SENT: AtomicU32 = AtomicU32::new(0);
         let id = Some(format!("hostile-{}", SENT.fetch_add(1, Ordering::Relaxed)));
         let message =
@@ -73,7 +73,7 @@ impl Siege {
         serde_json::from_slice(&asked.unwrap_or_else(|error| panic!("{subject}: {error}"))).unwrap()
     }
 
-    /// Asks what will be refused as malformed, and become one dead letter.
+    /// Sends a request that is refused as malformed and becomes one dead letter.
     async fn refused(&mut self, subject: &Subject, what: &str, payload: impl Into<Bytes>) {
         self.expect(subject.kind());
         let answer = self.ask(subject, payload).await;
@@ -95,7 +95,7 @@ impl Siege {
         counts
     }
 
-    /// A good run goes through, the dead letters are those expected, and no queue has anything left.
+    /// A valid run completes, the dead letters are those expected, and all queues are empty.
     async fn stands(&self, after: &str) {
         let good = self.cluster.client.run(json!({"goal": "good", "agent_id": "spend"})).await;
         assert_eq!(good.context.status, EndStatus::Completed, "after {after}");
@@ -124,7 +124,7 @@ impl Siege {
     }
 }
 
-/// What is no message to anybody.
+/// Payloads that are no valid message for any subject.
 fn junk() -> Vec<(&'static str, Vec<u8>)> {
     let deep = |open: &str, close: &str| (open.repeat(100_000) + &close.repeat(100_000)).into_bytes();
     let long_names: String = (0..14).map(|n| format!("\"{n}{}\": 1,", "x".repeat(60_000))).collect();
@@ -152,7 +152,7 @@ fn junk() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Submissions of the right shape and hostile content.
+/// Submissions with the right fields and hostile values.
 fn bad_submissions() -> Vec<Value> {
     let mut all = Vec::new();
     let mut with = |field: &str, values: Vec<Value>| {
@@ -197,7 +197,7 @@ async fn besiege(cluster: Cluster) -> Siege {
         for (_, payload) in junk() {
             siege.publish(subject.clone(), payload).await;
         }
-        // More than is read at all; where the server takes less, it goes as an object.
+        // Larger than any message that is read; where NATS takes less, it is stored as an object.
         siege.publish(subject.clone(), vec![b'['; 9 * 1024 * 1024]).await;
     }
     siege.stands("junk in every queue").await;
@@ -209,7 +209,7 @@ async fn besiege(cluster: Cluster) -> Siege {
     }
     siege.stands("junk in every request").await;
 
-    // Broadcasts: a call is answered, nothing is kept, and the worker goes on.
+    // Broadcasts: a call is answered, nothing is stored, and the worker continues.
     for (what, payload) in junk() {
         let answer = siege.ask(&Subject::Worker, payload.clone()).await;
         assert_eq!(answer["code"], "malformed", "{what}: {answer}");
@@ -221,7 +221,7 @@ async fn besiege(cluster: Cluster) -> Siege {
         siege.refused(&Subject::Submit, &spawn.to_string(), spawn.to_string()).await;
         siege.publish(Subject::Spawn, spawn.to_string()).await;
     }
-    // Refused only when it is decided: whoever asked was told, and nothing is kept.
+    // Refused by the core: the caller gets the refusal, and nothing is stored.
     let senseless =
         [("agent_id", json!("nobody")), ("max_cost_usd", json!(0)), ("timeout_ms", json!(u64::MAX))];
     for (field, value) in senseless {
@@ -235,7 +235,7 @@ async fn besiege(cluster: Cluster) -> Siege {
     siege
 }
 
-/// Messages that are well formed and untrue.
+/// Messages that are valid, but about things that do not exist.
 async fn disagree(siege: &mut Siege) {
     let accepted = siege
         .cluster
@@ -262,35 +262,35 @@ async fn disagree(siege: &mut Siege) {
     };
     let (at_result, at_cost) =
         (Subject::Result(home(id), id, root.clone()), Subject::Cost(home(id), id, root.clone()));
-    // Another token than the claim's.
+    // A token that is not the claim's.
     siege.publish(at_result.clone(), result(id, &lease)).await;
     siege.publish(at_cost.clone(), cost(id, &lease, json!(0.5))).await;
-    // Another trace, and another context, than the subject's.
+    // A trace and a context that are not the subject's.
     siege.publish(at_result.clone(), result(trace(), &lease)).await;
     siege.publish(at_cost.clone(), cost(trace(), &lease, json!(0.5))).await;
     let other = json!({"child_id": "other", "attempt": 1, "token": "t"});
     siege.publish(at_result.clone(), result(id, &other)).await;
-    // An attempt that never was; a context that never was.
+    // An attempt and a context that never existed.
     let never = json!({"child_id": "root", "attempt": 7, "token": "t"});
     siege.send(at_result, result(id, &never)).await;
     siege.publish(Subject::Result(home(id), id, "other".parse().unwrap()), result(id, &other)).await;
-    // Money that is none.
+    // Invalid amounts of money.
     for usd in [json!(-1), json!("NaN"), json!(1e300)] {
         siege.publish(at_cost.clone(), cost(id, &lease, usd)).await;
     }
-    // About a trace that is not there.
+    // A trace that does not exist.
     let stranger = json!({"trace_id": TRACE, "answered": {"child_id": "root", "question": 1, "answer": "x"}});
     siege.publish(Subject::Input, stranger.to_string()).await;
     let raise = json!({"trace_id": TRACE, "raise": {"child_id": "root", "max_cost_usd": 2}});
     siege.publish(Subject::Control, raise.to_string()).await;
     siege.publish(Subject::Control, json!({"trace_id": TRACE}).to_string()).await;
-    // A question asked at another trace's home, and one about nothing.
+    // An ask in another trace's partition, and an ask about nothing.
     let tick = |trace: TraceId| json!({"trace_id": trace, "ask": {"tick": {"lease": lease}}}).to_string();
     let elsewhere = Partition::all(16).find(|partition| *partition != home(id)).unwrap();
     siege.refused(&Subject::Ask(elsewhere), "the wrong home", tick(id)).await;
     assert!(siege.ask(&Subject::Ask(home(trace())), tick(trace())).await["stop"].is_object());
     assert!(siege.ask(&Subject::Ask(home(id)), tick(id)).await["stop"].is_object(), "a stranger's tick");
-    // Work nobody handed out: its claim is answered `stop`, or it names no place to ask at.
+    // An execute message that no coordinator sent: its claim is answered `stop`, or its ask subject is not ours.
     let mut forged = example_work();
     siege.send(Subject::Execute("default".parse().unwrap()), forged.to_string()).await;
     forged["report_to"]["ask"] = json!("$JS.API.STREAM.DELETE.AGENT_EVENT");
@@ -303,7 +303,7 @@ async fn disagree(siege: &mut Siege) {
     siege.stands("messages that are not true").await;
 }
 
-/// The work of the protocol's page, under a trace that does not exist.
+/// The execute message of docs/protocol.md, with a trace that does not exist.
 fn example_work() -> Value {
     let page = include_str!("../../../docs/protocol.md");
     let text = page.split("```json execute\n").nth(1).unwrap().split("```").next().unwrap();
@@ -314,23 +314,23 @@ fn example_work() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f23_f25_bad_input_at_every_door_in_memory() {
+async fn f23_f25_bad_input_on_every_subject_in_memory() {
     let siege = besiege(Cluster::embedded()).await;
     siege.cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f23_f25_bad_input_at_every_door_of_real_servers() {
+async fn f23_f25_bad_input_on_every_subject_of_real_servers() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let mut siege = besiege(Cluster::on(&nats, &redis).await).await;
     raw(&mut siege, &nats).await;
     siege.cluster.stop().await;
 }
 
-/// What only a client of the server itself can send.
+/// Messages that only a raw NATS client can send.
 async fn raw(siege: &mut Siege, nats: &NatsServer) {
     let client = async_nats::connect(nats.url()).await.unwrap();
-    // A reply subject that is ours or the server's: told to nobody, and never acted on.
+    // A reply subject of ours or of the server: no answer is sent, and nothing is done.
     let hostile = [
         "agent.spawn",
         "agent.control",
@@ -349,7 +349,7 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
     client.flush().await.unwrap();
     siege.stands("replies to subjects that are not the asker's").await;
 
-    // Subjects that are almost ours: in a stream, they become letters; in none, the server says so.
+    // Subjects that are almost ours: in a stream they become dead letters; outside, the server reports no stream.
     for subject in ["agent.result.p00.nothing.at-all", &format!("agent.cost.p00.{TRACE}.{}", "x".repeat(100))]
     {
         siege.expect("unknown");
@@ -359,7 +359,7 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
     let nowhere = client.request(format!("agent.result.p99.{TRACE}.root"), "{}".into()).await;
     assert!(nowhere.is_err(), "a partition that is not there: {nowhere:?}");
 
-    // A payload said to be elsewhere, where there is none.
+    // A reference to a payload object that does not exist.
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("Trellis-Object", "overflow/never-was");
     for (kind, subject) in [("submit", "agent.submit"), ("query", "agent.query"), ("ask", ask.as_str())] {

@@ -1,5 +1,5 @@
-//! The whole of it as it is deployed: coordinators and workers as processes of their own, a real NATS
-//! and a real Redis. Nothing fails here; `faults` is where it does.
+//! A cluster as it is deployed: coordinators and workers as processes, with real NATS and Redis servers. Nothing fails
+//! here; for faults see `faults/`.
 
 use std::path::Path;
 
@@ -31,12 +31,12 @@ fn example(name: &str) -> Value {
     decode::parse(&std::fs::read(path).unwrap(), format).unwrap()
 }
 
-/// In the end: a cost may be booked after the outcome was told (B9).
+/// The budget at rest: a cost may be booked after the outcome was published (B9).
 async fn spent(cluster: &Processes, run: TraceId) -> Usd {
     cluster.client.trace(run).await.root().unwrap().budget.spent.cost_usd
 }
 
-/// Asks as a client that is given `traceparent`.
+/// Submits with a `traceparent` header.
 async fn under(cluster: &Processes, trace: TraceId, message: &Value) -> (TraceId, shared::ChildId) {
     let headers = Headers::from([("traceparent".into(), format!("00-{trace}-00f067aa0ba902b7-01"))]);
     let payload = serde_json::to_vec(message).unwrap().into();
@@ -48,7 +48,7 @@ async fn under(cluster: &Processes, trace: TraceId, message: &Value) -> (TraceId
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn submissions_by_either_door_are_runs_that_end_once() {
+async fn submissions_by_publish_and_by_request_end_once() {
     let cluster = Processes::start(2, 3).await;
     let mut runs = Vec::new();
 
@@ -56,7 +56,7 @@ async fn submissions_by_either_door_are_runs_that_end_once() {
     assert_eq!((outcome.context.status, value(&outcome)), (EndStatus::Completed, "hello".into()));
     runs.push(outcome.trace_id);
 
-    // Published, with an answer to an inbox of the client's own.
+    // Published, with the answer sent to the client's inbox.
     let raw = async_nats::connect(cluster.nats.url()).await.unwrap();
     let inbox = raw.new_inbox();
     let mut answers = raw.subscribe(inbox.clone()).await.unwrap();
@@ -67,11 +67,11 @@ async fn submissions_by_either_door_are_runs_that_end_once() {
         panic!("{answer:?}")
     };
     assert_eq!(value(&cluster.client.outcome(accepted.trace_id, &accepted.child_id).await), "a");
-    // Whoever comes late reads the same.
+    // A late reader gets the same.
     assert_eq!(value(&cluster.client.outcome(accepted.trace_id, &accepted.child_id).await), "a");
     runs.push(accepted.trace_id);
 
-    // X2: two runs under one trace of the caller's; the second gets its own.
+    // X2: two runs with the same trace id of the caller; the second gets a new one.
     let parent = fresh_trace();
     let (first, first_root) = under(&cluster, parent, &json!({"goal": "one"})).await;
     let (second, second_root) = under(&cluster, parent, &json!({"goal": "two"})).await;
@@ -94,7 +94,7 @@ async fn submissions_by_either_door_are_runs_that_end_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_graphs_run_by_either_door() {
+async fn the_example_graphs_run_by_publish_and_by_request() {
     let cluster = Processes::start(2, 3).await;
     let agents = json!({"apply_agents": {"agents": example("agents.yaml")["agents"]}});
     let payload = serde_json::to_vec(&agents).unwrap().into();
@@ -121,7 +121,7 @@ async fn the_example_graphs_run_by_either_door() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_and_budgets_have_their_say() {
+async fn cancels_answers_stores_and_raises_take_effect() {
     let cluster = Processes::start(2, 3).await;
     let mut runs = Vec::new();
 

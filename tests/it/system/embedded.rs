@@ -1,4 +1,4 @@
-//! The whole of it in one process: on memory, and two coordinators and two workers on real servers.
+//! The whole system in one process: in memory, and with two coordinators and two workers on real servers.
 
 use serde_json::{Value, json};
 use shared::{
@@ -32,12 +32,12 @@ async fn try_everything(cluster: &Cluster) {
     assert_eq!(outcome.context.budget.spent.cost_usd, Usd::from_cents(3), "{outcome:#?}");
     let trace = client.trace(outcome.trace_id).await;
     invariants::check_at_rest(&trace).unwrap();
-    more_than_a_message_holds(cluster).await;
+    payloads_larger_than_a_message(cluster).await;
 }
 
-/// A submission, its work, the answer to the claim and the outcome are each larger than NATS takes in one
-/// message: they go aside, and nobody notices.
-async fn more_than_a_message_holds(cluster: &Cluster) {
+/// A submission, its execute message, the answer to the claim and the outcome are each larger than a NATS message may
+/// be: their payloads are stored as objects, which clients do not notice.
+async fn payloads_larger_than_a_message(cluster: &Cluster) {
     let (a, b) = ("a".repeat(600_000), "b".repeat(600_000));
     let step =
         json!({"id": "reads", "agent_id": "echo", "task_description": "read", "input_from": ["a", "b"]});

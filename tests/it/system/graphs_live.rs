@@ -1,6 +1,5 @@
 //! Every construct of a task graph (G1) that needs no model, run by real coordinators and workers, in
-//! memory and on real servers. The table of `graph_flow.rs` proves the rules; this proves that they
-//! reach from the door to the outcome.
+//! memory and on real servers. `core/graph_flow` proves the rules; this proves them from the submission to the outcome.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use trellis_tests::{
     servers::{NatsServer, RedisServer},
 };
 
-/// A graph and what its outcome has to say.
+/// A graph and its expected outcome.
 struct Case {
     name: &'static str,
     graph: Value,
@@ -24,7 +23,7 @@ struct Case {
     ends: &'static str,
     /// `step status` of each, as `a succeeded`; with `+fallback` where that answered.
     steps: &'static [&'static str],
-    /// What its outputs hold, as far as it is said here.
+    /// The expected outputs; others are not checked.
     outputs: Value,
 }
 
@@ -32,7 +31,7 @@ fn step(id: &str, agent: &str) -> Value {
     json!({"id": id, "agent_id": agent, "task_description": format!("do {id}")})
 }
 
-/// A step with more said about it.
+/// A step with more fields.
 fn with(mut step: Value, more: Value) -> Value {
     step.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     step
@@ -231,7 +230,7 @@ async fn check(client: &Client, case: &Case) {
     invariants::check_at_rest(&trace).unwrap_or_else(|error| panic!("{}: {error}", case.name));
 }
 
-/// G7: the question reaches whoever watches, and the answer the step.
+/// G7: the question reaches observers, and the answer reaches the step.
 async fn a_human_is_asked(client: &Client) {
     let graph = json!({"steps": [with(step("who", "ask"), json!({"output_to": "who"}))]});
     let accepted = client.accepted(graph).await;
@@ -246,7 +245,7 @@ async fn a_human_is_asked(client: &Client) {
     assert_eq!(serde_json::to_value(&outcome.outputs).unwrap()["who"], "Ada");
 }
 
-/// G8: what runs is cut off, what waits never begins.
+/// G8: a running step is stopped, and a waiting step never begins.
 async fn a_running_graph_is_cancelled(client: &Client) {
     let slow = with(step("slow", "sleep"), json!({"input_from": ["ms"]}));
     let graph = json!({"inputs": {"ms": 600_000}, "steps": [slow, step("never", "echo")]});

@@ -1,5 +1,5 @@
-//! What an observer of a trace sees: its whole story in one read of the event log (X3), and its events and
-//! words while they happen (G9).
+//! Observers of a trace: they get all events in one read of the event log (X3), and events and live output while they
+//! happen (G9).
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ async fn g9_an_observer_hears_words_as_they_are_said_and_reads_events_from_the_s
     let text = |said: &str| Said::Text(said.into());
     assert_eq!(heard, [text("Let me look."), Said::Tool { tool: "fs.list".into() }, text("Nothing there.")]);
 
-    // Whoever joins when all is over gets every event, from the first.
+    // A late observer gets every event from the first.
     let mut log = cluster.client.bus.follow(&[Filter::EventsOf(trace_id)], From::Start).await.unwrap();
     let stored = tokio::time::timeout(SOON, log.next()).await.unwrap().unwrap();
     let first: Logged = serde_json::from_slice(&stored.payload).unwrap();

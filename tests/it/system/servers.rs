@@ -1,4 +1,4 @@
-//! The servers the other tests stand on: that they start, die and come back as told.
+//! The servers of the other tests start, are killed and come back as told.
 
 use std::{
     io::{Read, Write},
@@ -11,7 +11,7 @@ use trellis_tests::{
     servers::{NatsServer, RedisServer},
 };
 
-/// Whether the server says something.
+/// Whether the server sends something.
 fn speaks(port: u16, hello: &[u8]) -> bool {
     says(port, hello, SOON)
 }

@@ -1,5 +1,5 @@
-//! Trace ids from the caller to the work (X2). The spans themselves are proved where the process is
-//! one of its own: `cli/tests/telemetry.rs`.
+//! Trace ids from the caller to the execute message (X2). Spans are tested with a process of its own, in
+//! `cli/tests/telemetry.rs`.
 
 use serde_json::json;
 use shared::{
@@ -31,14 +31,14 @@ async fn try_headers(cluster: Cluster) {
     let first = submit(&cluster, &parent).await;
     assert_eq!(first.trace_id.to_string(), TRACE, "the caller's trace is the run's");
     cluster.client.outcome(first.trace_id, &first.child_id).await;
-    // The trace is taken: the next run gets one of its own.
+    // The trace id is in use: the next run gets a new one.
     let second = submit(&cluster, &parent).await;
     assert_ne!(second.trace_id.to_string(), TRACE);
     cluster.client.outcome(second.trace_id, &second.child_id).await;
     let junk = submit(&cluster, "00-zz-junk-01").await;
     cluster.client.outcome(junk.trace_id, &junk.child_id).await;
 
-    // X1: whatever was stored about the run names its trace, in its headers too.
+    // X1: every stored message about the run names its trace, also in its headers.
     let logged = cluster.client.bus.read(&Filter::EventsOf(first.trace_id)).await.unwrap();
     let told = cluster.client.bus.read(&Filter::OutcomesOf(first.trace_id)).await.unwrap();
     assert!(!logged.is_empty() && told.len() == 1);

@@ -1,5 +1,5 @@
-//! Workspaces, journals, outputs and checkpoints of agents that run: in one process, and on real servers
-//! with the command line beside them.
+//! Workspaces, journals, outputs and checkpoints of running agents: in one process, and on real servers with the command
+//! line.
 
 use std::{
     path::PathBuf,
@@ -22,7 +22,7 @@ use trellis_tests::{
     world::id,
 };
 
-/// A cluster whose worker keeps its workspaces in a directory of the test's, gone at the end.
+/// A cluster whose worker keeps its workspaces in a directory of the test, deleted at the end.
 struct Site {
     cluster: Cluster,
     root: PathBuf,
@@ -71,7 +71,7 @@ impl Site {
         self.client().journal(trace, child).await
     }
 
-    /// What is left of workspaces.
+    /// The number of workspaces that are left.
     fn left(&self) -> usize {
         let marker = |entry: &std::fs::DirEntry| entry.file_name() == ".trellis-worker";
         let there = std::fs::read_dir(self.root.join("worker.worker")).unwrap().map(Result::unwrap);
@@ -85,8 +85,8 @@ impl Site {
     }
 }
 
-/// Writes two files, reads the large one, and says so. Its journal: 1 model, 2 and 3 tools, 4 model, 5 tool
-/// (put aside), 6 model, 7 result.
+/// Writes two files, reads the large one, and ends. Its journal: 1 model, 2 and 3 tools, 4 model, 5 tool (its output is
+/// stored as an object), 6 model, 7 result.
 fn scribe() -> Value {
     let notes = "a note\n".repeat(400);
     json!({"agent_id": "scribe", "kind": "llm", "model": "scripted", "script": [
@@ -167,19 +167,19 @@ async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
     assert_eq!((*copies, calls(&entries)), (5, 3));
     let spent = |outcome: &Outcome| outcome.context.budget.spent.cost_usd.nanos();
     assert_eq!(3 * spent(&second), spent(&first), "one call of three");
-    // The files are there again, as the copied steps wrote them.
+    // The workspace is filled again with the files that the copied steps wrote.
     let client = site.client();
     let bus = &client.bus;
     let outputs = &result(&entries).outputs;
     assert_eq!(outputs.len(), 2);
     assert_eq!(object(bus, &outputs[1].object).await, b"write it down");
-    // What was put aside is its own: the first may go.
+    // The stored output is a copy of its own: the original may be deleted.
     let prefix = ObjectReference::prefix(second.trace_id, &second.context.child_id);
     let HistoryStep::Tool(read) = &entries[5].step else { panic!("{entries:#?}") };
     let ToolOutput::Offloaded { object: own, .. } = &read.output else { panic!("{read:?}") };
     assert!(own.object.starts_with(&prefix), "{own:?}");
     assert_eq!(site.journal(first.trace_id, &first.context.child_id).await, before, "the source stays");
-    // Its own has a name that no copy has, whatever number the source's was.
+    // New outputs have names that no copied output has.
     let (own, entries) = run_scribe(&site, branch_of(&first, 4)).await;
     let HistoryStep::Tool(read) = &entries[5].step else { panic!("{entries:#?}") };
     let ToolOutput::Offloaded { path, .. } = &read.output else { panic!("{read:?}") };
@@ -197,7 +197,7 @@ async fn w5_copying_that_was_cut_off_is_completed_by_the_next_attempt() {
     let site = Site::in_one_process().await;
     let (first, source) = run_scribe(&site, json!({})).await;
     let (whole, expected) = run_scribe(&site, branch_of(&first, 5)).await;
-    // As far as an attempt came that was killed after the second copy.
+    // The journal of an attempt that was killed after the second copy.
     let trace: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
     for entry in &expected[..3] {
         let cut_off = HistoryEntry { trace_id: trace, ..entry.clone() };
@@ -272,7 +272,7 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     assert_eq!(calls(&entries), 5, "the second call was made twice, and paid for twice");
     assert_eq!(outcome.context.retries, 0);
     assert_eq!(result(&entries).outputs.len(), 2);
-    // A branch has the first answer with the steps it copied, and asks its own people from there on.
+    // A branch copies the first answer with its steps, and asks its own questions after them.
     let asked = entries
         .iter()
         .find(|entry| matches!(&entry.step, HistoryStep::Tool(step) if step.tool.as_str() == "ask_human"));
@@ -295,7 +295,7 @@ fn asker() -> Value {
     ]})
 }
 
-/// Runs the asker until it waits for its human.
+/// Runs the asker until it waits for an answer.
 async fn asked(site: &Site) -> (TraceId, ChildId) {
     site.apply(asker()).await;
     let client = site.client();
@@ -321,7 +321,7 @@ async fn w5_an_agent_whose_journal_is_gone_does_not_begin_anew() {
     site.stop().await;
 }
 
-/// Runs the scribe on a journal that has something in it already.
+/// Runs the scribe on a journal that already has entries.
 async fn on_a_journal_with(site: &Site, trace: &str, payload: Vec<u8>) -> Outcome {
     let trace: TraceId = trace.parse().unwrap();
     let subject = Subject::History(trace, id("root"));
@@ -364,7 +364,7 @@ async fn t5_a_journal_that_never_can_be_used_ends_the_attempt_and_says_why() {
     site.stop().await;
 }
 
-/// An attempt that was stopped between its claim and its first look, and wakes too late.
+/// An attempt that is stopped between its claim and its first read of the journal, and resumed too late.
 #[tokio::test(flavor = "multi_thread")]
 async fn t5_a_journal_is_never_taken_from_a_later_attempt() {
     let site = Site::in_one_process().await;
@@ -377,7 +377,7 @@ async fn t5_a_journal_is_never_taken_from_a_later_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i3_whoever_hands_over_leaves_its_files() {
+async fn i3_an_agent_that_hands_over_leaves_its_files() {
     let site = Site::in_one_process().await;
     site.apply(json!({"agent_id": "boss", "kind": "llm", "model": "scripted", "script": [
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/plan", "content": "p"}}]},
@@ -410,7 +410,7 @@ async fn i3_what_was_cancelled_is_said_to_have_ended_and_to_have_left_no_files()
     site.stop().await;
 }
 
-/// `trellis`, about these servers.
+/// `trellis` with the addresses of these servers.
 fn trellis(nats: &NatsServer, arguments: &[&str]) -> Output {
     let own = std::env::current_exe().unwrap();
     let binary = own.parent().unwrap().parent().unwrap().join("trellis");

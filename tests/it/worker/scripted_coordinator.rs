@@ -40,7 +40,7 @@ fn denied(pause: bool) -> Answer {
     })
 }
 
-/// Silent from the n-th tick on, counted from 1.
+/// Does not answer from the n-th tick on, counted from 1.
 fn silent_from_tick(first: u32) -> Script {
     let mut ticks = 0;
     Box::new(move |ask, answer| {
@@ -50,7 +50,7 @@ fn silent_from_tick(first: u32) -> Script {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_before_run_and_the_result_speaks_with_the_lease() {
+async fn claim_before_run_and_the_result_carries_the_lease() {
     let bench = Bench::run(work("root", "echo", json!({})), agreeable()).await;
     bench.until_done().await;
     let reports = bench.reports().await;
@@ -61,7 +61,7 @@ async fn claim_before_run_and_the_result_speaks_with_the_lease() {
     assert_eq!(claim.worker_id, bench.worker_id);
 }
 
-/// Without the order "result, then ack" the work would be gone while its result is not stored.
+/// If the ack came before the result, a crash in between would lose the work.
 #[tokio::test(start_paused = true)]
 async fn work_is_acknowledged_only_after_its_result_is_stored() {
     let bench = Bench::run(work("root", "sleep", json!({"ms": 100})), agreeable()).await;
@@ -91,7 +91,7 @@ async fn never_more_deliveries_than_free_slots() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_taken_comes_again_with_a_fresh_token() {
+async fn a_taken_context_is_claimed_again_with_a_fresh_token() {
     let mut first = true;
     let script: Script = Box::new(move |_, answer| {
         let taken = Answer::Taken { until: Timestamp::from_millis(1_004_000) };
@@ -177,19 +177,19 @@ async fn g8_a_broadcast_stops_the_context_it_names_and_no_other() {
     assert_eq!((bench.queued().await, bench.reports().await.len()), (1, 0));
 }
 
-/// f05, by the worker's own clock: an attempt whose ticks nobody answers gives up, and says nothing.
+/// f05, by the worker's own clock: an attempt whose ticks get no answer ends without a report.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_runs_out_is_given_up_without_a_result() {
     let bench = Bench::run(work("root", "sleep", json!({"ms": 14_000})), silent_from_tick(2)).await;
     bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
-    // The first tick, at 3 s, was answered: the lease ran until 13 s.
+    // The first tick, at 3 s, was answered: the lease lasts until 13 s.
     let again = bench.claims()[1].0;
     assert!((13_000..16_000).contains(&again), "claimed again at {again}");
     assert_eq!((bench.queued().await, bench.reports().await.len()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_ticks_go_unanswered_no_paid_call_begins() {
+async fn no_paid_call_begins_while_ticks_are_unanswered() {
     let inputs = json!({"calls": 100, "ms": 1000, "usd": 0.001});
     let bench = Bench::run(work("root", "spend", inputs), silent_from_tick(1)).await;
     bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
@@ -200,7 +200,7 @@ async fn while_ticks_go_unanswered_no_paid_call_begins() {
         .filter(|(at, ask)| *at < again && matches!(ask, Ask::Hold(_)))
         .map(|(at, _)| *at)
         .collect();
-    // The first tick is sent at 3 s and given up on at 5 s.
+    // The first tick is sent at 3 s and times out at 5 s.
     assert!(holds.iter().all(|at| *at <= 5_000), "{holds:?}");
     assert!(holds.len() >= 5, "until then it went on: {holds:?}");
     let costs = bench.costs().await;
@@ -208,7 +208,7 @@ async fn while_ticks_go_unanswered_no_paid_call_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f23_a_message_that_makes_no_sense_is_a_dead_letter_and_the_queue_goes_on() {
+async fn f23_an_invalid_message_is_a_dead_letter_and_the_queue_continues() {
     let good = work("root", "echo", json!({}));
     let bench = Bench::start(vec![good.clone()], agreeable()).await;
     let mut elsewhere = good.clone();
@@ -268,7 +268,7 @@ async fn a_worker_describes_itself_and_drains_when_it_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b3_a_hold_denied_for_costs_on_their_way_is_asked_again_once_they_are_booked() {
+async fn b3_a_hold_denied_for_unbooked_costs_is_asked_again_once_they_are_booked() {
     let mut denials = 1;
     let script: Script = Box::new(move |ask, answer| {
         let second = matches!(ask, Ask::Hold(hold) if hold.call_id.as_str() == "1-2");
@@ -340,8 +340,8 @@ async fn b10_open_holds_of_earlier_attempts_are_told_about_before_the_first_call
     assert!(matches!(&asks[2].1, Ask::Hold(hold) if hold.call_id.as_str() == "2-1"), "a call id of its own");
 }
 
-/// The last attempt wrote its model's answer down and died before the cost was told: it is booked from the
-/// journal, and the call is not made again.
+/// The last attempt wrote the model's answer to the journal and was killed before it reported the cost: the cost is
+/// booked from the journal, and the call is not made again.
 #[tokio::test(start_paused = true)]
 async fn b10_what_the_journal_shows_of_an_open_call_is_booked_from_there() {
     let mut work = work("root", "echo", json!({}));
@@ -465,7 +465,7 @@ async fn built_in_agents_do_what_they_say() {
 /// f05: a worker that was stopped for longer than its lease asks before it does anything else. Switch
 /// `Keeper::live` off and it holds, or reports, in an attempt that is over.
 #[tokio::test(start_paused = true)]
-async fn f05_woken_past_its_lease_a_worker_ticks_before_it_acts() {
+async fn f05_a_worker_resumed_after_its_lease_ticks_before_it_acts() {
     for (builtin, inputs) in [("spend", json!({"calls": 2, "ms": 1000})), ("sleep", json!({"ms": 1000}))] {
         let script: Script = Box::new(move |ask, answer| {
             let zombie = matches!(ask, Ask::Tick(tick) if tick.lease.attempt == 1);
@@ -475,7 +475,7 @@ async fn f05_woken_past_its_lease_a_worker_ticks_before_it_acts() {
         let bench = Bench::run(work("root", builtin, inputs), script).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         tokio::time::advance(Duration::from_secs(60)).await;
-        // The work was delivered again meanwhile, and a second attempt runs.
+        // The work was redelivered meanwhile, and a second attempt runs.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let late: Vec<_> =
             bench.asks().into_iter().filter(|(at, _)| *at > 1_000).map(|(_, ask)| ask).collect();
@@ -518,7 +518,7 @@ async fn a_worker_says_whether_it_is_ready() {
     worker.await.unwrap().unwrap();
 }
 
-/// Without the flush at the end of a cancelled attempt the cost would be gone, and only estimated.
+/// Without the flush at the end of a cancelled attempt the cost would be lost, and the hold booked as estimated.
 #[tokio::test(start_paused = true)]
 async fn b12_what_a_cancelled_call_cost_is_still_sent() {
     let work = work("root", "spend", json!({"ms": 100}));

@@ -1,5 +1,4 @@
-//! The tools of agents, through the whole of it: a scripted model calls them, and the journal tells what
-//! each said.
+//! The tools of agents in a running cluster: a scripted model calls them, and the journal has their outputs.
 
 use std::{
     path::Path,
@@ -23,7 +22,7 @@ use trellis_tests::{
     servers::installed,
 };
 
-/// One coordinator and one worker on memory, with what an operator would say to the worker, and agents.
+/// One coordinator and one worker in memory, with these worker settings and agents.
 async fn cluster(settings: Value, agents: Value) -> Cluster {
     rustls::crypto::ring::default_provider().install_default().ok();
     let coordinator = coordinator::Config::new(name("coordinator"));
@@ -33,7 +32,7 @@ async fn cluster(settings: Value, agents: Value) -> Cluster {
     let settings = serde_json::from_value(settings).unwrap();
     let worker = worker::Config { settings, ..worker::Config::new(name("worker")) };
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
-    // Whoever answers this is there.
+    // The answer shows that the coordinator runs.
     cluster.client.run(json!({"goal": "hello"})).await;
     let payload = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap().into();
     let bus = &cluster.client.bus;
@@ -42,7 +41,7 @@ async fn cluster(settings: Value, agents: Value) -> Cluster {
     cluster
 }
 
-/// An agent that makes these calls, one a turn, and then says what the last one said.
+/// An agent that makes these calls, one each turn, and then returns the last output.
 fn agent(agent_id: &str, calls: &[(&str, Value)]) -> Value {
     let turn = |(tool, arguments): &(&str, Value)| json!({"call": [{"tool": tool, "arguments": arguments}]});
     let mut script: Vec<Value> = calls.iter().map(turn).collect();
@@ -66,7 +65,7 @@ async fn journal(client: &Client, trace_id: TraceId, child_id: &ChildId) -> Vec<
     tools.collect()
 }
 
-/// What each call of an agent came to, in order.
+/// The outputs of an agent's tool calls, in order.
 async fn calls(client: &Client, agent_id: &str) -> (Acceptance, Vec<ToolStep>) {
     let accepted = client.accepted(json!({"goal": "try it", "agent_id": agent_id})).await;
     let outcome = client.outcome(accepted.trace_id, &accepted.child_id).await;
@@ -109,7 +108,7 @@ async fn i5_a_tool_outside_the_set_is_refused_at_the_call() {
     let cluster = cluster(json!({}), json!([limited])).await;
     let (_, steps) = calls(&cluster.client, "limited").await;
     let [written, misspelt, unknown, reached, listed] = &steps[..] else { panic!("{steps:#?}") };
-    assert!(error(written).contains("`fs.write` is not among the tools of this context (I5)"));
+    assert!(error(written).contains("`fs.write` is not among the tools of this context"));
     assert_eq!(written.tool.as_str(), "fs.write");
     assert!(error(misspelt).contains("did you mean `fs.read`?"), "{misspelt:?}");
     assert!(error(unknown).contains("its tools are fs.read, fs.list"), "{unknown:?}");
@@ -252,7 +251,7 @@ async fn g10_delegate_hands_over_and_a_pipeline_answers_with_its_outputs() {
 #[tokio::test]
 async fn g7_a_question_parks_the_agent_and_its_answer_is_the_observation() {
     let tried = [
-        // One that is none does not count as asked.
+        // An invalid question does not count.
         ("ask_human", json!({"question": ""})),
         ("ask_human", json!({"question": "who?"})),
         ("ask_human", json!({"question": "where?"})),
@@ -344,7 +343,7 @@ async fn i4_files_are_those_of_the_workspace_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn i5_a_servers_tools_are_called_by_those_who_may() {
+async fn i5_tools_of_a_server_are_called_only_by_agents_that_may() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
     let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio"]}}});
@@ -384,7 +383,7 @@ async fn i5_an_agent_reaches_the_hosts_its_operator_allows_and_no_other() {
     cluster.stop().await;
 }
 
-/// A worker that is killed can't end its servers: theirs is to see that nobody writes to them any more.
+/// A killed worker can't end its MCP servers: they must notice that their stdin is closed.
 #[tokio::test]
 async fn i5_a_server_of_tools_ends_when_its_worker_is_killed() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
@@ -408,14 +407,14 @@ async fn i5_a_server_of_tools_ends_when_its_worker_is_killed() {
     gone.await.expect("the server is gone with its worker");
 }
 
-/// How many processes of the machine have this word among their arguments.
+/// The number of processes with this word among their arguments.
 fn with_word(word: &str) -> usize {
     let directories = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = directories.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.filter(|line| line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())).count()
 }
 
-/// A page on loopback that counts who asks for it.
+/// An HTTP server on loopback that counts its requests.
 struct Page {
     port: u16,
     asked: Arc<AtomicUsize>,

@@ -1,5 +1,5 @@
-//! The real worker and the real core, joined by the memory bus and a coordinator of one loop with no
-//! store: what one says the other must understand.
+//! The real worker and the real core, joined by the memory bus and a coordinator loop without a store: each must
+//! understand the other's messages.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn world(agent: &str, inputs: Value, terms: Value) -> World {
     world
 }
 
-/// Lets a worker run the world until its root ends or waits for somebody outside.
+/// Lets a worker run the world until its root ends or waits for a human or a raise.
 async fn live(world: World) -> World {
     let clock = Clock::simulated(world.now);
     let bus = Bus::Memory(Memory::starting_at(Namespace::default(), world.now));
@@ -167,7 +167,7 @@ fn result(world: &World) -> Value {
     }
 }
 
-/// The same on a real server: what the memory bus allows, JetStream allows.
+/// The same on a real NATS server.
 #[tokio::test]
 async fn b1_a_tree_of_spending_agents_adds_up_on_nats() {
     let server = NatsServer::start();
@@ -198,7 +198,7 @@ async fn b1_a_tree_of_spending_agents_adds_up() {
     world.rest();
 }
 
-/// The mechanism: a hold before each call, and costs on their way booked before a denial is believed.
+/// The mechanism: a hold before each call, and outstanding costs are booked before a denial counts.
 #[tokio::test(start_paused = true)]
 async fn f31_exactly_as_many_agents_run_as_the_budget_affords() {
     let inputs = json!({"depth": 1, "width": 40, "leaf": "spend", "usd": 0.01});
@@ -219,7 +219,7 @@ async fn p_a_refused_child_is_an_observation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g10_a_chain_hands_over_and_the_last_answer_is_everybodys() {
+async fn g10_a_chain_hands_over_and_the_last_result_is_that_of_all() {
     let mut world = live(world("chain", json!({"length": 3}), json!({}))).await;
     assert_eq!(result(&world), "the goal, then, then");
     assert_eq!(world.node("root").attempt(), 1, "handing over takes no second attempt");

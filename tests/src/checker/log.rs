@@ -1,4 +1,4 @@
-//! What the order of events must be: read from the log alone, event by event.
+//! Checks the order of events, from the event log alone.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,7 +16,7 @@ struct Log {
     contexts: HashMap<ChildId, Seen>,
 }
 
-/// What the log has said of a context so far.
+/// The state of a context so far, from its events.
 #[derive(Debug, Default)]
 struct Seen {
     parent: Option<ChildId>,
@@ -154,7 +154,7 @@ impl Log {
         Ok(())
     }
 
-    /// t1: terminal is terminal. What happens after the end is about money alone.
+    /// t1: an ended context stays ended. Later events are only about money.
     fn live(&mut self, id: &ChildId) -> Result<&mut Seen, String> {
         let seen = self.contexts.get_mut(id).ok_or_else(|| format!("{id} was never admitted"))?;
         ensure(!seen.ended, || format!("t1: {id} had ended"))?;

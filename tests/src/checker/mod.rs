@@ -1,6 +1,5 @@
-//! The one checker of a cluster: run after every test that touches one. It waits until the runs it is
-//! asked about are at rest, then reads their event logs, their outcomes, the dead letters and what the
-//! store has, and holds them against each other. It trusts none of them.
+//! The checker of a cluster, run after every test that uses one. It waits until the runs are at rest, then reads their
+//! event logs, outcomes, dead letters and stored state, and compares them with each other. It trusts none of them.
 
 mod log;
 
@@ -26,10 +25,10 @@ use crate::{cluster::Client, invariants};
 /// t8: faults healed, everything is terminal within two leases, a backoff and 30 s. Runs may have some
 /// work of their own left to do, and the machine may be busy: this only bounds a hang.
 const REST: Duration = crate::cluster::SOON;
-/// Traces looked at in one go.
+/// Traces checked in one batch.
 const AT_ONCE: usize = 200;
 
-/// Panics with everything that is wrong.
+/// Panics with all violations.
 pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
     let stored = at_rest(client, store, runs).await;
     let dead = dead_letters(client).await;
@@ -43,7 +42,7 @@ pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
     assert!(wrong.is_empty(), "{} of {} runs are wrong:\n{}", wrong.len(), runs.len(), wrong.join("\n"));
 }
 
-/// The traces as the store has them, once all have ended and have nothing left to send or to wait for.
+/// The stored traces, once all have ended and have nothing left to send or to wait for.
 async fn at_rest(client: &Client, store: &Store, runs: &[TraceId]) -> Vec<Trace> {
     let deadline = Instant::now() + REST;
     let mut traces = Vec::with_capacity(runs.len());
@@ -105,8 +104,8 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
     let mut replayed = Trace::new(stored.id());
     for (number, logged) in log.iter().enumerate() {
         ensure(replayed.replay(logged), || format!("t9: the log has a gap before {}", logged.version))?;
-        // What was decided together has one time; each state between was one that others could see.
-        // Large traces are looked at when at rest.
+        // Events that were decided together have one time; the state after each time was visible to others, so it is
+        // checked. Large traces are checked only at rest.
         let together = log.get(number + 1).is_some_and(|next| next.at == logged.at);
         if !together && replayed.contexts().len() <= 32 {
             invariants::check(&replayed)
@@ -125,7 +124,7 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
     ensure(twice.is_none(), || format!("t2: two dead letters say {twice:?}"))
 }
 
-/// In the order of the trace. A message may be there twice, if it says the same.
+/// Sorted by version. A message may be stored twice if both copies are equal.
 async fn read_log(client: &Client, id: TraceId) -> Result<Vec<Logged>, String> {
     let mut log: BTreeMap<u64, Logged> = BTreeMap::new();
     for stored in client.bus.read(&Filter::EventsOf(id)).await.map_err(|error| error.to_string())? {
@@ -138,7 +137,7 @@ async fn read_log(client: &Client, id: TraceId) -> Result<Vec<Logged>, String> {
     Ok(log.into_values().collect())
 }
 
-/// t2: one outcome of each context. A copy of a message is still that message.
+/// t2: each context has one outcome. Equal copies of a message count as one.
 async fn outcomes(client: &Client, trace: &Trace) -> Result<(), String> {
     let mut told: HashMap<ChildId, bytes::Bytes> = HashMap::new();
     for stored in client.bus.read(&Filter::OutcomesOf(trace.id())).await.map_err(|error| error.to_string())? {
@@ -156,7 +155,7 @@ async fn outcomes(client: &Client, trace: &Trace) -> Result<(), String> {
     ensure(told.len() == trace.contexts().len(), || "t2: outcomes of contexts that never were".into())
 }
 
-/// What each trace has, without what differs between two copies of one letter.
+/// The dead letters of each trace, without the fields in which two copies of one letter differ.
 async fn dead_letters(client: &Client) -> HashMap<TraceId, Vec<String>> {
     let mut found: HashMap<TraceId, Vec<String>> = HashMap::new();
     for stored in client.bus.read(&Filter::Dead).await.expect("the letters can be read") {

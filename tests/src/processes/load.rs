@@ -1,4 +1,4 @@
-//! What a client does while servers fall over: it says what it wants again until that is stored.
+//! A client that goes on while servers fail: it sends each message again until it is stored.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub fn fresh_trace() -> TraceId {
 }
 
 impl Processes {
-    /// Publishes until it is stored, as the same message each time.
+    /// Publishes until it is stored, with the same message id each time.
     pub async fn tell(&self, subject: Subject, message: &Value) {
         let id = Some(fresh_trace().to_string());
         let payload = serde_json::to_vec(message).expect("JSON");
@@ -40,7 +40,7 @@ impl Processes {
         }
     }
 
-    /// A run under an id of our own: told as often as it takes, it is one run.
+    /// Submits a run under an id of our own, so that repeated submissions are one run.
     pub async fn begin(&self, message: Value) -> TraceId {
         let trace_id = fresh_trace();
         self.begin_as(trace_id, message).await;
@@ -61,7 +61,7 @@ impl Processes {
         self.client.outcome(trace_id, &root()).await
     }
 
-    /// Waits until something is true of a trace, as its event log has it.
+    /// Waits until a condition holds for a trace replayed from its event log.
     pub async fn until(
         &self,
         trace_id: TraceId,

@@ -1,6 +1,6 @@
-//! A cluster of real processes of the `trellis` binary, with a NATS and a Redis of its own: what a
-//! deployment is, small and short of breath. Its processes are started, stopped, killed and paused
-//! by name, and go when it is dropped. `cargo build -p trellis` makes the binary.
+//! A cluster of processes of the `trellis` binary with its own NATS and Redis: a small deployment with short timeouts.
+//! Processes are started, stopped, killed and paused by name, and end when the cluster is dropped.
+//! `cargo build -p trellis` builds the binary.
 
 mod load;
 mod node;
@@ -35,26 +35,26 @@ use crate::{
     servers::{NatsServer, RedisServer},
 };
 
-/// Clusters at once: each is half a dozen processes, and a starved one looks like a broken one.
+/// Clusters at the same time. Each has half a dozen processes; without processor time they would run into timeouts.
 const AT_ONCE: usize = 2;
 const PARTITIONS: u16 = 16;
-/// How long a process may take to be there, or to go.
+/// How long a process may take to start or to end.
 const PATIENCE: Duration = SOON;
 
-/// What a claim lasts without a tick here; the default is 10 s.
+/// The lease in these tests; the default is 10 s.
 pub const LEASE: Duration = Duration::from_millis(4_000);
 
-/// How a cluster is made; what most tests need is the default.
+/// How a cluster is started.
 #[derive(Debug)]
 pub struct Shape {
     pub coordinators: usize,
     pub workers: usize,
     pub slots: usize,
-    /// Settings of the deployment, over those of every test.
+    /// Settings of the deployment; they override those of all tests.
     pub settings: Value,
-    /// Settings of every worker: where models are, which tools there are.
+    /// Settings of every worker: models and tools.
     pub worker: Value,
-    /// Variables of every worker's environment.
+    /// Environment variables of every worker.
     pub environment: Vec<(String, String)>,
     pub nats: NatsServer,
     pub redis: RedisServer,
@@ -80,13 +80,13 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Coordinators `c1`, `c2`, … and workers `w1`, `w2`, …, all of them there.
+    /// Starts coordinators `c1`, `c2`, … and workers `w1`, `w2`, …, and waits until all answer.
     pub async fn start(coordinators: usize, workers: usize) -> Self {
         let room = room().await;
         Self::in_room(Shape::new(coordinators, workers), room).await
     }
 
-    /// As `shape` says: it is asked only when there is room.
+    /// Starts a cluster of this shape. `shape` is called only once fewer than the most clusters run.
     pub async fn start_as(shape: impl FnOnce() -> Shape) -> Self {
         let room = room().await;
         Self::in_room(shape(), room).await
@@ -111,7 +111,7 @@ impl Processes {
         for number in 1..=coordinators {
             let name = format!("c{number}");
             let file = file.to_string_lossy();
-            // NATS sets room aside for every stream, of each of many servers at once: tests need little.
+            // NATS reserves disk space for every stream, and many servers run at once: tests need little.
             let [log, queue] = ["--max-log-bytes", "--max-queue-bytes"];
             let arguments =
                 ["coordinator", "--id", &name, "--settings", &file, log, "256MiB", queue, "128MiB"];
@@ -143,17 +143,17 @@ impl Processes {
         cluster
     }
 
-    /// Whose names begin so: `c` are the coordinators, `w` the workers.
+    /// The processes whose names begin so: `c` for coordinators, `w` for workers.
     pub fn names(&self, prefix: &str) -> Vec<String> {
         self.nodes.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
     }
 
-    /// Starts it as it was first started.
+    /// Starts it again with its first arguments.
     pub fn run(&mut self, name: &str) {
         self.run_with(name, &[]);
     }
 
-    /// Starts it with more flags: `["--crash-at", "committed:2"]`.
+    /// Starts it again with more arguments, such as `["--crash-at", "committed:2"]`.
     pub fn run_with(&mut self, name: &str, flags: &[&str]) {
         self.node(name).run(flags);
     }
@@ -168,13 +168,13 @@ impl Processes {
         self.node(name).kill();
     }
 
-    /// SIGTERM, and waits until it has gone.
+    /// SIGTERM; waits until it has ended.
     pub async fn stop(&mut self, name: &str) {
         self.node(name).terminate();
         self.gone(name).await;
     }
 
-    /// SIGSTOP: its connections stay open, and it does nothing.
+    /// SIGSTOP: its connections stay open, but it does nothing.
     pub fn pause(&mut self, name: &str) {
         self.node(name).pause();
     }
@@ -201,7 +201,7 @@ impl Processes {
         }
     }
 
-    /// Waits until every process that runs can be heard.
+    /// Waits until every running process answers.
     pub async fn all_there(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         let mut running = self.names("");
@@ -248,7 +248,7 @@ impl Processes {
         assert!(matches!(answer, QueryAnswer::Applied { .. }), "{answer:?}");
     }
 
-    /// Waits until these runs are at rest, and checks all that must be true of them.
+    /// Waits until these runs are at rest, and runs the checker on them.
     pub async fn check(&self, runs: &[TraceId]) {
         checker::check(&self.client, &self.store, runs).await;
     }
@@ -268,7 +268,7 @@ impl Drop for Processes {
                 node.show_log();
             }
         }
-        // What is left in the system's temporary directory is not worth a panic in a drop.
+        // Files left in the temporary directory are no reason to panic in a drop.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
@@ -286,13 +286,13 @@ fn settings_file(dir: &Path, settings: Value) -> PathBuf {
     file
 }
 
-/// As by default, but for what would only make tests wait.
+/// The default settings with shorter times.
 fn test_settings() -> Value {
     let lease_ms = u64::try_from(LEASE.as_millis()).expect("seconds");
     json!({"lease_ms": lease_ms, "hold_grace_ms": 5_000, "retry_base_ms": 200, "retry_max_ms": 2_000})
 }
 
-/// `base`, with what `more` says in its place.
+/// `base` with the fields of `more` in place of its own.
 fn over(base: Value, more: Value) -> Value {
     match (base, more) {
         (Value::Object(mut base), Value::Object(more)) => {

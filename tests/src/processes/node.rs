@@ -14,7 +14,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// As much of a log as is shown when a test has failed.
+/// Bytes of a log that are shown when a test fails.
 const SHOWN_LINES: usize = 40;
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Node {
 
     pub(super) fn pause(&self) {
         self.signal(Signal::SIGSTOP);
-        // The signal is sent before it has arrived at every thread.
+        // The signal is sent, but may not have reached every thread yet.
         let stopped = wait::waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED));
         assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{}: {stopped:?}", self.name);
     }

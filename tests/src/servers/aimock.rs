@@ -1,5 +1,5 @@
-//! aimock: a server that speaks as OpenAI, Anthropic, Gemini and Ollama do, answers what a test tells it
-//! to, and keeps a journal of what it was asked: the bill.
+//! aimock: a server with the protocols of OpenAI, Anthropic, Gemini and Ollama. It answers from the test's fixtures, and
+//! keeps a list of all requests, which is the bill.
 
 use std::{
     ffi::OsString,
@@ -30,9 +30,9 @@ pub struct AiMock(Process);
 #[derive(Debug, Clone, Deserialize)]
 pub struct Billed {
     pub path: String,
-    /// Without keys: the server takes them out.
+    /// The server removes API keys from them.
     pub headers: Value,
-    /// In OpenAI's words, whatever protocol it came by.
+    /// In OpenAI's form, whatever the protocol of the request.
     pub body: Option<Value>,
     response: Answered,
 }
@@ -47,13 +47,12 @@ struct Answered {
 }
 
 impl AiMock {
-    /// With fixtures as its documentation writes them: `[{"match": …, "response": …}]`. The first that
-    /// matches answers.
+    /// With fixtures as in its documentation: `[{"match": …, "response": …}]`. The first that matches is the answer.
     pub fn start(fixtures: &Value) -> AiMock {
         AiMock::start_with(fixtures, &[])
     }
 
-    /// With more words on its command line: `["--chaos-latency", "100"]`.
+    /// With more arguments, such as `["--chaos-latency", "100"]`.
     pub fn start_with(fixtures: &Value, extra: &[&str]) -> AiMock {
         let words = extra.iter().map(|&word| word.to_owned());
         let extra = std::iter::once(json!({ "fixtures": fixtures }).to_string()).chain(words).collect();
@@ -95,7 +94,7 @@ impl AiMock {
         self.0.kill();
     }
 
-    /// With the same port and fixtures. What it had written down is gone.
+    /// With the same port and fixtures. Its list of requests starts empty.
     pub fn restart(&mut self) {
         self.0.restart();
     }
@@ -105,7 +104,7 @@ impl AiMock {
         serde_json::from_str(&self.get("/__aimock/journal")).expect("the journal is as documented")
     }
 
-    /// What it would send an invoice for: calls that were answered, whole or not.
+    /// The requests it would bill: those that were answered, wholly or in part.
     pub fn bill(&self) -> Vec<Billed> {
         self.journal().into_iter().filter(|call| call.response.status == 200).collect()
     }
@@ -146,7 +145,7 @@ fn arguments(settings: &Settings) -> Vec<OsString> {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let mut arguments: Vec<OsString> = vec![modules.join(PROGRAM).into(), "--fixtures".into(), file.into()];
     arguments.extend(["--port".into(), settings.port.to_string().into()]);
-    // The journal shall forget nothing.
+    // No request may be dropped from the list.
     arguments.extend(["--journal-max", "0", "--log-level", "warn"].map(OsString::from));
     arguments.extend(words.iter().map(OsString::from));
     arguments

@@ -1,5 +1,5 @@
-//! A real model, small and slow: SmolLM2-135M under llama.cpp's server, which speaks OpenAI's and
-//! Anthropic's protocol and can hold an answer to a JSON Schema. It is no use for tool calls.
+//! A small real model: SmolLM2-135M on llama.cpp's server, with the protocols of OpenAI and Anthropic. It can answer by a
+//! JSON Schema, and can't call tools.
 
 use std::{ffi::OsString, path::Path};
 

@@ -1,5 +1,5 @@
-//! Real servers for tests, each with its own directory and port on the loopback, killed and swept away
-//! when dropped. A test that needs one fails without it: `scripts/servers` brings them.
+//! Real servers for tests, each with its own directory and loopback port, killed and deleted when dropped.
+//! `scripts/servers` installs them; a test that needs one fails without it.
 
 mod aimock;
 mod llama;

@@ -1,7 +1,6 @@
-//! A model server that keeps its own bill: OpenAI's chat completions over real HTTP, with answers a test
-//! decides. It is the witness of b5: what it says was served is held against Trellis' books, and it trusts
-//! neither. The bill is synced to disk line by line, unless it is a benchmark's, and a call is billed when
-//! it is answered, whether or not anybody is still there to hear it.
+//! A model server that keeps its own bill: OpenAI's chat completions over HTTP, with answers that the test decides. Tests
+//! of b5 compare its bill with the costs that Trellis booked. The bill is synced to disk line by line, except in
+//! benchmarks. A call is billed when it is answered, whether or not the client is still connected.
 
 use std::{
     fmt,
@@ -28,46 +27,46 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What it charges, in nano-dollars a token. A worker is told the same as dollars for a million.
+/// Its prices in nano-dollars a token. The worker gets the same as dollars for a million tokens.
 pub const INPUT_NANOS: u64 = 1_000;
 pub const OUTPUT_NANOS: u64 = 2_000;
 
-/// What a model is asked, as it came over the wire.
+/// A request as it came over the wire.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     pub body: Value,
 }
 
-/// What it answers.
+/// An answer.
 #[derive(Debug, Clone, Default)]
 pub struct Reply {
     pub text: String,
-    /// Names as the wire has them, and arguments.
+    /// Tool calls: names as on the wire, and arguments.
     pub calls: Vec<(String, Value)>,
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// Waits at this gate before it answers.
+    /// The answer waits at this gate.
     pub gate: Option<Gate>,
-    /// How long it thinks.
+    /// Delay before the answer.
     pub takes: Duration,
-    /// Says nothing of what was used.
+    /// The answer has no usage.
     pub no_usage: bool,
-    /// Is refused with this status.
+    /// The call is refused with this HTTP status.
     pub status: Option<u16>,
 }
 
 /// One line of the bill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// The task of the context that asked: what stands behind `Your task: `.
+    /// The task of the context that called: the text after `Your task: `.
     pub task: String,
-    /// How many answers of the model were in the prompt.
+    /// The number of model answers in the prompt.
     pub turn: usize,
     pub nanos: u64,
     pub tokens: u64,
 }
 
-/// Where calls wait until a test lets them go.
+/// Calls wait here until the test opens it.
 #[derive(Debug, Clone)]
 pub struct Gate(Arc<(Notify, Semaphore)>);
 
@@ -83,7 +82,7 @@ impl Gate {
         tokio::time::timeout(crate::cluster::SOON, self.0.0.notified()).await.expect("a call comes");
     }
 
-    /// Lets this call and every later one go.
+    /// Lets all waiting and later calls through.
     pub fn open(&self) {
         self.0.1.add_permits(Semaphore::MAX_PERMITS / 2);
     }
@@ -122,7 +121,7 @@ impl ModelServer {
         Self::serve(Box::new(answer), true).await
     }
 
-    /// Its bill is not synced line by line: for benchmarks, which would measure the disk.
+    /// Without syncing the bill line by line, for benchmarks, which would measure the disk.
     pub async fn start_unsynced(answer: impl Fn(&Prompt) -> Reply + Send + Sync + 'static) -> Self {
         Self::serve(Box::new(answer), false).await
     }
@@ -140,12 +139,12 @@ impl ModelServer {
         ModelServer { url, shared, path, task }
     }
 
-    /// Where it answers, with a slash at the end.
+    /// Its base URL, with a slash at the end.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Settings of a worker that calls it as `test/<anything>`, and knows its prices.
+    /// Settings for a worker that calls it as `test/<anything>`, with its prices.
     pub fn settings(&self) -> Value {
         let usd = |nanos: u64| format!("{}.{:03}", nanos / 1_000, nanos % 1_000);
         let price = json!({"input": usd(INPUT_NANOS), "output": usd(OUTPUT_NANOS)});
@@ -155,7 +154,7 @@ impl ModelServer {
         })
     }
 
-    /// What has been served so far.
+    /// The bill so far.
     pub fn bill(&self) -> Vec<Line> {
         self.shared.bill.lock().expect("no test panics with it").1.clone()
     }
@@ -164,7 +163,7 @@ impl ModelServer {
         self.bill().iter().map(|line| line.nanos).sum()
     }
 
-    /// Every prompt it was sent, answered or not.
+    /// All prompts so far, answered or not.
     pub fn prompts(&self) -> Vec<Value> {
         self.shared.prompts.lock().expect("no test panics with it").clone()
     }
@@ -187,12 +186,12 @@ impl Prompt {
         self.body["messages"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// How many answers of the model it has already.
+    /// The number of model answers in it.
     pub fn turn(&self) -> usize {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
     }
 
-    /// What stands behind `Your task: `, to the end of the line.
+    /// The text after `Your task: `, to the end of the line.
     pub fn task(&self) -> String {
         let texts = self.messages().iter().filter_map(|message| text_of(&message["content"]));
         let task = texts.filter_map(|text| {
@@ -202,7 +201,7 @@ impl Prompt {
         task.into_iter().next().unwrap_or_default()
     }
 
-    /// Every byte of what was said, called and offered: no tokenizer finds more tokens in it.
+    /// All bytes of messages, tool calls and tool descriptions: no tokenizer makes more tokens of them.
     pub fn size_bytes(&self) -> u64 {
         let text = |value: &Value| match value {
             Value::Null => 0,
@@ -232,7 +231,7 @@ impl Prompt {
         asked.into_iter().find_map(Value::as_u64).expect("a worker names a bound")
     }
 
-    /// What the last message says.
+    /// The text of the last message.
     pub fn last(&self) -> String {
         self.messages().last().and_then(|message| text_of(&message["content"])).unwrap_or_default()
     }
@@ -254,7 +253,7 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
     if let Some(key) = headers.get(header::AUTHORIZATION).and_then(|key| key.to_str().ok()) {
         shared.keys.lock().expect("no test panics with it").push(key.to_owned());
     }
-    // Answered by a task of its own: who asked may be gone, and is billed all the same.
+    // A task of its own: the call is billed even if the client has disconnected.
     let answered = tokio::spawn(async move {
         let prompt = Prompt { body };
         let reply = (shared.answer)(&prompt);

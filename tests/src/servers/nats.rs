@@ -20,8 +20,8 @@ static NATS: Program = Program {
 pub struct NatsServer(Process);
 
 impl NatsServer {
-    /// As the server is by default: what it acknowledged in the last moments a power cut may take, a
-    /// killed process may not.
+    /// With the default settings: a power cut may lose writes that were acknowledged shortly before; a killed process
+    /// loses none.
     pub fn start() -> NatsServer {
         NatsServer::start_with("", "")
     }
@@ -31,12 +31,12 @@ impl NatsServer {
         NatsServer::start_with("sync_interval: always", "")
     }
 
-    /// With more settings of its JetStream, and of the server itself.
+    /// With more settings for JetStream and for the server.
     pub fn start_with(jetstream: &str, server: &str) -> NatsServer {
         NatsServer(Process::start(&NATS, vec![jetstream.to_owned(), server.to_owned()]))
     }
 
-    /// One for all tests of a process that run at the same time; it goes with the last of them.
+    /// One server for all tests of this process that run at the same time; it ends with the last of them.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<NatsServer>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl DerefMut for NatsServer {
     }
 }
 
-/// It takes most settings from a file only.
+/// nats-server reads most settings from a file only.
 fn arguments(settings: &Settings) -> Vec<OsString> {
     let [jetstream, server] = settings.extra.as_slice() else { panic!("two kinds of settings") };
     let (port, store) = (settings.port, settings.dir.join(DATA));

@@ -1,4 +1,4 @@
-//! A server process of a test: started, killed, paused, started again with what it had on disk.
+//! A server process of a test: started, killed, paused, and started again with its data.
 
 use std::{
     ffi::OsString,
@@ -23,30 +23,30 @@ use nix::{
 
 use crate::cluster::SOON;
 
-/// Between two looks at a starting server.
+/// Time between two checks of a starting server.
 const LOOK: Duration = Duration::from_millis(20);
-/// A port found free may be taken before the server has it.
+/// Tries with different ports: a free port may be taken before the server binds it.
 const PORTS: u32 = 5;
 
-/// The folder beneath a server's directory for what it keeps.
+/// The folder of a server's data, below its directory.
 pub(super) const DATA: &str = "data";
 
-/// How a server is started and spoken to.
+/// How a server is started and checked.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) place: Place,
     pub(super) arguments: fn(&Settings) -> Vec<OsString>,
-    /// What is said first, and what the answer of a server that is ready may begin with, all as long.
+    /// Bytes to send, and the possible first bytes of the answer of a ready server, all of one length.
     pub(super) greeting: (&'static [u8], &'static [&'static [u8]]),
 }
 
-/// Where a program is.
+/// Where the program is found.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Where this environment variable says, else where `scripts/servers` put it.
+    /// At the path in this environment variable, else where `scripts/servers` installed it.
     Variable(&'static str),
-    /// An interpreter of this name, on the PATH.
+    /// An interpreter of this name on the PATH.
     Path(&'static str),
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Place {
 pub(super) struct Settings {
     pub(super) dir: PathBuf,
     pub(super) port: u16,
-    /// As the test gave them.
+    /// Arguments of the test.
     pub(super) extra: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ impl Process {
     /// SIGSTOP: connections stay open and nobody answers, as with a hung host.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
-        // The signal is sent before it has arrived at every thread.
+        // The signal is sent, but may not have reached every thread yet.
         let stopped = wait::waitpid(self.nix_pid(), Some(WaitPidFlag::WUNTRACED));
         assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{}: {stopped:?}", self.program.name);
     }
@@ -138,7 +138,11 @@ impl Process {
         Pid::from_raw(i32::try_from(self.pid()).expect("a pid fits"))
     }
 
-    /// Until it answers. If it does not, the end of its log.
+    /// Starts it and waits until it answers. The error is the end of its log.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a server starts in real time, also where a test's clock is paused"
+    )]
     fn run(&mut self) -> Result<(), String> {
         let log = self.settings.dir.join("log");
         let file = File::options().create(true).append(true).open(&log).expect("the directory is ours");
@@ -171,7 +175,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-        // What is left in the system's temporary directory is not worth a panic in a drop.
+        // Files left in the temporary directory are no reason to panic in a drop.
         let _ = fs::remove_dir_all(&self.settings.dir);
     }
 }
@@ -183,7 +187,7 @@ fn locate(program: &Program) -> PathBuf {
     }
 }
 
-/// Where the environment says, else beneath where `scripts/servers` puts things.
+/// The path in the environment variable, else below the folder of `scripts/servers`.
 pub fn installed(variable: &str, beneath: &Path) -> PathBuf {
     let named = std::env::var_os(variable).map(PathBuf::from);
     let path = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(beneath));
@@ -205,12 +209,12 @@ fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
         && welcomes.contains(&answer.as_slice())
 }
 
-/// Beneath those that the kernel gives to whoever connects: while a server is down, nobody else gets its
-/// port. The nodes of a Redis cluster take the port 10,000 above theirs as well.
+/// A port below the range from which the kernel chooses ports for outgoing connections, so that no connection takes a
+/// server's port while it is down. The nodes of a Redis cluster also use the port 10,000 above theirs.
 fn free_port() -> u16 {
     const PORTS: Range<u16> = 10_000..20_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
-    // Processes that look at the same time begin at different places.
+    // Processes that search at the same time begin at different ports.
     let first = std::process::id().wrapping_mul(7919);
     loop {
         let tried = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
@@ -225,7 +229,7 @@ fn fresh_dir(name: &str) -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let dir = std::env::temp_dir().join(format!("trellis-{name}-{}-{number}", std::process::id()));
-    // Of a process that had this id before.
+    // An earlier process may have had the same id.
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).expect("the temporary directory can be written");
     dir

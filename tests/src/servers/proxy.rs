@@ -25,7 +25,7 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// What becomes of the connections there are.
+/// What happens to the open connections.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Frozen,
@@ -33,7 +33,7 @@ enum Fate {
 }
 
 impl Proxy {
-    /// Before a port of the loopback.
+    /// Starts a proxy before a loopback port.
     pub async fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
@@ -47,7 +47,7 @@ impl Proxy {
         self.port
     }
 
-    /// The connections there are carry nothing from now on.
+    /// Freezes the connections that are open now.
     pub fn freeze(&self) {
         self.fate.send_replace(Fate::Frozen);
     }
@@ -91,7 +91,7 @@ async fn carry(mut client: TcpStream, server: u16, mut fate: watch::Receiver<Fat
     };
     match told {
         Fate::Closed => {}
-        // Both sides stay open: nobody is told.
+        // Both sides stay open: neither side notices.
         Fate::Frozen => future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! A Redis that syncs every write to disk before it answers.
+//! A Redis server that syncs every write to disk before it answers.
 
 use std::{
     ffi::OsString,
@@ -14,7 +14,7 @@ static REDIS: Program = Program {
     greeting: (b"PING\r\n", &[b"+PONG", b"-NOAU"]),
 };
 
-/// The same program, watching a master. It keeps what it knows in its configuration file.
+/// The same program as a sentinel. It keeps its state in its configuration file.
 static SENTINEL: Program = Program {
     name: "redis-server",
     place: Place::Variable("TRELLIS_REDIS_SERVER"),
@@ -30,12 +30,12 @@ impl RedisServer {
         RedisServer::start_with(&[])
     }
 
-    /// With settings that come last and so win, as on the command line: `["--maxmemory", "8mb"]`.
+    /// With more arguments, such as `["--maxmemory", "8mb"]`; they come last and override the others.
     pub fn start_with(extra: &[&str]) -> RedisServer {
         RedisServer(Process::start(&REDIS, extra.iter().map(|&word| word.to_owned()).collect()))
     }
 
-    /// A sentinel that by itself decides that `master` is down, and soon.
+    /// A sentinel that alone decides, after half a second, that `master` is down.
     pub fn start_sentinel(name: &str, master: &RedisServer) -> RedisServer {
         RedisServer(Process::start(&SENTINEL, vec![name.to_owned(), master.port().to_string()]))
     }

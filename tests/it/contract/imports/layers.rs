@@ -29,7 +29,7 @@ const COORDINATOR: Layers = &[
     &["shard"],
     &["dead_letter.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
-    &["epoch.rs", "clock.rs", "config.rs", "crash.rs"],
+    &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "dead_letter.rs"],
     &["store"],
     &["trace"],
 ];

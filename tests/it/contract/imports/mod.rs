@@ -2,7 +2,7 @@
 //! the result: imports have no circle, and they only go down the layers of a crate.
 //!
 //! An edge A → B means: A names an item that B defines. A re-export (`pub use`, `pub(crate) use`) is a façade:
-//! whoever names an item through it names the defining file, and the re-export itself is no edge. `mod x;` is no edge.
+//! a path through it counts as naming the defining file, and the re-export itself is no edge. `mod x;` is no edge.
 //! Test modules do not count. Not seen: inherent methods of a type that stand in another file than the type.
 
 mod circles;

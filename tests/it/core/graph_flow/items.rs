@@ -66,7 +66,7 @@ fn g1_for_each_over_nothing_with_steps_beside_and_after_it() {
 }
 
 #[test]
-fn g1_the_result_of_a_group_is_there_for_whoever_reads_it() {
+fn g1_the_result_of_a_group_can_be_read() {
     let inner = |name: &str| json!({"id": format!("in-{name}"), "steps": [step(name, json!({}))]});
     let mut world = World::with_graph(json!({"steps": [
         {"id": "outer", "output_to": "all", "steps": [inner("a"), step("b", json!({}))]},

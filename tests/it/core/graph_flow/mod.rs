@@ -1,4 +1,4 @@
-//! Section G, running: what a graph starts, when, and what its steps' ends mean for it.
+//! Running a graph (G): which steps start, when, and what the end of a step means for its graph.
 
 mod aggregate;
 mod items;
@@ -14,7 +14,7 @@ pub(super) fn step(name: &str, more: Value) -> Value {
     with(json!({"id": name, "agent_id": "writer", "task_description": format!("do {name}")}), more)
 }
 
-/// Each step's status in a word, `succeeded` and the like.
+/// The status of each step as a word, such as `succeeded`.
 pub(super) fn statuses(world: &World, graph: &str) -> Vec<(String, String)> {
     let outcome = world.trace.graph_outcome(world.node(graph)).unwrap();
     let word = |status: StepStatus| serde_json::to_value(status).unwrap().as_str().unwrap().to_owned();

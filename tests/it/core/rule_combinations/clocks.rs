@@ -25,7 +25,7 @@ fn g6_g7_gathering_does_not_time_out_while_a_human_is_asked() {
 }
 
 #[test]
-fn g7_a_clock_that_stands_stands_for_the_siblings_too() {
+fn g7_a_stopped_timeout_is_stopped_for_siblings_too() {
     let steps = json!([step("a", json!({"timeout_ms": 0})), step("b", json!({"timeout_ms": 0}))]);
     let mut world = World::with_graph(json!({"mode": "parallel", "timeout_ms": 100_000, "steps": steps}));
     let a = world.claim("a");

@@ -8,7 +8,7 @@ use trellis_tests::{World, world::cents};
 use super::step;
 
 #[test]
-fn b12_an_abort_above_reaches_what_is_paused() {
+fn b12_an_abort_reaches_paused_descendants() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     let child = json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.1, "on_exhausted": "pause"});
@@ -24,7 +24,7 @@ fn b12_an_abort_above_reaches_what_is_paused() {
 }
 
 #[test]
-fn b12_what_is_aborted_does_not_park_for_a_human() {
+fn b12_an_aborted_context_does_not_park_for_a_human() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.1}));
     let root = world.claim("root");
     world.pay(&root, "c", cents(10)).unwrap();
@@ -49,7 +49,7 @@ fn b2_a_resume_whose_costs_fit_one_by_one_but_not_together_is_refused() {
     let million = shared::Amount::cost(Usd::MAX);
     let costs: Vec<_> = names.iter().map(|name| (name.as_str(), million)).collect();
     assert_eq!(world.resume(&root, &costs).unwrap_err(), Refusal::BooksFull);
-    // Nor where it is what was spent before that makes it too much.
+    // Also refused if the sum with the earlier cost is too large.
     for n in 0..4 {
         world.charge("root", &format!("k{n}"), million).unwrap();
     }
@@ -58,7 +58,7 @@ fn b2_a_resume_whose_costs_fit_one_by_one_but_not_together_is_refused() {
 }
 
 #[test]
-fn b6_who_was_granted_all_can_use_it() {
+fn b6_a_grant_of_everything_can_be_spent() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world

@@ -1,4 +1,4 @@
-//! What pauses for want of money and goes on: graphs, rounds, fallbacks, grants, reserves, corrections.
+//! Pausing when the budget is used up, and continuing after a raise: graphs, rounds, fallbacks, grants, reserves.
 
 use coordinator::trace::Refusal;
 use serde_json::json;
@@ -74,7 +74,7 @@ fn b8_a_graph_down_to_its_reserve_pauses_too() {
 }
 
 #[test]
-fn b8_b10_a_correction_that_leaves_something_resumes_what_paused() {
+fn b8_b10_a_correction_resumes_a_paused_context() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
     let zombie = world.claim("root");
     world.hold(&zombie, "c", cents(10)).unwrap();
@@ -99,7 +99,7 @@ fn b8_raising_an_overspent_grant_asks_for_what_its_claim_grows_by() {
 }
 
 #[test]
-fn b8_a_graph_that_paused_for_what_was_carved_out_goes_on_when_that_returns() {
+fn b8_a_graph_that_paused_because_of_a_grant_continues_when_the_grant_returns() {
     let mut world =
         World::with_graph(json!({"mode": "parallel", "max_cost_usd": 1, "on_exhausted": "pause", "steps": [
             {"id": "g", "steps": [step("x1", json!({})), step("x2", json!({}))]},
@@ -114,7 +114,7 @@ fn b8_a_graph_that_paused_for_what_was_carved_out_goes_on_when_that_returns() {
 }
 
 #[test]
-fn b8_a_graph_down_to_its_reserve_goes_on_when_a_correction_leaves_something() {
+fn b8_a_graph_down_to_its_reserve_continues_after_a_correction() {
     let steps = json!([step("a", json!({"max_cost_usd": 0.06})), step("b", json!({}))]);
     let mut world = pausing(steps, json!({"closing_reserve_usd": 0.05}));
     let zombie = world.claim("a");

@@ -36,7 +36,7 @@ fn l_what_a_graph_brings_into_the_store_is_bounded() {
 }
 
 #[test]
-fn g1_results_are_there_for_whoever_reads_them() {
+fn g1_results_of_groups_and_races_can_be_read() {
     let items = json!({"inputs": {"list": [1, 2]}, "steps": [{"id": "g", "output_to": "out", "steps": [step("e", json!({"for_each": "list"}))]}]});
     let mut world = World::with_graph(items);
     world.run("e-1", "A");
@@ -103,7 +103,7 @@ fn g4_what_a_failed_step_wrote_is_nobodys_input_and_no_output() {
 }
 
 #[test]
-fn g1_a_when_may_look_back_at_the_round_before() {
+fn g1_a_condition_may_read_the_round_before() {
     let mut world = World::with_graph(json!({"steps": [
         {"id": "g", "loop": {"max_rounds": 2}, "steps": [
             step("author", json!({"when": "!has(outputs.review) || outputs.review == 'bad'"})),
