@@ -23,7 +23,7 @@ const FORGOTTEN: Duration = Duration::from_millis(5_000);
 /// after its start.
 async fn crash_at(point: &str) {
     // A lease outlasts the redelivery of a result (5 s), however busy the machine: no second attempt.
-    let settings = json!({"lease_ms": 120_000});
+    let settings = json!({"lease_ms": 30_000});
     let mut cluster = Processes::start_as(|| Shape { settings: settings.clone(), ..Shape::new(1, 1) }).await;
     let flags = ["--crash-at", point];
     for _ in 0..repeats(1) {
@@ -34,15 +34,15 @@ async fn crash_at(point: &str) {
         cluster.run("c1");
         assert_eq!(cluster.outcome(submitted).await.context.status, EndStatus::Completed);
 
-        // The agent ends before its first tick would be due: the result waits for the coordinator.
-        let reported = left_behind(&mut cluster, sleep(3000), &[Subject::Result]).await;
+        // The agent ends before its first tick is due (3 s), which nobody would answer: the result waits for the coordinator.
+        let reported = left_behind(&mut cluster, sleep(2000), &[Subject::Result]).await;
         cluster.run_with("c1", &flags);
         cluster.gone("c1").await;
         cluster.run("c1");
         let outcome = cluster.outcome(reported).await;
         assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 1));
 
-        let inputs = json!({"usd": 0.02, "hold_usd": 0.05, "ms": 3000});
+        let inputs = json!({"usd": 0.02, "hold_usd": 0.05, "ms": 2000});
         let pays = json!({"goal": "pay", "agent_id": "spend", "inputs": inputs});
         let paid = left_behind(&mut cluster, pays, &[Subject::Cost, Subject::Result]).await;
         cluster.run_with("c1", &flags);
@@ -85,7 +85,7 @@ async fn left_behind(cluster: &mut Processes, message: Value, reports: &[About])
         if reports.len() > 1 {
             calling(cluster, run, 1).await;
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.kill("c1");
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
