@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 
+use futures_util::future::BoxFuture;
 use shared::{
     ChildId, TraceId,
     bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
@@ -32,12 +33,20 @@ use crate::{
 /// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it
 /// has.
 pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    boxed(config, bus, Box::pin(shutdown)).await
+}
+
+/// The one type of it: a generic function is compiled again, with all it awaits, in each crate that calls it.
+fn boxed(config: Config, bus: Bus, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, Result<(), Error>> {
+    Box::pin(run_until(config, bus, shutdown))
+}
+
+async fn run_until(config: Config, bus: Bus, mut shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
     // Health checks wait in this line only while the loop is busy with another: few are enough.
     let (asks, mut asked) = mpsc::channel(8);
     let ended = CancellationToken::new();
     let _at_the_end = ended.clone().drop_guard();
     let health = readiness::serve(config.health, bus.clone(), asks, ended);
-    let mut shutdown = std::pin::pin!(shutdown);
     let worker = tokio::select! {
         worker = Worker::start(config, bus) => worker?,
         () = &mut shutdown => return Ok(()),
