@@ -198,7 +198,7 @@ fn answers(port: u16, (hello, welcomes): (&[u8], &[&[u8]])) -> bool {
 
 /// Beneath those that the kernel gives to whoever connects: while a server is down, nobody else gets its
 /// port. The nodes of a Redis cluster take the port 10,000 above theirs as well.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     const PORTS: Range<u16> = 10_000..20_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
     // Processes that look at the same time begin at different places.
