@@ -10,7 +10,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nix::{
@@ -21,10 +21,9 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::cluster::SOON;
-
-/// Between two looks at a starting server.
+/// Between two looks at a starting server, and how many: three minutes at the least, to bound a hang.
 const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 9_000;
 /// A port found free may be taken before the server has it.
 const PORTS: u32 = 5;
 
@@ -142,8 +141,7 @@ impl Process {
             .stderr(file)
             .spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{} did not start: {error}", path.display()));
-        let deadline = Instant::now() + SOON;
-        while Instant::now() < deadline {
+        for _ in 0..LOOKS {
             if child.try_wait().expect("the child is ours").is_some() {
                 return Err(tail(&log));
             }
