@@ -9,7 +9,7 @@ use crate::{
     config::Config,
     files::worker_directory::WorkerDirectory,
     model::Models,
-    sandbox::{Sandbox, Secrets},
+    sandbox::{Sandbox, WorkerSecrets},
     tool::Toolbox,
 };
 
@@ -20,7 +20,7 @@ pub(crate) struct Resources {
     directory: WorkerDirectory,
     /// What programs run in; none if this worker has no helper binary.
     pub(crate) sandbox: Option<Sandbox>,
-    pub(crate) secrets: Secrets,
+    pub(crate) secrets: WorkerSecrets,
 }
 
 impl Resources {
@@ -38,7 +38,7 @@ impl Resources {
             toolbox: Toolbox::start(settings).await?,
             directory,
             sandbox: helper.map(|helper| Sandbox::new(helper, settings.sandbox.without.clone())),
-            secrets: Secrets::new(settings),
+            secrets: WorkerSecrets::new(settings),
         })
     }
 

@@ -94,10 +94,10 @@ enum Answered {
 impl Session<'_> {
     fn begin(&mut self, tools: &[ToolSpec]) {
         let start = serde_json::to_vec(&Start::new(self.run.work(), tools)).expect("plain fields");
-        self.program.tell(&start);
+        self.program.send_line(&start);
         if tools.is_empty() && self.run.work().model.is_none() {
             // It can ask for nothing: a program that reads to the end of its input must not wait.
-            self.program.told_all();
+            self.program.close_input();
         }
     }
 
@@ -109,7 +109,10 @@ impl Session<'_> {
                 Event::Line(line) => line,
                 Event::TooLong => {
                     return self
-                        .over(limit_exceeded(format!("it wrote a line of more than {} bytes", sandbox::LINE)))
+                        .over(limit_exceeded(format!(
+                            "it wrote a line of more than {} bytes",
+                            sandbox::MAX_LINE_BYTES
+                        )))
                         .await;
                 }
                 Event::Ended(status) => return self.ended(status.code(), &plain),
@@ -146,7 +149,7 @@ impl Session<'_> {
             };
             match answered {
                 Answered::With(answer) => {
-                    self.program.tell(&serde_json::to_vec(&answer).expect("plain fields"));
+                    self.program.send_line(&serde_json::to_vec(&answer).expect("plain fields"));
                 }
                 Answered::Over(verdict) => return self.over(verdict).await,
             }
@@ -276,7 +279,7 @@ impl Session<'_> {
 
     /// It has written how it ended, and may still clean up.
     async fn finished(&mut self, verdict: Verdict) -> Verdict {
-        self.program.told_all();
+        self.program.close_input();
         let ended =
             async { while !matches!(self.program.event().await, Event::Ended(_) | Event::TooLong) {} };
         if tokio::time::timeout(GRACE, ended).await.is_ok() {
@@ -309,7 +312,7 @@ impl Session<'_> {
             129..=192 => format!("was ended by signal {}", code - 128),
             _ => format!("ended with {code}"),
         };
-        let said = self.program.last_words(LAST_LINES);
+        let said = self.program.last_error_lines(LAST_LINES);
         let message =
             if said.is_empty() { format!("the program {how}") } else { format!("the program {how}: {said}") };
         Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: code == TRY_AGAIN })
