@@ -120,21 +120,21 @@ impl Call<'_> {
             self.attempt.config.crash.pass(Point::Held);
             let answer = self.ask(&held, &live).await;
             self.emit(&held, began, &answer);
-            let (message, again, retry_after) = match answer {
+            let (message, retryable, retry_after) = match answer {
                 Ok(completion) => {
                     self.attempt.config.crash.pass(Point::Answered);
                     return CallOutcome::Answered(Box::new(self.record(held, completion, &live).await));
                 }
-                Err(Error::Refused { message, again, retry_after }) => {
+                Err(Error::Refused { message, retryable, retry_after }) => {
                     self.meter.release(&held.call_id).await;
-                    (message, again, retry_after)
+                    (message, retryable, retry_after)
                 }
                 Err(Error::Unknown { message }) => {
                     self.meter.forfeit(&held.call_id).await;
                     (message, true, None)
                 }
             };
-            if !again {
+            if !retryable {
                 return failed(FailureKind::Provider, message);
             }
             let pause = retry_after.unwrap_or(wait);
@@ -178,7 +178,7 @@ impl Call<'_> {
         let mut max_tokens = most;
         for _ in 0..=SHORTENINGS {
             let call_id = self.meter.next_call();
-            let amount = self.price.worst(self.input_tokens, max_tokens);
+            let amount = self.price.worst_case(self.input_tokens, max_tokens);
             match self.meter.hold(&call_id, amount, self.request.closing).await {
                 Hold::Held => return Ok(Held { call_id, amount, max_tokens }),
                 // The context waits for a larger budget rather than take a shorter answer (B8).

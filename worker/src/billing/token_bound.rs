@@ -3,7 +3,7 @@
 
 use shared::{Json, digest::SequenceDigest, id::ModelName, wire::ModelStep};
 
-use crate::model::{Cue, Message, ToolSpec};
+use crate::model::{Message, ScriptInput, ToolSpec};
 
 /// Tokens a provider may add around each message, and before the first tool.
 const AROUND_A_MESSAGE: u64 = 16;
@@ -26,7 +26,7 @@ pub(crate) struct PaidRequest<'a> {
     pub(crate) earlier: Option<EarlierCall<'a>>,
     /// Messages were left out of the window: a later request will not begin with what this one sends.
     pub(crate) left_out: bool,
-    pub(crate) script: Option<Cue<'a>>,
+    pub(crate) script: Option<ScriptInput<'a>>,
     /// See [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
 }

@@ -26,7 +26,7 @@ use crate::{
     },
     files::{restore, workspace::Workspace},
     journal::Journal,
-    model::{Cue, ToolSpec},
+    model::{ScriptInput, ToolSpec},
     sandbox::{self, Event, Program},
     tool::{
         call::{Invocation, Outcome},
@@ -233,7 +233,7 @@ impl Session<'_> {
             closing: false,
             earlier: None,
             left_out: false,
-            script: Some(Cue {
+            script: Some(ScriptInput {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,

@@ -23,7 +23,7 @@ use crate::{
     },
     files::{restore, tool_output, workspace::Workspace},
     journal::{Journal, checkpoint},
-    model::{Cue, Message, ToolSpec},
+    model::{Message, ScriptInput, ToolSpec},
     tool::{
         call::{Invocation, Observation, Outcome},
         human, spawn,
@@ -168,7 +168,7 @@ impl Agent<'_> {
             closing,
             earlier: if view.left_out == 0 { self.earlier(offered) } else { None },
             left_out: view.left_out > 0,
-            script: Some(Cue {
+            script: Some(ScriptInput {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
