@@ -1,7 +1,7 @@
 //! Calls over the network: to servers that are not ours, and to recorded bytes of providers.
 
 mod aimock;
-mod hostile;
+mod bad_answers;
 mod llama;
 mod prices;
 mod replay;
