@@ -5,7 +5,8 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::*;
+use super::Getter;
+use crate::settings::Http;
 
 /// Serves until the test ends; gives its port.
 async fn server() -> u16 {

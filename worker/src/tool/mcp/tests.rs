@@ -2,15 +2,17 @@
 //! people. `scripts/servers` brings them, and says where they are.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Mutex,
     time::Duration,
 };
 
 use futures_util::FutureExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::*;
+use super::{Servers, secrets::Secrets, supervise::State};
+use crate::{settings::McpServer, tool::call::Output};
 
 /// Only bounds a hang.
 const SOON: Duration = Duration::from_secs(180);
