@@ -1,5 +1,5 @@
-//! `http.get`: a text from an address, of the hosts the operator allows and no others, wherever a
-//! redirect points. Nothing of the worker's goes with it: no cookies, no credentials.
+//! `http.get`: reads a text from a web address, only from hosts that the operator allows, also after a redirect. It
+//! never sends cookies or credentials.
 
 use std::time::Duration;
 
@@ -22,18 +22,18 @@ use crate::{
 };
 
 pub(in crate::tool) const NAME: &str = "http.get";
-pub(in crate::tool) const DESCRIPTION: &str =
-    "Gets a text from a web address. Only some hosts may be reached.";
+pub(in crate::tool) const DESCRIPTION: &str = "Reads a text from a web address. Only some hosts are allowed.";
 
-const REDIRECTS: usize = 5;
-/// For all of it, redirects and the body included.
+const MAX_REDIRECTS: usize = 5;
+/// For the whole call, with redirects and the body.
 const TIMEOUT: Duration = Duration::from_secs(30);
-const MAX_BYTES: u64 = 1 << 20;
+/// The max of a body that is read, unless the settings say otherwise.
+const DEFAULT_MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::tool) struct Arguments {
-    /// Begins with http:// or https://.
+    /// An address that begins with http:// or https://.
     url: String,
 }
 
@@ -45,7 +45,7 @@ pub(in crate::tool) struct Getter {
 }
 
 impl Getter {
-    /// None if nothing is allowed: the tool is not offered then.
+    /// None if the settings allow no host: then the tool is not offered.
     pub(in crate::tool) fn new(settings: &Http) -> Result<Option<Self>, Problems> {
         if settings.allow.is_empty() {
             return Ok(None);
@@ -53,7 +53,7 @@ impl Getter {
         let mut problems = Problems::default();
         let mut allowed = Vec::new();
         for (index, entry) in settings.allow.iter().enumerate() {
-            match Allowed::read(entry) {
+            match Allowed::parse(entry) {
                 Some(entry) => allowed.push(entry),
                 None => problems.add(
                     format!("http.allow[{index}]"),
@@ -63,13 +63,13 @@ impl Getter {
             }
         }
         problems.or(())?;
-        // Redirects are followed by hand, so that each is checked.
+        // Redirects are followed here, so that each address is checked.
         let client =
             Client::builder().redirect(Policy::none()).timeout(TIMEOUT).user_agent("trellis").build();
         let client = client.map_err(|error| {
-            Problems::one("http", format!("there can be no client for HTTP: {}", with_causes(&error)), None)
+            Problems::one("http", format!("the HTTP client can't be built: {}", with_causes(&error)), None)
         })?;
-        Ok(Some(Getter { client, allowed, max_bytes: settings.max_bytes.unwrap_or(MAX_BYTES) }))
+        Ok(Some(Getter { client, allowed, max_bytes: settings.max_bytes.unwrap_or(DEFAULT_MAX_BYTES) }))
     }
 
     pub(in crate::tool) async fn get(&self, invocation: Invocation<'_>) -> Output {
@@ -81,24 +81,25 @@ impl Getter {
         let url = Url::parse(url).map_err(|error| format!("`{url}` is not an address: {error}"))?;
         match tokio::time::timeout(TIMEOUT, self.follow(url)).await {
             Ok(output) => output,
-            Err(_) => Err(format!("no whole answer within {} s", TIMEOUT.as_secs())),
+            Err(_) => Err(format!("no complete answer within {} s", TIMEOUT.as_secs())),
         }
     }
 
     async fn follow(&self, mut url: Url) -> Output {
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             self.check(&url)?;
             let answer = self.client.get(url.clone()).send().await;
-            let answer = answer
-                .map_err(|error| format!("`{url}` can't be had: {}", with_causes(&error.without_url())))?;
+            let answer = answer.map_err(|error| {
+                format!("the request to `{url}` failed: {}", with_causes(&error.without_url()))
+            })?;
             let to = answer.headers().get(LOCATION).filter(|_| answer.status().is_redirection());
             let Some(to) = to else { return self.read(&url, answer).await };
             let to = String::from_utf8_lossy(to.as_bytes());
             url = url
                 .join(&to)
-                .map_err(|error| format!("`{url}` points to `{to}`, which is no address: {error}"))?;
+                .map_err(|error| format!("`{url}` redirects to `{to}`, which is not an address: {error}"))?;
         }
-        Err(format!("more than {REDIRECTS} redirects"))
+        Err(format!("more than {MAX_REDIRECTS} redirects"))
     }
 
     fn check(&self, url: &Url) -> Result<(), String> {
@@ -106,15 +107,15 @@ impl Getter {
             return Err(format!("`{url}` is neither http nor https"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("an address must hold no user and no password".into());
+            return Err("an address must not contain a user or a password".into());
         }
-        if self.allowed.iter().any(|allowed| allowed.fits(url)) {
+        if self.allowed.iter().any(|allowed| allowed.matches(url)) {
             return Ok(());
         }
         let host = url.host_str().unwrap_or_default();
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-        let known: Vec<String> = self.allowed.iter().map(Allowed::to_string).collect();
-        Err(format!("`{host}{port}` may not be reached\n\nhint: what may be is {}", known.join(", ")))
+        let hosts: Vec<String> = self.allowed.iter().map(Allowed::to_string).collect();
+        Err(format!("`{host}{port}` is not allowed\n\nhint: the allowed hosts are {}", hosts.join(", ")))
     }
 
     async fn read(&self, url: &Url, mut answer: Response) -> Output {
@@ -123,23 +124,24 @@ impl Getter {
             answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_lowercase);
         if !kind.as_deref().is_none_or(is_text) {
             let size = answer.content_length().map_or("unknown size".into(), |size| format!("{size} bytes"));
-            let note = format!("[{status}: not a text, but {} of {size}]", kind.unwrap_or_default());
+            let note = format!("[{status}: not text, but {} of {size}]", kind.unwrap_or_default());
             return if status.is_success() { Ok(note) } else { Err(note) };
         }
-        let most = usize::try_from(self.max_bytes).unwrap_or(usize::MAX);
+        let max = usize::try_from(self.max_bytes).unwrap_or(usize::MAX);
         let (mut bytes, mut is_cut) = (Vec::new(), false);
         while !is_cut {
             let chunk = answer.chunk().await;
-            let chunk =
-                chunk.map_err(|error| format!("`{url}` broke off: {}", with_causes(&error.without_url())))?;
+            let chunk = chunk.map_err(|error| {
+                format!("the answer of `{url}` broke off: {}", with_causes(&error.without_url()))
+            })?;
             let Some(chunk) = chunk else { break };
-            let room = most - bytes.len();
+            let room = max - bytes.len();
             is_cut = chunk.len() > room;
             bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         }
-        let mut text = decoded(&bytes, kind.as_deref().unwrap_or_default());
+        let mut text = decode(&bytes, kind.as_deref().unwrap_or_default());
         if is_cut {
-            text.push_str(&format!("\n[cut here: only {most} bytes are read]"));
+            text.push_str(&format!("\n[cut here: only {max} bytes are read]"));
         }
         if status.is_success() { Ok(text) } else { Err(format!("{status}\n\n{text}")) }
     }
@@ -156,8 +158,8 @@ fn is_text(kind: &str) -> bool {
         || kind == "application/x-ndjson"
 }
 
-/// UTF-8, or Latin-1 where the answer says so; what is neither shows as marks.
-fn decoded(bytes: &[u8], kind: &str) -> String {
+/// Decodes UTF-8, or Latin-1 if the answer declares it. Invalid bytes become replacement characters.
+fn decode(bytes: &[u8], kind: &str) -> String {
     if kind.contains("charset=iso-8859-1") || kind.contains("charset=latin1") {
         return bytes.iter().copied().map(char::from).collect();
     }
