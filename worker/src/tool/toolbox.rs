@@ -40,7 +40,7 @@ impl Toolbox {
     pub(crate) async fn ready(&self, work: &Execute) {
         let wanted = |server: &str| match &work.tools {
             None => true,
-            Some(tools) => tools.iter().any(|tool| mcp::is_of(tool.as_str(), server)),
+            Some(tools) => tools.iter().any(|tool| mcp::is_tool_of(tool.as_str(), server)),
         };
         self.servers.ready(wanted).await;
     }

@@ -1,6 +1,6 @@
-//! Servers of the Model Context Protocol: each is started once per worker and kept, since a start takes
-//! longer than a call. Their tools are named `server:tool`. A server that is slow, broken or dead costs
-//! an agent that calls it an observation, and nobody else anything: no lock is held over a call.
+//! Servers of the Model Context Protocol. Each is started once per worker and kept, since a start takes longer than a
+//! call. Their tools are named `server:tool`. If a server is slow, broken or dead, an agent that calls it gets an error
+//! as its observation, and no other agent is affected: no lock is held during a call.
 
 mod connection;
 mod content;
@@ -15,4 +15,4 @@ mod supervise;
 mod tests;
 
 pub(super) use server::Server;
-pub(super) use servers::{Servers, is_of};
+pub(super) use servers::{Servers, is_tool_of};

@@ -12,90 +12,95 @@ use tokio_util::sync::CancellationToken;
 use super::{
     content,
     offer::{Offer, Tools},
-    secrets::Secrets,
+    secrets::ServerSecrets,
     supervise::State,
 };
 use crate::tool::call::Output;
 
-/// How long an agent that begins, or calls, waits for a server that is just starting.
-pub(super) const STARTING: Duration = Duration::from_secs(20);
+/// How long an agent waits for a server that is starting, at its own start and at each call.
+pub(super) const START_WAIT: Duration = Duration::from_secs(20);
 
-/// One server, as those who call it see it.
+/// One server, from the side of its callers.
 #[derive(Debug)]
 pub(in crate::tool) struct Server {
     pub(super) name: String,
     pub(super) timeout: Duration,
     pub(super) state: watch::Receiver<State>,
     pub(super) tools: Tools,
-    pub(super) secrets: Secrets,
-    /// Cancelled once a start has succeeded or failed.
-    pub(super) tried: CancellationToken,
-    /// How long that may be waited for before an agent begins without its tools.
-    pub(super) patience: Instant,
+    pub(super) secrets: ServerSecrets,
+    /// Cancelled once the first start has succeeded or failed.
+    pub(super) first_start_done: CancellationToken,
+    /// Until when an agent waits for that; after it the agent starts without the server's tools.
+    pub(super) wait_until: Instant,
 }
 
 impl Server {
     pub(in crate::tool) async fn call(&self, tool: &str, given: &Value) -> Output {
-        let said = self.answer(tool, given).await;
-        said.map(|text| self.secrets.redact(text)).map_err(|text| self.secrets.redact(text))
+        let output = self.call_unredacted(tool, given).await;
+        output.map(|text| self.secrets.redact(text)).map_err(|text| self.secrets.redact(text))
     }
 
-    async fn answer(&self, tool: &str, given: &Value) -> Output {
-        let link = match self.settled().await {
+    async fn call_unredacted(&self, tool: &str, given: &Value) -> Output {
+        let link = match self.wait_until_started().await {
             State::Up(link) => link,
             State::Down(why) => return Err(format!("the server `{}` can't be used now: {why}", self.name)),
             State::Starting => return Err(format!("the server `{}` has not started yet", self.name)),
         };
         let tools = self.tools.get();
         let Some(offer) = tools.iter().find(|offer| offer.tool == tool) else {
-            return Err(self.no_such(&tools, tool));
+            return Err(self.unknown_tool(&tools, tool));
         };
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(offer.arguments(given)?);
         match tokio::time::timeout(self.timeout, link.peer.call_tool(params)).await {
-            Ok(Ok(result)) => content::said(result),
-            Ok(Err(ServiceError::McpError(error))) => Err(format!("`{}` says: {}", self.name, error.message)),
+            Ok(Ok(result)) => content::to_text(result),
+            Ok(Err(ServiceError::McpError(error))) => {
+                Err(format!("the server `{}` answered with an error: {}", self.name, error.message))
+            }
             Ok(Err(error)) => {
                 link.broken.cancel();
-                let last = link.last_words();
+                let last = link.last_error_lines();
                 Err(format!(
-                    "the server `{}` broke off; what it did is not known: {}{last}",
+                    "the connection to the server `{}` broke during the call; whether the call had an effect is not known: {}{last}",
                     self.name,
                     with_causes(&error)
                 ))
             }
             Err(_) => {
-                if !link.answers().await {
+                if !link.answers_ping().await {
                     link.broken.cancel();
                 }
                 let ms = self.timeout.as_millis();
-                Err(format!("`{}` did not answer within {ms} ms; what it did is not known", offer.spec.name))
+                Err(format!(
+                    "`{}` did not answer within {ms} ms; whether the call had an effect is not known",
+                    offer.spec.name
+                ))
             }
         }
     }
 
     /// The state once a start has succeeded or failed; `Starting` if that takes too long.
-    async fn settled(&self) -> State {
+    async fn wait_until_started(&self) -> State {
         let mut state = self.state.clone();
-        // A connection that is found broken is as good as starting: whoever keeps it is about to see it.
+        // A broken connection counts as starting: the supervisor is about to notice it and start the server again.
         let settled = state.wait_for(|state| match state {
             State::Starting => false,
-            State::Up(link) => link.stands(),
+            State::Up(link) => link.is_usable(),
             State::Down(_) => true,
         });
-        match tokio::time::timeout(STARTING, settled).await {
+        match tokio::time::timeout(START_WAIT, settled).await {
             Ok(Ok(state)) => state.clone(),
-            Ok(Err(_)) => State::Down("the worker is ending".into()),
+            Ok(Err(_)) => State::Down("the worker is stopping".into()),
             Err(_) => State::Starting,
         }
     }
 
-    fn no_such(&self, tools: &[Offer], tool: &str) -> String {
+    fn unknown_tool(&self, tools: &[Offer], tool: &str) -> String {
         let name = &self.name;
         let hint = match nearest(tool, tools.iter().map(|offer| offer.tool.as_str())) {
             Some(near) => format!("did you mean `{name}:{near}`?"),
             None => {
                 let names: Vec<String> = tools.iter().map(|offer| offer.spec.name.to_string()).collect();
-                format!("it has {}", names.join(", "))
+                format!("its tools are {}", names.join(", "))
             }
         };
         format!("the server `{name}` has no tool `{tool}`\n\nhint: {hint}")

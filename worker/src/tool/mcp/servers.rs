@@ -10,21 +10,21 @@ use tokio_util::{
 
 use super::{
     offer::Tools,
-    secrets::Secrets,
-    server::{STARTING, Server},
+    secrets::ServerSecrets,
+    server::{START_WAIT, Server},
     supervise::{State, Supervisor},
 };
 use crate::{model::ToolSpec, settings::McpServer};
 
 /// How long one call may take, unless the settings say otherwise.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(in crate::tool) struct Servers {
     servers: BTreeMap<String, Server>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    /// Ends them also where nobody said stop.
+    /// Ends them on drop, if `stop` was not called.
     _guard: DropGuard,
 }
 
@@ -33,20 +33,22 @@ impl Servers {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let server = |(name, settings): (&String, &McpServer)| {
             let (sender, state) = watch::channel(State::Starting);
-            let (tools, tried, secrets) = (Tools::default(), CancellationToken::new(), Secrets::of(settings));
+            let (tools, first_start_done, secrets) =
+                (Tools::default(), CancellationToken::new(), ServerSecrets::new(settings));
             let supervisor = Supervisor {
                 name: name.clone(),
                 settings: settings.clone(),
                 state: sender,
                 tools: tools.clone(),
                 secrets: secrets.clone(),
-                tried: tried.clone(),
+                first_start_done: first_start_done.clone(),
                 stop: stop.clone(),
             };
             tasks.spawn(supervisor.run());
-            let timeout = settings.timeout_ms.map_or(TIMEOUT, Duration::from_millis);
-            let patience = Instant::now() + STARTING;
-            let server = Server { name: name.clone(), timeout, state, tools, secrets, tried, patience };
+            let timeout = settings.timeout_ms.map_or(DEFAULT_CALL_TIMEOUT, Duration::from_millis);
+            let wait_until = Instant::now() + START_WAIT;
+            let server =
+                Server { name: name.clone(), timeout, state, tools, secrets, first_start_done, wait_until };
             (name.clone(), server)
         };
         let servers = settings.iter().map(server).collect();
@@ -55,10 +57,12 @@ impl Servers {
         Servers { servers, tasks, stop, _guard: guard }
     }
 
-    /// Waits for the first start of each, and never again: one that hangs must not hold up every agent.
+    /// Waits for the first start of each wanted server, never for a later one: a server that hangs must not delay every
+    /// agent.
     pub(in crate::tool) async fn ready(&self, wanted: impl Fn(&str) -> bool) {
         let all = self.servers.values().filter(|server| wanted(&server.name));
-        let all = all.map(|server| tokio::time::timeout_at(server.patience, server.tried.cancelled()));
+        let all =
+            all.map(|server| tokio::time::timeout_at(server.wait_until, server.first_start_done.cancelled()));
         futures_util::future::join_all(all).await;
     }
 
@@ -79,7 +83,7 @@ impl Servers {
     }
 }
 
-/// Whether a tool is one of this server's.
-pub(in crate::tool) fn is_of(tool: &str, server: &str) -> bool {
-    tool.split_once(':').is_some_and(|(of, _)| of == server)
+/// Whether a tool belongs to this server, by its name.
+pub(in crate::tool) fn is_tool_of(tool: &str, server: &str) -> bool {
+    tool.split_once(':').is_some_and(|(name, _)| name == server)
 }
