@@ -1,4 +1,4 @@
-//! What a worker has for its agents: models and their prices, tools, a sandbox, and a place for workspaces.
+//! What a worker has for its agents: models and their prices, tools, a sandbox, and a directory for workspaces.
 //! Made once and shared by all attempts.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) struct Resources {
     pub(crate) models: Models,
     pub(crate) toolbox: Toolbox,
     directory: WorkerDirectory,
-    /// What programs run in; none if this worker has no helper binary.
+    /// The sandbox of programs; None if no executable for it is configured.
     pub(crate) sandbox: Option<Sandbox>,
     pub(crate) secrets: WorkerSecrets,
 }
@@ -29,7 +29,7 @@ impl Resources {
         settings.check()?;
         let directory =
             WorkerDirectory::open(settings.workspaces.as_deref(), &config.id).map_err(|error| {
-                let hint = "name a directory this user may write to";
+                let hint = "set it to a directory that this user can write to";
                 Problems::one("workspaces", error.to_string(), Some(hint.to_owned()))
             })?;
         let helper = config.sandbox.clone();

@@ -25,7 +25,7 @@ pub(super) async fn call(run: &Run<'_>, journal: &Journal<'_>, invocation: Invoc
     outcome
 }
 
-/// Records what a call was answered. `id` names the call in the journal; a passage, which is lines of a file that
+/// Records the answer of a call. `id` names the call in the journal; a passage, which is lines of a file that
 /// the agent asked for, is never put aside.
 pub(super) async fn record(
     run: &Run<'_>,
