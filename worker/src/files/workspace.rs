@@ -117,7 +117,7 @@ impl Workspace {
     }
 
     /// Stores a tool's output as `outputs/tools/<name>`, and returns its path.
-    pub(crate) fn put_aside(&self, name: &str, bytes: &[u8]) -> Result<String, Error> {
+    pub(crate) fn store_tool_output(&self, name: &str, bytes: &[u8]) -> Result<String, Error> {
         let path = format!("{OUTPUTS}/{TOOLS}/{name}");
         self.put(&path, &inside(&path)?, bytes)?;
         Ok(path)

@@ -56,12 +56,12 @@ impl ToolNames {
     }
 
     /// The name for the provider.
-    pub(super) fn to_provider<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(super) fn provider_name<'a>(&'a self, name: &'a str) -> &'a str {
         self.to_provider.get(name).map_or(name, String::as_str)
     }
 
     /// Our name. A name that the model made up stays as it is.
-    pub(super) fn from_provider<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(super) fn our_name<'a>(&'a self, name: &'a str) -> &'a str {
         self.from_provider.get(name).map_or(name, String::as_str)
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn chat_request(protocol: Protocol, request: &Request<'_>, names: &To
         return chat;
     }
     chat.with_tools(request.tools.iter().map(|tool| {
-        let name = ToolName::Custom(names.to_provider(tool.name.as_str()).to_owned());
+        let name = ToolName::Custom(names.provider_name(tool.name.as_str()).to_owned());
         Tool::new(name).with_description(&tool.description).with_schema(tool.parameters.value().clone())
     }))
 }
@@ -90,7 +90,7 @@ fn message(protocol: Protocol, message: &Message, names: &ToolNames) -> Option<C
             let called = calls.iter().map(|call| {
                 ContentPart::ToolCall(Called {
                     call_id: accepted_id(protocol, &call.id),
-                    fn_name: names.to_provider(&call.tool).to_owned(),
+                    fn_name: names.provider_name(&call.tool).to_owned(),
                     fn_arguments: as_object(call.arguments.value()),
                     thought_signatures: None,
                 })
@@ -103,7 +103,7 @@ fn message(protocol: Protocol, message: &Message, names: &ToolNames) -> Option<C
         }
         Message::Tool { id: answers, tool, content } => {
             let response = ToolResponse::new(accepted_id(protocol, answers), content)
-                .with_fn_name(names.to_provider(tool));
+                .with_fn_name(names.provider_name(tool));
             ChatMessage::tool(MessageContent::from_tool_responses(vec![response]))
         }
     })
@@ -161,7 +161,7 @@ pub(super) fn calls(
                 number += 1;
             }
             used.insert(own.clone());
-            let tool = names.from_provider(&call.fn_name).to_owned();
+            let tool = names.our_name(&call.fn_name).to_owned();
             ToolCall { id: own, tool, arguments: Json::from(or_empty(call.fn_arguments)) }
         })
         .collect()

@@ -197,7 +197,7 @@ impl Worker {
             Err(problems) => {
                 let bus = self.bus.clone();
                 async move {
-                    dead_letter::keep(&bus, &delivery, Refusal::invalid(&problems), None).await;
+                    dead_letter::store(&bus, &delivery, Refusal::invalid(&problems), None).await;
                 }
             }
         };

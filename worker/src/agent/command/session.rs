@@ -80,7 +80,7 @@ struct Session<'a> {
     replay: Replay,
     /// How many requests it has made.
     steps: u32,
-    /// How often it has fingerprint a human.
+    /// How often it has asked a human.
     questions: usize,
 }
 

@@ -187,7 +187,7 @@ fn l_outputs_over_a_limit_are_an_error_that_names_the_limit() {
     place.workspace.write("outputs/a", b"12345").unwrap();
     place.workspace.write("outputs/deep/b", b"12345").unwrap();
     place.workspace.write("elsewhere", b"not an output").unwrap();
-    place.workspace.put_aside("step_001.txt", &[b'x'; 100]).unwrap();
+    place.workspace.store_tool_output("step_001.txt", &[b'x'; 100]).unwrap();
     assert_eq!(place.workspace.extent(), Extent { files: 2, bytes: 10 });
     let outputs = place.workspace.outputs(&limits).unwrap();
     let names: Vec<&str> = outputs.iter().map(|(path, _)| path.as_str()).collect();
