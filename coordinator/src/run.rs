@@ -59,7 +59,8 @@ pub async fn run(
     boxed(config, bus, store, Box::pin(shutdown)).await
 }
 
-/// The one type of it: a generic function is compiled again, with all it awaits, in each crate that calls it.
+/// Everything beneath has one type: a generic function is compiled again, with all it awaits, in each crate that
+/// calls it.
 fn boxed(
     config: Config,
     bus: Bus,

@@ -1,4 +1,4 @@
-//! What a worker is told.
+//! The configuration of a worker process.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -8,24 +8,24 @@ use shared::{WorkerId, clock::Clock, id::PoolName};
 #[derive(Debug, Clone)]
 pub struct Config {
     pub id: WorkerId,
-    /// Whose work it takes.
+    /// The pool whose work it takes.
     pub pool: PoolName,
     /// How many attempts it runs at once.
     pub slots: usize,
-    /// How long running attempts may go on once it was told to end; the rest is handed back.
+    /// How long running attempts may continue after shutdown has begun; then they are handed back.
     pub drain: Duration,
-    /// Whether the `crash` agent may take the process down: it has to be the worker's own.
+    /// Whether the `crash` agent may abort the process. False if the process runs anything besides this worker.
     pub may_crash: bool,
-    /// Where `/healthz` and `/readyz` answer.
+    /// The address of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
     pub clock: Clock,
-    /// Where to abort on purpose.
+    /// The point at which to abort on purpose, for tests.
     pub crash: Crash,
     /// Models, tools and workspaces.
     pub settings: Settings,
-    /// The executable that makes the sandbox of a program: `<it> sandbox` calls [`crate::enter_sandbox`].
-    /// A process whose own program does that names [`crate::OWN_EXECUTABLE`]. Without one, agents of the
-    /// kind `command` fail.
+    /// The executable that makes the sandbox of a program: its command `sandbox` must call [`crate::enter_sandbox`]. Set
+    /// it to [`crate::OWN_EXECUTABLE`] if this process's own executable does. If absent, agents of the kind `command`
+    /// fail.
     pub sandbox: Option<PathBuf>,
 }
 

@@ -1,23 +1,23 @@
-//! Where a worker can be told to abort: at each edge of a step.
+//! The points at which a worker can abort on purpose, for tests: before and after each part of a step.
 
 use shared::crash;
 
-/// Where to abort, if anywhere.
+/// The point at which to abort, if any.
 pub type Crash = crash::Crash<Point>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// Money is set aside, the call is not made.
+    /// The hold is made, the model is not called yet.
     Held,
-    /// The model has answered, nothing is written down.
+    /// The model has answered, nothing is in the journal yet.
     Answered,
-    /// The answer is written down; its cost may not be booked.
+    /// The answer is in the journal; its cost may not be booked yet.
     Written,
-    /// A tool has answered, nothing is written down.
+    /// A tool has answered, nothing is in the journal yet.
     Called,
-    /// The result is written down, nobody is told.
+    /// The result is in the journal, but not reported yet.
     Finished,
-    /// The result is told, the delivery is not acknowledged.
+    /// The result is reported, the delivery is not acknowledged yet.
     Reported,
 }
 

@@ -32,7 +32,7 @@ async fn any_program_is_an_agent_whose_output_is_its_result() {
     assert_eq!(result(&run(&cluster, count).await), "1", "it reads its input to the end");
     let failed = run(&cluster, shell("failed", "echo no luck >&2; exit 3")).await;
     assert_eq!(failed.context.status, EndStatus::Failed);
-    assert_eq!(error(&failed), "the program ended with 3: no luck");
+    assert_eq!(error(&failed), "the program ended with exit code 3: no luck");
     let absent = json!({"agent_id": "absent", "kind": "command", "command": ["no-such-program"]});
     assert!(error(&run(&cluster, absent).await).contains("`no-such-program` could not be run"));
     let long = shell("long", "head -c 2000000 /dev/zero | tr '\\0' x");

@@ -43,7 +43,7 @@ pub(super) async fn finish(
     }
     let (verdict, outputs) = match (workspace.outputs(&attempt.work.limits), verdict) {
         (Ok(files), verdict) => (verdict, collect(attempt, files).await),
-        // The last report is worth more than the files that were too many.
+        // The last report or the first failure is kept, rather than a failure about the files.
         (Err(error), verdict @ (Verdict::LastReport(_) | Verdict::Failed(_) | Verdict::Halted { .. })) => {
             tracing::warn!(%error, "the outputs are not kept");
             (verdict, Vec::new())

@@ -1,5 +1,5 @@
-//! Agents, by kind. An agent is an async function over a [`Run`]. It may be dropped at any await; whatever must
-//! outlive that goes through the run.
+//! Agents, by kind. An agent is an async function over a [`Run`]. It may be dropped at any `.await`; state that must
+//! outlive it is kept outside, in the journal, the meter and the attempt.
 
 pub(crate) mod builtin;
 mod command;

@@ -1,4 +1,4 @@
-//! What a worker has for its agents: models and their prices, tools, a sandbox, and a place for workspaces.
+//! What a worker has for its agents: models and their prices, tools, a sandbox, and a directory for workspaces.
 //! Made once and shared by all attempts.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::{
     config::Config,
     files::worker_directory::WorkerDirectory,
     model::Models,
-    sandbox::{Sandbox, Secrets},
+    sandbox::{Sandbox, WorkerSecrets},
     tool::Toolbox,
 };
 
@@ -18,9 +18,9 @@ pub(crate) struct Resources {
     pub(crate) models: Models,
     pub(crate) toolbox: Toolbox,
     directory: WorkerDirectory,
-    /// What programs run in; none if this worker has no helper binary.
+    /// The sandbox of programs; None if no executable for it is configured.
     pub(crate) sandbox: Option<Sandbox>,
-    pub(crate) secrets: Secrets,
+    pub(crate) secrets: WorkerSecrets,
 }
 
 impl Resources {
@@ -29,7 +29,7 @@ impl Resources {
         settings.check()?;
         let directory =
             WorkerDirectory::open(settings.workspaces.as_deref(), &config.id).map_err(|error| {
-                let hint = "name a directory this user may write to";
+                let hint = "set it to a directory that this user can write to";
                 Problems::one("workspaces", error.to_string(), Some(hint.to_owned()))
             })?;
         let helper = config.sandbox.clone();
@@ -38,7 +38,7 @@ impl Resources {
             toolbox: Toolbox::start(settings).await?,
             directory,
             sandbox: helper.map(|helper| Sandbox::new(helper, settings.sandbox.without.clone())),
-            secrets: Secrets::new(settings),
+            secrets: WorkerSecrets::new(settings),
         })
     }
 

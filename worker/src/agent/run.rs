@@ -1,5 +1,5 @@
 //! What an agent is given while it runs: who it acts as, a meter for its paid calls, and the worker's models,
-//! tools and places.
+//! tools and directories.
 
 use shared::wire::{Execute, OpenHold};
 

@@ -1,5 +1,5 @@
 //! A tool call of an agent, of any kind: announced to observers, carried out, traced, and recorded in the
-//! journal with a large output put aside (W4).
+//! journal, a large output as a reference (W4).
 
 use shared::{
     Timestamp, telemetry,
@@ -25,8 +25,8 @@ pub(super) async fn call(run: &Run<'_>, journal: &Journal<'_>, invocation: Invoc
     outcome
 }
 
-/// Records what a call was answered. `id` names the call in the journal; a passage, which is lines of a file that
-/// the agent asked for, is never put aside.
+/// Records the answer of a call. `id` names the call in the journal; a passage, which is lines of a file that
+/// the agent asked for, is recorded whole.
 pub(super) async fn record(
     run: &Run<'_>,
     journal: &Journal<'_>,

@@ -14,7 +14,7 @@ pub(super) fn goal(work: &Execute) -> Verdict {
     completed(Json::from(work.goal.as_str()))
 }
 
-/// A failure of the worker's circumstances: another attempt may do better.
+/// A failure of the worker's environment: another attempt may succeed.
 pub(super) fn retryable(message: String) -> Verdict {
     Verdict::Failed(Failure::retryable(message))
 }

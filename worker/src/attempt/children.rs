@@ -1,5 +1,5 @@
-//! Children of a context: asking for one. Whether it may exist is decided by the coordinator; a refusal is
-//! an observation for the agent.
+//! Requests a child of a context. The coordinator decides whether it may exist; a refusal is an observation for the
+//! agent.
 
 use shared::{
     ChildId, digest,
@@ -9,7 +9,7 @@ use shared::{
 
 use super::Attempt;
 
-/// The child that is asked for: one agent, or a graph.
+/// The requested child: one agent, or a graph.
 #[derive(Debug)]
 pub(crate) enum Child {
     Agent(Box<Spawn>),
@@ -19,13 +19,13 @@ pub(crate) enum Child {
 #[derive(Debug)]
 pub(crate) enum Spawned {
     Child(ChildId),
-    /// Why not, in words for the agent.
+    /// The reason, as text for the agent.
     Refused(String),
 }
 
 impl Attempt {
-    /// Asks for a child, with what it is shown of the caller's window (W3). Asked twice with the same id and
-    /// content, it is the same child.
+    /// Requests a child, with the messages of the caller's window that it gets (W3). A second request with the same id
+    /// and content returns the same child.
     pub(crate) async fn spawn(&self, child: Child, shared_messages: Vec<SharedMessage>) -> Spawned {
         let (spawn, graph) = match child {
             Child::Agent(spawn) => (Some(*spawn), None),
@@ -40,7 +40,7 @@ impl Attempt {
     }
 }
 
-/// The id of a child, the same at every attempt, so that a spawn that is asked again is the same spawn.
+/// The id of a child, the same at every attempt, so that a repeated spawn is the same spawn.
 pub(crate) fn child_id(parent: &ChildId, suffix: &str) -> ChildId {
     let name = format!("{parent}-{suffix}");
     ChildId::new(&name).unwrap_or_else(|_| {

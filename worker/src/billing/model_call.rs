@@ -28,14 +28,14 @@ use crate::{
 };
 
 /// The shortest answer worth paying for, in tokens.
-const SHORTEST_ANSWER: u32 = 64;
-/// How often the answer is made shorter before the call is given up: others hold and settle meanwhile.
-const SHORTENINGS: u32 = 4;
-/// A call with no deadline is cut off after this.
-const LONGEST_CALL: Duration = Duration::from_secs(600);
-/// The wait before a call is tried again, unless the provider names one; doubles, up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MIN_ANSWER_TOKENS: u32 = 64;
+/// How often a call is tried with a shorter answer. More than once, since other calls hold and settle meanwhile.
+const MAX_SHORTENINGS: u32 = 4;
+/// The timeout of a call without a deadline.
+const MAX_CALL_TIME: Duration = Duration::from_secs(600);
+/// The pause before a retry, unless the provider gives one; doubles up to the maximum.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) enum CallOutcome {
@@ -106,7 +106,7 @@ struct Held {
 
 impl Call<'_> {
     async fn make(&self) -> CallOutcome {
-        let mut wait = FIRST_WAIT;
+        let mut wait = FIRST_PAUSE;
         loop {
             if self.time_left().is_zero() {
                 return failed(FailureKind::LimitExceeded, "timeout_ms: no time is left for a call");
@@ -120,21 +120,21 @@ impl Call<'_> {
             self.attempt.config.crash.pass(Point::Held);
             let answer = self.ask(&held, &live).await;
             self.emit(&held, began, &answer);
-            let (message, again, retry_after) = match answer {
+            let (message, retryable, retry_after) = match answer {
                 Ok(completion) => {
                     self.attempt.config.crash.pass(Point::Answered);
                     return CallOutcome::Answered(Box::new(self.record(held, completion, &live).await));
                 }
-                Err(Error::Refused { message, again, retry_after }) => {
+                Err(Error::Refused { message, retryable, retry_after }) => {
                     self.meter.release(&held.call_id).await;
-                    (message, again, retry_after)
+                    (message, retryable, retry_after)
                 }
                 Err(Error::Unknown { message }) => {
                     self.meter.forfeit(&held.call_id).await;
                     (message, true, None)
                 }
             };
-            if !again {
+            if !retryable {
                 return failed(FailureKind::Provider, message);
             }
             let pause = retry_after.unwrap_or(wait);
@@ -144,11 +144,11 @@ impl Call<'_> {
             tracing::info!(message, model = %self.model, "the call failed; trying again");
             live.send(Said::Again { why: message }).await;
             tokio::time::sleep(pause).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_PAUSE);
         }
     }
 
-    /// Counts a retry of the context (B15). None is begun that can't end in time.
+    /// Counts a retry of the context (B15). An error if no retry is left, or the deadline comes before the next one.
     fn count_retry(&self, pause: Duration, message: &str) -> Result<(), Failure> {
         let (limits, progress) = (&self.attempt.work.limits, &self.attempt.progress);
         progress.change(|progress| progress.retries += 1);
@@ -169,16 +169,16 @@ impl Call<'_> {
         let now = self.attempt.now();
         let left =
             self.attempt.work.deadline.map(|deadline| Duration::from_millis(deadline.millis_since(now)));
-        left.unwrap_or(LONGEST_CALL).min(LONGEST_CALL)
+        left.unwrap_or(MAX_CALL_TIME).min(MAX_CALL_TIME)
     }
 
     /// Holds the worst case, of a shorter answer if the budget is too small.
     async fn hold(&self) -> Result<Held, CallOutcome> {
-        let most = self.request.max_tokens.max(1);
-        let mut max_tokens = most;
-        for _ in 0..=SHORTENINGS {
+        let max = self.request.max_tokens.max(1);
+        let mut max_tokens = max;
+        for _ in 0..=MAX_SHORTENINGS {
             let call_id = self.meter.next_call();
-            let amount = self.price.worst(self.input_tokens, max_tokens);
+            let amount = self.price.worst_case(self.input_tokens, max_tokens);
             match self.meter.hold(&call_id, amount, self.request.closing).await {
                 Hold::Held => return Ok(Held { call_id, amount, max_tokens }),
                 // The context waits for a larger budget rather than take a shorter answer (B8).
@@ -186,7 +186,7 @@ impl Call<'_> {
                 Hold::Denied(denied) => {
                     let left = Amount::new(denied.left_usd, denied.left_tokens);
                     match self.price.affordable(self.input_tokens, left, max_tokens) {
-                        Some(fits) if fits >= SHORTEST_ANSWER.min(most) && fits < max_tokens => {
+                        Some(fits) if fits >= MIN_ANSWER_TOKENS.min(max) && fits < max_tokens => {
                             max_tokens = fits
                         }
                         Some(_) | None => return Err(cannot_afford(&denied)),
@@ -201,7 +201,7 @@ impl Call<'_> {
                 }
             }
         }
-        let why = "too many calls draw on its budget at once".into();
+        let why = "too many calls use the budget at the same time".into();
         Err(CallOutcome::CannotAfford(Shortage { pause: false, halted: false, why }))
     }
 
@@ -237,7 +237,7 @@ impl Call<'_> {
             sent: self.request.sent(),
             retries: self.attempt.progress.get().retries,
             text,
-            // Without tools on offer there is nothing to call.
+            // A call of a tool that was not offered is ignored.
             tool_calls: if self.request.tools.is_empty() { Vec::new() } else { calls },
             max_tokens: held.max_tokens,
             cut_off,

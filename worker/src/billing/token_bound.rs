@@ -1,19 +1,19 @@
-//! A paid request and the upper bound of its input tokens. The bound is what makes a ceiling a ceiling: it must
-//! never be too low, whatever tokenizer a provider has.
+//! A paid request and the upper bound of its input tokens. The budget is only a hard limit if this
+//! bound is never too low, whatever tokenizer a provider has.
 
 use shared::{Json, digest::SequenceDigest, id::ModelName, wire::ModelStep};
 
-use crate::model::{Cue, Message, ToolSpec};
+use crate::model::{Message, ScriptInput, ToolSpec};
 
 /// Tokens a provider may add around each message, and before the first tool.
-const AROUND_A_MESSAGE: u64 = 16;
-const BEFORE_TOOLS: u64 = 640;
-/// A provider that counts fewer tokens than one for this many bytes left something out, such as cached input.
-const MOST_BYTES_OF_A_TOKEN: u64 = 12;
+const MESSAGE_OVERHEAD_TOKENS: u64 = 16;
+const TOOLS_OVERHEAD_TOKENS: u64 = 640;
+/// A count with more bytes per token than this is incomplete: it may exclude cached input, for example.
+const MAX_BYTES_PER_TOKEN: u64 = 12;
 /// Tokens of the instructions that describe a schema, where the provider has no parameter for it.
-const AROUND_A_SCHEMA: u64 = 256;
+const SCHEMA_OVERHEAD_TOKENS: u64 = 256;
 
-/// What a model is to be sent.
+/// A request to a model that is to be paid for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PaidRequest<'a> {
     pub(crate) messages: &'a [Message],
@@ -22,12 +22,12 @@ pub(crate) struct PaidRequest<'a> {
     pub(crate) max_tokens: u32,
     /// The agent's last report: may use its closing reserve (B7).
     pub(crate) closing: bool,
-    /// An earlier call, if this request sends what that one sent and then more messages.
+    /// An earlier call, if this request sends the same messages and then more.
     pub(crate) earlier: Option<EarlierCall<'a>>,
-    /// Messages were left out of the window: a later request will not begin with what this one sends.
+    /// Messages were left out of the window, so a later request will not begin with the messages of this one.
     pub(crate) left_out: bool,
-    pub(crate) script: Option<Cue<'a>>,
-    /// See [`ModelStep::asked`].
+    pub(crate) script: Option<ScriptInput<'a>>,
+    /// Identifies the request of a program; stored as [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct EarlierCall<'a> {
 }
 
 impl<'a> EarlierCall<'a> {
-    /// The call of `step`, if these messages, tools and schema are what it sent, and the provider's count of
-    /// its tokens is plausible.
+    /// The call of `step`, if it sent exactly these messages, tools and schema, and the provider's count of its
+    /// tokens is plausible.
     pub(crate) fn matching(
         step: &'a ModelStep,
         messages: &[Message],
@@ -51,7 +51,7 @@ impl<'a> EarlierCall<'a> {
     ) -> Option<Self> {
         let input_tokens = step.usage?.input_tokens;
         let size_bytes = size_bytes(messages);
-        let plausible = input_tokens.saturating_mul(MOST_BYTES_OF_A_TOKEN) >= size_bytes;
+        let plausible = input_tokens.saturating_mul(MAX_BYTES_PER_TOKEN) >= size_bytes;
         if !plausible || step.sent.as_ref()? != &digest(messages, tools, output_schema) {
             return None;
         }
@@ -106,9 +106,9 @@ impl PaidRequest<'_> {
             {
                 earlier.input_tokens
                     + (size_bytes - earlier.size_bytes)
-                    + AROUND_A_MESSAGE * (messages - earlier.messages + 1)
+                    + MESSAGE_OVERHEAD_TOKENS * (messages - earlier.messages + 1)
             }
-            Some(_) | None => size_bytes + AROUND_A_MESSAGE * messages + self.tools_tokens(),
+            Some(_) | None => size_bytes + MESSAGE_OVERHEAD_TOKENS * messages + self.tools_tokens(),
         }
     }
 
@@ -116,11 +116,11 @@ impl PaidRequest<'_> {
         let tool = |tool: &ToolSpec| {
             (tool.name.as_str().len() + tool.description.len()) as u64
                 + tool.parameters.size_bytes()
-                + AROUND_A_MESSAGE
+                + MESSAGE_OVERHEAD_TOKENS
         };
-        let schema = self.output_schema.map_or(0, |schema| schema.size_bytes() + AROUND_A_SCHEMA);
+        let schema = self.output_schema.map_or(0, |schema| schema.size_bytes() + SCHEMA_OVERHEAD_TOKENS);
         let tools: u64 = self.tools.iter().map(tool).sum();
-        schema + tools + if self.tools.is_empty() { 0 } else { BEFORE_TOOLS }
+        schema + tools + if self.tools.is_empty() { 0 } else { TOOLS_OVERHEAD_TOKENS }
     }
 }
 

@@ -19,10 +19,10 @@ use crate::{
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Redelivery delay when no coordinator answered.
 pub(super) const REDELIVER_AFTER: Duration = Duration::from_secs(2);
-/// How often the delivery is kept alive meanwhile: well within its ack wait.
-const KEEP_ALIVE: Duration = Duration::from_secs(3);
+/// The interval of progress acknowledgements meanwhile, well below the delivery's ack wait.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// The shortest redelivery delay of a context that another worker runs.
-const SHORTEST_DELAY: Duration = Duration::from_millis(200);
+const MIN_DELAY: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) enum Claim {
@@ -60,7 +60,7 @@ pub(super) async fn claim(
 
 async fn keep_alive(delivery: &Delivery) {
     loop {
-        tokio::time::sleep(KEEP_ALIVE).await;
+        tokio::time::sleep(KEEP_ALIVE_INTERVAL).await;
         delivery.progress().await;
     }
 }
@@ -71,7 +71,7 @@ fn judge(answer: Answer, now: Timestamp) -> Claim {
         Answer::Taken { until } => {
             // Clocks differ between machines: at worst it asks once too early, or a lease too late.
             let delay = Duration::from_millis(until.millis_since(now));
-            Claim::Later(delay.clamp(SHORTEST_DELAY, LEASE))
+            Claim::Later(delay.clamp(MIN_DELAY, LEASE))
         }
         Answer::Stop { reason } => {
             tracing::debug!(reason, "there is nothing to run");

@@ -12,19 +12,25 @@ use shared::{
 
 use super::claim::REDELIVER_AFTER;
 
-pub(crate) async fn keep(bus: &Bus, delivery: &Delivery, refusal: Refusal, of: Option<(TraceId, ChildId)>) {
+/// Stores the delivery as a dead letter, and takes it out of the queue.
+pub(crate) async fn store(
+    bus: &Bus,
+    delivery: &Delivery,
+    refusal: Refusal,
+    context: Option<(TraceId, ChildId)>,
+) {
     tracing::warn!(
         subject = delivery.subject,
         code = refusal.code,
-        "kept as a dead letter: {}",
+        "stored as a dead letter: {}",
         refusal.message
     );
-    let (trace_id, child_id) = of.unzip();
+    let (trace_id, child_id) = context.unzip();
     let letter = DeadLetter::new(&delivery.subject, &delivery.payload, refusal).about(trace_id, child_id);
     let kind = ChildId::new("execute").expect("a literal that fits the grammar");
     let message = Outgoing {
         subject: Subject::Dead(kind),
-        // Sequence and time name a message for ever: stored once, however often it comes.
+        // Sequence and time identify a message, so its dead letter is stored once, however often it is delivered.
         id: Some(format!("{}.{}.dead", delivery.sequence, delivery.at.millis())),
         headers: telemetry::parent(&delivery.headers)
             .map(|(trace, span)| telemetry::headers(trace, span))

@@ -36,7 +36,7 @@ pub(crate) struct Handler {
     pub(crate) bus: Bus,
     /// The coordinator broadcast that this context is to stop.
     pub(crate) stop: CancellationToken,
-    /// The worker ends: what still runs goes back to the queue.
+    /// The worker ends: running work is returned to the queue.
     pub(crate) hand_back: CancellationToken,
 }
 
@@ -88,7 +88,7 @@ impl Handler {
     }
 
     async fn refuse(&self, work: &Execute, delivery: &Delivery, refusal: Refusal) {
-        dead_letter::keep(&self.bus, delivery, refusal, Some((work.trace_id, work.child_id.clone()))).await;
+        dead_letter::store(&self.bus, delivery, refusal, Some((work.trace_id, work.child_id.clone()))).await;
     }
 
     /// Runs the agent while the lease lasts, reports how it ended, and acknowledges.
@@ -110,7 +110,7 @@ impl Handler {
             failure = attempt.exit.taken() => End::Finished(Verdict::Failed(failure)),
             verdict = acting => End::Finished(verdict),
         };
-        // The agent is gone; what its calls cost is still owed.
+        // The agent has ended; costs that it had not sent are sent now.
         meter.flush().await;
         if let Some(verdict) = end.verdict() {
             self.config.crash.pass(Point::Finished);
@@ -161,7 +161,7 @@ impl End {
         }
     }
 
-    /// For logs and spans: a word for it, and what was wrong if anything was.
+    /// For logs and spans: the name of the end, and the error if there was one.
     fn describe(&self) -> (&'static str, Option<&'static str>) {
         match self {
             End::Finished(Verdict::Completed(_)) => ("completed", None),

@@ -11,9 +11,9 @@ use shared::{
 use crate::attempt::{Attempt, coordinator::ANSWER_TIMEOUT};
 
 /// The longest pause between two ticks.
-const TICK: Duration = Duration::from_secs(3);
+const TICK_INTERVAL: Duration = Duration::from_secs(3);
 /// The pause after a tick that was not answered.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Why an attempt must not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub(super) async fn keep(attempt: &Attempt, delivery: &Delivery) -> Lost {
     let lease = &attempt.lease;
     loop {
         let in_doubt = lease.in_doubt();
-        let wait = if in_doubt { RETRY.min(lease.left()) } else { TICK.min(lease.lasts() / 3) };
+        let wait =
+            if in_doubt { RETRY_INTERVAL.min(lease.left()) } else { TICK_INTERVAL.min(lease.lasts() / 3) };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = lease.tick_wanted() => {}

@@ -1,5 +1,5 @@
-//! The object store: what is too large for a message. The names of a context's objects begin with its own
-//! prefix: by that they are found and removed.
+//! The object store, for data that is too large for a message. The names of a context's objects begin with its prefix,
+//! by which they are found and removed.
 
 use bytes::Bytes;
 use shared::{
@@ -10,11 +10,11 @@ use shared::{
 
 use crate::{attempt::Attempt, retry::Backoff};
 
-/// A longer name does not fit the subject a server makes of it.
+/// A longer name does not fit into the subject that the server derives from it.
 const MAX_PATH_BYTES: usize = 512;
 
-/// What the names of an attempt's objects begin with: its context's prefix and its own number. An attempt
-/// that was replaced without noticing overwrites nothing of its successor's.
+/// The prefix of an attempt's objects: its context's prefix and its own number. So an attempt that has not noticed its
+/// replacement can't overwrite objects of its successor.
 pub(super) fn prefix(attempt: &Attempt) -> String {
     let context = ObjectReference::prefix(attempt.trace_id(), attempt.child_id());
     format!("{context}{}.", attempt.number())
@@ -39,15 +39,15 @@ pub(super) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> Result<ObjectRef
     let mut backoff = Backoff::default();
     while let Err(error) = bus.put_object(name, bytes.clone()).await {
         tracing::warn!(%error, name, "could not store an object yet");
-        if lasts(&error) || backoff.wait_bounded().await.is_err() {
+        if is_permanent(&error) || backoff.wait_bounded().await.is_err() {
             return Err(not_stored(name, &error));
         }
     }
     Ok(ObjectReference { object: name.to_owned(), size_bytes, sha256 })
 }
 
-/// Whether the same error would come however often it is tried.
-fn lasts(error: &Error) -> bool {
+/// Whether every retry would fail with the same error.
+fn is_permanent(error: &Error) -> bool {
     match error {
         Error::TooLarge { .. } => true,
         Error::Connect { .. } | Error::TooOld { .. } | Error::Mismatch { .. } | Error::Failed { .. } => false,
@@ -55,9 +55,13 @@ fn lasts(error: &Error) -> bool {
 }
 
 fn not_stored(name: &str, error: &Error) -> Failure {
-    let lasts = lasts(error);
-    let kind = if lasts { FailureKind::LimitExceeded } else { FailureKind::Agent };
-    Failure { kind, message: format!("the object `{name}` could not be stored: {error}"), retryable: !lasts }
+    let is_permanent = is_permanent(error);
+    let kind = if is_permanent { FailureKind::LimitExceeded } else { FailureKind::Agent };
+    Failure {
+        kind,
+        message: format!("the object `{name}` could not be stored: {error}"),
+        retryable: !is_permanent,
+    }
 }
 
 /// Fetches an object. An error is final: the object is gone, differs from what was stored, or could not be
@@ -70,7 +74,7 @@ pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Result<Bytes,
             Ok(found) => break found,
             Err(error) => {
                 tracing::warn!(%error, name, "could not fetch an object yet");
-                if lasts(&error) || backoff.wait_bounded().await.is_err() {
+                if is_permanent(&error) || backoff.wait_bounded().await.is_err() {
                     return Err(format!("the object `{name}` can't be fetched: {error}"));
                 }
             }

@@ -1,5 +1,5 @@
-//! A workspace filled again: a later attempt starts with an empty directory, and the journal says what the
-//! last one held. What can't be restored is missing, as the agent will see.
+//! Restores a workspace: a later attempt starts with an empty directory, and the journal tells what the last one
+//! contained. A file that can't be restored is missing, which the agent will notice.
 
 use std::collections::HashMap;
 
@@ -16,14 +16,14 @@ use crate::attempt::Attempt;
 /// Restores what the steps so far left in a workspace, in their order: the journal's own files, large tool
 /// outputs, and what the agent wrote.
 pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &[HistoryEntry]) {
-    let mut asked: HashMap<&str, (&str, &Json)> = HashMap::new();
+    let mut calls: HashMap<&str, (&str, &Json)> = HashMap::new();
     for entry in entries {
         if let Err(error) = workspace.note(entry) {
             tracing::warn!(%error, number = entry.number, "could not write a step into the workspace's history");
         }
         match &entry.step {
             HistoryStep::Model(step) => {
-                asked = step
+                calls = step
                     .tool_calls
                     .iter()
                     .map(|call| (call.id.as_str(), (call.tool.as_str(), &call.arguments)))
@@ -31,9 +31,9 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
             }
             HistoryStep::Tool(step) => {
                 if let ToolOutput::Offloaded { path, object, .. } = &step.output {
-                    put_back(attempt, workspace, path, object).await;
+                    restore_output(attempt, workspace, path, object).await;
                 }
-                if let Some(("fs.write", arguments)) = asked.get(step.id.as_str())
+                if let Some(("fs.write", arguments)) = calls.get(step.id.as_str())
                     && !step.is_error
                 {
                     write_again(workspace, arguments.value());
@@ -47,7 +47,7 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
     }
 }
 
-async fn put_back(attempt: &Attempt, workspace: &Workspace, path: &str, reference: &ObjectReference) {
+async fn restore_output(attempt: &Attempt, workspace: &Workspace, path: &str, reference: &ObjectReference) {
     let bytes = match objects::get(&attempt.bus, reference).await {
         Ok(bytes) => bytes,
         Err(error) => {
@@ -56,21 +56,21 @@ async fn put_back(attempt: &Attempt, workspace: &Workspace, path: &str, referenc
         }
     };
     let name = path.strip_prefix("outputs/tools/").unwrap_or(path);
-    if let Err(error) = workspace.put_aside(name, &bytes) {
+    if let Err(error) = workspace.store_tool_output(name, &bytes) {
         tracing::warn!(%error, path, "could not write a tool's output into the workspace");
     }
 }
 
-/// The arguments of `fs.write`, as far as they matter here.
+/// The arguments of `fs.write`.
 #[derive(Deserialize)]
-struct Written {
+struct WriteArguments {
     path: String,
     content: String,
 }
 
 /// Repeats an earlier `fs.write` in a new workspace.
 pub(crate) fn write_again(workspace: &Workspace, arguments: &Value) {
-    let Ok(Written { path, content }) = Written::deserialize(arguments) else { return };
+    let Ok(WriteArguments { path, content }) = WriteArguments::deserialize(arguments) else { return };
     if let Err(error) = workspace.write(&path, content.as_bytes()) {
         tracing::warn!(%error, path, "could not restore a file the agent wrote");
     }

@@ -1,5 +1,5 @@
 //! Large outputs of tools (W4): the window shows a preview, the whole output is a file in the workspace that
-//! the agent can read, and an object in the store for whichever worker goes on.
+//! the agent can read, and an object in the store for the worker of a later attempt.
 
 use shared::{
     text::cut,
@@ -17,13 +17,13 @@ const PREVIEW_BYTES: usize = 1024;
 const PREVIEW_LINES: usize = 20;
 /// The most of a file that is shown at once, when lines of it are asked for.
 pub(crate) const PASSAGE_BYTES: usize = 16 * 1024;
-/// The line below a passage, which says which lines it shows.
-const BELOW_BYTES: usize = 200;
+/// The most bytes of the line below a passage that says which lines it shows.
+const FOOTER_BYTES: usize = 200;
 
 /// The directory of the workspace whose files go to the object store.
 const OUTPUTS: &str = "outputs/";
 
-/// Puts a large output aside. `number` is that of the journal entry it will be in.
+/// Stores a large output as a file and an object. `number` is the number of its journal entry.
 pub(crate) async fn offload(
     attempt: &Attempt,
     workspace: &Workspace,
@@ -34,7 +34,7 @@ pub(crate) async fn offload(
         return ToolOutput::Inline(text);
     }
     let name = name(&attempt.work, number);
-    let path = match workspace.put_aside(&name, text.as_bytes()) {
+    let path = match workspace.store_tool_output(&name, text.as_bytes()) {
         Ok(path) => path,
         Err(error) => {
             // A successor restores the file from the object.
@@ -43,8 +43,8 @@ pub(crate) async fn offload(
         }
     };
     let preview = preview(&text, &path);
-    let beneath = path.strip_prefix(OUTPUTS).unwrap_or(&path);
-    let object = objects::put_output(attempt, beneath, text.into_bytes()).await;
+    let relative = path.strip_prefix(OUTPUTS).unwrap_or(&path);
+    let object = objects::put_output(attempt, relative, text.into_bytes()).await;
     ToolOutput::Offloaded { path, preview, object }
 }
 
@@ -57,8 +57,8 @@ fn name(work: &Execute, number: u32) -> String {
     }
 }
 
-/// Whether a call asks for some lines of a file. Those are never put aside: the agent could then never read
-/// more of a file than a preview.
+/// Whether a call asks for some lines of a file. Such an output is never replaced by a preview: otherwise the
+/// agent could not read more of a file than that.
 pub(crate) fn is_passage(call: &ToolCall) -> bool {
     let asks = |name| call.arguments.value().get(name).is_some_and(|value| !value.is_null());
     call.tool == "fs.read" && (asks("first_line") || asks("lines"))
@@ -66,7 +66,7 @@ pub(crate) fn is_passage(call: &ToolCall) -> bool {
 
 /// The output of a call that asked for lines of a file.
 pub(crate) fn passage(text: String) -> ToolOutput {
-    ToolOutput::Inline(cut(text, PASSAGE_BYTES + BELOW_BYTES))
+    ToolOutput::Inline(cut(text, PASSAGE_BYTES + FOOTER_BYTES))
 }
 
 fn is_large(text: &str) -> bool {

@@ -1,6 +1,6 @@
-//! Where the workspaces of one worker are: a directory of its own beneath the one it was told, locked for
-//! as long as it works. What a worker left that was killed is removed by whichever starts next: its lock
-//! went with it. Two workers never remove what is the other's, nor does a link lead them elsewhere.
+//! The directory of one worker, which holds its workspaces. It is beneath the configured directory and locked while
+//! the worker runs. The lock of a killed worker is released with its process, so the next worker that starts removes
+//! its directory. A worker never removes the directory of a running worker, and never follows a link.
 
 use std::{
     fs::{File, TryLockError},
@@ -13,44 +13,44 @@ use shared::WorkerId;
 
 use super::workspace::{private, remove};
 
-/// What the directory of a worker ends in.
-const ENDING: &str = "worker";
-/// The file that says that a directory of that name was made by a worker, and is not an operator's.
+/// The extension of a worker's directory.
+const EXTENSION: &str = "worker";
+/// The file that marks a directory as made by a worker, so that an operator's directory of such a name is kept.
 const MARKER: &str = ".trellis-worker";
 
 #[derive(Debug)]
 pub(crate) struct WorkerDirectory {
     path: PathBuf,
-    /// The lock on it.
-    _held: File,
+    /// The open file that holds the lock.
+    _lock: File,
 }
 
 impl WorkerDirectory {
-    /// `configured` may be shared with other workers; if absent, one in the system's temporary directory
-    /// is shared by all workers of this user.
+    /// `configured` may be shared with other workers. If absent, all workers of this user share a directory in the
+    /// system's temporary directory.
     pub(crate) fn open(configured: Option<&Path>, worker_id: &WorkerId) -> io::Result<Self> {
         let shared = match configured {
             Some(shared) => {
                 private().recursive(true).create(shared)?;
                 std::path::absolute(shared)?
             }
-            None => of_this_user()?,
+            None => user_directory()?,
         };
         sweep(&shared);
         let mut number = 1_u32;
         loop {
-            // A second worker of one name, if there is one, is the next.
+            // A second worker with the same id uses the next number.
             let name = if number == 1 { worker_id.to_string() } else { format!("{worker_id}.{number}") };
-            let path = shared.join(format!("{name}.{ENDING}"));
+            let path = shared.join(format!("{name}.{EXTENSION}"));
             match private().create(&path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 Ok(()) | Err(_) => {}
             }
             match lock(&path)? {
-                Lock::Ours(held) if is_a_workers(&path) || is_empty(&path)? => {
+                Lock::Ours(locked) if has_marker(&path) || is_empty(&path)? => {
                     std::fs::write(path.join(MARKER), "")?;
                     empty(&path)?;
-                    return Ok(WorkerDirectory { path, _held: held });
+                    return Ok(WorkerDirectory { path, _lock: locked });
                 }
                 Lock::Ours(_) | Lock::Theirs => number += 1,
                 Lock::Gone => {}
@@ -69,8 +69,8 @@ impl Drop for WorkerDirectory {
     }
 }
 
-/// A directory in the temporary one that nobody else could have made in our stead.
-fn of_this_user() -> io::Result<PathBuf> {
+/// A directory in the temporary directory. It must belong to this user, so that no other user could have made it.
+fn user_directory() -> io::Result<PathBuf> {
     let user = nix::unistd::geteuid();
     let path = std::env::temp_dir().join(format!("trellis-{user}"));
     match private().create(&path) {
@@ -79,63 +79,65 @@ fn of_this_user() -> io::Result<PathBuf> {
     }
     let metadata = std::fs::symlink_metadata(&path)?;
     if !metadata.is_dir() || metadata.uid() != user.as_raw() || metadata.mode() & 0o022 != 0 {
-        let said = format!("`{}` is not a private directory of this user", path.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
+        let message = format!("`{}` is not a private directory of this user", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     Ok(path)
 }
 
 enum Lock {
     Ours(File),
-    /// Its worker runs.
+    /// Another worker that is running holds it.
     Theirs,
-    /// It was removed meanwhile.
+    /// The directory was removed meanwhile.
     Gone,
 }
 
 fn lock(path: &Path) -> io::Result<Lock> {
     let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    let held = match File::open(path) {
-        Ok(held) => held,
+    let locked = match File::open(path) {
+        Ok(locked) => locked,
         Err(error) if gone(&error) => return Ok(Lock::Gone),
         Err(error) => return Err(error),
     };
-    match held.try_lock() {
+    match locked.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(Lock::Theirs),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    // Whoever removed it held the lock until then: this may be a lock on something that is gone.
-    let (ours, there) = (held.metadata()?, std::fs::symlink_metadata(path));
-    match there {
-        Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => Ok(Lock::Ours(held)),
+    // The directory may have been removed before the lock was released; then this lock is on a removed directory.
+    let (ours, current) = (locked.metadata()?, std::fs::symlink_metadata(path));
+    match current {
+        Ok(current) if (current.dev(), current.ino()) == (ours.dev(), ours.ino()) => Ok(Lock::Ours(locked)),
         Ok(_) => Ok(Lock::Gone),
         Err(error) if gone(&error) => Ok(Lock::Gone),
         Err(error) => Err(error),
     }
 }
 
-/// Removes what belongs to no worker that runs. Only what a worker has made: the directory may be an
-/// operator's, with other things in it.
+/// Removes the directories of workers that no longer run. Only directories that a worker made: the shared directory
+/// may hold other things of the operator.
 fn sweep(shared: &Path) {
     for entry in std::fs::read_dir(shared).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if !is_directory || path.extension().is_none_or(|ending| ending != ENDING) {
+        if !is_directory || path.extension().is_none_or(|extension| extension != EXTENSION) {
             continue;
         }
-        if let Ok(Lock::Ours(_held)) = lock(&path)
-            && is_a_workers(&path)
+        if let Ok(Lock::Ours(_lock)) = lock(&path)
+            && has_marker(&path)
         {
             match remove(&path) {
-                Ok(()) => tracing::info!(path = %path.display(), "removed what a worker left"),
-                Err(error) => tracing::warn!(%error, path = %path.display(), "what a worker left stays"),
+                Ok(()) => tracing::info!(path = %path.display(), "removed the directory of a killed worker"),
+                Err(error) => {
+                    tracing::warn!(%error, path = %path.display(), "the directory of a killed worker could not be removed")
+                }
             }
         }
     }
 }
 
-fn is_a_workers(path: &Path) -> bool {
+fn has_marker(path: &Path) -> bool {
     std::fs::symlink_metadata(path.join(MARKER)).is_ok_and(|marker| marker.is_file())
 }
 
@@ -143,7 +145,7 @@ fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(std::fs::read_dir(path)?.next().is_none())
 }
 
-/// All but the marker: killed half-way, it is still known as a worker's.
+/// Removes everything but the marker: if this worker is killed meanwhile, the directory is still known as a worker's.
 fn empty(path: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;

@@ -1,7 +1,7 @@
-//! A context's private directory: `history/` and `outputs/` (I3). Files are opened beneath it and nowhere
-//! else, whatever a path or a link says, and only regular ones that have one name (I4). It goes when the
-//! attempt ends. Every attempt has a directory of its own, so that one that has not noticed yet that it
-//! was replaced works on nothing of its successor's.
+//! A context's private directory with `history/` and `outputs/` (I3). Only files beneath it are opened, whatever a
+//! path or a link says, and only regular files with a single hard link (I4). It is removed when the attempt ends.
+//! Every attempt has its own directory, so that an attempt that has not yet noticed its replacement can't change the
+//! files of its successor.
 
 use std::{
     io::{self, Read, Write},
@@ -21,19 +21,19 @@ mod tests;
 
 const HISTORY: &str = "history";
 const OUTPUTS: &str = "outputs";
-/// Where large outputs of tools are put (W4). They are no files of the agent's: neither counted nor
-/// collected, and not for it to write.
+/// Where large outputs of tools are stored (W4). They are not files of the agent: they are neither counted nor
+/// collected, and it can't write them.
 const TOOLS: &str = "tools";
 
 #[derive(Debug)]
 pub(crate) struct Workspace {
     path: PathBuf,
     directory: Dir,
-    /// What was made for this attempt, and goes with it.
+    /// The directory made for this attempt, removed with it.
     own: PathBuf,
 }
 
-/// Why a file can't be had.
+/// Why a file can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("`{path}` is not in the workspace: {reason}")]
@@ -46,8 +46,8 @@ pub(crate) enum Error {
     },
     #[error("`{path}` has {has} bytes, more than the {max} allowed")]
     TooLarge { path: String, has: u64, max: u64 },
-    /// Of the outputs as a whole.
-    #[error("{limit}: the outputs have {has}, and {max} is allowed")]
+    /// The outputs together exceed a limit.
+    #[error("{limit}: the outputs have {has}, more than the {max} allowed")]
     Limit { limit: &'static str, has: u64, max: u64 },
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Listed {
     pub(crate) is_directory: bool,
 }
 
-/// What is in `outputs/`.
+/// The number and size of the files in `outputs/`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) files: u32,
@@ -67,7 +67,7 @@ pub(crate) struct Extent {
 }
 
 impl Workspace {
-    /// Makes `<root>/<number>/<trace_id>/<child_id>/`, under a number nobody else has.
+    /// Makes `<root>/<number>/<trace_id>/<child_id>/`, under a number not yet in use.
     pub(crate) fn create(root: &Path, trace_id: TraceId, child_id: &ChildId) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let own = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))
@@ -96,50 +96,50 @@ impl Workspace {
         &self.path
     }
 
-    /// The whole of a file.
+    /// Reads a whole file.
     pub(crate) fn read(&self, path: &str, max_bytes: u64) -> Result<Vec<u8>, Error> {
         let inside = inside(path)?;
-        self.no_link_on_the_way(path, &inside)?;
+        self.refuse_links(path, &inside)?;
         let file = self.open(path, &inside, OpenOptions::new().read(true))?;
         read_all(path, file, max_bytes)
     }
 
-    /// Puts a file in the place of what is there. The journal and what was put aside are not to be written.
+    /// Writes a file, and replaces an existing one. The journal's files and stored tool outputs can't be written.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
         let inside = inside(path)?;
         if inside.starts_with(HISTORY) {
-            return Err(outside(path, "`history/` is the journal's"));
+            return Err(outside(path, "`history/` belongs to the journal and can't be written"));
         }
         if inside.starts_with(Path::new(OUTPUTS).join(TOOLS)) {
-            return Err(outside(path, "`outputs/tools/` is where the outputs of tools are put"));
+            return Err(outside(path, "`outputs/tools/` holds stored outputs of tools and can't be written"));
         }
         self.put(path, &inside, bytes)
     }
 
-    /// Puts a tool's output aside, as `outputs/tools/<name>`; gives its path.
-    pub(crate) fn put_aside(&self, name: &str, bytes: &[u8]) -> Result<String, Error> {
+    /// Stores a tool's output as `outputs/tools/<name>`, and returns its path.
+    pub(crate) fn store_tool_output(&self, name: &str, bytes: &[u8]) -> Result<String, Error> {
         let path = format!("{OUTPUTS}/{TOOLS}/{name}");
         self.put(&path, &inside(&path)?, bytes)?;
         Ok(path)
     }
 
-    /// The regular files and directories in a directory, by name.
+    /// The regular files and directories in a directory, sorted by name.
     pub(crate) fn list(&self, path: &str) -> Result<Vec<Listed>, Error> {
         let inside = inside(if path.is_empty() { "." } else { path })?;
-        self.no_link_on_the_way(path, &inside)?;
+        self.refuse_links(path, &inside)?;
         let mut listed = Vec::new();
         for (path, metadata) in self.entries(&inside).map_err(|source| failed(path, source))? {
             let is_directory = metadata.is_dir();
-            if is_directory || is_plain(&metadata) {
+            if is_directory || is_regular_file(&metadata) {
                 let size_bytes = if is_directory { 0 } else { metadata.len() };
-                listed.push(Listed { path: spelled(&path), size_bytes, is_directory });
+                listed.push(Listed { path: to_text(&path), size_bytes, is_directory });
             }
         }
         listed.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(listed)
     }
 
-    /// How much the agent has left in `outputs/` so far.
+    /// How many files and bytes the agent has written to `outputs/` so far.
     pub(crate) fn extent(&self) -> Extent {
         let mut extent = Extent::default();
         for (_, size_bytes) in self.output_files() {
@@ -149,7 +149,7 @@ impl Workspace {
         extent
     }
 
-    /// Every regular file beneath `outputs/`, by its path there. Past a limit, none of them.
+    /// Every regular file beneath `outputs/` with its path there. An error if they exceed a limit.
     pub(crate) fn outputs(&self, limits: &Limits) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let Extent { files, bytes } = self.extent();
         let within = |limit, has, max| {
@@ -160,24 +160,24 @@ impl Workspace {
         let mut outputs = Vec::new();
         let mut left = limits.max_output_size_bytes;
         for (inside, _) in self.output_files() {
-            let path = spelled(&inside);
+            let path = to_text(&inside);
             let file = self.open(&path, &inside, OpenOptions::new().read(true))?;
             let bytes = read_all(&path, file, left)?;
             left -= bytes.len() as u64;
-            let beneath = inside.strip_prefix(OUTPUTS).expect("it was found there");
-            outputs.push((spelled(beneath), bytes));
+            let relative = inside.strip_prefix(OUTPUTS).expect("it was found there");
+            outputs.push((to_text(relative), bytes));
         }
         Ok(outputs)
     }
 
-    /// A step as a file, `history/step_001.json`: for the agent's own program, and for people.
+    /// Writes a step to `history/step_001.json`, for the agent's program and for people.
     pub(crate) fn note(&self, entry: &HistoryEntry) -> io::Result<()> {
         let path = format!("{HISTORY}/step_{:03}.json", entry.number);
         let bytes = serde_json::to_vec_pretty(entry).expect("plain fields");
         self.put(&path, Path::new(&path), &bytes).map_err(io::Error::other)
     }
 
-    /// The agent's own files in `outputs/`, in order. What can't be looked into is not an output.
+    /// The agent's own files in `outputs/`, sorted. A directory that can't be read is skipped.
     fn output_files(&self) -> Vec<(PathBuf, u64)> {
         let mut found = Vec::new();
         let mut waiting = vec![PathBuf::from(OUTPUTS)];
@@ -187,7 +187,7 @@ impl Workspace {
                     if path != Path::new(OUTPUTS).join(TOOLS) {
                         waiting.push(path);
                     }
-                } else if is_plain(&metadata) {
+                } else if is_regular_file(&metadata) {
                     found.push((path, metadata.len()));
                 }
             }
@@ -196,17 +196,17 @@ impl Workspace {
         found
     }
 
-    /// What is in a directory, links as themselves. A name that is no text can't be asked for, and is left out.
+    /// The entries of a directory; links are not followed. A name that is not text is skipped, since no path can name it.
     fn entries(&self, directory: &Path) -> io::Result<Vec<(PathBuf, cap_std::fs::Metadata)>> {
         let mut entries = Vec::new();
         for entry in self.directory.read_dir(directory)? {
             let name = entry?.file_name();
             if name.to_str().is_none() {
-                tracing::warn!(?name, "a file whose name is no text is left out");
+                tracing::warn!(?name, "a file is skipped, because its name is not text");
                 continue;
             }
             let path = if directory == Path::new(".") { PathBuf::from(name) } else { directory.join(name) };
-            // What is gone between the two looks was not there.
+            // A file that was removed in between is skipped.
             if let Ok(metadata) = self.directory.symlink_metadata(&path) {
                 entries.push((path, metadata));
             }
@@ -216,7 +216,7 @@ impl Workspace {
 
     fn put(&self, path: &str, inside: &Path, bytes: &[u8]) -> Result<(), Error> {
         if let Some(parent) = inside.parent() {
-            self.no_link_on_the_way(path, parent)?;
+            self.refuse_links(path, parent)?;
             let mut builder = cap_std::fs::DirBuilder::new();
             builder.recursive(true);
             cap_std::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -224,15 +224,15 @@ impl Workspace {
                 self.directory.create_dir_with(parent, &builder).map_err(|source| failed(path, source))?;
             }
         }
-        self.no_link_on_the_way(path, inside)?;
-        // Emptied only once it is known to be what it should be.
+        self.refuse_links(path, inside)?;
+        // Truncated only after `open` has checked that it is a regular file.
         let mut file = self.open(path, inside, OpenOptions::new().write(true).create(true).mode(0o600))?;
         let written = file.set_len(0).and_then(|()| file.write_all(bytes));
         written.map_err(|source| failed(path, source))
     }
 
-    /// Opens a regular file that has no other name: a second one may be outside. Looked at once it is
-    /// open, so that nobody can put another in its place in between; a pipe does not make us wait.
+    /// Opens a regular file that has no second hard link, which could be outside. It is checked after it was opened, so
+    /// that no other file can take its place in between. `O_NONBLOCK`: opening a pipe must not wait.
     fn open(&self, path: &str, inside: &Path, options: &mut OpenOptions) -> Result<File, Error> {
         options.custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits());
         let file = self.directory.open_with(inside, options).map_err(|source| failed(path, source))?;
@@ -246,17 +246,17 @@ impl Workspace {
         Ok(file)
     }
 
-    /// A link that stays inside could be followed safely, but what it names may change hands; none is.
-    fn no_link_on_the_way(&self, path: &str, inside: &Path) -> Result<(), Error> {
+    /// Refuses a path with a symbolic link in it. Even a link that stays inside is refused, since its target may change.
+    fn refuse_links(&self, path: &str, inside: &Path) -> Result<(), Error> {
         for part in inside.ancestors().filter(|part| !part.as_os_str().is_empty()) {
             match self.directory.symlink_metadata(part) {
                 Ok(metadata) if metadata.is_symlink() => {
-                    return Err(outside(path, "a symbolic link is on the way"));
+                    return Err(outside(path, "the path contains a symbolic link"));
                 }
                 Ok(metadata) if !metadata.is_dir() && !metadata.is_file() => {
                     return Err(outside(path, "it is not a regular file"));
                 }
-                // What is not there yet is no link; other errors come again on opening.
+                // An absent file is not a link; other errors occur again on opening.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -272,21 +272,21 @@ impl Drop for Workspace {
     }
 }
 
-/// A path as it is beneath the workspace: made of plain names only.
+/// A path relative to the workspace, made of plain names only.
 fn inside(path: &str) -> Result<PathBuf, Error> {
     let mut inside = PathBuf::new();
     for component in Path::new(path).components() {
         match component {
             Component::Normal(name) => inside.push(name),
             Component::CurDir => {}
-            Component::ParentDir => return Err(outside(path, "it has `..`")),
+            Component::ParentDir => return Err(outside(path, "it contains `..`")),
             Component::RootDir | Component::Prefix(_) => {
-                return Err(outside(path, "it is absolute; name it from the workspace on"));
+                return Err(outside(path, "it is absolute; give it relative to the workspace"));
             }
         }
     }
     if path.is_empty() || path.contains('\0') {
-        return Err(outside(path, "it is no name"));
+        return Err(outside(path, "it is empty or contains a null character"));
     }
     Ok(if inside.as_os_str().is_empty() { PathBuf::from(".") } else { inside })
 }
@@ -298,17 +298,17 @@ fn read_all(path: &str, file: File, max_bytes: u64) -> Result<Vec<u8>, Error> {
         return Err(too_large(has));
     }
     let mut bytes = Vec::new();
-    // It may grow while it is read.
+    // The file may grow while it is read.
     file.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(|source| failed(path, source))?;
     if bytes.len() as u64 > max_bytes { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
 }
 
-/// A regular file with one name.
-fn is_plain(metadata: &cap_std::fs::Metadata) -> bool {
+/// A regular file with a single hard link.
+fn is_regular_file(metadata: &cap_std::fs::Metadata) -> bool {
     metadata.is_file() && metadata.nlink() == 1
 }
 
-fn spelled(path: &Path) -> String {
+fn to_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
@@ -320,30 +320,30 @@ fn failed(path: &str, source: io::Error) -> Error {
     Error::File { path: path.to_owned(), source }
 }
 
-/// Makes directories that are nobody else's to look into.
+/// A builder of directories that only this user can read.
 pub(crate) fn private() -> std::fs::DirBuilder {
     let mut builder = std::fs::DirBuilder::new();
     builder.mode(0o700);
     builder
 }
 
-/// Removes a directory and all in it, though a program may have taken its own rights away.
+/// Removes a directory with its content, also if a program has removed the permissions of its files.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     let Err(_) = std::fs::remove_dir_all(directory) else { return Ok(()) };
-    open_up(directory);
+    restore_permissions(directory);
     match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-fn open_up(directory: &Path) {
+fn restore_permissions(directory: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let _ = std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700));
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        // The type of the entry itself: a link is not followed.
+        // The type of the entry itself, so links are not followed.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
+            restore_permissions(&entry.path());
         }
     }
 }

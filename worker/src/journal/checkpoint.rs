@@ -8,7 +8,7 @@ use shared::{
     wire::{Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ToolOutput},
 };
 
-use super::{Journal, stored};
+use super::{stored, writer::Journal};
 use crate::{attempt::Attempt, files::objects};
 
 /// Comes right after the journal is opened.
@@ -75,8 +75,8 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
             if let ToolOutput::Offloaded { path, object: reference, .. } = &mut step.output
                 && let Ok(bytes) = objects::get(&attempt.bus, reference).await
             {
-                let beneath = path.strip_prefix("outputs/").unwrap_or(path);
-                *reference = objects::put_output(attempt, beneath, bytes.into()).await;
+                let relative = path.strip_prefix("outputs/").unwrap_or(path);
+                *reference = objects::put_output(attempt, relative, bytes.into()).await;
             }
             HistoryStep::Tool(step)
         }
@@ -90,7 +90,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
 fn gone(from: &Checkpoint) -> Failure {
     let Checkpoint { trace_id, child_id, step } = from;
     let message = format!(
-        "there is no step {step} of `{child_id}` in trace {trace_id} to branch from; `trellis history` shows those there are"
+        "there is no step {step} of `{child_id}` in trace {trace_id} to branch from; `trellis history` lists the existing steps"
     );
     Failure { kind: FailureKind::Agent, message, retryable: false }
 }

@@ -1,4 +1,4 @@
-//! A journal as it is stored: reading it back whole, or saying why it can't be used.
+//! Reads a stored journal completely, or returns why it can't be used.
 
 use shared::{
     CallId, ChildId, TraceId,
@@ -50,8 +50,8 @@ pub(crate) async fn read(
             Ok(stored) => break stored,
             Err(error) => {
                 tracing::warn!(%error, "could not read a journal yet");
-                let lasts = matches!(error, bus::Error::TooLarge { .. });
-                if lasts || backoff.wait_bounded().await.is_err() {
+                let permanent = matches!(error, bus::Error::TooLarge { .. });
+                if permanent || backoff.wait_bounded().await.is_err() {
                     return Err(Unusable::Unread(child_id.clone(), error));
                 }
             }

@@ -1,5 +1,5 @@
-//! One call to a provider, streamed. It is dropped when its time is up, which closes the connection, and
-//! never made a second time: what to do about a failure is for the caller to decide.
+//! One stream_answer call to a provider. At its timeout it is dropped, which closes the connection. It is never retried
+//! here: the caller decides what to do about a failure.
 
 use futures_util::StreamExt;
 use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd};
@@ -9,7 +9,7 @@ use super::{
     failure,
     provider::Route,
     request::{Completion, Error, Request},
-    size::{MOST_BYTES, Size},
+    size::{MAX_ANSWER_BYTES, Size},
     tool_names::ToolNames,
     translate,
     usage::Frames,
@@ -19,20 +19,20 @@ use crate::settings::Protocol;
 pub(super) async fn make(
     route: &Route<'_>,
     request: &Request<'_>,
-    said: &mut (dyn FnMut(&str) + Send),
+    on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
-    match tokio::time::timeout(request.timeout, streamed(route, request, said)).await {
+    match tokio::time::timeout(request.timeout, stream_answer(route, request, on_text)).await {
         Ok(completion) => completion,
         Err(_) => Err(Error::Unknown {
-            message: format!("`{}` gave no whole answer within {:?}", route.provider, request.timeout),
+            message: format!("`{}` gave no complete answer within {:?}", route.provider, request.timeout),
         }),
     }
 }
 
-async fn streamed(
+async fn stream_answer(
     route: &Route<'_>,
     request: &Request<'_>,
-    said: &mut (dyn FnMut(&str) + Send),
+    on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
     let names = ToolNames::new(request.tools, request.messages);
     let frames = Frames::default();
@@ -40,18 +40,18 @@ async fn streamed(
     if let Some(bearer) = route.bearer() {
         options = options.with_extra_headers(("Authorization".to_owned(), bearer));
     }
-    let asked = translate::request(route.protocol, request, &names);
-    // Nothing is sent before the stream is read.
-    let opened = route.client.exec_chat_stream(route.target().await?, asked, Some(&options)).await;
-    let mut stream = opened.map_err(|cause| failure::unsent(route, &cause))?.stream;
+    let chat_request = translate::chat_request(route.protocol, request, &names);
+    // The request is sent only when the stream is read.
+    let opened = route.client.exec_chat_stream(route.target().await?, chat_request, Some(&options)).await;
+    let mut stream = opened.map_err(|cause| failure::not_sent(route, &cause))?.stream;
     let mut size = Size::new(route.protocol);
     let end = loop {
         let event = next(&mut stream).await;
         if frames.overflowed() || matches!(&event, Some(Ok(event)) if !size.fits(event)) {
-            return Err(endless(route));
+            return Err(too_large(route));
         }
         match event {
-            Some(Ok(ChatStreamEvent::Chunk(chunk))) => said(&chunk.content),
+            Some(Ok(ChatStreamEvent::Chunk(chunk))) => on_text(&chunk.content),
             Some(Ok(ChatStreamEvent::End(end))) => break end,
             Some(Ok(
                 ChatStreamEvent::Start
@@ -60,7 +60,7 @@ async fn streamed(
                 | ChatStreamEvent::ThoughtSignatureChunk(_)
                 | ChatStreamEvent::ToolCallChunk(_),
             )) => {}
-            Some(Err(cause)) => return Err(failure::of(route, cause)),
+            Some(Err(cause)) => return Err(failure::from_call(route, cause)),
             None => return Err(broken_off(route)),
         }
     };
@@ -70,7 +70,7 @@ async fn streamed(
     Ok(completion(route, request, &names, &frames, end))
 }
 
-/// The client logs what a provider answers as it comes, and that may hold the key.
+/// Reads the next event without a log: the client logs what a provider answers, which may contain the key.
 async fn next(stream: &mut ChatStream) -> Option<genai::Result<ChatStreamEvent>> {
     stream.next().with_subscriber(NoSubscriber::new()).await
 }
@@ -79,9 +79,9 @@ fn broken_off(route: &Route<'_>) -> Error {
     Error::Unknown { message: format!("the answer of `{}` broke off", route.provider) }
 }
 
-/// It may be paid for, whatever comes of it.
-fn endless(route: &Route<'_>) -> Error {
-    let mib = MOST_BYTES >> 20;
+/// `Unknown`, since the provider may still charge for the answer.
+fn too_large(route: &Route<'_>) -> Error {
+    let mib = MAX_ANSWER_BYTES >> 20;
     Error::Unknown { message: format!("the answer of `{}` is larger than {mib} MiB", route.provider) }
 }
 

@@ -1,19 +1,19 @@
-//! The tool calls of an OpenAI stream, put together from its chunks. The client would do it too, but
-//! takes a chunk's index for a place in a list: it fills gaps with copies of the call, and a list of four
-//! thousand million places with them. Here an index is a name and nothing else.
+//! Assembles the tool calls of an OpenAI stream from its chunks. The client can do this too, but it uses a chunk's
+//! index as a position in a list and fills gaps with copies of the call, so an index of four billion makes a list
+//! of that length. Here an index only identifies a call.
 
 use std::collections::BTreeMap;
 
 use genai::chat::ToolCall;
 use serde_json::Value;
 
-/// In one answer; nobody asks for as many.
-const MOST_CALLS: usize = 1024;
+/// The most tool calls of one answer. No sensible answer has as many.
+const MAX_CALLS: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     calls: BTreeMap<u64, Call>,
-    /// There were more calls than are taken.
+    /// The answer had more than [`MAX_CALLS`].
     pub(super) overflowed: bool,
 }
 
@@ -25,20 +25,20 @@ struct Call {
 }
 
 impl Chunks {
-    /// What a frame adds; most add nothing.
+    /// Adds the chunks of a frame, if it has any.
     pub(super) fn add(&mut self, frame: &Value) {
         let Some(chunks) = frame.pointer("/choices/0/delta/tool_calls").and_then(Value::as_array) else {
             return;
         };
         for chunk in chunks {
             let Some(index) = chunk.get("index").and_then(Value::as_u64) else { continue };
-            if self.calls.len() >= MOST_CALLS && !self.calls.contains_key(&index) {
+            if self.calls.len() >= MAX_CALLS && !self.calls.contains_key(&index) {
                 self.overflowed = true;
                 return;
             }
             let call = self.calls.entry(index).or_default();
             let text = |path: &str| chunk.pointer(path).and_then(Value::as_str).unwrap_or_default();
-            // Some servers say these again with every chunk.
+            // Some servers repeat these in every chunk.
             for (field, path) in [(&mut call.id, "/id"), (&mut call.name, "/function/name")] {
                 if !text(path).is_empty() {
                     *field = text(path).to_owned();
@@ -48,7 +48,7 @@ impl Chunks {
         }
     }
 
-    /// The calls in the order of their indexes. Arguments that are no JSON stay the text they are.
+    /// The calls in the order of their indexes. Arguments that are not JSON are returned as a string.
     pub(super) fn take(&mut self) -> Vec<ToolCall> {
         let calls = std::mem::take(&mut self.calls).into_values();
         let call = |call: Call| ToolCall {

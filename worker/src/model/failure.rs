@@ -1,5 +1,5 @@
-//! What became of a call that brought no answer: said no, never left, or nobody knows. In doubt nobody
-//! knows: a call that may have been served may be on the bill.
+//! Classifies a failed call: refused by the provider, not sent, or of unknown outcome. If in doubt the outcome is
+//! unknown, because a call that may have been served may be charged.
 
 use std::time::Duration;
 
@@ -10,40 +10,40 @@ use shared::text::with_causes;
 
 use super::{provider::Route, request::Error};
 
-/// How much of what a provider says is passed on.
-const SAID: usize = 400;
+/// How many characters of a provider's message are passed on.
+const MAX_MESSAGE_CHARS: usize = 400;
 
-/// Of a call that could not even be put together.
-pub(super) fn unsent(route: &Route<'_>, cause: &Cause) -> Error {
-    Error::refused(route.redact(format!("`{}` can't be asked this: {cause}", route.provider)))
+/// The error of a request that the client could not build.
+pub(super) fn not_sent(route: &Route<'_>, cause: &Cause) -> Error {
+    Error::refused(route.redact(format!("the request to `{}` can't be built: {cause}", route.provider)))
 }
 
-/// Of a call that was being made.
-pub(super) fn of(route: &Route<'_>, cause: Cause) -> Error {
+/// The error of a call that failed while it was made.
+pub(super) fn from_call(route: &Route<'_>, cause: Cause) -> Error {
     let provider = route.provider;
-    // What the transport says comes boxed; a status the provider answered with is again the client's own.
+    // Errors of the transport are boxed; inside may be the client's own error, if the provider answered with a status.
     let (cause, transport) = if let Cause::WebStream { error, cause, .. } = cause {
         match error.downcast::<Cause>() {
-            Ok(inner) => (inner.to_string(), Transport::of(&inner)),
+            Ok(inner) => (inner.to_string(), Transport::from_client(&inner)),
             Err(error) => match error.downcast_ref::<reqwest::Error>() {
-                Some(error) => (with_causes(error), Transport::of_http(error)),
+                Some(error) => (with_causes(error), Transport::from_http(error)),
                 None => (cause, Transport::Lost),
             },
         }
     } else {
-        (cause.to_string(), Transport::of(&cause))
+        (cause.to_string(), Transport::from_client(&cause))
     };
     match transport {
         Transport::Status { status, body, retry_after } => {
-            let message = route.redact(format!("`{provider}` answered {status}: {}", said(&body)));
-            if is_in_between(status) {
+            let message = route.redact(format!("`{provider}` answered {status}: {}", error_message(&body)));
+            if may_come_from_gateway(status) {
                 return Error::Unknown { message };
             }
-            Error::Refused { message, again: is_passing(status), retry_after }
+            Error::Refused { message, retryable: is_retryable(status), retry_after }
         }
-        Transport::NeverLeft => Error::Refused {
+        Transport::NotSent => Error::Refused {
             message: route.redact(format!("`{provider}` can't be reached: {}", short(&cause))),
-            again: true,
+            retryable: true,
             retry_after: None,
         },
         Transport::Lost => Error::Unknown {
@@ -52,29 +52,31 @@ pub(super) fn of(route: &Route<'_>, cause: Cause) -> Error {
     }
 }
 
+/// How far a call got.
 enum Transport {
-    /// It answered, and not with a completion.
+    /// The provider answered with an error status.
     Status {
         status: StatusCode,
         body: String,
         retry_after: Option<Duration>,
     },
-    NeverLeft,
+    NotSent,
+    /// The request may have arrived, but there was no complete answer.
     Lost,
 }
 
 impl Transport {
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "the client's errors grow, and all others mean the same here"
+        reason = "the client may add errors, and all others mean the same here"
     )]
-    fn of(cause: &Cause) -> Transport {
+    fn from_client(cause: &Cause) -> Transport {
         let body = match cause {
             Cause::HttpError { body, .. } => body,
             Cause::WebModelCall { webc_error, .. } | Cause::WebAdapterCall { webc_error, .. } => {
                 match webc_error {
                     genai::webc::Error::ResponseFailedStatus { body, .. } => body,
-                    genai::webc::Error::Reqwest(error) => return Transport::of_http(error),
+                    genai::webc::Error::Reqwest(error) => return Transport::from_http(error),
                     _ => return Transport::Lost,
                 }
             }
@@ -85,23 +87,23 @@ impl Transport {
         Transport::Status { status, body: body.clone(), retry_after }
     }
 
-    fn of_http(error: &reqwest::Error) -> Transport {
-        if error.is_connect() || error.is_builder() { Transport::NeverLeft } else { Transport::Lost }
+    fn from_http(error: &reqwest::Error) -> Transport {
+        if error.is_connect() || error.is_builder() { Transport::NotSent } else { Transport::Lost }
     }
 }
 
-/// Whether it may be a gateway that says so, of a provider that has long been at work: out of time (408,
-/// 504, 522, 524), or with an answer it could not read or pass on (502, 520, 521, 523).
-fn is_in_between(status: StatusCode) -> bool {
+/// Whether the status may come from a gateway while the provider is still working: the gateway timed out (408, 504,
+/// 522, 524), or could not read or pass on the answer (502, 520, 521, 523).
+fn may_come_from_gateway(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 502 | 504 | 520..=524)
 }
 
-/// Whether the same call may be answered later.
-fn is_passing(status: StatusCode) -> bool {
+/// Whether the same call may succeed later.
+fn is_retryable(status: StatusCode) -> bool {
     matches!(status.as_u16(), 409 | 425 | 429) || status.is_server_error()
 }
 
-/// In milliseconds as OpenAI says it, in seconds, or until a date by the clock of whoever says so.
+/// Milliseconds (OpenAI), seconds, or a date, which is compared with the date of the same answer.
 fn retry_after(headers: &header::HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse().ok()) {
@@ -115,10 +117,10 @@ fn retry_after(headers: &header::HeaderMap) -> Option<Duration> {
     Some(httpdate::parse_http_date(after).ok()?.duration_since(now).unwrap_or_default())
 }
 
-/// The sentence in an error's body, wherever the provider puts it.
-fn said(body: &str) -> String {
+/// The message in the body of an error, wherever the provider puts it.
+fn error_message(body: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(body).ok();
-    // Gemini wraps the same in a list.
+    // Gemini wraps it in a list.
     let parsed = parsed.as_ref().map(|value| value.get(0).unwrap_or(value));
     let sentence = parsed.and_then(|value| {
         ["/error/message", "/error", "/message", "/detail"]
@@ -128,9 +130,10 @@ fn said(body: &str) -> String {
     short(sentence.unwrap_or(body))
 }
 
+/// One line of at most [`MAX_MESSAGE_CHARS`].
 fn short(text: &str) -> String {
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = line.char_indices().nth(SAID) {
+    if let Some((end, _)) = line.char_indices().nth(MAX_MESSAGE_CHARS) {
         line.truncate(end);
         line.push('…');
     }

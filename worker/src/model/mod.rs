@@ -1,5 +1,5 @@
-//! Models: one call, whatever provider it goes to. Only this module knows providers. It makes calls and
-//! tells what became of them; whether a call may be made and what it costs is decided elsewhere.
+//! Models: one call to any provider. Only this module knows providers. It makes calls, reports how they ended, and
+//! knows prices; whether a call may be made is decided in `billing`.
 
 mod call;
 mod chunks;
@@ -24,7 +24,7 @@ use price::{Prices, Unpriced};
 use provider::Providers;
 
 pub(crate) use price::Price;
-pub(crate) use request::{Completion, Cue, Error, Message, Request, ToolSpec};
+pub(crate) use request::{Completion, Error, Message, Request, ScriptInput, ToolSpec};
 
 /// Every model a worker can call.
 #[derive(Debug)]
@@ -39,18 +39,18 @@ impl Models {
     }
 
     pub(crate) fn price(&self, model: &ModelName) -> Result<Price, Unpriced> {
-        self.prices.of(model, self.providers.priced_as(model))
+        self.prices.price(model, self.providers.priced_as(model))
     }
 
-    /// Makes one call. Pieces of text are handed on as they come.
+    /// Makes one call. `on_text` gets each piece of the answer's text as it arrives.
     pub(crate) async fn complete(
         &self,
         request: &Request<'_>,
-        said: &mut (dyn FnMut(&str) + Send),
+        on_text: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Completion, Error> {
-        if scripted::is(request.model) {
-            return scripted::complete(request, said).await;
+        if scripted::is_scripted(request.model) {
+            return scripted::complete(request, on_text).await;
         }
-        call::make(&self.providers.route(request.model)?, request, said).await
+        call::make(&self.providers.route(request.model)?, request, on_text).await
     }
 }

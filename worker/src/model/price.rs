@@ -1,5 +1,5 @@
-//! What a model costs: the operator's own prices, then the table. A price that is not known is refused,
-//! never taken for nothing. Whole numbers throughout, rounded up once a call.
+//! What a model costs: the operator's own prices first, then the price table. A missing price is refused, never
+//! taken as zero. All amounts are integers, rounded up once per call.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,30 @@ use super::{
 };
 use crate::settings::PriceEntry;
 
-/// Prices are for a million tokens.
+/// Prices are per million tokens.
 const MILLION: u128 = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the price of `{0}` is not known\n\nhint: write it into the worker's settings, in dollars for a million tokens \
-     ([prices.\"{0}\"] with `input` and `output`; 0 for a model that costs nothing), or name in `priced_as` of its \
-     provider whose prices it has"
+    "the price of `{0}` is not known\n\nhint: set it in the worker's settings, in dollars per million tokens \
+     ([prices.\"{0}\"] with `input` and `output`; 0 for a free model), or set `priced_as` of its provider to the \
+     provider whose prices it charges"
 )]
 pub(crate) struct Unpriced(pub(crate) ModelName);
 
 #[derive(Debug)]
 pub(crate) struct Prices {
     own: BTreeMap<ModelName, PriceEntry>,
-    /// Names what is in `own`, so that a cost can be traced to the prices of its day.
+    /// A hash of `own`, recorded with every cost to show which prices applied.
     own_version: String,
 }
 
-/// The price of one model: integer arithmetic, rounded up once a call.
+/// The price of one model: integer arithmetic, rounded up once per call.
 #[derive(Debug, Clone)]
 pub(crate) struct Price {
-    /// By the length of what is sent, from nothing upwards; never empty.
+    /// By the number of input tokens, in ascending order; never empty.
     pub(super) tiers: Vec<Tier>,
-    /// The table it is from, and its version.
+    /// The source of the price, and its version.
     pub(crate) version: String,
 }
 
@@ -45,13 +45,17 @@ impl Prices {
         Prices { own: own.clone(), own_version: format!("own sha256:{}", &hash[..12]) }
     }
 
-    /// `priced_as` is the provider of the table and the model there, if its prices apply.
-    pub(crate) fn of(&self, model: &ModelName, priced_as: Option<(&str, &str)>) -> Result<Price, Unpriced> {
-        let bare = model.as_str().split_once('/').map(|(_, bare)| bare);
-        if let Some(entry) = self.own.get(model).or_else(|| self.own.get(bare?)) {
+    /// `priced_as` is the provider and the model in the price table, if its prices apply.
+    pub(crate) fn price(
+        &self,
+        model: &ModelName,
+        priced_as: Option<(&str, &str)>,
+    ) -> Result<Price, Unpriced> {
+        let without_provider = model.as_str().split_once('/').map(|(_, name)| name);
+        if let Some(entry) = self.own.get(model).or_else(|| self.own.get(without_provider?)) {
             return Ok(Price::flat(entry, self.own_version.clone()));
         }
-        if scripted::is(model) {
+        if scripted::is_scripted(model) {
             return Ok(Price::flat(&scripted::price(), scripted::NAME.into()));
         }
         let tiers = priced_as.and_then(|(provider, model)| table::tiers(provider, model));
@@ -72,24 +76,25 @@ impl Price {
         Price { tiers: vec![Tier { from: 0, rates }], version }
     }
 
-    /// The most a call can cost that is sent at most so many tokens and gives at most so many back,
-    /// whatever comes from a cache or goes into one.
-    pub(crate) fn worst(&self, input_tokens: u64, max_tokens: u32) -> Amount {
-        // Fewer tokens may be dearer, if a table ever says so: every tier within reach is looked at.
-        let within_reach = self.tiers.iter().filter(|tier| tier.from <= input_tokens);
-        let nanos = within_reach.map(|tier| tier.rates.worst(input_tokens, max_tokens.into())).max();
+    /// The most a call can cost with at most these input and output tokens, however many of them are read from or
+    /// written to a cache.
+    pub(crate) fn worst_case(&self, input_tokens: u64, max_tokens: u32) -> Amount {
+        // A tier for fewer tokens could be more expensive, so every reachable tier is compared.
+        let reachable = self.tiers.iter().filter(|tier| tier.from <= input_tokens);
+        let nanos = reachable.map(|tier| tier.rates.worst_case(input_tokens, max_tokens.into())).max();
         amount(nanos.unwrap_or(u128::MAX), input_tokens, max_tokens.into())
     }
 
+    /// What a call with this usage costs.
     pub(crate) fn cost(&self, usage: &Usage) -> Amount {
         let tier = self.tiers.iter().rev().find(|tier| tier.from <= usage.input_tokens);
         let nanos = tier.map_or(u128::MAX, |tier| tier.rates.cost(usage));
         amount(nanos, usage.input_tokens, usage.output_tokens)
     }
 
-    /// The most tokens an answer may have so that the call costs no more than `left`.
+    /// The largest `max_tokens`, at most `most`, for which the worst case does not exceed `left`.
     pub(crate) fn affordable(&self, input_tokens: u64, left: Amount, most: u32) -> Option<u32> {
-        let fits = |max_tokens: u32| self.worst(input_tokens, max_tokens).exceeds(left).is_none();
+        let fits = |max_tokens: u32| self.worst_case(input_tokens, max_tokens).exceeds(left).is_none();
         if most == 0 || !fits(1) {
             return None;
         }
@@ -106,19 +111,19 @@ impl Price {
 }
 
 impl Rates {
-    /// Of all this many can be: fresh, cached or written.
-    fn worst(&self, input: u64, output: u64) -> u128 {
-        let dearest = self.input.max(self.cached).max(self.cache_write);
-        self.nanos(&[(dearest, input), (self.output, output)])
+    /// Every input token at the highest rate: plain, cached or written to a cache.
+    fn worst_case(&self, input: u64, output: u64) -> u128 {
+        let highest = self.input.max(self.cached).max(self.cache_write);
+        self.nanos(&[(highest, input), (self.output, output)])
     }
 
     fn cost(&self, usage: &Usage) -> u128 {
-        // Parts can't be more than the whole, whatever a provider says.
+        // The parts can't exceed the whole, whatever a provider reports.
         let cached = usage.cached_tokens.min(usage.input_tokens);
         let written = usage.cache_write_tokens.min(usage.input_tokens - cached);
-        let fresh = usage.input_tokens - cached - written;
+        let plain = usage.input_tokens - cached - written;
         self.nanos(&[
-            (self.input, fresh),
+            (self.input, plain),
             (self.cached, cached),
             (self.cache_write, written),
             (self.output, usage.output_tokens),

@@ -1,5 +1,5 @@
-//! Providers: which one a model's name means, where it is and with what key it is called. Keys are read
-//! from the environment once and are never shown: not by `Debug`, not in an error, not in a log.
+//! Providers: which one serves a model, its address and its key. Keys are read from the environment once and are
+//! never shown: not by `Debug`, not in an error, not in a log.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -13,52 +13,53 @@ use shared::{Problems, id::ModelName};
 use super::{request::Error, scripted};
 use crate::settings::{self, Protocol, Settings};
 
-/// Who is there without being told, and the variable with the key.
+/// The providers that need no settings, and their protocols.
 const BUILT_IN: [(&str, Protocol); 4] = [
     ("openai", Protocol::Openai),
     ("anthropic", Protocol::Anthropic),
     ("gemini", Protocol::Gemini),
     ("ollama", Protocol::Ollama),
 ];
-/// Connecting, which is before anything was sent.
-const CONNECT: Duration = Duration::from_secs(10);
-/// Common servers close an idle connection after five seconds. One that is reused as it closes makes a
-/// call of unknown end.
-const IDLE: Duration = Duration::from_secs(4);
+/// The limit for connecting. Nothing has been sent yet when it is exceeded.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Common servers close an idle connection after five seconds. A call on a connection that is just closing has an
+/// unknown outcome, so connections are dropped earlier.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
 pub(super) struct Providers {
     client: Client,
-    known: BTreeMap<String, Known>,
+    by_name: BTreeMap<String, Configured>,
 }
 
+/// One provider, as the settings and the environment describe it.
 #[derive(Debug)]
-struct Known {
+struct Configured {
     protocol: Protocol,
     base_url: Option<String>,
     key: Key,
-    /// Whose prices of the table are its.
+    /// The provider in the price table whose prices it charges.
     priced_as: Option<String>,
 }
 
 #[derive(Debug, Clone)]
 enum Key {
     None,
-    Is(Secret),
-    /// The variable that should hold it.
+    Value(Secret),
+    /// The environment variable that should hold the key.
     Missing(String),
 }
 
 #[derive(Clone)]
 pub(super) struct Secret(String);
 
-/// Where one call goes.
+/// The provider, model and key of one call.
 #[derive(Debug)]
 pub(super) struct Route<'a> {
     pub(super) client: &'a Client,
     pub(super) provider: &'a str,
     pub(super) protocol: Protocol,
-    /// As the provider spells it.
+    /// The name of the model at the provider.
     pub(super) model: &'a str,
     base_url: Option<&'a str>,
     key: Option<Secret>,
@@ -66,92 +67,91 @@ pub(super) struct Route<'a> {
 
 impl Providers {
     pub(super) fn new(settings: &Settings) -> Result<Self, Problems> {
-        // Without it even a plain http address panics. Somebody may have been here before.
+        // Without it the client panics even for a plain http address. It fails if it is already installed, which is fine.
         rustls::crypto::ring::default_provider().install_default().ok();
         let mut problems = Problems::default();
-        let mut known: BTreeMap<String, Known> = BUILT_IN
+        let mut by_name: BTreeMap<String, Configured> = BUILT_IN
             .into_iter()
             .map(|(name, protocol)| {
                 let provider =
                     settings::Provider { protocol, base_url: None, key_env: None, priced_as: None };
-                (name.to_owned(), Known::new(&provider))
+                (name.to_owned(), Configured::new(&provider))
             })
             .collect();
         for (name, provider) in &settings.providers {
             let path = format!("providers.{name}");
             if name.is_empty() || name.contains('/') || name == scripted::NAME {
-                problems.add(&path, "this name can't be told from others before the slash of a model", None);
+                problems.add(&path, "a provider's name must not be empty, contain a slash or be `scripted`: models are named `<provider>/<model>`", None);
             }
-            if let Some(wrong) = provider.base_url.as_deref().and_then(wrong_with) {
+            if let Some(problem) = provider.base_url.as_deref().and_then(base_url_problem) {
                 problems.add(
                     format!("{path}.base_url"),
-                    wrong,
+                    problem,
                     Some("such as http://127.0.0.1:8080/v1/".into()),
                 );
             }
-            known.insert(name.clone(), Known::new(provider));
+            by_name.insert(name.clone(), Configured::new(provider));
         }
-        // No redirects: they would carry the key to whoever is named there.
+        // No redirects: they would send the key to another server.
         let http = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT)
-            .pool_idle_timeout(IDLE)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .tcp_nodelay(true)
             .build()
-            .map_err(|error| Problems::one("", format!("there is no HTTP client: {error}"), None))?;
-        let client = Client::builder()
-            .with_reqwest(http)
-            .build()
-            .map_err(|error| Problems::one("", format!("there is no client for models: {error}"), None))?;
-        problems.or(Providers { client, known })
+            .map_err(|error| Problems::one("", format!("the HTTP client can't be built: {error}"), None))?;
+        let client = Client::builder().with_reqwest(http).build().map_err(|error| {
+            Problems::one("", format!("the client for models can't be built: {error}"), None)
+        })?;
+        problems.or(Providers { client, by_name })
     }
 
-    /// Who serves this model, and with what key.
+    /// The provider and the key for this model.
     pub(super) fn route<'a>(&'a self, model: &'a ModelName) -> Result<Route<'a>, Error> {
-        let Some((provider, known, name)) = self.find(model) else {
-            let names: Vec<&str> = self.known.keys().map(String::as_str).collect();
+        let Some((provider, configured, name)) = self.find(model) else {
+            let names: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
             return Err(Error::refused(format!(
                 "there is no provider for `{model}`\n\nhint: write `<provider>/<model>`; the providers are {}",
                 names.join(", ")
             )));
         };
-        let key = match &known.key {
+        let key = match &configured.key {
             Key::None => None,
-            Key::Is(key) => Some(key.clone()),
+            Key::Value(key) => Some(key.clone()),
             Key::Missing(variable) => {
                 return Err(Error::refused(format!(
-                    "`{provider}` needs a key, and {variable} is not set where this worker runs"
+                    "`{provider}` needs a key, and the environment variable {variable} is not set for this worker"
                 )));
             }
         };
         Ok(Route {
             client: &self.client,
             provider,
-            protocol: known.protocol,
+            protocol: configured.protocol,
             model: name,
-            base_url: known.base_url.as_deref(),
+            base_url: configured.base_url.as_deref(),
             key,
         })
     }
 
-    /// The provider of the price table and the model there. None if its prices are nobody's but its own.
+    /// The provider and the model in the price table. None if the table's prices do not apply.
     pub(super) fn priced_as<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a str)> {
-        let (_, known, name) = self.find(model)?;
-        Some((known.priced_as.as_deref()?, name))
+        let (_, configured, name) = self.find(model)?;
+        Some((configured.priced_as.as_deref()?, name))
     }
 
-    fn find<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a Known, &'a str)> {
+    fn find<'a>(&'a self, model: &'a ModelName) -> Option<(&'a str, &'a Configured, &'a str)> {
         let (provider, name) = match model.as_str().split_once('/') {
             Some(split) => split,
-            None => (inferred(model.as_str())?, model.as_str()),
+            None => (infer_provider(model.as_str())?, model.as_str()),
         };
-        let (provider, known) = self.known.get_key_value(provider)?;
-        Some((provider, known, name))
+        let (provider, configured) = self.by_name.get_key_value(provider)?;
+        Some((provider, configured, name))
     }
 }
 
-/// Whose a model is by the look of its name.
-fn inferred(model: &str) -> Option<&'static str> {
+/// The provider of a model whose name gives none, by the beginning of the name.
+fn infer_provider(model: &str) -> Option<&'static str> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| model.starts_with(prefix));
     if begins(&["gpt-", "chatgpt-", "o1", "o3", "o4"]) {
         Some("openai")
@@ -164,28 +164,28 @@ fn inferred(model: &str) -> Option<&'static str> {
     }
 }
 
-fn wrong_with(base_url: &str) -> Option<&'static str> {
-    let Ok(url) = reqwest::Url::parse(base_url) else { return Some("this is no address") };
+fn base_url_problem(base_url: &str) -> Option<&'static str> {
+    let Ok(url) = reqwest::Url::parse(base_url) else { return Some("not a URL") };
     if !matches!(url.scheme(), "http" | "https") {
-        Some("an address begins with http:// or https://")
+        Some("must begin with http:// or https://")
     } else if url.password().is_some() || !url.username().is_empty() {
-        Some("a key has no place in an address: name a variable in `key_env`")
+        Some("must not contain a user or a password; name the variable with the key in `key_env`")
     } else {
         None
     }
 }
 
-impl Known {
+impl Configured {
     fn new(provider: &settings::Provider) -> Self {
-        // Whoever names no address means the provider itself, with its usual key and its prices.
+        // Without an address the provider's own service is meant, with its default key variable and its prices.
         let own = provider.base_url.is_none();
-        let usual = if own { usual_variable(provider.protocol) } else { None };
-        let variable = provider.key_env.as_deref().or(usual);
+        let default_variable = if own { default_key_variable(provider.protocol) } else { None };
+        let variable = provider.key_env.as_deref().or(default_variable);
         let priced_as =
-            provider.priced_as.as_deref().or(if own { in_table(provider.protocol) } else { None });
-        Known {
+            provider.priced_as.as_deref().or(if own { name_in_price_table(provider.protocol) } else { None });
+        Configured {
             protocol: provider.protocol,
-            // Paths are joined to it.
+            // The client appends paths to it.
             base_url: provider.base_url.as_ref().map(|url| format!("{}/", url.trim_end_matches('/'))),
             key: variable.map_or(Key::None, Key::read),
             priced_as: priced_as.map(str::to_owned),
@@ -193,7 +193,7 @@ impl Known {
     }
 }
 
-fn usual_variable(protocol: Protocol) -> Option<&'static str> {
+fn default_key_variable(protocol: Protocol) -> Option<&'static str> {
     match protocol {
         Protocol::Openai => Some("OPENAI_API_KEY"),
         Protocol::Anthropic => Some("ANTHROPIC_API_KEY"),
@@ -202,8 +202,8 @@ fn usual_variable(protocol: Protocol) -> Option<&'static str> {
     }
 }
 
-/// What the price table calls whoever speaks this protocol at home.
-fn in_table(protocol: Protocol) -> Option<&'static str> {
+/// The provider's name in the price table.
+fn name_in_price_table(protocol: Protocol) -> Option<&'static str> {
     match protocol {
         Protocol::Openai => Some("openai"),
         Protocol::Anthropic => Some("anthropic"),
@@ -216,27 +216,27 @@ impl Key {
     #[expect(clippy::disallowed_methods, reason = "keys are read once, when a worker starts")]
     fn read(variable: &str) -> Key {
         match std::env::var(variable) {
-            Ok(key) if !key.trim().is_empty() => Key::Is(Secret(key.trim().to_owned())),
+            Ok(key) if !key.trim().is_empty() => Key::Value(Secret(key.trim().to_owned())),
             Ok(_) | Err(_) => Key::Missing(variable.to_owned()),
         }
     }
 }
 
 impl Route<'_> {
-    /// As the client wants to be told. Where no address is given it knows the provider's own.
+    /// The target in the client's terms. Without an address the client uses the provider's own.
     pub(super) async fn target(&self) -> Result<ServiceTarget, Error> {
         let model = ModelIden::new(self.adapter(), self.model);
-        // A server without keys still gets a header; the client has no way to leave it out.
+        // The client always sends a key header, also to a server that needs none.
         let auth = AuthData::from_single(self.key.as_ref().map_or("none", |key| &key.0));
         if let Some(base_url) = self.base_url {
             return Ok(ServiceTarget { endpoint: Endpoint::from_owned(base_url), auth, model });
         }
-        let usual = self.client.resolve_service_target(model).await;
-        let usual = usual.map_err(|error| Error::refused(self.redact(error.to_string())))?;
-        Ok(ServiceTarget { auth, ..usual })
+        let default = self.client.resolve_service_target(model).await;
+        let default = default.map_err(|error| Error::refused(self.redact(error.to_string())))?;
+        Ok(ServiceTarget { auth, ..default })
     }
 
-    /// The key where the protocol itself has no place for one.
+    /// The key as an extra header, for a protocol that has none of its own.
     pub(super) fn bearer(&self) -> Option<String> {
         match (self.protocol, &self.key) {
             (Protocol::Ollama, Some(key)) => Some(format!("Bearer {}", key.0)),
@@ -253,7 +253,7 @@ impl Route<'_> {
         }
     }
 
-    /// Some providers answer a bad key with the key.
+    /// Removes the key: some providers repeat a bad key in their answer.
     pub(super) fn redact(&self, text: String) -> String {
         match &self.key {
             Some(key) => text.replace(&key.0, "[key]"),

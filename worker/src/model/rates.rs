@@ -1,13 +1,13 @@
-//! Rates of a model: what its tokens cost, by the length of what is sent.
+//! Rates of a model: what its tokens cost, by the number of input tokens.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tier {
-    /// The fewest input tokens a call has at these rates.
+    /// The rates apply to calls with at least this many input tokens.
     pub(super) from: u64,
     pub(super) rates: Rates,
 }
 
-/// In nano-dollars for a million tokens, and for a call.
+/// In nano-dollars per million tokens; `call` in nano-dollars per call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rates {
     pub(super) input: u64,

@@ -1,4 +1,4 @@
-//! One request to a model and its completion, whatever provider it goes to.
+//! One request to a model and its completion, the same for every provider.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,19 +9,19 @@ use shared::{
     wire::{ToolCall, Usage},
 };
 
-/// What a model is asked.
+/// One request to a model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) model: &'a ModelName,
     pub(crate) messages: &'a [Message],
     pub(crate) tools: &'a [ToolSpec],
     pub(crate) max_tokens: u32,
-    /// A JSON Schema its answer must fit.
+    /// The JSON Schema that the answer must match.
     pub(crate) output_schema: Option<&'a Json>,
-    /// After this the call is cut off.
+    /// After this time the call is dropped.
     pub(crate) timeout: Duration,
-    /// What the scripted model goes by.
-    pub(crate) script: Option<Cue<'a>>,
+    /// Only for the scripted model.
+    pub(crate) script: Option<ScriptInput<'a>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -32,58 +32,58 @@ pub(crate) enum Message {
     Tool { id: String, tool: String, content: String },
 }
 
-/// A tool as a model is told of it.
+/// A tool as it is described to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ToolSpec {
     pub(crate) name: ToolName,
     pub(crate) description: String,
-    /// A JSON Schema of its arguments: an object.
+    /// The JSON Schema of its arguments, which are an object.
     pub(crate) parameters: Json,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Completion {
     pub(crate) text: Option<String>,
-    /// Each under an id no other call of the conversation has.
+    /// Each has an id that is unique in the conversation.
     pub(crate) calls: Vec<ToolCall>,
-    /// None if the provider did not say.
+    /// None if the provider did not report it.
     pub(crate) usage: Option<Usage>,
-    /// It stopped because of `max_tokens`.
+    /// Whether it ended because of `max_tokens`.
     pub(crate) cut_off: bool,
 }
 
 /// Why there is no completion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// The provider said no, or the call never left: nothing was served, nothing is owed.
+    /// The provider refused the call, or it was not sent: it costs nothing.
     #[error("{message}")]
-    Refused { message: String, again: bool, retry_after: Option<Duration> },
-    /// It may have been served; what it cost is not known.
+    Refused { message: String, retryable: bool, retry_after: Option<Duration> },
+    /// The call may have been served; its cost is not known.
     #[error("{message}")]
     Unknown { message: String },
 }
 
-/// What the script is, and what is filled in.
+/// The script of the scripted model, and the values that are filled in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cue<'a> {
+pub(crate) struct ScriptInput<'a> {
     pub(crate) turns: &'a [Turn],
     pub(crate) goal: &'a str,
     pub(crate) inputs: &'a BTreeMap<ContextKey, Json>,
-    /// How often the model has answered before.
+    /// How many answers the model has already given.
     pub(crate) answered: usize,
-    /// The last report is asked for.
+    /// Whether this call asks for the final report.
     pub(crate) closing: bool,
 }
 
 impl Error {
-    /// A refusal that only a change of the settings mends.
+    /// A refusal that no retry changes.
     pub(super) fn refused(message: String) -> Self {
-        Error::Refused { message, again: false, retry_after: None }
+        Error::Refused { message, retryable: false, retry_after: None }
     }
 }
 
 impl Message {
-    /// The bytes of what it says, which its tokens can't outnumber.
+    /// Its size in bytes: an upper bound of its tokens.
     pub(crate) fn size_bytes(&self) -> usize {
         match self {
             Message::System(text) | Message::User(text) => text.len(),

@@ -1,5 +1,5 @@
-//! The model `scripted`: says what its agent's profile tells it to, turn by turn. It needs no key and no
-//! network, and has usage and a price like any other, so that examples and demonstrations spend.
+//! The model `scripted`: answers with the turns of the script in its agent's profile. It needs no key and no
+//! network, and has usage and a price like any other model, so that examples and demonstrations cost money.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use shared::{
     wire::{ToolCall, Usage},
 };
 
-use super::request::{Completion, Cue, Error, Message, Request};
+use super::request::{Completion, Error, Message, Request, ScriptInput};
 use crate::settings::PriceEntry;
 
 pub(super) const NAME: &str = "scripted";
 
-impl<'a> Cue<'a> {
+impl<'a> ScriptInput<'a> {
+    /// The turn that answers this request.
     fn turn(&self) -> Option<&'a Turn> {
         let mut turns = self.turns.iter().filter(|turn| turn.closing == self.closing);
         if self.closing {
@@ -25,11 +26,11 @@ impl<'a> Cue<'a> {
     }
 }
 
-pub(crate) fn is(model: &ModelName) -> bool {
+pub(crate) fn is_scripted(model: &ModelName) -> bool {
     model.as_str() == NAME || model.as_str().starts_with("scripted/")
 }
 
-/// Three dollars for a million tokens in, fifteen out.
+/// Three dollars per million input tokens, fifteen per million output tokens.
 pub(crate) fn price() -> PriceEntry {
     PriceEntry {
         input: Usd::from_cents(300),
@@ -41,14 +42,16 @@ pub(crate) fn price() -> PriceEntry {
 
 pub(crate) async fn complete(
     request: &Request<'_>,
-    said: &mut (dyn FnMut(&str) + Send),
+    on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
-    let refused = |message: String| Error::Refused { message, again: false, retry_after: None };
-    let cue = request.script.ok_or_else(|| refused("the scripted model has no script here".into()))?;
-    let turn = cue.turn().ok_or_else(|| {
-        let (has, asked) = (cue.turns.len(), cue.answered + 1);
-        let asked = if cue.closing { "a `closing` one".into() } else { format!("turn {asked}") };
-        refused(format!("the script has {has} turns, and {asked} is asked for"))
+    let refused = |message: String| Error::Refused { message, retryable: false, retry_after: None };
+    let script = request
+        .script
+        .ok_or_else(|| refused("the scripted model needs a script in the agent's profile".into()))?;
+    let turn = script.turn().ok_or_else(|| {
+        let (has, asked) = (script.turns.len(), script.answered + 1);
+        let asked = if script.closing { "a `closing` turn".into() } else { format!("turn {asked}") };
+        refused(format!("the script has {has} turns, and {asked} is missing"))
     })?;
     if let Some(ms) = turn.ms {
         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -57,27 +60,27 @@ pub(crate) async fn complete(
         Message::Tool { content, .. } | Message::User(content) => Some(content.as_str()),
         Message::System(_) | Message::Assistant { .. } => None,
     });
-    let fill = |text: &str| fill(text, cue, last.unwrap_or_default());
+    let fill = |text: &str| fill(text, script, last.unwrap_or_default());
     let text = turn.say.as_deref().map(fill);
     if let Some(text) = &text {
-        said(text);
+        on_text(text);
     }
     let calls: Vec<ToolCall> = (1..)
         .zip(&turn.call)
         .map(|(n, call)| ToolCall {
-            id: format!("scripted-{}-{n}", cue.answered + 1),
+            id: format!("scripted-{}-{n}", script.answered + 1),
             tool: call.tool.clone(),
             arguments: Json::from(fill_value(call.arguments.value(), &fill)),
         })
         .collect();
-    let usage = turn.usage.unwrap_or_else(|| counted(request, text.as_deref(), &calls));
+    let usage = turn.usage.unwrap_or_else(|| estimated_usage(request, text.as_deref(), &calls));
     let cut_off = usage.output_tokens > u64::from(request.max_tokens);
     let usage = Usage { output_tokens: usage.output_tokens.min(request.max_tokens.into()), ..usage };
     Ok(Completion { text, calls, usage: Some(usage), cut_off })
 }
 
-/// Four bytes a token, as a rule of thumb.
-fn counted(request: &Request<'_>, text: Option<&str>, calls: &[ToolCall]) -> Usage {
+/// The usage if the turn gives none: about four bytes per token.
+fn estimated_usage(request: &Request<'_>, text: Option<&str>, calls: &[ToolCall]) -> Usage {
     let tokens = |bytes: usize| (bytes as u64).div_ceil(4);
     let sent: usize = request.messages.iter().map(Message::size_bytes).sum();
     let asked: u64 = calls.iter().map(|call| call.arguments.size_bytes()).sum();
@@ -85,9 +88,9 @@ fn counted(request: &Request<'_>, text: Option<&str>, calls: &[ToolCall]) -> Usa
     Usage { input_tokens: tokens(sent), output_tokens, ..Usage::default() }
 }
 
-fn fill(text: &str, cue: Cue<'_>, last: &str) -> String {
-    let mut filled = text.replace("{goal}", cue.goal).replace("{last}", last);
-    for (key, value) in cue.inputs {
+fn fill(text: &str, script: ScriptInput<'_>, last: &str) -> String {
+    let mut filled = text.replace("{goal}", script.goal).replace("{last}", last);
+    for (key, value) in script.inputs {
         let plain = value.value().as_str().map_or_else(|| value.value().to_string(), str::to_owned);
         filled = filled.replace(&format!("{{inputs.{key}}}"), &plain);
     }

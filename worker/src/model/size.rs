@@ -1,42 +1,42 @@
-//! How large an answer has become, as it comes. A provider that never ends would otherwise fill the
-//! memory of the worker, and what is larger than this fits no journal either.
+//! Counts the size of an answer while it is streamed. An endless answer would otherwise fill the worker's memory,
+//! and a larger answer does not fit into a journal entry.
 
 use genai::chat::{ChatStreamEvent, ToolCall};
 use serde_json::Value;
 
 use crate::settings::Protocol;
 
-/// All that is kept of one answer: its text, its thoughts and the arguments of its calls.
-pub(super) const MOST_BYTES: usize = 4 << 20;
-/// What a piece takes besides its text: endless pieces of nothing are an end as well.
-const A_PIECE: usize = 64;
+/// The most bytes of one answer: its text, its reasoning and the arguments of its calls.
+pub(super) const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// Counted for a piece besides its text, so that endless empty pieces also reach the limit.
+const PIECE_OVERHEAD_BYTES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Size {
     protocol: Protocol,
     bytes: usize,
-    /// Of the call that is being written, where each piece repeats those before it.
-    written: usize,
+    /// The bytes of the current call's arguments, where each piece repeats the earlier ones.
+    arguments_so_far: usize,
 }
 
 impl Size {
     pub(super) fn new(protocol: Protocol) -> Self {
-        Size { protocol, bytes: 0, written: 0 }
+        Size { protocol, bytes: 0, arguments_so_far: 0 }
     }
 
     /// Counts one piece. False once the answer is too large.
     pub(super) fn fits(&mut self, event: &ChatStreamEvent) -> bool {
         self.bytes += match event {
             ChatStreamEvent::Chunk(chunk) | ChatStreamEvent::ReasoningChunk(chunk) => chunk.content.len(),
-            ChatStreamEvent::ThoughtSignatureChunk(chunk) => chunk.content.len() + A_PIECE,
-            ChatStreamEvent::ToolCallChunk(chunk) => self.call(&chunk.tool_call),
-            // What ends it was counted before.
+            ChatStreamEvent::ThoughtSignatureChunk(chunk) => chunk.content.len() + PIECE_OVERHEAD_BYTES,
+            ChatStreamEvent::ToolCallChunk(chunk) => self.added_by_call(&chunk.tool_call),
+            // The end event repeats what was counted before.
             ChatStreamEvent::Start | ChatStreamEvent::Heartbeat | ChatStreamEvent::End(_) => 0,
         };
-        self.bytes <= MOST_BYTES
+        self.bytes <= MAX_ANSWER_BYTES
     }
 
-    fn call(&mut self, call: &ToolCall) -> usize {
+    fn added_by_call(&mut self, call: &ToolCall) -> usize {
         let arguments = match &call.fn_arguments {
             Value::String(text) => text.len(),
             other
@@ -44,14 +44,14 @@ impl Size {
                 other.to_string().len()
             }
         };
-        let whole = call.call_id.len() + call.fn_name.len() + arguments + A_PIECE;
+        let whole = call.call_id.len() + call.fn_name.len() + arguments + PIECE_OVERHEAD_BYTES;
         match self.protocol {
             Protocol::Anthropic => {
-                let before = std::mem::replace(&mut self.written, arguments);
-                // A call begins with nothing.
+                let before = std::mem::replace(&mut self.arguments_so_far, arguments);
+                // A new call begins with empty arguments.
                 if arguments == 0 || arguments < before { whole } else { arguments - before }
             }
-            // The client names each piece of a call that has no name.
+            // The client makes up a call id for each piece, which does not count.
             Protocol::Openai => call.fn_name.len() + arguments,
             Protocol::Gemini | Protocol::Ollama => whole,
         }

@@ -1,21 +1,21 @@
-//! The names of tools as providers take them: letters, digits, `_` and `-`, at most 64. Ours have dots
-//! and colons. One table a request, so that no two names meet and every one finds back.
+//! The names of tools as providers accept them: letters, digits, `_` and `-`, at most 64. Our names have dots and
+//! colons. Each request has a table, so that no two tools get the same name and every name can be mapped back.
 
 use std::collections::BTreeMap;
 
 use super::request::{Message, ToolSpec};
 
-const LONGEST: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct ToolNames {
-    there: BTreeMap<String, String>,
-    back: BTreeMap<String, String>,
+    to_provider: BTreeMap<String, String>,
+    from_provider: BTreeMap<String, String>,
 }
 
 impl ToolNames {
-    /// Tools first, then those of earlier calls: the name of a tool does not change as a conversation
-    /// goes on.
+    /// Adds the offered tools first, then those of earlier calls, so that the name of a tool stays the same during a
+    /// conversation.
     pub(super) fn new(tools: &[ToolSpec], messages: &[Message]) -> Self {
         let mut names = ToolNames::default();
         for tool in tools {
@@ -32,36 +32,36 @@ impl ToolNames {
     }
 
     fn add(&mut self, name: &str) {
-        if self.there.contains_key(name) {
+        if self.to_provider.contains_key(name) {
             return;
         }
         let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-        let plain: String = name.chars().take(LONGEST).map(allowed).collect();
-        // Gemini wants a letter or `_` first.
+        let plain: String = name.chars().take(MAX_NAME_LENGTH).map(allowed).collect();
+        // Gemini requires a letter or `_` first.
         let plain = if plain.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             plain
         } else {
             format!("_{plain}")
         };
-        let mut wanted = plain.chars().take(LONGEST).collect::<String>();
+        let mut wanted = plain.chars().take(MAX_NAME_LENGTH).collect::<String>();
         for number in 2.. {
-            if !self.back.contains_key(&wanted) {
+            if !self.from_provider.contains_key(&wanted) {
                 break;
             }
             let suffix = format!("_{number}");
-            wanted = plain.chars().take(LONGEST - suffix.len()).collect::<String>() + &suffix;
+            wanted = plain.chars().take(MAX_NAME_LENGTH - suffix.len()).collect::<String>() + &suffix;
         }
-        self.there.insert(name.to_owned(), wanted.clone());
-        self.back.insert(wanted, name.to_owned());
+        self.to_provider.insert(name.to_owned(), wanted.clone());
+        self.from_provider.insert(wanted, name.to_owned());
     }
 
-    /// As the provider is told.
-    pub(super) fn there<'a>(&'a self, name: &'a str) -> &'a str {
-        self.there.get(name).map_or(name, String::as_str)
+    /// The name for the provider.
+    pub(super) fn provider_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.to_provider.get(name).map_or(name, String::as_str)
     }
 
-    /// As we call it; what a model made up stays what it is.
-    pub(super) fn back<'a>(&'a self, name: &'a str) -> &'a str {
-        self.back.get(name).map_or(name, String::as_str)
+    /// Our name. A name that the model made up stays as it is.
+    pub(super) fn our_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.from_provider.get(name).map_or(name, String::as_str)
     }
 }

@@ -1,5 +1,5 @@
-//! What a call used, out of what its provider says. What is not said, or can't be true, is not known;
-//! nothing here ever makes up a number.
+//! The usage of a call as its provider reports it. A number that is missing or impossible is unknown; no number is
+//! ever made up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,41 +10,41 @@ use shared::wire::Usage;
 use super::chunks::Chunks;
 use crate::settings::Protocol;
 
-/// What the frames of a stream say beside what the client reads in them.
+/// What is read from the frames of a stream in addition to what the client reads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frames(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The last that was said of usage.
+    /// The last usage in a frame.
     usage: Option<Reported>,
     ended: bool,
     chunks: Chunks,
 }
 
 impl Frames {
-    /// Looks at every frame. The client misses the usage in a chunk that has a choice with nothing in it
-    /// (LiteLLM's last one), and takes a stream of Gemini or Ollama that breaks off for one that ended.
+    /// Reads every frame. The client misses the usage in a chunk with an empty choice (the last one of LiteLLM), and
+    /// treats a stream of Gemini or Ollama that broke off as ended.
     pub(super) fn watch(&self, protocol: Protocol, options: ChatOptions) -> ChatOptions {
         let seen = self.clone();
         options.with_raw_frame_fn(move |_, frame| {
-            let words: &[&str] = match protocol {
+            let markers: &[&str] = match protocol {
                 Protocol::Openai => &["\"usage\"", "\"tool_calls\""],
                 Protocol::Gemini => &["\"finishReason\""],
                 Protocol::Ollama => &["\"done\""],
                 Protocol::Anthropic => return,
             };
-            if !words.iter().any(|word| frame.data.contains(word)) {
+            if !markers.iter().any(|marker| frame.data.contains(marker)) {
                 return;
             }
-            // An Ollama frame may be several lines.
+            // An Ollama frame may have several lines.
             for value in frame.data.lines().filter_map(|line| serde_json::from_str(line).ok()) {
-                seen.look(protocol, &value);
+                seen.read_frame(protocol, &value);
             }
         })
     }
 
-    fn look(&self, protocol: Protocol, frame: &Value) {
+    fn read_frame(&self, protocol: Protocol, frame: &Value) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match protocol {
             Protocol::Openai => {
@@ -62,17 +62,17 @@ impl Frames {
         }
     }
 
-    /// Whether there are more tool calls than are taken.
+    /// Whether the answer has too many tool calls.
     pub(super) fn overflowed(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.overflowed
     }
 
-    /// The tool calls of a protocol whose calls the client is not left to put together.
+    /// The tool calls, for the protocol whose calls are assembled here instead of by the client.
     pub(super) fn take_calls(&self) -> Vec<ToolCall> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).chunks.take()
     }
 
-    /// Whether the provider said that this was all. The client itself waits for the end of the others.
+    /// Whether the provider ended the answer. For the other protocols the client itself checks that.
     pub(super) fn ended(&self, protocol: Protocol) -> bool {
         match protocol {
             Protocol::Openai | Protocol::Anthropic => true,
@@ -82,23 +82,23 @@ impl Frames {
         }
     }
 
-    /// What was used: as the client read it, else as it stands in the frames.
+    /// The usage as the client read it, otherwise as the frames have it.
     pub(super) fn usage(&self, read: Option<&Reported>) -> Option<Usage> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        read.and_then(of).or_else(|| seen.usage.as_ref().and_then(of))
+        read.and_then(from_reported).or_else(|| seen.usage.as_ref().and_then(from_reported))
     }
 }
 
-/// The client gives every provider's numbers OpenAI's meaning: cached and written tokens are part of the
-/// prompt (it adds Anthropic's), reasoning is part of the completion (it adds Gemini's thoughts).
-fn of(reported: &Reported) -> Option<Usage> {
+/// The client converts every provider's numbers to OpenAI's meaning: tokens read from and written to a cache are part
+/// of the prompt (it adds Anthropic's), reasoning is part of the completion (it adds Gemini's thoughts).
+fn from_reported(reported: &Reported) -> Option<Usage> {
     let count = |tokens: Option<i32>| tokens.and_then(|tokens| u64::try_from(tokens).ok());
     let prompt = reported.prompt_tokens_details.as_ref();
     let completion = reported.completion_tokens_details.as_ref();
     let reasoning = completion.and_then(|details| count(details.reasoning_tokens));
-    // Nothing can be asked with nothing: such a count stands for "not counted".
+    // Every request has input tokens, so zero means that they were not counted.
     let input_tokens = count(reported.prompt_tokens).filter(|tokens| *tokens > 0)?;
-    // Gemini that only thought gives no completion.
+    // If Gemini only reasoned, it reports no completion tokens.
     let output_tokens = count(reported.completion_tokens).max(reasoning)?;
     let cached_tokens = prompt.and_then(|details| count(details.cached_tokens)).unwrap_or(0);
     let cache_write_tokens = prompt.and_then(|details| count(details.cache_creation_tokens)).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Starts the program and stays until it has ended: reaps orphans, passes a request to end on, and reports what
-//! the watch found. Called by the first process of the namespaces, or outside them where there are none.
+//! Starts the program and waits until it has ended: reaps orphans, passes SIGTERM on, and reports the limit that
+//! the watch found exceeded. Called by the first process of the namespaces, or outside them if there are none.
 
 use std::process::ExitCode;
 
@@ -14,16 +14,16 @@ use nix::{
 use shared::agent::Layer;
 
 use super::{
-    handoff::{Error, Handoff, Word, say, system},
+    handoff::{Error, Handoff, HelperMessage, send, system},
     watch::{self, Reach, Watch},
 };
 
-/// Starts the program, and stays until it has ended.
+/// Starts the program, waits until it has ended, and returns its exit code.
 pub(super) fn attend(mut handoff: Handoff, signals: &SigSet) -> Result<ExitCode, Error> {
     let reach = if handoff.has(Layer::PidNamespace) { Reach::Namespace } else { Reach::Descendants };
-    // Orphans come to this process, wherever they went before.
-    prctl::set_child_subreaper(true).map_err(system("adopt orphans"))?;
-    prctl::set_dumpable(false).map_err(system("close its own memory"))?;
+    // Orphaned descendants get this process as their parent.
+    prctl::set_child_subreaper(true).map_err(system("become the parent of orphans"))?;
+    prctl::set_dumpable(false).map_err(system("protect its own memory"))?;
     handoff.parent = watch::own_pid()?;
     let watch = Watch::new(&handoff.policy, reach);
     let program = handoff.next("program").spawn().map_err(|e| Error::System("start the last step", e))?;
@@ -31,22 +31,22 @@ pub(super) fn attend(mut handoff: Handoff, signals: &SigSet) -> Result<ExitCode,
     watch.begin();
     let status = loop {
         if signals.wait().map_err(system("wait for a signal"))? == Signal::SIGTERM {
-            watch.end();
+            watch.terminate();
         }
         if let Some(status) = reap(program) {
             break status;
         }
     };
-    if let Some(what) = watch.exceeded() {
-        say(&Word::Exceeded(what));
+    if let Some(reason) = watch.exceeded() {
+        send(&HelperMessage::Exceeded(reason));
     }
     if let Reach::Descendants = reach {
-        watch.clear();
+        watch.kill_all();
     }
     Ok(ExitCode::from(status))
 }
 
-/// Takes in whatever has ended; how the program did, if it is among them.
+/// Reaps every child that has ended; the program's exit status if it is among them.
 fn reap(program: Pid) -> Option<u8> {
     let mut status = None;
     loop {

@@ -1,5 +1,5 @@
-//! The environment of a program: nothing of the worker's but what its profile names, and never a secret
-//! of the worker.
+//! The environment of a program. Of the worker's own variables it gets only those that its profile names, and
+//! never a secret of the worker.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,9 +14,9 @@ use crate::settings::Settings;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where the usual providers keep their keys, and the worker those of its servers, whether or not the
-/// settings name them.
-const ALWAYS: [&str; 10] = [
+/// Variables that are always secret, whether or not the settings name them: keys of the usual providers and
+/// addresses and credentials of the worker's own servers.
+const ALWAYS_SECRET: [&str; 10] = [
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
     "GEMINI_API_KEY",
@@ -29,25 +29,25 @@ const ALWAYS: [&str; 10] = [
     VARIABLE,
 ];
 
-/// Variables of the worker that no program is given.
+/// The names of the worker's variables that no program is given.
 #[derive(Debug, Clone)]
-pub(crate) struct Secrets(BTreeSet<String>);
+pub(crate) struct WorkerSecrets(BTreeSet<String>);
 
-/// A variable that must not be handed on.
+/// A profile names a secret of the worker in `env_from`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`env_from` names `{0}`, which is a secret of the worker\n\nhint: model calls go through the worker; a program needs no key"
+    "`env_from` names `{0}`, which is a secret of the worker\n\nhint: remove it; the worker makes the program's model calls, so the program needs no key"
 )]
-pub(crate) struct Secret(pub(crate) String);
+pub(crate) struct SecretNamed(pub(crate) String);
 
-impl Secrets {
+impl WorkerSecrets {
     pub(crate) fn new(settings: &Settings) -> Self {
         let keys = settings.providers.values().filter_map(|provider| provider.key_env.clone());
         let servers = settings.mcp.values();
         let tokens = servers.clone().filter_map(|server| server.token_env.clone());
-        let handed = servers.flat_map(|server| server.env_from.iter().cloned());
-        let always = ALWAYS.into_iter().map(str::to_owned);
-        Secrets(keys.chain(tokens).chain(handed).chain(always).collect())
+        let passed_to_servers = servers.flat_map(|server| server.env_from.iter().cloned());
+        let always = ALWAYS_SECRET.into_iter().map(str::to_owned);
+        WorkerSecrets(keys.chain(tokens).chain(passed_to_servers).chain(always).collect())
     }
 
     /// The whole environment of a program.
@@ -55,7 +55,7 @@ impl Secrets {
         &self,
         profile: &AgentProfile,
         workspace: &Path,
-    ) -> Result<BTreeMap<String, String>, Secret> {
+    ) -> Result<BTreeMap<String, String>, SecretNamed> {
         let text = |path: &OsStr| path.to_string_lossy().into_owned();
         let mut env = BTreeMap::from([
             ("PATH".to_owned(), PATH.to_owned()),
@@ -65,7 +65,7 @@ impl Secrets {
         ]);
         for name in &profile.env_from {
             if self.0.contains(name) || name.ends_with("_API_KEY") {
-                return Err(Secret(name.clone()));
+                return Err(SecretNamed(name.clone()));
             }
             if let Some(value) = std::env::var_os(name) {
                 env.insert(name.clone(), text(&value));

@@ -1,5 +1,5 @@
-//! The system calls a program may not make, as a seccomp filter. What is denied is answered with an error
-//! that programs know, so that they go on as where a feature is missing.
+//! The system calls that a program may not make, as a seccomp filter. A denied call fails with an ordinary error
+//! number, so that the program continues as on a machine without the feature.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use seccompiler::{
     SeccompRule, apply_filter,
 };
 
-/// Looking into other processes, changing what is mounted, new namespaces, keys, and the parts of the
-/// kernel that most of its holes were found in.
+/// Calls that read other processes, change mounts, make namespaces or use kernel keys, and the parts of the
+/// kernel in which most security holes were found.
 const DENIED: [libc::c_long; 44] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -58,6 +58,7 @@ const DENIED: [libc::c_long; 44] = [
     libc::SYS_fanotify_init,
 ];
 
+/// Flags of `clone` that make a namespace.
 const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWPID,
@@ -68,13 +69,13 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
-/// On x86 the same calls can be made a second way, under these numbers.
+/// On x86-64 every call has a second number (the x32 ABI), with this bit set.
 #[cfg(target_arch = "x86_64")]
-const OTHER_WAYS: [libc::c_long; 2] = [0, 0x4000_0000];
+const NUMBER_BITS: [libc::c_long; 2] = [0, 0x4000_0000];
 #[cfg(not(target_arch = "x86_64"))]
-const OTHER_WAYS: [libc::c_long; 1] = [0];
+const NUMBER_BITS: [libc::c_long; 1] = [0];
 
-/// Applies it to this process and all it will start.
+/// Applies the filter to this process and every process it will start. Returns what was applied, as text.
 pub(super) fn apply(network: bool) -> Result<String, Error> {
     let mut rules: BTreeMap<libc::c_long, Vec<SeccompRule>> = BTreeMap::new();
     for call in DENIED {
@@ -85,7 +86,7 @@ pub(super) fn apply(network: bool) -> Result<String, Error> {
         SeccompRule::new(vec![condition(SeccompCmpOp::MaskedEq(flag), flag)?])
     });
     rules.insert(libc::SYS_clone, flags.collect::<Result<_, _>>()?);
-    // With no conditions, all of them: no socket whatever its family.
+    // A rule list without conditions denies every call: no socket of any family.
     let mut sockets = Vec::new();
     if network {
         let other = [libc::AF_INET, libc::AF_INET6]
@@ -95,13 +96,13 @@ pub(super) fn apply(network: bool) -> Result<String, Error> {
     rules.insert(libc::SYS_socket, sockets);
     let denied = rules.len();
     apply_filter(&compile(rules, libc::EPERM)?)?;
-    // Its flags are in memory, where a filter can't look; without it, libraries take `clone`.
+    // The flags of `clone3` are in memory, which a filter can't read; without `clone3`, libraries use `clone`.
     apply_filter(&compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
-    let sockets = if network { "sockets but for the internet" } else { "all sockets" };
-    Ok(format!("{denied} system calls denied, {sockets} among them"))
+    let sockets = if network { "all sockets except IPv4 and IPv6" } else { "all sockets" };
+    Ok(format!("{denied} system calls denied, among them {sockets}"))
 }
 
-/// The first argument of a call, compared.
+/// A condition on the first argument of a call.
 fn condition(comparison: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
     SeccompCondition::new(0, SeccompCmpArgLen::Dword, comparison, value)
 }
@@ -110,10 +111,10 @@ fn compile(
     rules: BTreeMap<libc::c_long, Vec<SeccompRule>>,
     errno: libc::c_int,
 ) -> Result<BpfProgram, seccompiler::BackendError> {
-    let every =
-        |(call, rules): (libc::c_long, Vec<SeccompRule>)| OTHER_WAYS.map(|way| (call | way, rules.clone()));
+    let every_number =
+        |(call, rules): (libc::c_long, Vec<SeccompRule>)| NUMBER_BITS.map(|bit| (call | bit, rules.clone()));
     SeccompFilter::new(
-        rules.into_iter().flat_map(every).collect(),
+        rules.into_iter().flat_map(every_number).collect(),
         SeccompAction::Allow,
         SeccompAction::Errno(errno.unsigned_abs()),
         std::env::consts::ARCH.try_into()?,

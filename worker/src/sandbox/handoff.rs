@@ -1,5 +1,5 @@
-//! What the steps of the sandbox hand to each other and report: the policy of a program, the layers applied so
-//! far, and the lines the helper writes for the worker.
+//! The data that the steps of the sandbox pass on: the policy of a program, the layers applied so far, and the
+//! messages that the helper writes for the worker.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,15 +13,15 @@ use shared::{
     wire::{AppliedLayer, MissingLayer, SandboxReport},
 };
 
-/// The program this process runs, whatever its file is called, and also after the file was renamed, removed
-/// or replaced.
+/// The executable of this process. The path works whatever the file is called, and after the file was renamed,
+/// removed or replaced.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
-/// The environment variable of the helper that holds what it is told. Arguments can be read by every
-/// user of a machine; an environment can't.
+/// The environment variable that holds the helper's [`Handoff`]. Every user of a machine can read arguments, but
+/// not the environment of others.
 pub const VARIABLE: &str = "TRELLIS_SANDBOX";
 
-/// What a program is to run as, and under.
+/// What to run, and under which limits.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Policy {
     pub(crate) command: Vec<String>,
@@ -31,53 +31,56 @@ pub(crate) struct Policy {
     pub(crate) network: bool,
     pub(crate) requires: BTreeSet<Layer>,
     pub(crate) resources: Resources,
-    /// What the whole workspace may hold.
+    /// The most bytes the whole workspace may hold.
     pub(crate) workspace_bytes: u64,
 }
 
-/// What one step tells the next.
+/// What one step of the sandbox passes to the next.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Handoff {
     pub(super) policy: Policy,
     /// Layers the operator has switched off.
     pub(super) without: BTreeSet<Layer>,
     pub(super) report: SandboxReport,
-    /// Who started this step, as `/proc` numbers processes: when it goes, so does this.
+    /// The process that started this step, by its number in `/proc`. When it ends, this step ends.
     pub(super) parent: i32,
-    /// Whether there is a user namespace to give up rights in.
+    /// Whether the step runs in a user namespace, whose rights the program must give up.
     pub(super) mapped: bool,
 }
 
-/// What the helper says, in lines on its standard error, the first before the program runs. A program
-/// that says such things later can only end itself.
+/// What the helper reports, each as a line on its standard error; the first one before the program runs. A program
+/// that writes such a line later harms only itself: at worst its own context fails.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
+pub(super) enum HelperMessage {
+    /// The layers are applied, and the program starts.
     Ready(SandboxReport),
-    /// The profile requires a layer that is not to be had.
+    /// The profile requires a layer that this machine does not have.
     Refused(SandboxReport),
+    /// A step failed, for this reason.
     Broken(String),
-    /// It was ended because of this.
+    /// The program was killed because it exceeded this limit.
     Exceeded(String),
 }
 
-pub(super) const MARK: &str = "trellis-sandbox: ";
+/// Every message of the helper begins with this.
+pub(super) const MESSAGE_PREFIX: &str = "trellis-sandbox: ";
 
-/// Why a step could not be done.
+/// Why a step of the sandbox failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("could not {0}: {1}")]
     System(&'static str, #[source] io::Error),
-    /// Some machines give out user namespaces that nothing can be done in. There is no way back from one.
+    /// Some machines create user namespaces but allow nothing inside. A process can't leave one again.
     #[error(
-        "could not map its user into its user namespace: {0}\n\nhint: this machine restricts user namespaces (some by \
-         `kernel.apparmor_restrict_unprivileged_userns`); allow them to the worker, or name \
+        "could not map the user into the user namespace: {0}\n\nhint: this machine restricts user namespaces (some by \
+         `kernel.apparmor_restrict_unprivileged_userns`); allow them for the worker, or list \
          `pid_namespace` and `network_namespace` in `sandbox.without` of its settings"
     )]
     Unmapped(#[source] io::Error),
-    #[error("could not read what it was told: {0}")]
+    #[error("could not read the policy of the program: {0}")]
     Policy(#[from] serde_json::Error),
-    #[error("there is no step `{0}`")]
+    #[error("unknown step `{0}` of the sandbox")]
     Stage(String),
     #[error("`{program}` could not be run: {source}")]
     Program {
@@ -87,9 +90,10 @@ pub(super) enum Error {
     },
 }
 
-pub(super) fn say(word: &Word) {
-    let line = format!("{MARK}{}\n", serde_json::to_string(word).expect("plain fields"));
-    // There is nobody else to tell.
+/// Writes one message to standard error.
+pub(super) fn send(message: &HelperMessage) {
+    let line = format!("{MESSAGE_PREFIX}{}\n", serde_json::to_string(message).expect("plain fields"));
+    // If this fails, there is no other channel to report it on.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
@@ -98,7 +102,7 @@ pub(super) fn system(doing: &'static str) -> impl Fn(nix::Error) -> Error {
 }
 
 impl Handoff {
-    /// Whether a layer is to be applied; one that was switched off is told as missing.
+    /// Whether to apply a layer. A layer that the operator switched off is reported as missing.
     pub(super) fn wants(&mut self, layer: Layer) -> bool {
         let off = self.without.contains(&layer);
         if off {
@@ -119,7 +123,7 @@ impl Handoff {
         self.report.applied.iter().any(|applied| applied.layer == layer)
     }
 
-    /// The next step, as a process.
+    /// The command that runs the next step.
     pub(super) fn next(&self, stage: &str) -> std::process::Command {
         let mut command = std::process::Command::new(OWN_EXECUTABLE);
         command.args(["sandbox", stage]).env_clear();

@@ -1,6 +1,6 @@
-//! The first process of the namespaces. It mounts what is to be seen there, starts the program, reaps
-//! what is left behind, and ends when the program does: the kernel then ends everything else in the
-//! namespace. Told to end, it asks everything to, and waits a little before it insists.
+//! The first process of the namespaces. It sets up the mounts, starts the program, reaps orphans, and ends when
+//! the program ends: the kernel then kills every other process of the namespace. On SIGTERM it sends SIGTERM to
+//! all processes, and SIGKILL after a short wait.
 
 use std::process::ExitCode;
 
@@ -14,13 +14,13 @@ use super::{
 };
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("follow its starter"))?;
-    // The parent of a first process is 0 to itself; the `/proc` it still has knows better.
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("follow the process that started it"))?;
+    // `getppid` gives 0 in the first process of a pid namespace; the old `/proc`, still mounted, has the real number.
     if watch::own_parent()? != handoff.parent {
         return Ok(ExitCode::FAILURE);
     }
-    let detail = mounts::own(&handoff.policy.workspace, handoff.policy.resources.processes)?;
-    handoff.applied(Layer::PidNamespace, format!("its processes end together; {detail}"));
-    let signals = outside::listen()?;
+    let detail = mounts::set_up(&handoff.policy.workspace, handoff.policy.resources.processes)?;
+    handoff.applied(Layer::PidNamespace, format!("all processes end together; {detail}"));
+    let signals = outside::block_signals()?;
     attend(handoff, &signals)
 }

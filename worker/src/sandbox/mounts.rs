@@ -1,6 +1,6 @@
-//! What the program sees of the file system, as far as mounts decide it: a `/proc` with its own processes
-//! only, and everything but the workspace read-only. Landlock bounds what is opened; this bounds what is
-//! changed without being opened, such as modes and times.
+//! The mounts that the program sees: a `/proc` with only its own processes, and everything but the workspace
+//! read-only. Landlock restricts what can be opened; read-only mounts also prevent changes that need no open file,
+//! such as modes and times.
 
 use std::{fs, path::Path};
 
@@ -8,34 +8,34 @@ use nix::mount::{MsFlags, mount};
 
 use super::handoff::{Error, system};
 
-/// The lowest bound a kernel (since 6.14) takes for the processes of a namespace. The profile's own is
-/// lower, but is only looked at now and then where the kernel does not count those of root.
-const LOWEST_BOUND: u64 = 301;
-/// Nothing that is not said.
+/// The lowest `pid_max` that a kernel (since 6.14) accepts for a namespace. The profile's limit is lower, but where
+/// the kernel does not count the processes of root, only the watch checks it, at intervals.
+const LOWEST_PID_MAX: u64 = 301;
+/// No source, type or options: null for `mount(2)`.
 const NONE: Option<&str> = None;
 
-/// Makes it so, and says how far that went.
-pub(super) fn own(workspace: &Path, processes: u64) -> Result<String, Error> {
+/// Sets up the mounts. Returns what was achieved, as text for the report.
+pub(super) fn set_up(workspace: &Path, processes: u64) -> Result<String, Error> {
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
-        .map_err(system("keep its mounts to itself"))?;
-    let held = [mount(Some(workspace), workspace, NONE, MsFlags::MS_BIND, NONE)];
+        .map_err(system("make its mounts private"))?;
+    let bound_workspace = mount(Some(workspace), workspace, NONE, MsFlags::MS_BIND, NONE);
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    let bound = LOWEST_BOUND.max(processes.saturating_add(2));
+    let pid_max = LOWEST_PID_MAX.max(processes.saturating_add(2));
     let proc = match mount(Some("proc"), "/proc", Some("proc"), flags, NONE) {
-        Ok(()) => match fs::write("/proc/sys/kernel/pid_max", bound.to_string()) {
-            Ok(()) => format!("its own /proc, never more than {bound} processes"),
+        Ok(()) => match fs::write("/proc/sys/kernel/pid_max", pid_max.to_string()) {
+            Ok(()) => format!("its own /proc, never more than {pid_max} processes"),
             Err(_) => "its own /proc".to_owned(),
         },
         Err(errno) => format!("no /proc of its own ({errno})"),
     };
-    let writable = if held[0].is_ok() { read_only(workspace) } else { vec!["/".to_owned()] };
+    let writable = if bound_workspace.is_ok() { read_only(workspace) } else { vec!["/".to_owned()] };
     Ok(match writable.as_slice() {
-        [] => format!("{proc}; all but the workspace is read-only"),
+        [] => format!("{proc}; everything but the workspace is read-only"),
         some => format!("{proc}; not made read-only: {}", some.join(", ")),
     })
 }
 
-/// Every mount but the workspace's; those that could not be changed.
+/// Makes every mount but the workspace's read-only. Returns those that could not be changed.
 fn read_only(workspace: &Path) -> Vec<String> {
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return vec!["/".to_owned()] };
     let mut left = Vec::new();
@@ -43,7 +43,7 @@ fn read_only(workspace: &Path) -> Vec<String> {
         let mut fields = line.split(' ').skip(4);
         let (Some(at), Some(options)) = (fields.next(), fields.next()) else { continue };
         let at = unescaped(at);
-        // The last step still has to write who it is into the second.
+        // The last step still writes its user mapping to `/proc`.
         if Path::new(&at) == workspace || at == "/proc" {
             continue;
         }
@@ -59,7 +59,7 @@ fn read_only(workspace: &Path) -> Vec<String> {
                 _ => MsFlags::empty(),
             };
         }
-        // One that is beneath another, or hidden by it, can't be reached and needs nothing.
+        // A mount hidden by another one fails with these errors; it can't be reached, so it may stay as it is.
         if let Err(errno) = mount(NONE, at.as_str(), NONE, flags, NONE)
             && errno != nix::Error::EINVAL
             && errno != nix::Error::ENOENT
@@ -70,7 +70,7 @@ fn read_only(workspace: &Path) -> Vec<String> {
     left
 }
 
-/// `mountinfo` writes blanks and such as three octal digits.
+/// `mountinfo` writes spaces and other special characters as a backslash and three octal digits.
 fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();

@@ -1,6 +1,6 @@
-//! The first step: makes the namespaces and stays outside of them. The first process in a new pid
-//! namespace is always a child, so this one waits, hands signals on, and ends as that one ends. Where
-//! there is no pid namespace it does that one's work itself.
+//! The first step: makes the namespaces and stays outside of them. The first process of a new pid namespace is
+//! always a child, so this process waits for that child, passes SIGTERM on, and returns its exit code. Without a
+//! pid namespace, this process does the child's work itself.
 
 use std::{
     fs, io,
@@ -26,11 +26,11 @@ use super::{
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     close_inherited()?;
-    let signals = listen()?;
+    let signals = block_signals()?;
     let worker = Pid::from_raw(handoff.parent);
-    let inside = namespaces(&mut handoff)?;
-    // A worker that is gone leaves nothing behind. Where processes end together, at once; elsewhere they
-    // have to be looked for first.
+    let inside = make_namespaces(&mut handoff)?;
+    // When the worker dies, its programs end. In a pid namespace SIGKILL ends all processes at once; without one
+    // this process must first find them, so it gets SIGTERM.
     prctl::set_pdeathsig(if inside { Signal::SIGKILL } else { Signal::SIGTERM })
         .map_err(system("follow the worker"))?;
     if getppid() != worker {
@@ -45,18 +45,18 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     loop {
         let signal = signals.wait().map_err(system("wait for a signal"))?;
         if signal == Signal::SIGTERM {
-            // It has perhaps ended in this moment.
+            // The child may have ended just now.
             let _ = kill(pid, Signal::SIGTERM);
         }
         let ended = first.try_wait().map_err(|e| Error::System("wait for the first process", e))?;
         if let Some(status) = ended {
-            return Ok(code(status));
+            return Ok(exit_code(status));
         }
     }
 }
 
-/// Whether there is a pid namespace, for the next process.
-fn namespaces(handoff: &mut Handoff) -> Result<bool, Error> {
+/// Makes the namespaces. Returns whether the next process will be in a new pid namespace.
+fn make_namespaces(handoff: &mut Handoff) -> Result<bool, Error> {
     let processes = handoff.wants(Layer::PidNamespace);
     let network = !handoff.policy.network && handoff.wants(Layer::NetworkNamespace);
     if handoff.policy.network {
@@ -76,12 +76,12 @@ fn namespaces(handoff: &mut Handoff) -> Result<bool, Error> {
     if let Err(errno) = unshare(flags) {
         for layer in [(Layer::PidNamespace, processes), (Layer::NetworkNamespace, network)] {
             if let (layer, true) = layer {
-                handoff.missing(layer, format!("user namespaces are not to be had here: {errno}"));
+                handoff.missing(layer, format!("this machine allows no user namespaces: {errno}"));
             }
         }
         return Ok(false);
     }
-    map(0, uid, gid).map_err(Error::Unmapped)?;
+    map_user(0, uid, gid).map_err(Error::Unmapped)?;
     handoff.mapped = true;
     if network {
         handoff.applied(Layer::NetworkNamespace, "no interface but its own loopback, which is down".into());
@@ -89,16 +89,15 @@ fn namespaces(handoff: &mut Handoff) -> Result<bool, Error> {
     Ok(processes)
 }
 
-/// Says whom a user of the new namespace stands for: this user, and nobody else.
-pub(super) fn map(inside: u32, uid: Uid, gid: Gid) -> io::Result<()> {
+/// Maps one user of the new user namespace to the user of this process, and no others.
+pub(super) fn map_user(inside: u32, uid: Uid, gid: Gid) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{inside} {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("{inside} {gid} 1"))
 }
 
-/// Termination and the end of children, to be waited for. Blocked from here on, in what this process
-/// starts as well.
-pub(super) fn listen() -> Result<SigSet, Error> {
+/// Blocks SIGTERM and SIGCHLD, to wait for them instead. They are blocked in the processes it starts as well.
+pub(super) fn block_signals() -> Result<SigSet, Error> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGCHLD);
@@ -106,19 +105,19 @@ pub(super) fn listen() -> Result<SigSet, Error> {
     Ok(signals)
 }
 
-/// Whatever somebody left open for the worker is not for the program.
+/// The program must not get the worker's open files.
 fn close_inherited() -> Result<(), Error> {
-    let listed = fs::read_dir("/proc/self/fd").map_err(|e| Error::System("list its descriptors", e))?;
+    let listed = fs::read_dir("/proc/self/fd").map_err(|e| Error::System("list its open files", e))?;
     let open: Vec<i32> = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // One of them was the list itself, which is closed by now.
+        // Closing fails for the descriptor of the listing itself, which is already closed.
         let _ = close(descriptor);
     }
     Ok(())
 }
 
-/// As a shell tells it.
-pub(super) fn code(status: ExitStatus) -> ExitCode {
+/// The exit code as a shell computes it: 128 and the signal's number for a killed process.
+fn exit_code(status: ExitStatus) -> ExitCode {
     let signalled = || 128 + status.signal().unwrap_or_default();
     ExitCode::from(u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX))
 }

@@ -1,5 +1,5 @@
-//! The last step: gives up every right the program must not have, says what it is under, and becomes
-//! the program. Nothing of the program has run before.
+//! The last step: gives up every right that the program must not have, reports the applied layers, and becomes
+//! the program. Before that, no code of the program runs.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -23,19 +23,19 @@ use shared::agent::{Layer, Resources};
 
 use super::{
     filter,
-    handoff::{Error, Handoff, Policy, Word, say, system},
+    handoff::{Error, Handoff, HelperMessage, Policy, send, system},
     outside,
 };
 
-/// Nobody in particular.
-const USER: u32 = 1000;
-/// How the helper ends instead of a program it must not run.
+/// The user id of the program inside its user namespace: an ordinary user.
+const PROGRAM_USER: u32 = 1000;
+/// The helper's exit code when a required layer is missing, so that the program must not run.
 const REFUSED: u8 = 126;
-/// The newest rights we know to take away; an older kernel takes those it knows.
-const RIGHTS: ABI = ABI::V9;
+/// The newest Landlock ABI whose rights are restricted here; an older kernel restricts those it knows.
+const LANDLOCK_ABI: ABI = ABI::V9;
 
-/// What every program needs to be run at all. What is not there is left out.
-const SYSTEM: [&str; 17] = [
+/// Paths that every program may read, needed to run at all. Absent ones are skipped.
+const SYSTEM_PATHS: [&str; 17] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -54,24 +54,25 @@ const SYSTEM: [&str; 17] = [
     "/etc/ssl/certs",
     "/etc/ca-certificates",
 ];
-/// What is needed to find and trust others.
-const NETWORK: [&str; 6] =
+/// Paths that a program with network access may also read: name resolution and ports.
+const NETWORK_PATHS: [&str; 6] =
     ["/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols"];
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
-    setsid().map_err(system("have its own session"))?;
-    // Whoever started this waits for signals with its own blocked, and a program inherits that.
-    SigSet::empty().thread_set_mask().map_err(system("open its signals"))?;
-    // By its path, so that it is the mount of it that can be written to.
+    setsid().map_err(system("start its own session"))?;
+    // The parent blocks signals to wait for them, and a child inherits the blocking.
+    SigSet::empty().thread_set_mask().map_err(system("unblock signals"))?;
+    // Enter by path, to get the writable mount of the workspace.
     std::env::set_current_dir(&handoff.policy.workspace)
         .map_err(|error| Error::System("enter the workspace", error))?;
     if handoff.mapped {
         let (uid, gid) = (getuid(), getgid());
         unshare(CloneFlags::CLONE_NEWUSER).map_err(system("give up its rights in the namespaces"))?;
-        outside::map(USER, uid, gid).map_err(|error| Error::System("be an ordinary user", error))?;
+        outside::map_user(PROGRAM_USER, uid, gid)
+            .map_err(|error| Error::System("become an ordinary user", error))?;
     }
-    prctl::set_no_new_privs().map_err(system("rule out new privileges"))?;
+    prctl::set_no_new_privs().map_err(system("forbid new privileges"))?;
     let (name, arguments) = handoff.policy.command.split_first().map_or(("", &[][..]), |(n, a)| (n, a));
     let mut program = Command::new(name);
     program.args(arguments).env_clear().envs(&handoff.policy.env);
@@ -90,7 +91,7 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
             Err(errno) => handoff.missing(Layer::Rlimits, errno.to_string()),
         }
     }
-    // The last: it takes away what the others are made with.
+    // Last, since the filter denies calls that the other layers need.
     if handoff.wants(Layer::Seccomp) {
         match filter::apply(handoff.policy.network) {
             Ok(detail) => handoff.applied(Layer::Seccomp, detail),
@@ -99,31 +100,31 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     }
     let Handoff { policy, report, .. } = handoff;
     if report.missing.iter().any(|missing| policy.requires.contains(&missing.layer)) {
-        say(&Word::Refused(report));
+        send(&HelperMessage::Refused(report));
         return Ok(ExitCode::from(REFUSED));
     }
-    say(&Word::Ready(report));
+    send(&HelperMessage::Ready(report));
     Err(Error::Program { program: name, source: program.exec() })
 }
 
-/// What is enforced, or why nothing is.
+/// Applies Landlock. Returns what it enforces, or why it enforces nothing.
 fn landlock(policy: &Policy, own_proc: bool) -> Result<Result<String, String>, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(RIGHTS))?
-        .scope(Scope::from_all(RIGHTS))?;
+        .handle_access(AccessFs::from_all(LANDLOCK_ABI))?
+        .scope(Scope::from_all(LANDLOCK_ABI))?;
     if !policy.network {
         rules = rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
     }
     let open = AccessFs::ReadFile | AccessFs::ReadDir;
     let mut created = rules
         .create()?
-        .add_rules(path_beneath_rules([&policy.workspace], AccessFs::from_all(RIGHTS)))?
-        .add_rules(path_beneath_rules(SYSTEM, AccessFs::from_read(RIGHTS)))?
-        .add_rules(path_beneath_rules(&policy.reads, AccessFs::from_read(RIGHTS)))?
+        .add_rules(path_beneath_rules([&policy.workspace], AccessFs::from_all(LANDLOCK_ABI)))?
+        .add_rules(path_beneath_rules(SYSTEM_PATHS, AccessFs::from_read(LANDLOCK_ABI)))?
+        .add_rules(path_beneath_rules(&policy.reads, AccessFs::from_read(LANDLOCK_ABI)))?
         .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?;
     if policy.network {
-        created = created.add_rules(path_beneath_rules(NETWORK, open))?;
+        created = created.add_rules(path_beneath_rules(NETWORK_PATHS, open))?;
     }
     if own_proc {
         created = created.add_rules(path_beneath_rules(["/proc"], open))?;
@@ -135,17 +136,17 @@ fn landlock(policy: &Policy, own_proc: bool) -> Result<Result<String, String>, R
             RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced,
             LandlockStatus::Available { effective_abi, .. },
         ) => Ok(format!("ABI {}: files,{tcp} signals, abstract sockets", effective_abi as i32)),
-        (_, LandlockStatus::NotEnabled) => Err("this kernel has it switched off".into()),
-        (_, LandlockStatus::NotImplemented) => Err("this kernel does not have it".into()),
+        (_, LandlockStatus::NotEnabled) => Err("Landlock is switched off in this kernel".into()),
+        (_, LandlockStatus::NotImplemented) => Err("this kernel has no Landlock".into()),
         (RulesetStatus::NotEnforced, LandlockStatus::Available { .. }) => {
-            Err("this kernel enforces none of it".into())
+            Err("this kernel enforces none of the rules".into())
         }
     })
 }
 
 fn rlimits(resources: &Resources, mapped: bool) -> Result<String, nix::Error> {
     let Resources { memory_bytes, cpu_seconds, file_bytes, open_files, processes } = *resources;
-    // A warning one second before the end.
+    // The soft limit sends SIGXCPU one second before the hard limit kills.
     setrlimit(Resource::RLIMIT_CPU, cpu_seconds, cpu_seconds.saturating_add(1))?;
     for (resource, limit) in [
         (Resource::RLIMIT_CORE, 0),
@@ -156,11 +157,11 @@ fn rlimits(resources: &Resources, mapped: bool) -> Result<String, nix::Error> {
         setrlimit(resource, limit, limit)?;
     }
     if mapped {
-        // Counted within the user namespace; elsewhere, everything the user runs would count.
+        // Within a user namespace only its own processes count; outside, all processes of the user would.
         setrlimit(Resource::RLIMIT_NPROC, processes, processes)?;
     }
     Ok(format!(
-        "memory {memory_bytes} bytes and processor time {cpu_seconds} s a process, files of {file_bytes} bytes, \
+        "memory {memory_bytes} bytes and processor time {cpu_seconds} s per process, files of {file_bytes} bytes, \
          {open_files} open files, {processes} processes"
     ))
 }

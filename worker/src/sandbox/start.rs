@@ -1,5 +1,5 @@
-//! Programs as the worker has them: started in their sandbox, heard line by line, and ended, all of them,
-//! when whoever runs one lets go of it.
+//! Programs from the worker's side: starts one in its sandbox, reads its output line by line, and ends it with all
+//! its processes when it is dropped.
 
 use std::{
     collections::BTreeSet,
@@ -21,14 +21,14 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::handoff::{Handoff, MARK, Policy, VARIABLE, Word};
+use super::handoff::{Handoff, HelperMessage, MESSAGE_PREFIX, Policy, VARIABLE};
 use crate::files::workspace::Workspace;
 
-/// The longest line that is read.
-pub(crate) const LINE: usize = 1 << 20;
-/// What of its standard error is kept: the end.
-const TAIL: usize = 64 << 10;
-const CHUNK: usize = 16 << 10;
+/// The longest line that a program may write.
+pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
+/// How much of the end of its standard error is kept.
+const STDERR_TAIL_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 16 << 10;
 
 /// How a worker starts programs.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub(crate) struct Sandbox {
     pub(crate) helper: PathBuf,
     /// Layers the operator has switched off.
     pub(crate) without: BTreeSet<Layer>,
-    /// Those that nobody runs any more, and that have not ended yet.
+    /// Waits for programs that were dropped and have not ended yet.
     ending: TaskTracker,
 }
 
@@ -52,12 +52,12 @@ pub(crate) enum NotStarted {
     },
     #[error("the sandbox could not be made: {0}")]
     Broken(String),
-    /// Nothing of it has run.
-    #[error("the profile requires layers of the sandbox that are not to be had here: {}", missing(.0, .1))]
+    /// No code of the program has run.
+    #[error("the profile requires layers of the sandbox that this worker can't apply: {}", required_and_missing(.0, .1))]
     Missing(SandboxReport, BTreeSet<Layer>),
 }
 
-fn missing(report: &SandboxReport, requires: &BTreeSet<Layer>) -> String {
+fn required_and_missing(report: &SandboxReport, requires: &BTreeSet<Layer>) -> String {
     let named = report.missing.iter().filter(|missing| requires.contains(&missing.layer)).map(|missing| {
         let layer = serde_json::to_value(missing.layer).expect("a unit variant");
         format!("{} ({})", layer.as_str().unwrap_or_default(), missing.reason)
@@ -65,33 +65,35 @@ fn missing(report: &SandboxReport, requires: &BTreeSet<Layer>) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// What a program does.
+/// The next thing a program did.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// One line of its standard output, with its line feed if it had one.
     Line(Vec<u8>),
-    /// It wrote more than [`LINE`] bytes with no line feed.
+    /// It wrote more than [`MAX_LINE_BYTES`] without a line feed.
     TooLong,
     Ended(ExitStatus),
 }
 
-/// A program in its sandbox. Dropped, it is told to end, and everything it started with it: those that do
-/// not within two seconds are killed. Its workspace stays until then.
+/// A program in its sandbox. On drop, it and every process it started get SIGTERM, and SIGKILL two seconds later.
+/// Its workspace stays until they have ended.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// None once it is left to end by itself.
+    /// None once a background task waits for its end.
     child: Option<Child>,
     workspace: Arc<Workspace>,
     ending: TaskTracker,
     input: Option<ChildStdin>,
-    waiting: Vec<u8>,
-    /// Its standard input ends behind what is waiting.
-    told_all: bool,
+    /// What is still to be written to its standard input.
+    unwritten: Vec<u8>,
+    /// Whether its standard input is closed after `unwritten`.
+    input_complete: bool,
     output: Option<ChildStdout>,
-    heard: Vec<u8>,
-    complaints: Option<ChildStderr>,
-    /// The end of what it said on its standard error.
-    tail: Vec<u8>,
+    /// What it wrote to its standard output, not yet returned as a line.
+    unread: Vec<u8>,
+    errors: Option<ChildStderr>,
+    /// The end of its standard error.
+    stderr_tail: Vec<u8>,
     pub(crate) report: SandboxReport,
 }
 
@@ -100,7 +102,7 @@ impl Sandbox {
         Sandbox { helper, without, ending: TaskTracker::new() }
     }
 
-    /// Waits until nothing is left of any program. Comes when none is started any more.
+    /// Waits until every program has ended. Call it once no more programs are started.
     pub(crate) async fn ended(&self) {
         self.ending.close();
         self.ending.wait().await;
@@ -119,8 +121,8 @@ impl Sandbox {
             mapped: false,
             policy,
         };
-        // The helper follows the thread that starts it: this one has to be one that stays, which those of
-        // a runtime do, and those for blocking work do not.
+        // The helper is killed when the thread that started it ends (`PR_SET_PDEATHSIG`). A runtime's worker threads
+        // live as long as the runtime; its threads for blocking work do not.
         let mut child = Command::new(&self.helper)
             .arg("sandbox")
             .env_clear()
@@ -131,29 +133,29 @@ impl Sandbox {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|source| NotStarted::Helper { helper: self.helper.clone(), source })?;
-        let (input, output, complaints) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let report = SandboxReport { applied: Vec::new(), missing: Vec::new() };
         let mut program = Program {
             child: Some(child),
             workspace,
             ending: self.ending.clone(),
             input,
-            waiting: Vec::new(),
-            told_all: false,
+            unwritten: Vec::new(),
+            input_complete: false,
             output,
-            heard: Vec::new(),
-            complaints,
-            tail: Vec::new(),
+            unread: Vec::new(),
+            errors,
+            stderr_tail: Vec::new(),
             report,
         };
-        match program.first_word().await {
-            Some(Word::Ready(report)) => program.report = report,
-            Some(Word::Refused(report)) => return Err(NotStarted::Missing(report, requires)),
-            Some(Word::Broken(why)) => return Err(NotStarted::Broken(why)),
-            Some(Word::Exceeded(_)) | None => {
-                let said = String::from_utf8_lossy(&program.tail);
+        match program.first_message().await {
+            Some(HelperMessage::Ready(report)) => program.report = report,
+            Some(HelperMessage::Refused(report)) => return Err(NotStarted::Missing(report, requires)),
+            Some(HelperMessage::Broken(why)) => return Err(NotStarted::Broken(why)),
+            Some(HelperMessage::Exceeded(_)) | None => {
+                let written = String::from_utf8_lossy(&program.stderr_tail);
                 let helper = self.helper.display();
-                return Err(NotStarted::Broken(format!("`{helper} sandbox` said {:?}", said.trim())));
+                return Err(NotStarted::Broken(format!("`{helper} sandbox` wrote {:?}", written.trim())));
             }
         }
         Ok(program)
@@ -161,105 +163,105 @@ impl Sandbox {
 }
 
 impl Program {
-    /// What the helper says before the program runs: the first line.
-    async fn first_word(&mut self) -> Option<Word> {
-        while !self.tail.contains(&b'\n') && self.complaints.is_some() {
-            read(&mut self.complaints, &mut self.tail).await;
+    /// The helper's first message, written before the program runs.
+    async fn first_message(&mut self) -> Option<HelperMessage> {
+        while !self.stderr_tail.contains(&b'\n') && self.errors.is_some() {
+            read(&mut self.errors, &mut self.stderr_tail).await;
         }
-        let end = self.tail.iter().position(|byte| *byte == b'\n')?;
-        let word = word(&self.tail[..end])?;
-        self.tail.drain(..=end);
-        Some(word)
+        let end = self.stderr_tail.iter().position(|byte| *byte == b'\n')?;
+        let message = parse_message(&self.stderr_tail[..end])?;
+        self.stderr_tail.drain(..=end);
+        Some(message)
     }
 
-    /// Has this written to its standard input, as it reads.
-    pub(crate) fn tell(&mut self, line: &[u8]) {
+    /// Queues a line for its standard input; [`Program::event`] writes it.
+    pub(crate) fn send_line(&mut self, line: &[u8]) {
         if self.input.is_some() {
-            self.waiting.extend_from_slice(line);
-            self.waiting.push(b'\n');
+            self.unwritten.extend_from_slice(line);
+            self.unwritten.push(b'\n');
         }
     }
 
-    /// Its standard input ends behind what it has been told.
-    pub(crate) fn told_all(&mut self) {
-        self.told_all = true;
+    /// Closes its standard input after the lines already queued.
+    pub(crate) fn close_input(&mut self) {
+        self.input_complete = true;
     }
 
-    /// The next thing it does. Nothing is lost if this is dropped.
+    /// Waits for the next event. Cancel safe: a dropped call loses nothing.
     pub(crate) async fn event(&mut self) -> Event {
         loop {
-            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-                return Event::Line(self.heard.drain(..=end).collect());
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                return Event::Line(self.unread.drain(..=end).collect());
             }
-            if self.heard.len() > LINE {
+            if self.unread.len() > MAX_LINE_BYTES {
                 return Event::TooLong;
             }
-            if self.output.is_none() && !self.heard.is_empty() {
-                return Event::Line(std::mem::take(&mut self.heard));
+            if self.output.is_none() && !self.unread.is_empty() {
+                return Event::Line(std::mem::take(&mut self.unread));
             }
-            if self.told_all && self.waiting.is_empty() {
+            if self.input_complete && self.unwritten.is_empty() {
                 self.input = None;
             }
-            let (writes, reads) = (self.input.is_some() && !self.waiting.is_empty(), self.output.is_some());
-            let complains = self.complaints.is_some();
+            let (writes, reads) = (self.input.is_some() && !self.unwritten.is_empty(), self.output.is_some());
+            let reads_errors = self.errors.is_some();
             tokio::select! {
-                () = read(&mut self.output, &mut self.heard), if reads => {}
-                () = read(&mut self.complaints, &mut self.tail), if complains => {
-                    let over = self.tail.len().saturating_sub(TAIL);
-                    self.tail.drain(..over);
+                () = read(&mut self.output, &mut self.unread), if reads => {}
+                () = read(&mut self.errors, &mut self.stderr_tail), if reads_errors => {
+                    let over = self.stderr_tail.len().saturating_sub(STDERR_TAIL_BYTES);
+                    self.stderr_tail.drain(..over);
                 }
-                () = write(&mut self.input, &mut self.waiting), if writes => {}
-                status = wait(&mut self.child), if !reads && !complains => return Event::Ended(status),
+                () = write(&mut self.input, &mut self.unwritten), if writes => {}
+                status = wait(&mut self.child), if !reads && !reads_errors => return Event::Ended(status),
             }
         }
     }
 
-    /// Waits until nothing of it is left; what it says meanwhile is nobody's.
+    /// Waits until it has ended with all its processes, and discards its output.
     pub(crate) async fn drain(&mut self) {
         loop {
-            self.heard.clear();
+            self.unread.clear();
             if let Event::Ended(_) = self.event().await {
                 return;
             }
         }
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to the helper, which passes it on to the program.
     pub(crate) fn terminate(&mut self) {
-        // While it is not waited for, the number is nobody else's.
+        // The process id can't be reused before the child has been waited for.
         if let Some(pid) = self.child.as_ref().and_then(Child::id).and_then(|pid| i32::try_from(pid).ok()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
     }
 
-    /// Why the sandbox ended it, if it did.
+    /// Which limit it exceeded, if the sandbox killed it for that.
     pub(crate) fn exceeded(&self) -> Option<String> {
-        self.tail.split(|byte| *byte == b'\n').find_map(|line| match word(line)? {
-            Word::Exceeded(what) => Some(what),
-            Word::Ready(_) | Word::Refused(_) | Word::Broken(_) => None,
+        self.stderr_tail.split(|byte| *byte == b'\n').find_map(|line| match parse_message(line)? {
+            HelperMessage::Exceeded(reason) => Some(reason),
+            HelperMessage::Ready(_) | HelperMessage::Refused(_) | HelperMessage::Broken(_) => None,
         })
     }
 
-    /// Why it could not be run at all, if it could not.
+    /// Why the program could not be started, if it could not.
     pub(crate) fn broken(&self) -> Option<String> {
-        self.tail.split(|byte| *byte == b'\n').find_map(|line| match word(line)? {
-            Word::Broken(why) => Some(why),
-            Word::Ready(_) | Word::Refused(_) | Word::Exceeded(_) => None,
+        self.stderr_tail.split(|byte| *byte == b'\n').find_map(|line| match parse_message(line)? {
+            HelperMessage::Broken(why) => Some(why),
+            HelperMessage::Ready(_) | HelperMessage::Refused(_) | HelperMessage::Exceeded(_) => None,
         })
     }
 
-    /// The last of what it said on its standard error.
-    pub(crate) fn last_words(&self, lines: usize) -> String {
-        let text = String::from_utf8_lossy(&self.tail);
-        let said: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        said[said.len().saturating_sub(lines)..].join("\n")
+    /// The last lines of its standard error.
+    pub(crate) fn last_error_lines(&self, lines: usize) -> String {
+        let text = String::from_utf8_lossy(&self.stderr_tail);
+        let all: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
         self.terminate();
-        // A runtime that is no more waits for nothing: the helper follows its worker.
+        // Without a runtime nothing can wait, and the helper ends with its worker.
         if let (Some(mut child), Ok(runtime)) = (self.child.take(), Handle::try_current())
             && child.id().is_some()
         {
@@ -267,7 +269,7 @@ impl Drop for Program {
             self.ending.spawn_on(
                 async move {
                     if let Err(error) = child.wait().await {
-                        tracing::warn!(%error, "a program can't be waited for");
+                        tracing::warn!(%error, "waiting for a program failed");
                     }
                     drop(workspace);
                 },
@@ -284,20 +286,20 @@ async fn wait(child: &mut Option<Child>) -> ExitStatus {
     }
 }
 
-fn word(line: &[u8]) -> Option<Word> {
-    serde_json::from_slice(line.strip_prefix(MARK.as_bytes())?).ok()
+fn parse_message(line: &[u8]) -> Option<HelperMessage> {
+    serde_json::from_slice(line.strip_prefix(MESSAGE_PREFIX.as_bytes())?).ok()
 }
 
-/// Some more of a stream; none is left of it when it ends. Nothing is lost if this is dropped.
+/// Reads some more of a stream, and sets it to None at its end. Cancel safe.
 async fn read(stream: &mut Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) {
     let Some(open) = stream else { return };
-    into.reserve(CHUNK);
+    into.reserve(READ_BYTES);
     if !matches!(open.read_buf(into).await, Ok(read) if read > 0) {
         *stream = None;
     }
 }
 
-/// Some more of what is to be said. A program that does not listen is told nothing.
+/// Writes some more of the queued input. A program that closed its input gets no more.
 async fn write(stream: &mut Option<ChildStdin>, from: &mut Vec<u8>) {
     let Some(open) = stream else { return };
     match open.write(from).await {

@@ -1,6 +1,6 @@
-//! Bounds what the kernel does not bound for us: how many processes there are (the kernel's own limit does
-//! not count those of root) and how much the workspace holds. Looks now and then, so that both may be
-//! passed for a moment; what passed them is ended.
+//! Enforces the limits that the kernel does not: the number of processes (the kernel's own limit does not count
+//! those of root) and the size of the workspace. It checks at intervals, so a limit can be exceeded for a moment;
+//! then the program is killed.
 
 use std::{
     collections::BTreeMap,
@@ -20,20 +20,21 @@ use nix::{
 
 use super::handoff::{Error, Policy};
 
+/// The time between two checks.
 const TICK: Duration = Duration::from_millis(20);
-/// How many ticks something may take to end once it was asked to: 2 s.
-const GRACE: u32 = 100;
-/// The workspace is walked every so many ticks.
-const WALK: u32 = 10;
-/// The most files and directories a workspace may have: a walk has to end.
-const MOST_ENTRIES: u64 = 100_000;
+/// Ticks between SIGTERM and SIGKILL: 2 s.
+const GRACE_TICKS: u32 = 100;
+/// Ticks between two measurements of the workspace.
+const MEASURE_EVERY_TICKS: u32 = 10;
+/// The most files and directories a workspace may have, so that measuring it ends.
+const MAX_ENTRIES: u64 = 100_000;
 
-/// Which processes are the program's.
+/// Which processes belong to the program.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reach {
-    /// All but this one.
+    /// All processes of the pid namespace but this one.
     Namespace,
-    /// Those that descend from this one.
+    /// The descendants of this process.
     Descendants,
 }
 
@@ -44,8 +45,8 @@ pub(super) struct Watch {
     processes: u64,
     reach: Reach,
     exceeded: Arc<Mutex<Option<String>>>,
-    /// Ticks since it was told to end; 0 before.
-    ending: Arc<AtomicU32>,
+    /// Ticks since [`Watch::terminate`]; 0 before it.
+    ticks_ending: Arc<AtomicU32>,
 }
 
 impl Watch {
@@ -56,37 +57,38 @@ impl Watch {
             processes: policy.resources.processes,
             reach,
             exceeded: Arc::default(),
-            ending: Arc::default(),
+            ticks_ending: Arc::default(),
         }
     }
 
-    /// In a thread of its own, for as long as this process is there.
+    /// Starts the checks, in a thread that lives as long as this process.
     pub(super) fn begin(&self) {
         let watch = self.clone();
         std::thread::spawn(move || {
             for tick in 0_u32.. {
                 std::thread::sleep(TICK);
-                watch.look(tick);
+                watch.check(tick);
             }
         });
     }
 
-    /// Asks everything to end.
-    pub(super) fn end(&self) {
-        if self.ending.fetch_max(1, Ordering::Relaxed) == 0 {
+    /// Sends SIGTERM to every process of the program; SIGKILL follows after [`GRACE_TICKS`].
+    pub(super) fn terminate(&self) {
+        if self.ticks_ending.fetch_max(1, Ordering::Relaxed) == 0 {
             self.signal(Signal::SIGTERM);
         }
     }
 
+    /// The first limit that was exceeded, as text.
     pub(super) fn exceeded(&self) -> Option<String> {
         self.exceeded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends everything that is left, until nothing is.
-    pub(super) fn clear(&self) {
+    /// Kills and reaps until no process of the program is left.
+    pub(super) fn kill_all(&self) {
         loop {
             self.signal(Signal::SIGKILL);
-            // All that have ended since the last look, or the wait for one.
+            // Wait for one child, then reap the others that have ended.
             let mut flag = None;
             while let Ok(status) = waitpid(None, flag) {
                 if status == WaitStatus::StillAlive {
@@ -100,37 +102,42 @@ impl Watch {
         }
     }
 
-    fn look(&self, tick: u32) {
-        if self.ending.load(Ordering::Relaxed) > 0 && self.ending.fetch_add(1, Ordering::Relaxed) > GRACE {
+    fn check(&self, tick: u32) {
+        if self.ticks_ending.load(Ordering::Relaxed) > 0
+            && self.ticks_ending.fetch_add(1, Ordering::Relaxed) > GRACE_TICKS
+        {
             self.signal(Signal::SIGKILL);
         }
         let processes = match self.reach {
-            // A bomb leaves no time to look at each.
-            Reach::Namespace => (numbered().count() as u64).saturating_sub(1),
+            // Only counted: reading each one takes too long while a fork bomb runs.
+            Reach::Namespace => (process_directories().count() as u64).saturating_sub(1),
             Reach::Descendants => descendants().len() as u64,
         };
         if processes > self.processes {
-            self.exceed(format!("it had {processes} processes, more than the {} allowed", self.processes));
+            self.exceed(format!(
+                "the program had {processes} processes, more than the {} allowed",
+                self.processes
+            ));
         }
-        if tick.is_multiple_of(WALK) {
+        if tick.is_multiple_of(MEASURE_EVERY_TICKS) {
             let (bytes, entries) = extent(&self.workspace);
             if bytes > self.workspace_bytes {
-                let most = self.workspace_bytes;
-                self.exceed(format!("its workspace holds {bytes} bytes, more than the {most} allowed"));
-            } else if entries > MOST_ENTRIES {
-                self.exceed(format!("its workspace holds more than {MOST_ENTRIES} files"));
+                let max = self.workspace_bytes;
+                self.exceed(format!("its workspace holds {bytes} bytes, more than the {max} allowed"));
+            } else if entries > MAX_ENTRIES {
+                self.exceed(format!("its workspace holds more than {MAX_ENTRIES} files"));
             }
         }
     }
 
-    /// Ends it, and keeps why: of several reasons, the first.
-    fn exceed(&self, what: String) {
-        self.exceeded.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
+    /// Kills the program, and keeps the reason: the first, if there are several.
+    fn exceed(&self, reason: String) {
+        self.exceeded.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.signal(Signal::SIGKILL);
     }
 
     fn signal(&self, signal: Signal) {
-        // Whoever can't be reached has ended.
+        // A process that can't be signalled has ended.
         match self.reach {
             Reach::Namespace => {
                 let _ = kill(Pid::from_raw(-1), signal);
@@ -144,35 +151,36 @@ impl Watch {
     }
 }
 
-/// This process's number, as `/proc` has it.
+/// The number of this process in `/proc`.
 pub(super) fn own_pid() -> Result<i32, Error> {
-    own().map(|(pid, _)| pid)
+    pid_and_parent().map(|(pid, _)| pid)
 }
 
+/// The number of its parent in `/proc`.
 pub(super) fn own_parent() -> Result<i32, Error> {
-    own().map(|(_, parent)| parent)
+    pid_and_parent().map(|(_, parent)| parent)
 }
 
-fn own() -> Result<(i32, i32), Error> {
+fn pid_and_parent() -> Result<(i32, i32), Error> {
     let stat = fs::read_to_string("/proc/self/stat").map_err(|e| Error::System("read /proc/self", e))?;
-    parse(&stat).ok_or(Error::System("read /proc/self", std::io::ErrorKind::InvalidData.into()))
+    parse_stat(&stat).ok_or(Error::System("read /proc/self", std::io::ErrorKind::InvalidData.into()))
 }
 
-/// `pid (name) state parent …`; the name may hold anything, parentheses too.
-fn parse(stat: &str) -> Option<(i32, i32)> {
+/// Reads `pid (name) state parent …`. The name may contain anything, also parentheses.
+fn parse_stat(stat: &str) -> Option<(i32, i32)> {
     let pid = stat.split_once(' ')?.0.parse().ok()?;
     let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
     Some((pid, parent))
 }
 
-/// Everything that was started by this process, or by something that was.
+/// The children of this process, their children, and so on.
 fn descendants() -> Vec<i32> {
     let Ok(own) = own_pid() else { return Vec::new() };
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for entry in numbered() {
-        // What has ended since it was listed is no longer anybody's.
+    for entry in process_directories() {
+        // A process that ended since it was listed is skipped.
         let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
-        if let Some((pid, parent)) = parse(&String::from_utf8_lossy(&stat)) {
+        if let Some((pid, parent)) = parse_stat(&String::from_utf8_lossy(&stat)) {
             children.entry(parent).or_default().push(pid);
         }
     }
@@ -186,27 +194,27 @@ fn descendants() -> Vec<i32> {
     found
 }
 
-/// The processes `/proc` lists.
-fn numbered() -> impl Iterator<Item = fs::DirEntry> {
+/// The directories of the processes in `/proc`.
+fn process_directories() -> impl Iterator<Item = fs::DirEntry> {
     let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
     listed.filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit))
 }
 
-/// Bytes and entries beneath a directory. Links are not followed.
+/// The bytes and entries beneath a directory. Links are not followed.
 fn extent(directory: &Path) -> (u64, u64) {
     let (mut bytes, mut entries) = (0, 0);
     let mut left = vec![directory.to_owned()];
     while let Some(directory) = left.pop() {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             entries += 1;
-            if entries > MOST_ENTRIES {
+            if entries > MAX_ENTRIES {
                 return (bytes, entries);
             }
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() {
                 left.push(entry.path());
             } else {
-                // What it takes, not what it claims: a file may have holes.
+                // The allocated size: a sparse file has a larger length.
                 bytes += std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
             }
         }

@@ -1,4 +1,4 @@
-//! What a worker says of itself, and the one order it takes: to drain.
+//! Calls to a worker: describe itself, and drain.
 
 use shared::{
     Problems, Timestamp,
@@ -9,7 +9,7 @@ use shared::{
 
 use crate::config::Config;
 
-/// What does not change while it runs.
+/// What a worker reports about itself and does not change while it runs.
 #[derive(Debug)]
 pub(crate) struct Description {
     started_at: Timestamp,
@@ -20,7 +20,7 @@ impl Description {
         Description { started_at: config.clock.now() }
     }
 
-    /// Answers a call; whether it was told to drain. Draining twice is draining once.
+    /// Answers a call, and returns whether the worker must drain. A second call to drain changes nothing.
     pub(crate) async fn answer(
         &self,
         bus: &Bus,
@@ -32,12 +32,12 @@ impl Description {
         let call: WorkerCall = match decode::json(&message.payload) {
             Ok(call) => call,
             Err(problems) => {
-                tracing::warn!(%problems, "a call that can't be read");
+                tracing::warn!(%problems, "received an invalid call");
                 self.refuse(bus, message, &problems).await;
                 return false;
             }
         };
-        let drains = match call {
+        let must_drain = match call {
             WorkerCall::Describe => false,
             WorkerCall::Drain { worker_id } if worker_id == config.id => true,
             WorkerCall::Drain { .. } => return false,
@@ -49,25 +49,25 @@ impl Description {
                 pool: config.pool.clone(),
                 slots: count(config.slots),
                 running: count(running),
-                draining: draining || drains,
+                draining: draining || must_drain,
                 version: env!("CARGO_PKG_VERSION").into(),
                 started_at: self.started_at,
             };
             let payload = serde_json::to_vec(&state).expect("a message has string keys").into();
             if let Err(error) = bus.reply(to, payload).await {
-                tracing::warn!(%error, "could not answer a call");
+                tracing::warn!(%error, "the answer to a call could not be sent");
             }
         }
-        drains
+        must_drain
     }
 
-    /// No dead letter: every worker hears a call, and each would keep one.
+    /// Stores no dead letter: every worker receives a call, and each would store one.
     async fn refuse(&self, bus: &Bus, message: &Message, problems: &Problems) {
         let Some(to) = &message.reply_to else { return };
         let refusal = Refusal::invalid(problems);
         let payload = serde_json::to_vec(&refusal).expect("a message has string keys").into();
         if let Err(error) = bus.reply(to, payload).await {
-            tracing::warn!(%error, "could not answer a call");
+            tracing::warn!(%error, "the answer to a call could not be sent");
         }
     }
 }

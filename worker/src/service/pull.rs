@@ -1,5 +1,5 @@
-//! The loop of a worker: takes as many deliveries as it has free slots, hears stops and calls, and
-//! ends in order. Every attempt is a task of its own, awaited before the worker ends.
+//! The loop of a worker: takes as many deliveries as it has free slots, handles stop messages and calls, and shuts down
+//! in order. Every attempt is its own task, awaited before the worker ends.
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 
@@ -30,28 +30,28 @@ use crate::{
     retry::Backoff,
 };
 
-/// Takes and runs work until `shutdown`, or until told to drain; then finishes or hands back what it
-/// has.
+/// Takes and runs work until `shutdown` or a call to drain; then finishes or hands back the running attempts.
 pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     boxed(config, bus, Box::pin(shutdown)).await
 }
 
-/// The one type of it: a generic function is compiled again, with all it awaits, in each crate that calls it.
+/// Everything beneath has one type: a generic function is compiled again, with all it awaits, in each crate that
+/// calls it.
 fn boxed(config: Config, bus: Bus, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(run_until(config, bus, shutdown))
 }
 
 async fn run_until(config: Config, bus: Bus, mut shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
-    // Health checks wait in this line only while the loop is busy with another: few are enough.
-    let (asks, mut asked) = mpsc::channel(8);
+    // A health check waits in this queue only while the loop handles another event, so a few places are enough.
+    let (checks, mut checks_received) = mpsc::channel(8);
     let ended = CancellationToken::new();
-    let _at_the_end = ended.clone().drop_guard();
-    let health = readiness::serve(config.health, bus.clone(), asks, ended);
+    let _cancel_on_return = ended.clone().drop_guard();
+    let health = readiness::serve(config.health, bus.clone(), checks, ended);
     let worker = tokio::select! {
         worker = Worker::start(config, bus) => worker?,
         () = &mut shutdown => return Ok(()),
     };
-    let work = worker.work(shutdown, &mut asked);
+    let work = worker.work(shutdown, &mut checks_received);
     let (mut health, mut work) = (std::pin::pin!(health), std::pin::pin!(work));
     tokio::select! {
         ended = &mut work => ended,
@@ -75,15 +75,15 @@ struct Worker {
     description: admin::Description,
 }
 
-/// What a stop is matched against.
+/// A running attempt, to which stop messages are matched.
 struct Running {
     trace_id: TraceId,
     child_id: ChildId,
     stop: CancellationToken,
 }
 
-/// Why the loop turns to its end.
-enum Turn {
+/// Why the loop ends.
+enum LoopEnd {
     Drain,
     Closed,
 }
@@ -95,13 +95,13 @@ impl Worker {
             let worker = config.id.clone();
             move |source| Error::Bus { worker, doing, source }
         };
-        // Listening before taking: a stop for the first delivery is heard.
+        // Subscribe before taking work, so that a stop for the first delivery is received.
         let stops = bus.subscribe(&Filter::Stops).await.map_err(failed("listen for stops"))?;
         let calls = bus.subscribe(&Filter::One(Subject::Worker)).await.map_err(failed("listen for calls"))?;
         let consumer = Consumer::Execute(config.pool.clone());
         let consumption = consume(&bus, &consumer).await.map_err(failed("take work"))?;
         let description = admin::Description::new(&config);
-        tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "takes work");
+        tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "the worker takes work");
         Ok(Worker {
             config: Arc::new(config),
             resources: Arc::new(resources),
@@ -119,57 +119,57 @@ impl Worker {
     async fn work(
         mut self,
         shutdown: impl Future<Output = ()> + Send,
-        asked: &mut mpsc::Receiver<oneshot::Sender<Pulse>>,
+        checks: &mut mpsc::Receiver<oneshot::Sender<Pulse>>,
     ) -> Result<(), Error> {
         let mut shutdown = std::pin::pin!(shutdown);
         self.consumption.want(self.config.slots);
-        let turn = loop {
+        let reason = loop {
             tokio::select! {
                 biased;
-                () = &mut shutdown => break Turn::Drain,
+                () = &mut shutdown => break LoopEnd::Drain,
                 Some(ended) = self.attempts.join_next_with_id() => {
                     self.forget(ended);
                     self.consumption.want(1);
                 }
                 message = self.stops.next() => match message {
                     Some(message) => self.stop(&message.payload),
-                    None => break Turn::Closed,
+                    None => break LoopEnd::Closed,
                 },
                 message = self.calls.next() => match message {
                     Some(message) => {
                         if self.answer(&message).await {
-                            break Turn::Drain;
+                            break LoopEnd::Drain;
                         }
                     }
-                    None => break Turn::Closed,
+                    None => break LoopEnd::Closed,
                 },
-                Some(reply) = asked.recv() => {
+                Some(reply) = checks.recv() => {
                     let _ = reply.send(Pulse { silent_for: self.consumption.silent_for() });
                 }
                 delivery = self.consumption.next() => self.begin(delivery),
             }
         };
-        asked.close();
+        checks.close();
         self.end().await;
-        match turn {
-            Turn::Drain => Ok(()),
-            Turn::Closed => Err(Error::Closed),
+        match reason {
+            LoopEnd::Drain => Ok(()),
+            LoopEnd::Closed => Err(Error::Closed),
         }
     }
 
-    /// Takes nothing more; lets what runs finish for a while, then has it handed back.
+    /// Takes no more work. Running attempts may finish within the drain time; then they are handed back.
     async fn end(self) {
         let Worker { config, resources, bus, mut stops, mut calls, consumption, mut attempts, .. } = self;
         let (running, hand_back, description) = (self.running, self.hand_back, self.description);
         drop(consumption);
-        tracing::info!(running = attempts.len(), "takes no more work");
-        let over = tokio::time::sleep(config.drain);
-        let mut over = std::pin::pin!(over);
+        tracing::info!(running = attempts.len(), "the worker takes no more work");
+        let drain_time = tokio::time::sleep(config.drain);
+        let mut drain_time = std::pin::pin!(drain_time);
         while !attempts.is_empty() {
             tokio::select! {
                 _ = attempts.join_next() => {}
-                () = &mut over, if !hand_back.is_cancelled() => {
-                    tracing::info!(running = attempts.len(), "hands back what still runs");
+                () = &mut drain_time, if !hand_back.is_cancelled() => {
+                    tracing::info!(running = attempts.len(), "the running attempts are handed back");
                     hand_back.cancel();
                 }
                 Some(message) = stops.next() => stop(running.values(), &message.payload),
@@ -207,7 +207,7 @@ impl Worker {
             Err(problems) => {
                 let bus = self.bus.clone();
                 async move {
-                    dead_letter::keep(&bus, &delivery, Refusal::invalid(&problems), None).await;
+                    dead_letter::store(&bus, &delivery, Refusal::invalid(&problems), None).await;
                 }
             }
         };
@@ -218,8 +218,8 @@ impl Worker {
         let id = match ended {
             Ok((id, ())) => id,
             Err(error) => {
-                // The agent's own panics are caught: this one is ours. The delivery comes again.
-                tracing::error!(%error, "an attempt's task did not end well");
+                // Panics of agents are caught elsewhere, so this is a bug of the worker. The delivery comes again.
+                tracing::error!(%error, "the task of an attempt panicked or was cancelled");
                 error.id()
             }
         };
@@ -230,20 +230,19 @@ impl Worker {
         stop(self.running.values(), payload);
     }
 
-    /// Whether it was told to drain.
+    /// Answers a call, and returns whether the worker must drain.
     async fn answer(&self, message: &Message) -> bool {
         self.description.answer(&self.bus, &self.config, message, self.attempts.len(), false).await
     }
 }
 
-/// The streams are the coordinators' to make: a worker that came before the first of them waits, until
-/// it is told to stop.
+/// Coordinators create the streams. A worker that starts before the first coordinator waits for them.
 async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Error> {
     let mut backoff = Backoff::default();
     loop {
         match bus.consume(consumer).await {
             Err(error @ bus::Error::Failed { .. }) => {
-                tracing::warn!(%error, "can't take work yet; has a coordinator been started?");
+                tracing::warn!(%error, "can't take work yet; is a coordinator running?");
                 backoff.wait().await;
             }
             ended => return ended,
@@ -251,12 +250,12 @@ async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Err
     }
 }
 
-/// Cancels the attempt a broadcast names. Lossy: the next tick is certain.
+/// Cancels the attempt that a stop message names. If the message is lost, the next tick stops the attempt.
 fn stop<'a>(running: impl Iterator<Item = &'a Running>, payload: &[u8]) {
     match decode::json::<Stop>(payload) {
         Ok(stop) => running
             .filter(|running| running.trace_id == stop.trace_id && running.child_id == stop.child_id)
             .for_each(|running| running.stop.cancel()),
-        Err(problems) => tracing::warn!(%problems, "a stop that can't be read"),
+        Err(problems) => tracing::warn!(%problems, "received an invalid stop message"),
     }
 }

@@ -29,11 +29,12 @@ pub(super) fn schema<T: JsonSchema>() -> Json {
         settings.inline_subschemas = true;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    plain(&mut schema);
+    strip(&mut schema);
     Json::from(schema)
 }
 
-fn plain(schema: &mut Value) {
+/// Removes keywords that some providers refuse.
+fn strip(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             fields.remove("x-check");
@@ -41,9 +42,9 @@ fn plain(schema: &mut Value) {
             if fields.get("title").is_some_and(Value::is_string) {
                 fields.remove("title");
             }
-            fields.values_mut().for_each(plain);
+            fields.values_mut().for_each(strip);
         }
-        Value::Array(items) => items.iter_mut().for_each(plain),
+        Value::Array(items) => items.iter_mut().for_each(strip),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -5,8 +5,9 @@ use shared::{Json, id::ToolName};
 use super::{arguments::schema, context, fs, http, human, spawn};
 use crate::model::ToolSpec;
 
+/// One of the worker's own tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Builtin {
+pub(super) enum BuiltinTool {
     FsRead,
     FsWrite,
     FsList,
@@ -19,32 +20,32 @@ pub(super) enum Builtin {
     HttpGet,
 }
 
-impl Builtin {
-    pub(super) const ALL: [Builtin; 10] = [
-        Builtin::FsRead,
-        Builtin::FsWrite,
-        Builtin::FsList,
-        Builtin::ReadContext,
-        Builtin::WriteContext,
-        Builtin::Spawn,
-        Builtin::Delegate,
-        Builtin::RunPipeline,
-        Builtin::AskHuman,
-        Builtin::HttpGet,
+impl BuiltinTool {
+    pub(super) const ALL: [BuiltinTool; 10] = [
+        BuiltinTool::FsRead,
+        BuiltinTool::FsWrite,
+        BuiltinTool::FsList,
+        BuiltinTool::ReadContext,
+        BuiltinTool::WriteContext,
+        BuiltinTool::Spawn,
+        BuiltinTool::Delegate,
+        BuiltinTool::RunPipeline,
+        BuiltinTool::AskHuman,
+        BuiltinTool::HttpGet,
     ];
 
     pub(super) fn text(self) -> &'static str {
         match self {
-            Builtin::FsRead => fs::READ,
-            Builtin::FsWrite => fs::WRITE,
-            Builtin::FsList => fs::LIST,
-            Builtin::ReadContext => context::READ,
-            Builtin::WriteContext => context::WRITE,
-            Builtin::Spawn => spawn::SPAWN,
-            Builtin::Delegate => spawn::DELEGATE,
-            Builtin::RunPipeline => spawn::PIPELINE,
-            Builtin::AskHuman => human::NAME,
-            Builtin::HttpGet => http::NAME,
+            BuiltinTool::FsRead => fs::READ,
+            BuiltinTool::FsWrite => fs::WRITE,
+            BuiltinTool::FsList => fs::LIST,
+            BuiltinTool::ReadContext => context::READ,
+            BuiltinTool::WriteContext => context::WRITE,
+            BuiltinTool::Spawn => spawn::SPAWN,
+            BuiltinTool::Delegate => spawn::DELEGATE,
+            BuiltinTool::RunPipeline => spawn::PIPELINE,
+            BuiltinTool::AskHuman => human::NAME,
+            BuiltinTool::HttpGet => http::NAME,
         }
     }
 
@@ -59,31 +60,31 @@ impl Builtin {
 
     fn description(self) -> &'static str {
         match self {
-            Builtin::FsRead => fs::READ_DESCRIPTION,
-            Builtin::FsWrite => fs::WRITE_DESCRIPTION,
-            Builtin::FsList => fs::LIST_DESCRIPTION,
-            Builtin::ReadContext => context::READ_DESCRIPTION,
-            Builtin::WriteContext => context::WRITE_DESCRIPTION,
-            Builtin::Spawn => spawn::SPAWN_DESCRIPTION,
-            Builtin::Delegate => spawn::DELEGATE_DESCRIPTION,
-            Builtin::RunPipeline => spawn::PIPELINE_DESCRIPTION,
-            Builtin::AskHuman => human::DESCRIPTION,
-            Builtin::HttpGet => http::DESCRIPTION,
+            BuiltinTool::FsRead => fs::READ_DESCRIPTION,
+            BuiltinTool::FsWrite => fs::WRITE_DESCRIPTION,
+            BuiltinTool::FsList => fs::LIST_DESCRIPTION,
+            BuiltinTool::ReadContext => context::READ_DESCRIPTION,
+            BuiltinTool::WriteContext => context::WRITE_DESCRIPTION,
+            BuiltinTool::Spawn => spawn::SPAWN_DESCRIPTION,
+            BuiltinTool::Delegate => spawn::DELEGATE_DESCRIPTION,
+            BuiltinTool::RunPipeline => spawn::PIPELINE_DESCRIPTION,
+            BuiltinTool::AskHuman => human::DESCRIPTION,
+            BuiltinTool::HttpGet => http::DESCRIPTION,
         }
     }
 
     /// The JSON Schema of its arguments.
     fn parameters(self) -> Json {
         match self {
-            Builtin::FsRead => schema::<fs::ReadArguments>(),
-            Builtin::FsWrite => schema::<fs::WriteArguments>(),
-            Builtin::FsList => schema::<fs::ListArguments>(),
-            Builtin::ReadContext => schema::<context::ReadArguments>(),
-            Builtin::WriteContext => schema::<context::WriteArguments>(),
-            Builtin::Spawn | Builtin::Delegate => schema::<spawn::Arguments>(),
-            Builtin::RunPipeline => spawn::pipeline_schema(),
-            Builtin::AskHuman => schema::<human::Arguments>(),
-            Builtin::HttpGet => schema::<http::Arguments>(),
+            BuiltinTool::FsRead => schema::<fs::ReadArguments>(),
+            BuiltinTool::FsWrite => schema::<fs::WriteArguments>(),
+            BuiltinTool::FsList => schema::<fs::ListArguments>(),
+            BuiltinTool::ReadContext => schema::<context::ReadArguments>(),
+            BuiltinTool::WriteContext => schema::<context::WriteArguments>(),
+            BuiltinTool::Spawn | BuiltinTool::Delegate => schema::<spawn::Arguments>(),
+            BuiltinTool::RunPipeline => spawn::pipeline_schema(),
+            BuiltinTool::AskHuman => schema::<human::Arguments>(),
+            BuiltinTool::HttpGet => schema::<http::Arguments>(),
         }
     }
 }

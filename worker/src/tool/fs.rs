@@ -13,20 +13,20 @@ use super::{
 use crate::files::{tool_output::PASSAGE_BYTES, workspace::Listed};
 
 pub(super) const READ: &str = "fs.read";
-pub(super) const READ_DESCRIPTION: &str = "Reads a text file of your workspace. For a long one, name the first line and how many lines you \
-     want.";
+pub(super) const READ_DESCRIPTION: &str = "Reads a text file of your workspace. For a long file, give the first line and the number of lines to \
+     read.";
 pub(super) const WRITE: &str = "fs.write";
-pub(super) const WRITE_DESCRIPTION: &str = "Writes a text file of your workspace, and replaces it if it is there. What is to be kept goes \
+pub(super) const WRITE_DESCRIPTION: &str = "Writes a text file of your workspace, and replaces an existing one. Put files that should be kept \
      under outputs/; history/ can't be written.";
 pub(super) const LIST: &str = "fs.list";
 pub(super) const LIST_DESCRIPTION: &str = "Lists a directory of your workspace, with sizes in bytes.";
 
 /// The largest file that is read.
-const LARGEST: u64 = 8 << 20;
+const MAX_READ_BYTES: u64 = 8 << 20;
 /// The largest file that may be written in one call.
-const LARGEST_WRITE: usize = 8 << 20;
+const MAX_WRITE_BYTES: usize = 8 << 20;
 /// The most entries of a directory that are listed.
-const LISTED: usize = 1000;
+const MAX_LISTED: usize = 1000;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -53,14 +53,14 @@ pub(super) struct WriteArguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListArguments {
-    /// Such as `outputs`; the workspace itself if absent.
+    /// Such as `outputs`; the root of the workspace if absent.
     #[serde(default)]
     path: Option<String>,
 }
 
 pub(super) fn read(invocation: Invocation<'_>) -> Output {
     let ReadArguments { path, first_line, lines } = arguments::read(invocation)?;
-    let bytes = invocation.workspace.read(&path, LARGEST).map_err(|error| error.to_string())?;
+    let bytes = invocation.workspace.read(&path, MAX_READ_BYTES).map_err(|error| error.to_string())?;
     let has = bytes.len();
     let text = String::from_utf8(bytes).map_err(|_| format!("`{path}` is not text; it has {has} bytes"))?;
     if first_line.is_none() && lines.is_none() {
@@ -95,8 +95,8 @@ fn passage(text: &str, first: usize, lines: usize) -> Option<String> {
 pub(super) async fn write(invocation: Invocation<'_>) -> Output {
     let WriteArguments { path, content } = arguments::read(invocation)?;
     let Invocation { attempt, workspace, .. } = invocation;
-    if content.len() > LARGEST_WRITE {
-        return Err(format!("the text has {} bytes, more than the {LARGEST_WRITE} allowed", content.len()));
+    if content.len() > MAX_WRITE_BYTES {
+        return Err(format!("the text has {} bytes, more than the {MAX_WRITE_BYTES} allowed", content.len()));
     }
     attempt.lease.live().await;
     workspace.write(&path, content.as_bytes()).map_err(|error| error.to_string())?;
@@ -115,9 +115,9 @@ pub(super) fn list(invocation: Invocation<'_>) -> Output {
     if entries.is_empty() {
         return Ok(format!("`{path}` is empty"));
     }
-    let mut lines: Vec<String> = entries.iter().take(LISTED).map(line).collect();
-    if entries.len() > LISTED {
-        lines.push(format!("[and {} more]", entries.len() - LISTED));
+    let mut lines: Vec<String> = entries.iter().take(MAX_LISTED).map(line).collect();
+    if entries.len() > MAX_LISTED {
+        lines.push(format!("[and {} more]", entries.len() - MAX_LISTED));
     }
     Ok(lines.join("\n"))
 }

@@ -11,8 +11,8 @@ use super::{
 };
 
 pub(crate) const NAME: &str = "ask_human";
-pub(super) const DESCRIPTION: &str = "Asks a human and answers with what they say, which may take days. Use it only when you can't go on \
-     without them; put all you need to know into one question.";
+pub(super) const DESCRIPTION: &str = "Asks a human a question and returns the answer, which may take days. Use it only when you can't \
+     continue without the answer; put everything you need to know into one question.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,6 @@
-//! `spawn` starts one agent, `delegate` hands over to one, `run_pipeline` starts a graph. The coordinator
-//! decides whether the child may exist; a refusal is an observation. A child is named by the place of its
-//! call, so that asking again in a later attempt is the same spawn (P). Only its result comes back (I2).
+//! `spawn` starts one agent, `delegate` hands over to one, `run_pipeline` starts a graph. The coordinator decides
+//! whether the child may exist; a refusal is an observation. The id of a child follows from the place of its call, so
+//! the same call in a later attempt is the same spawn (P). Only its result is returned (I2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,65 +31,65 @@ use crate::{
 };
 
 pub(super) const SPAWN: &str = "spawn";
-pub(super) const SPAWN_DESCRIPTION: &str = "Starts one other agent on one task and answers with its result; you go on from there. Use it for a \
-     part of your work that stands on its own. The agent knows nothing of what you know: say all it \
+pub(super) const SPAWN_DESCRIPTION: &str = "Starts another agent on one task and returns its result; then you continue. Use it for an \
+     independent part of your work. The agent knows nothing of your conversation: give it everything it \
      needs in the goal and the inputs. For several parts that depend on each other, or that should run \
      at the same time, use run_pipeline; if the other agent should finish the work in your place, use \
      delegate.";
 pub(crate) const DELEGATE: &str = "delegate";
-pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your own, and you are not asked again. Use \
-     it when another agent is better suited to finish what you were asked. To get an answer back and go \
-     on, use spawn.";
+pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your result, and you do not continue. Use it \
+     when another agent is better suited to finish your task. To get the result back and continue, use \
+     spawn.";
 pub(super) const PIPELINE: &str = "run_pipeline";
-pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and answers with the results of all steps. Use it for work of more \
-     than one step: parts that run at the same time (mode parallel), or that pass results on (a step's \
-     output_to is a key that later steps name in input_from). For a single agent use spawn.";
+pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and returns the results of all steps. Use it for work of more \
+     than one step: steps that run at the same time (mode parallel), or that pass results on (a step's \
+     output_to is a key that later steps list in input_from). For a single agent use spawn.";
 
 /// How many characters of a goal the parent's journal shows (I2).
-const SHOWN_CHARACTERS: usize = 50;
+const NOTE_CHARACTERS: usize = 50;
 /// The largest result that is fetched from the object store.
-const LARGEST_RESULT: u64 = 8 << 20;
+const MAX_RESULT_BYTES: u64 = 8 << 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// What the other agent is to do, with all it needs to know.
+    /// The task of the other agent, with everything it needs to know.
     goal: Text,
-    /// Which agent; the default one if absent.
+    /// The agent to start; the default agent if absent.
     #[serde(default)]
     agent_id: Option<AgentId>,
-    /// Values it gets as its inputs, by name.
+    /// Its inputs: values by name.
     #[serde(default)]
     inputs: BTreeMap<ContextKey, Json>,
-    /// Keys of the shared store it may read.
+    /// Keys of the shared store that it may read.
     #[serde(default)]
     input_from: Vec<ContextKey>,
-    /// The key of the shared store its result is written to.
+    /// The key of the shared store that its result is written to.
     #[serde(default)]
     output_to: Option<ContextKey>,
-    /// The tools it may call, none that you may not; as you if absent.
+    /// The tools that it may call, at most your own; the same as yours if absent.
     #[serde(default)]
     tools: Option<BTreeSet<ToolName>>,
     #[serde(default)]
     model: Option<ModelName>,
-    /// The most it may spend, in dollars; what you have left if absent.
+    /// The most it may spend, in dollars; everything you have left if absent.
     #[serde(default)]
     max_cost_usd: Option<Usd>,
     #[serde(default)]
     max_tokens: Option<Tokens>,
-    /// `granted` sets its ceiling aside for it; `shared` lets it draw on your budget.
+    /// `granted` reserves its limit for it out of your budget; `shared` lets it spend from your budget.
     #[serde(default)]
     funding: Funding,
-    /// How long it may take; 0 is as long as you.
+    /// Its time limit in milliseconds; 0 for the same as yours.
     #[serde(default)]
     timeout_ms: Option<u64>,
-    /// A clamp on its context window.
+    /// An upper limit of its context window, in tokens.
     #[serde(default)]
     window_tokens: Option<Tokens>,
-    /// What of your own messages it is shown; nothing if absent.
+    /// Which of your own messages it sees; none if absent.
     #[serde(default)]
     share: Vec<ShareCategory>,
-    /// A JSON Schema its result must fit.
+    /// The JSON Schema that its result must match.
     #[serde(default)]
     output_schema: Option<Json>,
 }
@@ -116,25 +116,25 @@ impl Arguments {
     }
 }
 
-/// The fields of a graph that a model is told of. docs/graphs.md has all of them; a graph is checked as a whole
+/// The fields of a graph that are described to a model. docs/graphs.md has all of them; a graph is fully checked
 /// when it is read.
 pub(super) fn pipeline_schema() -> Json {
     let key = || json!({"type": "string", "description": "A key of the shared store."});
     let step = json!({
         "type": "object",
         "properties": {
-            "id": {"type": "string", "description": "Its name; made from the agent's if absent."},
-            "agent_id": {"type": "string", "description": "Who does it."},
-            "task_description": {"type": "string", "description": "What to do, with all that is needed."},
-            "input_from": {"type": "array", "items": key(), "description": "What it reads: output_to of other steps, or inputs of the graph."},
+            "id": {"type": "string", "description": "The name of the step; made from the agent's name if absent."},
+            "agent_id": {"type": "string", "description": "The agent that runs the step."},
+            "task_description": {"type": "string", "description": "The task, with everything the agent needs to know."},
+            "input_from": {"type": "array", "items": key(), "description": "Keys that it reads: output_to of other steps, or inputs of the graph."},
             "output_to": key(),
-            "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Steps that must have succeeded."},
+            "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Steps that must have succeeded before."},
             "when": {"type": "string", "description": "A CEL expression over outputs, steps and budget; false skips the step."},
-            "required": {"type": "boolean", "description": "false: its failure does not count."},
+            "required": {"type": "boolean", "description": "If false, the graph goes on when the step fails."},
             "retries": {"type": "integer"},
             "timeout_ms": {"type": "integer"},
             "max_cost_usd": {"type": "number"},
-            "for_each": {"type": "string", "description": "A key that holds a list: runs once for each element, which it gets as the input item."},
+            "for_each": {"type": "string", "description": "A key that holds a list: the step runs once for each element, which is its input `item`."},
         },
     });
     Json::from(json!({
@@ -145,10 +145,10 @@ pub(super) fn pipeline_schema() -> Json {
                 "properties": {
                     "mode": {"type": "string", "enum": ["sequential", "parallel"]},
                     "steps": {"type": "array", "items": step, "minItems": 1},
-                    "inputs": {"type": "object", "description": "Values put into the shared store before the first step."},
+                    "inputs": {"type": "object", "description": "Values written to the shared store before the first step."},
                     "on_partial_success": {"type": "string", "enum": ["fail", "continue", "best_effort"]},
-                    "aggregate": {"type": "object", "description": "Have the graph's own agent_id make one answer of what the steps found: {}."},
-                    "agent_id": {"type": "string", "description": "Who aggregates."},
+                    "aggregate": {"type": "object", "description": "Set to {} to have the graph's own agent_id combine the results of the steps into one answer."},
+                    "agent_id": {"type": "string", "description": "The agent that aggregates."},
                     "task_description": {"type": "string", "description": "What the graph is for."},
                     "max_cost_usd": {"type": "number"},
                 },
@@ -168,9 +168,9 @@ pub(super) enum Kind {
     Pipeline,
 }
 
-/// The child that is asked for.
+/// The child that a call requests.
 #[derive(Debug)]
-struct Wanted {
+struct ChildRequest {
     child: Child,
     goal: String,
     shared_messages: Vec<SharedMessage>,
@@ -183,12 +183,12 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
         Kind::Pipeline => pipeline(invocation, &child_id),
         Kind::Spawn | Kind::Delegate => agent(invocation, &child_id),
     };
-    let Wanted { child, goal, shared_messages } = match wanted {
+    let ChildRequest { child, goal, shared_messages } = match wanted {
         Ok(wanted) => wanted,
         Err(mistakes) => return Outcome::Answered(Observation::new(agent_spawn(), Err(mistakes))),
     };
     let hands_over = kind == Kind::Delegate;
-    // Whoever hands over does not run again: a child that has ended meanwhile is handed over to all the same.
+    // After `delegate` the caller does not run again, so it hands over also to a child that has already ended.
     let ended = attempt.work.children.iter().find(|child| child.child_id == child_id && !hands_over);
     if let Some(ended) = ended {
         let observation = Observation::new(agent_spawn(), result(attempt, ended).await);
@@ -204,16 +204,16 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
     }
 }
 
-fn agent(invocation: Invocation<'_>, child_id: &ChildId) -> Result<Wanted, String> {
+fn agent(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildRequest, String> {
     let arguments: Arguments = arguments::read(invocation)?;
     let shared = invocation.shareable.iter().filter(|message| arguments.share.contains(&message.category));
     let shared_messages = shared.cloned().collect();
     let goal = arguments.goal.as_str().to_owned();
     let child = Child::Agent(Box::new(arguments.spawn(child_id.clone())));
-    Ok(Wanted { child, goal, shared_messages })
+    Ok(ChildRequest { child, goal, shared_messages })
 }
 
-fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<Wanted, String> {
+fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildRequest, String> {
     let given = invocation.arguments.as_object();
     let other = given.into_iter().flat_map(|fields| fields.keys()).find(|name| *name != "graph");
     if let Some(other) = other {
@@ -245,14 +245,14 @@ fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<Wanted, St
         reply_to: None,
         ..graph
     };
-    Ok(Wanted { child: Child::Graph(Box::new(graph)), goal, shared_messages: Vec::new() })
+    Ok(ChildRequest { child: Child::Graph(Box::new(graph)), goal, shared_messages: Vec::new() })
 }
 
 async fn result(attempt: &Attempt, ended: &ChildResult) -> Output {
     let ChildResult { child_id, status, result, error } = ended;
     let value = match result {
         Some(Payload::Inline(value)) => Some(value.to_text()),
-        Some(Payload::Reference(reference)) if reference.size_bytes > LARGEST_RESULT => {
+        Some(Payload::Reference(reference)) if reference.size_bytes > MAX_RESULT_BYTES => {
             let ObjectReference { object, size_bytes, .. } = reference;
             Some(format!("[the result has {size_bytes} bytes and is kept as the object `{object}`]"))
         }
@@ -291,14 +291,14 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn note(child_id: &ChildId, goal: &str) -> String {
-    let shown: String = goal.chars().take(SHOWN_CHARACTERS).collect();
+    let shown: String = goal.chars().take(NOTE_CHARACTERS).collect();
     format!("Spawned {child_id} with goal: {shown}...")
 }
 
 /// The answer to a `delegate` that was called together with other tools.
 pub(crate) fn delegate_with_others() -> Observation {
     let tool = ToolName::new(DELEGATE).expect("a literal that fits the grammar");
-    Observation::new(tool, Err("`delegate` hands everything over: call it alone, or use `spawn`".into()))
+    Observation::new(tool, Err("`delegate` hands over all your work: call it alone, or use `spawn`".into()))
 }
 
 /// The name of every spawn in a journal (I2).

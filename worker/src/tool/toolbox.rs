@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use shared::{Problems, id::ToolName, problem::nearest, wire::Execute};
 
 use super::{
-    builtin::Builtin,
+    builtin::BuiltinTool,
     call::{Invocation, Observation, Outcome},
     context, fs, http, human, mcp, spawn,
 };
@@ -25,7 +25,7 @@ pub(crate) struct Toolbox {
 
 #[derive(Debug)]
 enum Tool<'a> {
-    Builtin(Builtin),
+    Builtin(BuiltinTool),
     Served { server: &'a mcp::Server, tool: &'a str },
 }
 
@@ -40,16 +40,16 @@ impl Toolbox {
     pub(crate) async fn ready(&self, work: &Execute) {
         let wanted = |server: &str| match &work.tools {
             None => true,
-            Some(tools) => tools.iter().any(|tool| mcp::is_of(tool.as_str(), server)),
+            Some(tools) => tools.iter().any(|tool| mcp::is_tool_of(tool.as_str(), server)),
         };
         self.servers.ready(wanted).await;
     }
 
-    /// The tools a context may call, as its model is told of them.
+    /// The tools that a context may call, as they are described to its model.
     pub(crate) fn specs(&self, work: &Execute) -> Vec<ToolSpec> {
-        let mut specs: Vec<ToolSpec> = self.builtins().map(Builtin::spec).collect();
+        let mut specs: Vec<ToolSpec> = self.builtins().map(BuiltinTool::spec).collect();
         specs.extend(self.servers.specs());
-        specs.retain(|spec| may(work, &spec.name));
+        specs.retain(|spec| is_allowed(work, &spec.name));
         specs
     }
 
@@ -57,14 +57,16 @@ impl Toolbox {
     pub(crate) async fn call(&self, invocation: Invocation<'_>) -> Outcome {
         let outcome = AssertUnwindSafe(self.dispatch(invocation)).catch_unwind().await;
         match outcome {
-            Ok(Outcome::Answered(seen)) => Outcome::Answered(Observation { text: cut(seen.text), ..seen }),
+            Ok(Outcome::Answered(observation)) => {
+                Outcome::Answered(Observation { text: cut(observation.text), ..observation })
+            }
             Ok(outcome @ (Outcome::Waits { .. } | Outcome::HandsOver { .. } | Outcome::Asks { .. })) => {
                 outcome
             }
             Err(_) => {
                 tracing::error!(tool = invocation.tool, "a tool panicked");
                 let text = format!("`{}` failed because of a bug in the worker", invocation.tool);
-                Outcome::Answered(Observation::new(spelled(invocation.tool), Err(text)))
+                Outcome::Answered(Observation::new(journal_name(invocation.tool), Err(text)))
             }
         }
     }
@@ -73,34 +75,37 @@ impl Toolbox {
         let Invocation { attempt, tool: name, .. } = invocation;
         let work = &attempt.work;
         let Some(tool) = self.find(name) else {
-            return Outcome::Answered(Observation::new(spelled(name), Err(self.no_such(work, name))));
+            return Outcome::Answered(Observation::new(
+                journal_name(name),
+                Err(self.unknown_tool(work, name)),
+            ));
         };
-        let tool_name = spelled(name);
-        if !may(work, &tool_name) {
+        let tool_name = journal_name(name);
+        if !is_allowed(work, &tool_name) {
             return Outcome::Answered(Observation::new(tool_name, Err(self.not_allowed(work, name))));
         }
         match tool {
             Tool::Builtin(builtin) => self.builtin(builtin, invocation).await,
             Tool::Served { server, tool } => {
-                // What the tool of a server changes is unknown here, so the lease must stand.
+                // The tool of a server may change anything, so the lease must be valid.
                 attempt.lease.live().await;
                 Outcome::Answered(Observation::new(tool_name, server.call(tool, invocation.arguments).await))
             }
         }
     }
 
-    async fn builtin(&self, builtin: Builtin, invocation: Invocation<'_>) -> Outcome {
+    async fn builtin(&self, builtin: BuiltinTool, invocation: Invocation<'_>) -> Outcome {
         let output = match builtin {
-            Builtin::Spawn => return spawn::call(spawn::Kind::Spawn, invocation).await,
-            Builtin::Delegate => return spawn::call(spawn::Kind::Delegate, invocation).await,
-            Builtin::RunPipeline => return spawn::call(spawn::Kind::Pipeline, invocation).await,
-            Builtin::AskHuman => return human::ask(invocation),
-            Builtin::FsRead => fs::read(invocation),
-            Builtin::FsWrite => fs::write(invocation).await,
-            Builtin::FsList => fs::list(invocation),
-            Builtin::ReadContext => context::read(invocation).await,
-            Builtin::WriteContext => context::write(invocation).await,
-            Builtin::HttpGet => match &self.http {
+            BuiltinTool::Spawn => return spawn::call(spawn::Kind::Spawn, invocation).await,
+            BuiltinTool::Delegate => return spawn::call(spawn::Kind::Delegate, invocation).await,
+            BuiltinTool::RunPipeline => return spawn::call(spawn::Kind::Pipeline, invocation).await,
+            BuiltinTool::AskHuman => return human::ask(invocation),
+            BuiltinTool::FsRead => fs::read(invocation),
+            BuiltinTool::FsWrite => fs::write(invocation).await,
+            BuiltinTool::FsList => fs::list(invocation),
+            BuiltinTool::ReadContext => context::read(invocation).await,
+            BuiltinTool::WriteContext => context::write(invocation).await,
+            BuiltinTool::HttpGet => match &self.http {
                 Some(getter) => getter.get(invocation).await,
                 None => Err("this worker's settings allow no host".into()),
             },
@@ -108,9 +113,9 @@ impl Toolbox {
         Outcome::Answered(Observation::new(builtin.name(), output))
     }
 
-    fn builtins(&self) -> impl Iterator<Item = Builtin> {
-        let reaches = self.http.is_some();
-        Builtin::ALL.into_iter().filter(move |tool| *tool != Builtin::HttpGet || reaches)
+    fn builtins(&self) -> impl Iterator<Item = BuiltinTool> {
+        let http_allowed = self.http.is_some();
+        BuiltinTool::ALL.into_iter().filter(move |tool| *tool != BuiltinTool::HttpGet || http_allowed)
     }
 
     fn find<'a>(&'a self, name: &'a str) -> Option<Tool<'a>> {
@@ -122,18 +127,18 @@ impl Toolbox {
         Some(Tool::Served { server: self.servers.named(server)?, tool })
     }
 
-    fn no_such(&self, work: &Execute, name: &str) -> String {
+    fn unknown_tool(&self, work: &Execute, name: &str) -> String {
         let shown: String = name.chars().take(80).collect();
         let names: Vec<ToolName> = self.specs(work).into_iter().map(|spec| spec.name).collect();
         match nearest(name, names.iter().map(ToolName::as_str)) {
             Some(near) => format!("there is no tool `{shown}`\n\nhint: did you mean `{near}`?"),
-            None => format!("there is no tool `{shown}`\n\nhint: {}", listed(&names)),
+            None => format!("there is no tool `{shown}`\n\nhint: {}", list_of(&names)),
         }
     }
 
     fn not_allowed(&self, work: &Execute, name: &str) -> String {
         let names: Vec<ToolName> = self.specs(work).into_iter().map(|spec| spec.name).collect();
-        format!("`{name}` is not among the tools of this context\n\nhint: {}", listed(&names))
+        format!("`{name}` is not among the tools of this context\n\nhint: {}", list_of(&names))
     }
 
     /// Ends the MCP servers.
@@ -143,21 +148,21 @@ impl Toolbox {
 }
 
 /// Whether a context may call a tool (I5). A context without a list may call all.
-fn may(work: &Execute, tool: &ToolName) -> bool {
+fn is_allowed(work: &Execute, tool: &ToolName) -> bool {
     work.tools.as_ref().is_none_or(|tools| tools.contains(tool))
 }
 
 /// The name for the journal: `unknown` if the model's spelling is not a name.
-fn spelled(name: &str) -> ToolName {
+fn journal_name(name: &str) -> ToolName {
     ToolName::new(name).unwrap_or_else(|_| ToolName::new("unknown").expect("a literal that fits the grammar"))
 }
 
-fn listed(names: &[ToolName]) -> String {
+fn list_of(names: &[ToolName]) -> String {
     match names {
-        [] => "it has no tools at all".into(),
+        [] => "this context has no tools".into(),
         names => {
             let names: Vec<&str> = names.iter().map(ToolName::as_str).collect();
-            format!("its tools are {}", names.join(", "))
+            format!("the tools of this context are {}", names.join(", "))
         }
     }
 }

@@ -1,14 +1,14 @@
-//! `ask`: a question to a human, waited for without holding a worker.
+//! `ask`: asks a human a question. The context waits for the answer and holds no worker meanwhile.
 
 use shared::{
     Json,
     wire::{Text, Verdict},
 };
 
-use super::parameters::{Bad, Parameters};
+use super::parameters::{InvalidParameter, Parameters};
 use crate::agent::{run::Run, verdict::completed};
 
-pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
     let question: Text = parameters.get_or("question", run.work().goal.clone())?;
     Ok(match run.work().answers.last().filter(|given| !given.withdrawn) {
         Some(given) => completed(Json::from(given.answer.as_str())),

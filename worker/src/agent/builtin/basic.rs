@@ -1,4 +1,4 @@
-//! `sleep`, `fail` and `panic`: the ways a context takes time and goes wrong.
+//! `sleep`, `fail` and `panic`: agents that take time or go wrong.
 
 use std::time::Duration;
 
@@ -7,19 +7,22 @@ use shared::{
     wire::{Failure, FailureKind, Verdict},
 };
 
-use super::parameters::{Bad, Parameters};
+use super::parameters::{InvalidParameter, Parameters};
 use crate::agent::{run::Run, verdict::goal};
 
-pub(super) async fn sleep(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+pub(super) async fn sleep(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
     let ms = parameters.get_or("ms", 1_000_u64)?;
     if ms > MAX_TIMEOUT_MS {
-        return Err(Bad { name: "ms", reason: format!("{ms} is more than a year ({MAX_TIMEOUT_MS})") });
+        return Err(InvalidParameter {
+            name: "ms",
+            reason: format!("{ms} is more than a year ({MAX_TIMEOUT_MS})"),
+        });
     }
     tokio::time::sleep(Duration::from_millis(ms)).await;
     Ok(goal(run.work()))
 }
 
-pub(super) fn fail(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+pub(super) fn fail(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
     let times = parameters.get_or("times", u32::MAX)?;
     let message = parameters.get_or("message", "told to fail".to_owned())?;
     let retryable = parameters.get_or("retryable", true)?;
@@ -29,6 +32,6 @@ pub(super) fn fail(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict,
     Ok(Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable }))
 }
 
-pub(super) fn panic(run: &Run<'_>) -> Result<Verdict, Bad> {
+pub(super) fn panic(run: &Run<'_>) -> Result<Verdict, InvalidParameter> {
     panic!("told to panic, in attempt {}", run.attempt.number())
 }

@@ -1,10 +1,10 @@
-//! `chain`: each context hands over to the next, and the last one's answer is everybody's.
+//! `chain`: each context hands over to the next, so the answer of the last one is the result of all.
 
 use serde_json::json;
 use shared::wire::{FailureKind, Text, Verdict};
 
 use super::{
-    parameters::{Bad, Parameters},
+    parameters::{InvalidParameter, Parameters},
     tree::spawn,
 };
 use crate::{
@@ -15,15 +15,15 @@ use crate::{
     attempt::children::{Child, Spawned, child_id},
 };
 
-const LONGEST: u32 = 1_000;
+const MAX_LENGTH: u32 = 1_000;
 
-pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
-    let length = parameters.count("length", 3, 1, LONGEST)?;
+pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
+    let length = parameters.count("length", 3, 1, MAX_LENGTH)?;
     if length == 1 {
         return Ok(goal(run.work()));
     }
     let next = Text::new(format!("{}, then", run.work().goal));
-    let next = next.map_err(|reason| Bad { name: "goal", reason })?;
+    let next = next.map_err(|reason| InvalidParameter { name: "goal", reason })?;
     let child_id = child_id(run.attempt.child_id(), "next");
     let inputs = vec![("length", json!(length - 1))];
     let spawn = spawn(run.work().agent.agent_id.clone(), child_id, next, inputs);

@@ -1,6 +1,5 @@
-//! The agents that are part of the worker: for demonstrations, tests and measurements. They need no
-//! model and no keys. Their parameters come from the context's inputs; inputs they don't know are
-//! left alone.
+//! The agents that are part of the worker, for demonstrations, tests and measurements. They need no model and no keys.
+//! Their parameters are the context's inputs; unknown inputs are ignored.
 
 mod ask;
 mod basic;
@@ -19,42 +18,39 @@ use super::{
 };
 use parameters::Parameters;
 
-/// What each is and takes: in the documentation, and in the answer to a bad value.
+/// What each agent does and its parameters, shown in the documentation and with the error for an invalid parameter.
 pub const HELP: [(&str, &str); 10] = [
     ("echo", "answers with its goal"),
     ("sleep", "waits, then answers with its goal\n  ms  how long, in milliseconds (1000)"),
     (
         "fail",
-        "fails, then answers with its goal\n  times      how many attempts fail (all)\n  message    what it \
-         says (\"told to fail\")\n  retryable  whether another attempt may follow (true)",
+        "fails, then answers with its goal\n  times      how many attempts fail (all)\n  message    the \
+         error (\"told to fail\")\n  retryable  whether another attempt may follow (true)",
     ),
     (
         "spend",
         "makes paid calls: hold, wait, settle\n  usd       what a call costs (0.01)\n  tokens    what it \
-         uses (100)\n  calls     how many (1)\n  ms        how long one takes (0)\n  hold_usd  what is set \
-         aside for it (usd)",
+         uses (100)\n  calls     how many (1)\n  ms        how long one takes (0)\n  hold_usd  how much \
+         is held for a call (usd)",
     ),
     (
         "tree",
         "spawns children, waits for them and counts the leaves\n  depth  levels beneath it (2)\n  width  \
-         children of each (3)\n  leaf   the agent at the bottom (\"echo\")\n  usd    handed to each leaf",
+         children of each (3)\n  leaf   the agent at the bottom (\"echo\")\n  usd    an input of each leaf",
     ),
-    ("chain", "hands over to a child, and that to the next\n  length  contexts in all (3)"),
-    (
-        "crash",
-        "takes its worker process down, then answers with its goal\n  times  how many attempts crash (1)",
-    ),
+    ("chain", "hands over to a child, which hands over to the next\n  length  the number of contexts (3)"),
+    ("crash", "aborts its worker process, then answers with its goal\n  times  how many attempts crash (1)"),
     ("ask", "asks a human and answers with the answer\n  question  what it asks (its goal)"),
     (
         "share",
-        "writes a value into the shared store, and reads what it may\n  key    where (\"<child_id>.note\")\n  \
-         value  what (its goal)",
+        "writes a value into the shared store, and reads every value it may read\n  key    the key (\"<child_id>.note\")\n  \
+         value  the value (its goal)",
     ),
-    ("panic", "panics: what a worker makes of a broken agent"),
+    ("panic", "panics, to show how a worker handles a broken agent"),
 ];
 
 #[derive(Debug, Clone, Copy)]
-enum Builtin {
+enum BuiltinAgent {
     Echo,
     Sleep,
     Fail,
@@ -67,19 +63,19 @@ enum Builtin {
     Panic,
 }
 
-impl Builtin {
+impl BuiltinAgent {
     fn named(name: &str) -> Option<Self> {
         Some(match name {
-            "echo" => Builtin::Echo,
-            "sleep" => Builtin::Sleep,
-            "fail" => Builtin::Fail,
-            "spend" => Builtin::Spend,
-            "tree" => Builtin::Tree,
-            "chain" => Builtin::Chain,
-            "crash" => Builtin::Crash,
-            "ask" => Builtin::Ask,
-            "share" => Builtin::Share,
-            "panic" => Builtin::Panic,
+            "echo" => BuiltinAgent::Echo,
+            "sleep" => BuiltinAgent::Sleep,
+            "fail" => BuiltinAgent::Fail,
+            "spend" => BuiltinAgent::Spend,
+            "tree" => BuiltinAgent::Tree,
+            "chain" => BuiltinAgent::Chain,
+            "crash" => BuiltinAgent::Crash,
+            "ask" => BuiltinAgent::Ask,
+            "share" => BuiltinAgent::Share,
+            "panic" => BuiltinAgent::Panic,
             _ => return None,
         })
     }
@@ -87,19 +83,19 @@ impl Builtin {
 
 pub(super) async fn run(run: &Run<'_>) -> Verdict {
     let name = run.work().agent.builtin.as_deref().unwrap_or_default();
-    let Some(builtin) = Builtin::named(name) else { return unknown(name) };
+    let Some(builtin) = BuiltinAgent::named(name) else { return unknown_agent(name) };
     let parameters = Parameters(&run.work().inputs);
     let verdict = match builtin {
-        Builtin::Echo => Ok(goal(run.work())),
-        Builtin::Sleep => basic::sleep(run, parameters).await,
-        Builtin::Fail => basic::fail(run, parameters),
-        Builtin::Spend => spend::run(run, parameters).await,
-        Builtin::Tree => tree::run(run, parameters).await,
-        Builtin::Chain => chain::run(run, parameters).await,
-        Builtin::Crash => crash::run(run, parameters),
-        Builtin::Ask => ask::run(run, parameters),
-        Builtin::Share => share::run(run, parameters).await,
-        Builtin::Panic => basic::panic(run),
+        BuiltinAgent::Echo => Ok(goal(run.work())),
+        BuiltinAgent::Sleep => basic::sleep(run, parameters).await,
+        BuiltinAgent::Fail => basic::fail(run, parameters),
+        BuiltinAgent::Spend => spend::run(run, parameters).await,
+        BuiltinAgent::Tree => tree::run(run, parameters).await,
+        BuiltinAgent::Chain => chain::run(run, parameters).await,
+        BuiltinAgent::Crash => crash::run(run, parameters),
+        BuiltinAgent::Ask => ask::run(run, parameters),
+        BuiltinAgent::Share => share::run(run, parameters).await,
+        BuiltinAgent::Panic => basic::panic(run),
     };
     verdict.unwrap_or_else(|bad| failed(format!("{bad}\n\n{}", help(name))))
 }
@@ -109,7 +105,7 @@ fn help(name: &str) -> String {
     format!("{name}: {text}")
 }
 
-fn unknown(name: &str) -> Verdict {
+fn unknown_agent(name: &str) -> Verdict {
     let names = || HELP.iter().map(|(name, _)| *name);
     let hint = nearest(name, names()).map(|near| format!("\n\nhint: did you mean `{near}`?"));
     let all = names().collect::<Vec<_>>().join(", ");

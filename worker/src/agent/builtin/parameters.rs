@@ -1,5 +1,5 @@
-//! The parameters of a built-in agent, read from its inputs. One that is absent or null has its
-//! default; one that makes no sense is named, and no attempt will do better.
+//! The parameters of a built-in agent, read from its inputs. An absent or null parameter has its default. An invalid
+//! one is an error that names it and is not retryable.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,14 +9,14 @@ use shared::{ContextKey, Json};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parameters<'a>(pub(super) &'a BTreeMap<ContextKey, Json>);
 
-/// A parameter that makes no sense.
+/// A parameter with an invalid value.
 #[derive(Debug)]
-pub(super) struct Bad {
+pub(super) struct InvalidParameter {
     pub(super) name: &'static str,
     pub(super) reason: String,
 }
 
-impl fmt::Display for Bad {
+impl fmt::Display for InvalidParameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "input `{}`: {}", self.name, self.reason)
     }
@@ -24,26 +24,36 @@ impl fmt::Display for Bad {
 
 impl Parameters<'_> {
     /// The parameter, if it is given.
-    pub(super) fn get<T: DeserializeOwned>(self, name: &'static str) -> Result<Option<T>, Bad> {
+    pub(super) fn get<T: DeserializeOwned>(self, name: &'static str) -> Result<Option<T>, InvalidParameter> {
         match self.0.get(name).map(Json::value) {
             None | Some(serde_json::Value::Null) => Ok(None),
             Some(value) => {
                 let read = T::deserialize(value);
-                read.map(Some).map_err(|error| Bad { name, reason: error.to_string() })
+                read.map(Some).map_err(|error| InvalidParameter { name, reason: error.to_string() })
             }
         }
     }
 
-    pub(super) fn get_or<T: DeserializeOwned>(self, name: &'static str, default: T) -> Result<T, Bad> {
+    pub(super) fn get_or<T: DeserializeOwned>(
+        self,
+        name: &'static str,
+        default: T,
+    ) -> Result<T, InvalidParameter> {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
-    /// A whole number within bounds: a limit on everything.
-    pub(super) fn count(self, name: &'static str, default: u32, least: u32, most: u32) -> Result<u32, Bad> {
+    /// A whole number within limits.
+    pub(super) fn count(
+        self,
+        name: &'static str,
+        default: u32,
+        min: u32,
+        max: u32,
+    ) -> Result<u32, InvalidParameter> {
         let number = self.get_or(name, default)?;
-        if (least..=most).contains(&number) {
+        if (min..=max).contains(&number) {
             return Ok(number);
         }
-        Err(Bad { name, reason: format!("{number} is not between {least} and {most}") })
+        Err(InvalidParameter { name, reason: format!("{number} is not between {min} and {max}") })
     }
 }

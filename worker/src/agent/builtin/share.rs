@@ -1,9 +1,9 @@
-//! `share`: writes into the shared context store, and shows what it may read there (C).
+//! `share`: writes into the shared store, and shows the values that it may read there (C).
 
 use serde_json::{Map, Value, json};
 use shared::{ContextKey, Json, wire::Verdict};
 
-use super::parameters::{Bad, Parameters};
+use super::parameters::{InvalidParameter, Parameters};
 use crate::{
     agent::{
         run::Run,
@@ -12,10 +12,10 @@ use crate::{
     attempt::shared_store::Read,
 };
 
-/// It shows no more keys than these.
-const SHOWN: usize = 100;
+/// The most keys that it shows.
+const MAX_SHOWN: usize = 100;
 
-pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
     let own = ContextKey::new(&format!("{}.note", run.work().child_id)).expect("an id, a dot and letters");
     let key = parameters.get_or("key", own)?;
     let value = parameters.get_or("value", Json::from(run.work().goal.as_str()))?;
@@ -27,8 +27,8 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         Err(message) => return Ok(failed(message)),
     };
     let mut read = Map::new();
-    for key in keys.iter().take(SHOWN) {
-        // Listed, it may be gone or forbidden all the same: others write meanwhile.
+    for key in keys.iter().take(MAX_SHOWN) {
+        // A listed key may be absent or forbidden by now, since other agents write meanwhile.
         match run.attempt.read_value(key.clone()).await {
             Read::Value(found) => {
                 read.insert(key.to_string(), found.value.value().clone());

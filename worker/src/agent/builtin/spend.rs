@@ -1,5 +1,5 @@
-//! `spend`: paid calls with no provider behind them. What earlier attempts paid for is not paid again,
-//! as far as the books show it.
+//! `spend`: paid calls without a provider. Calls that earlier attempts paid for, as far as the budget shows them, are
+//! not paid again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use shared::{
     wire::{FailureKind, Verdict, exhausted},
 };
 
-use super::parameters::{Bad, Parameters};
+use super::parameters::{InvalidParameter, Parameters};
 use crate::{
     agent::{
         run::Run,
@@ -18,21 +18,21 @@ use crate::{
     billing::meter::Hold,
 };
 
-const MOST_CALLS: u32 = 10_000;
-const LONGEST_CALL_MS: u32 = 24 * 3600 * 1000;
+const MAX_CALLS: u32 = 10_000;
+const MAX_CALL_MS: u32 = 24 * 3600 * 1000;
 
-pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
+pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
     let usd = parameters.get_or("usd", Usd::from_cents(1))?;
     let tokens = parameters.get_or("tokens", Tokens::new(100))?;
-    let calls = parameters.count("calls", 1, 0, MOST_CALLS)?;
-    let ms = parameters.count("ms", 0, 0, LONGEST_CALL_MS)?;
+    let calls = parameters.count("calls", 1, 0, MAX_CALLS)?;
+    let ms = parameters.count("ms", 0, 0, MAX_CALL_MS)?;
     let hold_usd = parameters.get_or("hold_usd", usd)?;
     let (cost, hold) = (Amount::new(usd, tokens), Amount::new(hold_usd, tokens));
-    for _ in paid(run.work().budget.own, cost).min(calls)..calls {
+    for _ in calls_paid(run.work().budget.own, cost).min(calls)..calls {
         let call_id = run.meter.next_call();
         match run.meter.hold(&call_id, hold, false).await {
             Hold::Held => {}
-            // Nothing cheaper would do: it waits for more if it may, or stops (B5, B8).
+            // There is no cheaper call: it waits for a raise if it may, or stops (B5, B8).
             Hold::Denied(denied) if denied.pause => return Ok(Verdict::OutOfBudget),
             Hold::Denied(denied) => return Ok(out_of_budget(denied.to_string())),
             Hold::Halt { pause: true, .. } => return Ok(Verdict::OutOfBudget),
@@ -54,8 +54,8 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     Ok(completed(Json::from(json!({"calls": calls, "spent_usd": spent.trim_start_matches('$')}))))
 }
 
-/// How many calls of this cost the books already show.
-fn paid(own: Amount, cost: Amount) -> u32 {
+/// How many calls of this cost the budget already contains.
+fn calls_paid(own: Amount, cost: Amount) -> u32 {
     let times = match (cost.cost_usd.nanos(), cost.tokens.count()) {
         (0, 0) => 0,
         (0, tokens) => own.tokens.count() / tokens,

@@ -1,6 +1,6 @@
-//! `tree`: a tree of contexts, as deep and wide as asked. It runs twice: once to spawn and wait, and
-//! again when its children have ended. Each time it asks for every child that has not ended, so that
-//! a worker lost between two spawns leaves no gap.
+//! `tree`: a tree of contexts of a given depth and width. It runs twice: once to spawn its children, and again when
+//! they have ended. Each time it spawns every child that has not ended, so that no child is missing after a worker was
+//! lost between two spawns.
 
 use serde_json::{Value, json};
 use shared::{
@@ -8,26 +8,26 @@ use shared::{
     wire::{ChildResult, EndStatus, Spawn, Text, Verdict},
 };
 
-use super::parameters::{Bad, Parameters};
+use super::parameters::{InvalidParameter, Parameters};
 use crate::{
     agent::{run::Run, verdict::completed},
     attempt::children::{self, Child, Spawned},
 };
 
-const DEEPEST: u32 = 32;
-const WIDEST: u32 = 1_000;
+const MAX_DEPTH: u32 = 32;
+const MAX_WIDTH: u32 = 1_000;
 
-pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, Bad> {
-    let depth = parameters.count("depth", 2, 1, DEEPEST)?;
-    let width = parameters.count("width", 3, 1, WIDEST)?;
+pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
+    let depth = parameters.count("depth", 2, 1, MAX_DEPTH)?;
+    let width = parameters.count("width", 3, 1, MAX_WIDTH)?;
     let leaf = parameters.get_or("leaf", AgentId::new("echo").expect("a literal that fits the grammar"))?;
     let usd: Option<Usd> = parameters.get("usd")?;
     let (mut running, mut shown, mut leaves) = (Vec::new(), Vec::new(), 0);
     for n in 1..=width {
         let child_id = children::child_id(run.attempt.child_id(), &n.to_string());
         if let Some(ended) = run.work().children.iter().find(|child| child.child_id == child_id) {
-            let (beneath, entry) = show(ended, depth);
-            leaves += beneath;
+            let (child_leaves, entry) = show(ended, depth);
+            leaves += child_leaves;
             shown.push(entry);
             continue;
         }
@@ -39,24 +39,24 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
             leaf.clone()
         };
         inputs.extend(usd.map(|usd| ("usd", json!(usd))));
-        let child = spawn(agent_id, child_id.clone(), part(run, n)?, inputs);
+        let child = spawn(agent_id, child_id.clone(), child_goal(run, n)?, inputs);
         match run.attempt.spawn(Child::Agent(Box::new(child)), Vec::new()).await {
             Spawned::Child(child_id) => running.push(child_id),
             Spawned::Refused(why) => shown.push(json!({"child_id": child_id, "refused": why})),
         }
     }
     if !running.is_empty() {
-        // With those that have ended: they are children all the same.
+        // Together with the children that have already ended.
         running.extend(run.work().children.iter().map(|child| child.child_id.clone()));
         return Ok(Verdict::Waiting { children: running, hand_over: false });
     }
     Ok(completed(Json::from(json!({"leaves": leaves, "children": shown}))))
 }
 
-/// No two contexts on a path have the same goal, which would be a cycle (P).
-fn part(run: &Run<'_>, n: u32) -> Result<Text, Bad> {
+/// The goal of a child. Contexts on a path must have different goals, since equal ones would be a cycle (P).
+fn child_goal(run: &Run<'_>, n: u32) -> Result<Text, InvalidParameter> {
     let text = format!("{}, part {n}", run.work().goal);
-    Text::new(text).map_err(|reason| Bad { name: "goal", reason })
+    Text::new(text).map_err(|reason| InvalidParameter { name: "goal", reason })
 }
 
 pub(super) fn spawn(
@@ -74,7 +74,7 @@ pub(super) fn spawn(
     }
 }
 
-/// How many leaves a child stands for, and what is shown of it: of a tree only its count, or the
+/// The number of leaves child_leaves a child, and what is shown of it. Of a subtree only the count is shown, otherwise the
 /// result would grow with the whole tree.
 fn show(child: &ChildResult, depth: u32) -> (u64, Value) {
     let ChildResult { child_id, status, result, error } = child;

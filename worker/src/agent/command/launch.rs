@@ -1,5 +1,4 @@
-//! From a profile to a program in its sandbox: what it is run as, and what becomes of a context whose
-//! program can't be started.
+//! Starts the program of a profile in its sandbox, and decides how a context ends whose program can't be started.
 
 use std::{path::Path, sync::Arc};
 
@@ -16,11 +15,11 @@ use crate::{
     sandbox::{NotStarted, Policy, Program},
 };
 
-/// A workspace may hold this much at the least, and otherwise so many times its outputs.
-const WORKSPACE: u64 = 256 << 20;
-const WORKSPACE_FACTOR: u64 = 16;
+/// The size limit of a workspace: the limit of its outputs times the factor, but at least this much.
+const MIN_WORKSPACE_BYTES: u64 = 256 << 20;
+const WORKSPACE_PER_OUTPUT: u64 = 16;
 
-/// Starts the program; if it can't be, how the context ends.
+/// Starts the program, or returns the verdict of a context whose program can't be started.
 pub(super) async fn start(
     run: &Run<'_>,
     workspace: &Arc<Workspace>,
@@ -28,9 +27,7 @@ pub(super) async fn start(
 ) -> Result<Program, (Verdict, Option<SandboxReport>)> {
     let Some(sandbox) = &run.resources.sandbox else {
         return Err((
-            failed(
-                "this worker can't run programs: it was given no executable to make a sandbox with".into(),
-            ),
+            failed("this worker can't run programs: no executable for the sandbox is configured".into()),
             None,
         ));
     };
@@ -47,28 +44,29 @@ pub(super) async fn start(
 fn policy(run: &Run<'_>, workspace: &Workspace, tools: &[ToolSpec]) -> Result<Policy, Verdict> {
     let (work, profile) = (run.work(), &run.work().agent);
     let path = workspace.path().canonicalize();
-    let path = path.map_err(|error| retryable(format!("its workspace could not be found: {error}")))?;
+    let path = path.map_err(|error| retryable(format!("the workspace could not be found: {error}")))?;
     let start = serde_json::to_vec_pretty(&Start::new(work, tools)).expect("plain fields");
     let prepared = std::fs::create_dir_all(path.join("tmp"))
         .and_then(|()| std::fs::write(path.join("input.json"), start));
-    prepared.map_err(|error| retryable(format!("its workspace could not be written: {error}")))?;
+    prepared.map_err(|error| retryable(format!("the workspace could not be written: {error}")))?;
     let env =
         run.resources.secrets.environment(profile, &path).map_err(|secret| failed(secret.to_string()))?;
     Ok(Policy {
-        command: profile.command.iter().map(|word| resolved(word, &profile.reads)).collect(),
+        command: profile.command.iter().map(|word| make_absolute_if_readable(word, &profile.reads)).collect(),
         workspace: path,
         env,
         reads: profile.reads.iter().map(|path| absolute(path).into()).collect(),
         network: profile.network,
         requires: profile.requires.clone(),
         resources: profile.resources.clone(),
-        workspace_bytes: WORKSPACE.max(work.limits.max_output_size_bytes.saturating_mul(WORKSPACE_FACTOR)),
+        workspace_bytes: MIN_WORKSPACE_BYTES
+            .max(work.limits.max_output_size_bytes.saturating_mul(WORKSPACE_PER_OUTPUT)),
     })
 }
 
-/// A word of a command that is beneath what the profile lets it read is given as the path it is: the
-/// program runs in its workspace, and the profile was written from where the worker runs.
-fn resolved(word: &str, reads: &[String]) -> String {
+/// Makes a path in the command absolute if it is beneath a path that the profile allows to read: the program runs in
+/// its workspace, but the paths of a profile are relative to the worker's directory.
+fn make_absolute_if_readable(word: &str, reads: &[String]) -> String {
     let beneath = reads.iter().any(|read| !read.is_empty() && Path::new(word).starts_with(read));
     if beneath { absolute(word) } else { word.to_owned() }
 }

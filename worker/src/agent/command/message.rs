@@ -1,5 +1,5 @@
-//! What a program and its worker say to each other, one JSON object a line. Whatever else a program
-//! writes is plain output: a program that knows nothing of this is an agent all the same.
+//! The messages between a program and its worker, one JSON object per line. Everything else that a program writes is
+//! plain output, so a program that does not know these messages can also be an agent.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct Start<'a> {
     output_schema: Option<&'a Json>,
     limits: &'a Limits,
     budget: &'a BudgetSnapshot,
-    /// What humans have answered so far.
+    /// The answers of humans so far.
     answers: &'a [GivenAnswer],
 }
 
@@ -54,11 +54,11 @@ impl<'a> Start<'a> {
     }
 }
 
-/// The answer to what a program asked.
+/// The answer to a request of the program.
 #[derive(Debug, Default, Serialize)]
 #[serde(tag = "type", rename = "answer")]
 pub(super) struct Answer {
-    /// As in what it asked; absent if that had none.
+    /// The id of the request; absent if it had none.
     pub(super) id: Option<String>,
     pub(super) text: String,
     pub(super) is_error: bool,
@@ -68,16 +68,16 @@ pub(super) struct Answer {
     pub(super) cost_usd: Option<Usd>,
 }
 
-/// What a program says.
+/// A message of the program.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Line {
+pub(super) enum ProgramMessage {
     Progress {
         message: String,
     },
-    Tool(ToolAsk),
-    Model(ModelAsk),
-    /// What something outside cost it; booked once by its key (B11).
+    Tool(ToolRequest),
+    Model(ModelRequest),
+    /// The cost of something the program did itself; booked once per key (B11).
     Cost {
         key: String,
         #[serde(default)]
@@ -96,7 +96,7 @@ pub(super) enum Line {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ToolAsk {
+pub(super) struct ToolRequest {
     pub(super) id: String,
     pub(super) tool: String,
     #[serde(default)]
@@ -104,9 +104,9 @@ pub(super) struct ToolAsk {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ModelAsk {
+pub(super) struct ModelRequest {
     pub(super) id: String,
-    pub(super) messages: Vec<Spoken>,
+    pub(super) messages: Vec<ChatMessage>,
     #[serde(default)]
     pub(super) max_tokens: Option<u32>,
     #[serde(default)]
@@ -114,7 +114,7 @@ pub(super) struct ModelAsk {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Spoken {
+pub(super) struct ChatMessage {
     role: Role,
     content: String,
 }
@@ -127,12 +127,12 @@ enum Role {
     Assistant,
 }
 
-/// A line, as far as it can be understood.
+/// A line of the program's output.
 #[derive(Debug)]
-pub(super) enum Heard {
-    Line(Line),
-    /// It meant to say something.
-    Bad {
+pub(super) enum ParsedLine {
+    Message(ProgramMessage),
+    /// It has the type of a message, but not its form.
+    Invalid {
         id: Option<String>,
         why: String,
     },
@@ -141,38 +141,38 @@ pub(super) enum Heard {
 
 const TYPES: [&str; 6] = ["progress", "tool", "model", "cost", "result", "failed"];
 
-pub(super) fn hear(line: &[u8]) -> Heard {
-    // Most of what is not ours does not even begin like it.
+pub(super) fn parse_line(line: &[u8]) -> ParsedLine {
+    // Most plain output is recognized by its first character.
     if line.trim_ascii_start().first() != Some(&b'{') {
-        return Heard::Plain;
+        return ParsedLine::Plain;
     }
-    let Ok(value) = serde_json::from_slice::<Value>(line) else { return Heard::Plain };
+    let Ok(value) = serde_json::from_slice::<Value>(line) else { return ParsedLine::Plain };
     let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
     if !TYPES.contains(&kind) {
-        return Heard::Plain;
+        return ParsedLine::Plain;
     }
     let id = value.get("id").and_then(Value::as_str).map(str::to_owned);
-    let why = format!("a `{kind}` line");
+    let name = format!("the `{kind}` message");
     match serde_json::from_value(value) {
-        Ok(line) => Heard::Line(line),
-        Err(error) => Heard::Bad { id, why: format!("{why} that can't be read: {error}") },
+        Ok(line) => ParsedLine::Message(line),
+        Err(error) => ParsedLine::Invalid { id, why: format!("{name} is invalid: {error}") },
     }
 }
 
-impl ToolAsk {
-    /// The same for the same question, whatever its id.
-    pub(super) fn name(&self) -> String {
-        named(&serde_json::json!(["tool", self.tool, self.arguments]))
+impl ToolRequest {
+    /// Identifies the content of a request: equal for equal requests, whatever their id.
+    pub(super) fn fingerprint(&self) -> String {
+        fingerprint(&serde_json::json!(["tool", self.tool, self.arguments]))
     }
 }
 
-impl ModelAsk {
-    pub(super) fn name(&self) -> String {
-        named(&serde_json::json!(["model", self.messages, self.max_tokens, self.output_schema]))
+impl ModelRequest {
+    pub(super) fn fingerprint(&self) -> String {
+        fingerprint(&serde_json::json!(["model", self.messages, self.max_tokens, self.output_schema]))
     }
 
     pub(super) fn messages(&self) -> Vec<Message> {
-        let message = |Spoken { role, content }: &Spoken| match role {
+        let message = |ChatMessage { role, content }: &ChatMessage| match role {
             Role::System => Message::System(content.clone()),
             Role::User => Message::User(content.clone()),
             Role::Assistant => Message::Assistant { text: Some(content.clone()), calls: Vec::new() },
@@ -181,8 +181,8 @@ impl ModelAsk {
     }
 }
 
-/// 32 hexadecimal digits that follow from a value.
-pub(super) fn named(value: &Value) -> String {
+/// A hash of a value, as 32 hexadecimal digits.
+pub(super) fn fingerprint(value: &Value) -> String {
     let text = serde_json::to_string(value).expect("a value has string keys");
     digest::short_sha256(text)
 }

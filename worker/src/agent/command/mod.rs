@@ -1,6 +1,6 @@
-//! Programs as agents. A program is started in a sandbox, given its task, and answered what it asks: its tools
-//! and its model are the worker's, so that it never sees a key and can't spend past its budget. Every answer
-//! is recorded; a program that has to be started again gets the same ones.
+//! Programs as agents. A program runs in a sandbox and gets its task; the worker answers its requests. The worker calls
+//! tools and models for it, so that it never sees a key and can't spend more than its budget. Every answer is recorded;
+//! a program that is started again gets the same answers.
 
 mod launch;
 mod message;

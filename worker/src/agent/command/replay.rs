@@ -1,5 +1,5 @@
-//! What earlier attempts were answered. A program that is started again asks again; a question that was
-//! answered before gets the same answer, each once and in order, and is not paid for again.
+//! The answers of earlier attempts. A program that is started again repeats its requests. A request that was answered
+//! before gets the recorded answer, each answer once and in order, and is not paid again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,10 +9,10 @@ use shared::wire::{HistoryEntry, HistoryStep, ModelStep, ResultStep, ToolStep};
 pub(super) struct Replay {
     models: BTreeMap<String, VecDeque<ModelStep>>,
     tools: BTreeMap<String, VecDeque<ToolStep>>,
-    /// How often each question was put in this attempt.
-    put: BTreeMap<String, u32>,
+    /// How often each request was made in this attempt.
+    made: BTreeMap<String, u32>,
     pub(super) retries: u32,
-    /// How it ended, if it has: one that may be tried again has not.
+    /// The result, if the context has ended. A retryable failure is not an end.
     pub(super) result: Option<ResultStep>,
 }
 
@@ -23,8 +23,8 @@ impl Replay {
             match &entry.step {
                 HistoryStep::Model(step) => {
                     replay.retries = replay.retries.max(step.retries);
-                    if let Some(asked) = &step.asked {
-                        replay.models.entry(asked.clone()).or_default().push_back((**step).clone());
+                    if let Some(fingerprint) = &step.asked {
+                        replay.models.entry(fingerprint.clone()).or_default().push_back((**step).clone());
                     }
                 }
                 HistoryStep::Tool(step) => {
@@ -40,18 +40,18 @@ impl Replay {
         replay
     }
 
-    pub(super) fn model(&mut self, asked: &str) -> Option<ModelStep> {
-        self.models.get_mut(asked)?.pop_front()
+    pub(super) fn model(&mut self, fingerprint: &str) -> Option<ModelStep> {
+        self.models.get_mut(fingerprint)?.pop_front()
     }
 
-    pub(super) fn tool(&mut self, asked: &str) -> Option<ToolStep> {
-        self.tools.get_mut(asked)?.pop_front()
+    pub(super) fn tool(&mut self, fingerprint: &str) -> Option<ToolStep> {
+        self.tools.get_mut(fingerprint)?.pop_front()
     }
 
-    /// Names one question among its equals, the same at every attempt.
-    pub(super) fn place(&mut self, asked: &str) -> String {
-        let put = self.put.entry(asked.to_owned()).or_default();
-        *put += 1;
-        format!("{}-{put}", &asked[..12])
+    /// Identifies one request among equal ones, the same in every attempt.
+    pub(super) fn place(&mut self, fingerprint: &str) -> String {
+        let made = self.made.entry(fingerprint.to_owned()).or_default();
+        *made += 1;
+        format!("{}-{made}", &fingerprint[..12])
     }
 }

@@ -1,4 +1,4 @@
-//! A session with a program: reads its lines, answers what it asks, and says how it ended.
+//! A session with a program: reads its lines, answers its requests, and returns its verdict.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use shared::{
 
 use super::{
     launch,
-    message::{self, Answer, Heard, Line, ModelAsk, Start, ToolAsk, hear},
+    message::{self, Answer, ModelRequest, ParsedLine, ProgramMessage, Start, ToolRequest, parse_line},
     replay::Replay,
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     },
     files::{restore, workspace::Workspace},
     journal::Journal,
-    model::{Cue, ToolSpec},
+    model::{ScriptInput, ToolSpec},
     sandbox::{self, Event, Program},
     tool::{
         call::{Invocation, Outcome},
@@ -35,13 +35,13 @@ use crate::{
 };
 
 /// How long a program may go on once it has written its result.
-const GRACE: Duration = Duration::from_secs(2);
-/// The most it may write in all, in bytes.
-const MAX_OUTPUT: usize = 16 << 20;
+const FINISH_GRACE: Duration = Duration::from_secs(2);
+/// The most it may write to its standard output.
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
 /// How many last lines of its standard error a failure shows.
-const LAST_LINES: usize = 12;
+const SHOWN_ERROR_LINES: usize = 12;
 /// The exit code of a failure that may be tried again, by the convention of `sysexits.h`.
-const TRY_AGAIN: i32 = 75;
+const RETRYABLE_EXIT_CODE: i32 = 75;
 
 pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     let (journal, workspace) = match journaled::begin(run).await {
@@ -64,7 +64,7 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
             let (journal, workspace) = (&journal, &workspace);
             let mut session = Session { run, journal, workspace, program, replay, steps: 0, questions: 0 };
             session.begin(&tools);
-            (session.talk().await, Some(report))
+            (session.converse().await, Some(report))
         }
         Err((verdict, report)) => (verdict, report),
     };
@@ -78,30 +78,30 @@ struct Session<'a> {
     workspace: &'a Workspace,
     program: Program,
     replay: Replay,
-    /// How many questions it has put to the worker.
+    /// How many requests it has made.
     steps: u32,
     /// How often it has asked a human.
     questions: usize,
 }
 
-/// What follows from a question of the program.
+/// What follows from a request of the program.
 enum Answered {
     With(Answer),
-    /// The context ends or parks instead, and the program with it.
-    Over(Verdict),
+    /// The context ends or parks instead, and the program is ended.
+    Ends(Verdict),
 }
 
 impl Session<'_> {
     fn begin(&mut self, tools: &[ToolSpec]) {
         let start = serde_json::to_vec(&Start::new(self.run.work(), tools)).expect("plain fields");
-        self.program.tell(&start);
+        self.program.send_line(&start);
         if tools.is_empty() && self.run.work().model.is_none() {
-            // It can ask for nothing: a program that reads to the end of its input must not wait.
-            self.program.told_all();
+            // It can make no requests, so a program that reads its input to the end must not wait.
+            self.program.close_input();
         }
     }
 
-    async fn talk(&mut self) -> Verdict {
+    async fn converse(&mut self) -> Verdict {
         let mut plain: Vec<u8> = Vec::new();
         let mut written = 0;
         loop {
@@ -109,81 +109,92 @@ impl Session<'_> {
                 Event::Line(line) => line,
                 Event::TooLong => {
                     return self
-                        .over(limit_exceeded(format!("it wrote a line of more than {} bytes", sandbox::LINE)))
+                        .end_program(limit_exceeded(format!(
+                            "the program wrote a line of more than {} bytes",
+                            sandbox::MAX_LINE_BYTES
+                        )))
                         .await;
                 }
                 Event::Ended(status) => return self.ended(status.code(), &plain),
             };
             written += line.len();
-            if written > MAX_OUTPUT {
-                return self.over(limit_exceeded(format!("it wrote more than {MAX_OUTPUT} bytes"))).await;
+            if written > MAX_OUTPUT_BYTES {
+                return self
+                    .end_program(limit_exceeded(format!(
+                        "the program wrote more than {MAX_OUTPUT_BYTES} bytes"
+                    )))
+                    .await;
             }
-            let answered = match hear(&line) {
-                Heard::Plain => {
+            let answered = match parse_line(&line) {
+                ParsedLine::Plain => {
                     plain.extend(line);
                     continue;
                 }
-                Heard::Bad { id, why } => Answered::With(problem(id, why)),
-                Heard::Line(Line::Progress { message }) => {
+                ParsedLine::Invalid { id, why } => Answered::With(error_answer(id, why)),
+                ParsedLine::Message(ProgramMessage::Progress { message }) => {
                     let live = LiveOutput::new(self.run.attempt, self.journal.next_number());
                     live.send(Said::Progress { message }).await;
                     continue;
                 }
-                Heard::Line(Line::Cost { key, usd, tokens }) => {
+                ParsedLine::Message(ProgramMessage::Cost { key, usd, tokens }) => {
                     let amount = Amount::new(usd.unwrap_or_default(), tokens.unwrap_or_default());
                     self.charge(&key, amount).await;
                     continue;
                 }
-                Heard::Line(Line::Tool(ask)) => self.step(Question::Tool(ask)).await,
-                Heard::Line(Line::Model(ask)) => self.step(Question::Model(ask)).await,
-                Heard::Line(Line::Result { result }) => {
+                ParsedLine::Message(ProgramMessage::Tool(request)) => {
+                    self.step(ProgramRequest::Tool(request)).await
+                }
+                ParsedLine::Message(ProgramMessage::Model(request)) => {
+                    self.step(ProgramRequest::Model(request)).await
+                }
+                ParsedLine::Message(ProgramMessage::Result { result }) => {
                     return self.finished(completed(result)).await;
                 }
-                Heard::Line(Line::Failed { message, retryable }) => {
+                ParsedLine::Message(ProgramMessage::Failed { message, retryable }) => {
                     let kind = FailureKind::Agent;
                     return self.finished(Verdict::Failed(Failure { kind, message, retryable })).await;
                 }
             };
             match answered {
                 Answered::With(answer) => {
-                    self.program.tell(&serde_json::to_vec(&answer).expect("plain fields"));
+                    self.program.send_line(&serde_json::to_vec(&answer).expect("plain fields"));
                 }
-                Answered::Over(verdict) => return self.over(verdict).await,
+                Answered::Ends(verdict) => return self.end_program(verdict).await,
             }
         }
     }
 
-    /// Each question is a step (L).
-    async fn step(&mut self, question: Question) -> Answered {
-        let most = self.run.work().limits.max_steps;
-        if self.steps >= most {
-            return Answered::Over(limit_exceeded(format!("max_steps: {} of {most}", self.steps)));
+    /// Answers a request. Each request is a step (L).
+    async fn step(&mut self, request: ProgramRequest) -> Answered {
+        let max = self.run.work().limits.max_steps;
+        if self.steps >= max {
+            return Answered::Ends(limit_exceeded(format!("max_steps: {} of {max}", self.steps)));
         }
         self.steps += 1;
         let steps = self.steps;
         self.run.attempt.progress.change(|progress| progress.steps = progress.steps.max(steps));
-        match question {
-            Question::Tool(ask) => self.tool(ask).await,
-            Question::Model(ask) => self.model(ask).await,
+        match request {
+            ProgramRequest::Tool(request) => self.tool(request).await,
+            ProgramRequest::Model(request) => self.model(request).await,
         }
     }
 
-    async fn tool(&mut self, ask: ToolAsk) -> Answered {
-        let asked = ask.name();
-        let place = self.replay.place(&asked);
+    async fn tool(&mut self, request: ToolRequest) -> Answered {
+        let fingerprint = request.fingerprint();
+        let place = self.replay.place(&fingerprint);
         let questions_before = self.questions;
-        if ask.tool == human::NAME {
+        if request.tool == human::NAME {
             self.questions += 1;
         }
-        if let Some(step) = self.replay.tool(&asked) {
-            if ask.tool == "fs.write" && !step.is_error {
+        if let Some(step) = self.replay.tool(&fingerprint) {
+            if request.tool == "fs.write" && !step.is_error {
                 // The answer is from an earlier attempt, the workspace is new. The write is repeated at this
                 // point, since the program may write to the same file itself.
-                restore::write_again(self.workspace, &ask.arguments);
+                restore::write_again(self.workspace, &request.arguments);
             }
-            let text = self.text(&step.output);
+            let text = self.full_output(&step.output);
             return Answered::With(Answer {
-                id: Some(ask.id),
+                id: Some(request.id),
                 text,
                 is_error: step.is_error,
                 ..Answer::default()
@@ -192,8 +203,8 @@ impl Session<'_> {
         let invocation = Invocation {
             attempt: self.run.attempt,
             workspace: self.workspace,
-            tool: &ask.tool,
-            arguments: &ask.arguments,
+            tool: &request.tool,
+            arguments: &request.arguments,
             place: &place,
             shareable: &[],
             questions_before,
@@ -202,70 +213,72 @@ impl Session<'_> {
             Outcome::Answered(observation) => {
                 let (text, is_error) = (observation.text.clone(), observation.is_error);
                 let (run, journal, workspace) = (self.run, self.journal, self.workspace);
-                tool_step::record(run, journal, workspace, asked, observation, false).await;
-                Answered::With(Answer { id: Some(ask.id), text, is_error, ..Answer::default() })
+                tool_step::record(run, journal, workspace, fingerprint, observation, false).await;
+                Answered::With(Answer { id: Some(request.id), text, is_error, ..Answer::default() })
             }
             Outcome::Waits { child } => {
-                Answered::Over(Verdict::Waiting { children: vec![child], hand_over: false })
+                Answered::Ends(Verdict::Waiting { children: vec![child], hand_over: false })
             }
             Outcome::HandsOver { child } => {
-                Answered::Over(Verdict::Waiting { children: vec![child], hand_over: true })
+                Answered::Ends(Verdict::Waiting { children: vec![child], hand_over: true })
             }
-            Outcome::Asks { question } => Answered::Over(Verdict::InputRequired { question }),
+            Outcome::Asks { question } => Answered::Ends(Verdict::InputRequired { question }),
         }
     }
 
-    async fn model(&mut self, ask: ModelAsk) -> Answered {
-        let (work, asked) = (self.run.work(), ask.name());
-        if let Some(step) = self.replay.model(&asked) {
-            return Answered::With(completion(ask.id, &step));
+    async fn model(&mut self, request: ModelRequest) -> Answered {
+        let (work, fingerprint) = (self.run.work(), request.fingerprint());
+        if let Some(step) = self.replay.model(&fingerprint) {
+            return Answered::With(completion(request.id, &step));
         }
-        let most = work.limits.max_tokens_per_step;
+        let max = work.limits.max_tokens_per_step;
         let entries = self.journal.entries();
-        let request = PaidRequest {
-            messages: &ask.messages(),
+        let paid = PaidRequest {
+            messages: &request.messages(),
             tools: &[],
-            output_schema: ask.output_schema.as_ref(),
-            max_tokens: ask.max_tokens.unwrap_or(most).min(most),
+            output_schema: request.output_schema.as_ref(),
+            max_tokens: request.max_tokens.unwrap_or(max).min(max),
             closing: false,
             earlier: None,
             left_out: false,
-            script: Some(Cue {
+            script: Some(ScriptInput {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
                 answered: entries.iter().filter(|entry| entry.step.as_model().is_some()).count(),
                 closing: false,
             }),
-            asked: Some(&asked),
+            asked: Some(&fingerprint),
         };
-        match model_call::call(self.run.meter, &self.run.resources.models, self.journal, &request).await {
+        match model_call::call(self.run.meter, &self.run.resources.models, self.journal, &paid).await {
             CallOutcome::Answered(step) => {
                 if let Some(entry) = self.journal.last() {
                     tool_step::note_in_history(self.workspace, &entry);
                 }
-                Answered::With(completion(ask.id, &step))
+                Answered::With(completion(request.id, &step))
             }
-            CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Answered::Over(Verdict::OutOfBudget),
+            CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Answered::Ends(Verdict::OutOfBudget),
             // The program decides what to do without the answer.
-            CallOutcome::CannotAfford(Shortage { why, .. }) => Answered::With(problem(Some(ask.id), why)),
-            CallOutcome::Failed(failure) if failure.kind == FailureKind::LimitExceeded => {
-                Answered::Over(Verdict::Failed(failure))
+            CallOutcome::CannotAfford(Shortage { why, .. }) => {
+                Answered::With(error_answer(Some(request.id), why))
             }
-            CallOutcome::Failed(failure) => Answered::With(problem(Some(ask.id), failure.message)),
+            CallOutcome::Failed(failure) if failure.kind == FailureKind::LimitExceeded => {
+                Answered::Ends(Verdict::Failed(failure))
+            }
+            CallOutcome::Failed(failure) => Answered::With(error_answer(Some(request.id), failure.message)),
         }
     }
 
     /// Books a cost of the program's own. Its key names it: it is booked once, however often and in how many
     /// attempts it is reported.
     async fn charge(&self, key: &str, amount: Amount) {
-        let name = message::named(&serde_json::json!(["cost", key]));
+        let name = message::fingerprint(&serde_json::json!(["cost", key]));
         let call_id = CallId::new(&format!("external-{name}")).expect("letters, a dash and hex digits");
         self.run.meter.settle(&call_id, amount.into()).await;
     }
 
     /// The whole output of a tool: a large one was restored into the workspace.
-    fn text(&self, output: &ToolOutput) -> String {
+    fn full_output(&self, output: &ToolOutput) -> String {
         match output {
             ToolOutput::Inline(text) => text.clone(),
             ToolOutput::Offloaded { path, preview, .. } => {
@@ -274,28 +287,28 @@ impl Session<'_> {
         }
     }
 
-    /// It has written how it ended, and may still clean up.
+    /// The program has written its result, and may still clean up for [`FINISH_GRACE`].
     async fn finished(&mut self, verdict: Verdict) -> Verdict {
-        self.program.told_all();
+        self.program.close_input();
         let ended =
             async { while !matches!(self.program.event().await, Event::Ended(_) | Event::TooLong) {} };
-        if tokio::time::timeout(GRACE, ended).await.is_ok() {
+        if tokio::time::timeout(FINISH_GRACE, ended).await.is_ok() {
             return verdict;
         }
-        self.over(verdict).await
+        self.end_program(verdict).await
     }
 
-    /// Ends it, and waits until none of its processes is left.
-    async fn over(&mut self, verdict: Verdict) -> Verdict {
+    /// Ends the program, and waits until none of its processes is left.
+    async fn end_program(&mut self, verdict: Verdict) -> Verdict {
         self.program.terminate();
         self.program.drain().await;
         verdict
     }
 
-    /// It ended without a result line: its plain output is the result.
+    /// The verdict of a program that ended without a result message: its plain output is the result.
     fn ended(&self, code: Option<i32>, plain: &[u8]) -> Verdict {
-        if let Some(what) = self.program.exceeded() {
-            return limit_exceeded(format!("the sandbox ended it: {what}"));
+        if let Some(reason) = self.program.exceeded() {
+            return limit_exceeded(format!("the sandbox ended the program: {reason}"));
         }
         if let Some(why) = self.program.broken() {
             return failed(why);
@@ -307,19 +320,22 @@ impl Session<'_> {
         }
         let how = match code {
             129..=192 => format!("was ended by signal {}", code - 128),
-            _ => format!("ended with {code}"),
+            _ => format!("ended with exit code {code}"),
         };
-        let said = self.program.last_words(LAST_LINES);
-        let message =
-            if said.is_empty() { format!("the program {how}") } else { format!("the program {how}: {said}") };
-        Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: code == TRY_AGAIN })
+        let errors = self.program.last_error_lines(SHOWN_ERROR_LINES);
+        let message = if errors.is_empty() {
+            format!("the program {how}")
+        } else {
+            format!("the program {how}: {errors}")
+        };
+        Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: code == RETRYABLE_EXIT_CODE })
     }
 }
 
-/// What a program asks the worker for.
-enum Question {
-    Tool(ToolAsk),
-    Model(ModelAsk),
+/// A request of the program to the worker.
+enum ProgramRequest {
+    Tool(ToolRequest),
+    Model(ModelRequest),
 }
 
 fn completion(id: String, step: &ModelStep) -> Answer {
@@ -332,6 +348,6 @@ fn completion(id: String, step: &ModelStep) -> Answer {
     }
 }
 
-fn problem(id: Option<String>, text: String) -> Answer {
+fn error_answer(id: Option<String>, text: String) -> Answer {
     Answer { id, text, is_error: true, ..Answer::default() }
 }

@@ -1,4 +1,4 @@
-//! The loop of an LLM agent: ask the model, call its tools, judge its answer, until there is a verdict.
+//! The loop of an LLM agent: call the model, call the tools it requests, check its answer, until there is a verdict.
 
 use shared::{
     ChildId, Json,
@@ -23,16 +23,16 @@ use crate::{
     },
     files::{restore, tool_output, workspace::Workspace},
     journal::{Journal, checkpoint},
-    model::{Cue, Message, ToolSpec},
+    model::{Message, ScriptInput, ToolSpec},
     tool::{
         call::{Invocation, Observation, Outcome},
         human, spawn,
     },
 };
 
-/// What the model is told when its budget is too small for another ordinary call.
-const LAST_REPORT: &str = "Your budget ends here: this is your last answer, and no tool can be called any more. \
-                           Report what you have found so far, and what is left undone.";
+/// The prompt for the last report, when the budget is too small for another ordinary call.
+const LAST_REPORT: &str = "Your budget ends here: this is your last answer, and you can't call tools any more. \
+                           Report what you have found so far, and what is still to do.";
 
 pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     let (journal, workspace) = match journaled::begin(run).await {
@@ -92,12 +92,13 @@ impl Agent<'_> {
         });
     }
 
+    /// Adds a journal entry to the conversation.
     fn take(&mut self, entry: &HistoryEntry) {
         self.conversation.add(entry);
         self.count();
     }
 
-    /// The verdict, if the loop ends here.
+    /// Calls the model. Returns a verdict if the loop ends here.
     async fn ask_model(&mut self) -> Option<Verdict> {
         if let Some(verdict) = self.out_of_steps() {
             return Some(verdict);
@@ -141,7 +142,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Asks with the tools it has; for the last report, with none.
+    /// Makes one paid call with the tools of the context; for the last report, without tools.
     async fn ask(
         &self,
         window: &Window,
@@ -151,11 +152,11 @@ impl Agent<'_> {
         let work = self.work();
         let tools = if closing { &[] } else { offered };
         let max_tokens = work.limits.max_tokens_per_step;
-        let described: u64 =
+        let tool_bytes: u64 =
             tools.iter().map(|tool| tool.parameters.size_bytes() + tool.description.len() as u64).sum();
-        let room = u64::from(max_tokens) + described.div_ceil(3);
+        let reserved = u64::from(max_tokens) + tool_bytes.div_ceil(3);
         let view = window
-            .fit(work.window_tokens, room)
+            .fit(work.window_tokens, reserved)
             .map_err(|overfull| limit_exceeded(format!("window: {overfull}")))?;
         if view.left_out > 0 {
             tracing::debug!(left_out = view.left_out, "messages were left out of the window");
@@ -168,7 +169,7 @@ impl Agent<'_> {
             closing,
             earlier: if view.left_out == 0 { self.earlier(offered) } else { None },
             left_out: view.left_out > 0,
-            script: Some(Cue {
+            script: Some(ScriptInput {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
@@ -180,7 +181,7 @@ impl Agent<'_> {
         Ok(model_call::call(self.run.meter, &self.run.resources.models, self.journal, &request).await)
     }
 
-    /// The last call, if this request begins with what that one sent.
+    /// The previous call, if this request begins with the messages of that one.
     fn earlier(&self, offered: &[ToolSpec]) -> Option<EarlierCall<'_>> {
         let last = self.conversation.last()?;
         let mut window = prompt::first_window(self.work());
@@ -202,10 +203,11 @@ impl Agent<'_> {
         self.take(&entry);
     }
 
-    /// Makes the calls that are not answered yet. Children are waited for together, holding no worker.
+    /// Makes the tool calls that are not answered yet. The context waits for all children together and holds no worker
+    /// meanwhile.
     async fn call_tools(&mut self, pending: Vec<Pending>) -> Option<Verdict> {
         let shareable = self.window().shareable();
-        let mut waits: Vec<ChildId> = Vec::new();
+        let mut children: Vec<ChildId> = Vec::new();
         let mut question: Option<Text> = None;
         for Pending { call, place, alone } in pending {
             if let Some(verdict) = self.out_of_steps() {
@@ -222,16 +224,16 @@ impl Agent<'_> {
             };
             match self.call_tool(invocation, alone).await {
                 Outcome::Answered(observation) => self.observe(call, observation).await,
-                Outcome::Waits { child } => waits.push(child),
+                Outcome::Waits { child } => children.push(child),
                 Outcome::HandsOver { child } => {
                     return Some(Verdict::Waiting { children: vec![child], hand_over: true });
                 }
-                // One question at a time: the next is asked once this is answered.
-                Outcome::Asks { question: asked } => question = question.or(Some(asked)),
+                // One question at a time: the next one is asked when this one is answered.
+                Outcome::Asks { question: next } => question = question.or(Some(next)),
             }
         }
-        match (waits.is_empty(), question) {
-            (false, _) => Some(Verdict::Waiting { children: waits, hand_over: false }),
+        match (children.is_empty(), question) {
+            (false, _) => Some(Verdict::Waiting { children, hand_over: false }),
             (true, Some(question)) => Some(Verdict::InputRequired { question }),
             (true, None) => None,
         }
@@ -257,11 +259,11 @@ impl Agent<'_> {
             return Ok(last_report(step));
         }
         if step.cut_off {
-            let most = self.work().limits.max_tokens_per_step;
-            return Ok(if step.max_tokens < most {
+            let max = self.work().limits.max_tokens_per_step;
+            return Ok(if step.max_tokens < max {
                 last_report(step)
             } else {
-                limit_exceeded(format!("max_tokens_per_step: {most} of {most}"))
+                limit_exceeded(format!("max_tokens_per_step: {max} of {max}"))
             });
         }
         let value = judge::judge(self.work(), step)?;

@@ -1,4 +1,4 @@
-//! A conversation, read from its journal: what was said, which calls are not answered yet, what comes next. Pure:
+//! A conversation, read from its journal: the turns so far, the tool calls not answered yet, and the next action. Pure:
 //! the same journal gives the same conversation on any worker.
 
 use shared::{
@@ -22,7 +22,7 @@ struct Turn {
     number: u32,
     step: ModelStep,
     answered: Vec<ToolStep>,
-    /// What the model is told if its answer was not valid.
+    /// The message to the model if its answer was not valid.
     correction: Option<String>,
 }
 
@@ -32,11 +32,11 @@ pub(super) struct Pending {
     pub(super) call: ToolCall,
     /// Names the call within its context, the same at every attempt.
     pub(super) place: String,
-    /// It is the only call of its turn.
+    /// Whether it is the only call of its turn.
     pub(super) alone: bool,
 }
 
-/// What comes next.
+/// The next action of the agent.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<'a> {
     AskModel,
@@ -46,7 +46,7 @@ pub(super) enum Next<'a> {
 }
 
 impl Conversation {
-    /// Reads a journal. An answer that is followed by another was not valid: `judge` says again why.
+    /// Reads a journal. An answer that is followed by another was not valid: `judge` computes again why.
     pub(super) fn read(entries: &[HistoryEntry], judge: impl Fn(&ModelStep) -> Result<Json, String>) -> Self {
         let mut conversation = Conversation::default();
         for entry in entries {
@@ -111,6 +111,7 @@ impl Conversation {
         u32::try_from(steps.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
+    /// The model's last answer.
     pub(super) fn last(&self) -> Option<&ModelStep> {
         self.turns.last().map(|turn| &turn.step)
     }
@@ -134,15 +135,19 @@ impl Turn {
     }
 
     fn show(&self, window: &mut Window) {
-        let said = Message::Assistant { text: self.step.text.clone(), calls: self.step.tool_calls.clone() };
+        let answer = Message::Assistant { text: self.step.text.clone(), calls: self.step.tool_calls.clone() };
         if self.step.tool_calls.is_empty() {
-            window.add(Category::Dialog, vec![said]);
+            window.add(Category::Dialog, vec![answer]);
         } else {
             let answers = self.step.tool_calls.iter().filter_map(|call| {
                 let step = self.answered.iter().find(|step| step.id == call.id)?;
-                Some(Message::Tool { id: call.id.clone(), tool: call.tool.clone(), content: shown(step) })
+                Some(Message::Tool {
+                    id: call.id.clone(),
+                    tool: call.tool.clone(),
+                    content: output_text(step),
+                })
             });
-            window.add(Category::Tools, std::iter::once(said).chain(answers).collect());
+            window.add(Category::Tools, std::iter::once(answer).chain(answers).collect());
         }
         if let Some(why) = &self.correction {
             window.add(Category::Dialog, vec![Message::User(why.clone())]);
@@ -150,7 +155,8 @@ impl Turn {
     }
 }
 
-fn shown(step: &ToolStep) -> String {
+/// The output of a tool as the model sees it.
+fn output_text(step: &ToolStep) -> String {
     let text = match &step.output {
         ToolOutput::Inline(text) => text,
         ToolOutput::Offloaded { preview, .. } => preview,
@@ -176,7 +182,7 @@ mod tests {
         }
     }
 
-    fn said(text: &str, calls: &[&str]) -> HistoryStep {
+    fn model_answer(text: &str, calls: &[&str]) -> HistoryStep {
         let call = |id: &&str| ToolCall {
             id: (*id).into(),
             tool: "fs.read".into(),
@@ -198,40 +204,46 @@ mod tests {
         }))
     }
 
-    fn answered(id: &str) -> HistoryStep {
+    fn tool_answer(id: &str) -> HistoryStep {
         let output = ToolOutput::Inline(format!("answer to {id}"));
         let tool = "fs.read".parse().unwrap();
         HistoryStep::Tool(Box::new(ToolStep { id: id.into(), tool, output, is_error: false, note: None }))
     }
 
-    fn of(steps: Vec<HistoryStep>) -> Conversation {
+    fn conversation(steps: Vec<HistoryStep>) -> Conversation {
         let entries: Vec<_> = (1..).zip(steps).map(|(number, step)| entry(number, step)).collect();
         Conversation::read(&entries, |step| Err(format!("no: {}", step.text.as_deref().unwrap_or_default())))
     }
 
     #[test]
     fn w5_what_comes_next_follows_from_the_journal_alone() {
-        assert_eq!(of(vec![]).next(), Next::AskModel);
-        let half = of(vec![said("two", &["a", "b"]), answered("a")]);
+        assert_eq!(conversation(vec![]).next(), Next::AskModel);
+        let half = conversation(vec![model_answer("two", &["a", "b"]), tool_answer("a")]);
         let Next::CallTools(pending) = half.next() else { panic!("{half:?}") };
-        // The second call of the first entry, whoever asks and however often.
+        // The second call of the first entry, the same in every attempt.
         assert_eq!((pending[0].call.id.as_str(), pending[0].place.as_str(), pending.len()), ("b", "1-2", 1));
-        assert_eq!(of(vec![said("one", &["a"]), answered("a")]).next(), Next::AskModel);
-        let last = of(vec![said("one", &["a"]), answered("a"), said("done", &[])]);
+        assert_eq!(conversation(vec![model_answer("one", &["a"]), tool_answer("a")]).next(), Next::AskModel);
+        let last =
+            conversation(vec![model_answer("one", &["a"]), tool_answer("a"), model_answer("done", &[])]);
         assert!(matches!(last.next(), Next::Judge(step) if step.text.as_deref() == Some("done")));
     }
 
     #[test]
-    fn l_a_step_is_a_tool_call_or_an_answer_that_was_none() {
-        let steps =
-            vec![said("two", &["a", "b"]), answered("a"), answered("b"), said("no", &[]), said("yes", &[])];
-        assert_eq!(of(steps).steps(), 3);
+    fn l_a_step_is_a_tool_call_or_an_invalid_answer() {
+        let steps = vec![
+            model_answer("two", &["a", "b"]),
+            tool_answer("a"),
+            tool_answer("b"),
+            model_answer("no", &[]),
+            model_answer("yes", &[]),
+        ];
+        assert_eq!(conversation(steps).steps(), 3);
     }
 
     #[test]
-    fn w5_a_successor_tells_the_model_again_what_was_wrong() {
+    fn w5_another_worker_repeats_the_correction_to_the_model() {
         let mut window = Window::default();
-        of(vec![said("no", &[]), said("yes", &[])]).show(&mut window, 0);
+        conversation(vec![model_answer("no", &[]), model_answer("yes", &[])]).show(&mut window, 0);
         let view = window.fit(None, 0).unwrap();
         assert_eq!(view.messages[1], Message::User("no: no".into()));
         assert_eq!(view.messages.len(), 3);

@@ -1,5 +1,5 @@
-//! LLM agents: a loop of model calls and tool calls, each recorded when it is done. What comes next follows
-//! from the journal alone, so that a successor goes on where a worker was lost, and an agent that waits for a
+//! LLM agents: a loop of model calls and tool calls, each recorded in the journal when it is done. The next action
+//! follows from the journal alone, so that another worker continues where one was lost, and an agent that waits for a
 //! child or a human holds no worker.
 
 mod agent;

@@ -1,5 +1,5 @@
-//! What an agent is told at the start (I1): its role, its task, its declared inputs. Its tools go with
-//! each call. Nothing of its parent's is here but what the spawn shared by name (W3).
+//! The first messages of an agent (I1): its role, its task, its declared inputs. Its tools are sent with each call. Of
+//! its parent's messages it gets only the categories that the spawn names in `share` (W3).
 
 use serde_json::{Map, Value};
 use shared::wire::{Execute, ShareCategory};
@@ -7,7 +7,7 @@ use shared::wire::{Execute, ShareCategory};
 use super::window::{Category, Window};
 use crate::model::Message;
 
-/// The window of a context that has done nothing yet.
+/// The window of a context before its first step.
 pub(crate) fn first_window(work: &Execute) -> Window {
     let mut window = Window::default();
     for shared in &work.shared_messages {
@@ -15,11 +15,9 @@ pub(crate) fn first_window(work: &Execute) -> Window {
     }
     window.add_shareable(ShareCategory::System, role(work));
     if let Some(schema) = &work.output_schema {
-        let how = format!(
-            "Your final answer must be JSON that fits this schema, and nothing else:\n{}",
-            schema.value()
-        );
-        window.add(Category::System, vec![Message::System(how)]);
+        let instruction =
+            format!("Your final answer must be only JSON that matches this schema:\n{}", schema.value());
+        window.add(Category::System, vec![Message::System(instruction)]);
     }
     window.add(Category::System, vec![Message::User(task(work))]);
     if !work.inputs.is_empty() {
@@ -30,7 +28,7 @@ pub(crate) fn first_window(work: &Execute) -> Window {
     window
 }
 
-/// The one memory a child begins with.
+/// The task, which is never shared with children.
 fn task(work: &Execute) -> String {
     format!("Your task: {}", work.goal)
 }

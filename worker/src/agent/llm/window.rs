@@ -1,5 +1,5 @@
-//! A context's window: what its model is shown, by category, and what is left out when it is too much
-//! (W2). Each context has its own, made anew from its journal; it is never shared (W1).
+//! The window of a context: the messages its model gets, by category, and which are left out when they are too many
+//! (W2). Each context has its own window, built from its journal; it is never shared (W1).
 
 use shared::{
     Tokens,
@@ -8,7 +8,7 @@ use shared::{
 
 use crate::model::Message;
 
-/// What goes first when there is too much: the last of these. SYSTEM never goes.
+/// When there is too much, the last category is left out first. SYSTEM is never left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Category {
     System,
@@ -17,7 +17,7 @@ pub(crate) enum Category {
     Tools,
 }
 
-/// Messages that stay or go together: a call of tools and their answers.
+/// Messages that are kept or left out together, such as tool calls and their answers.
 #[derive(Debug, Clone)]
 struct Item {
     category: Category,
@@ -30,15 +30,15 @@ pub(crate) struct Window {
     items: Vec<Item>,
 }
 
-/// Even without all that may go, it is too much.
+/// The messages that are never left out do not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("its role, task and tools alone take about {needed} tokens of a window of {size}")]
+#[error("the role, the task and the tools need about {needed} tokens, and the window has {size}")]
 pub(crate) struct Overfull {
     needed: u64,
     size: u64,
 }
 
-/// What the model is shown.
+/// The messages that the model gets.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
     pub(crate) messages: Vec<Message>,
@@ -47,12 +47,12 @@ pub(crate) struct View {
 }
 
 impl Window {
-    /// What is this context's alone: its task, and all that comes of it.
+    /// Adds messages that are never shared: the task, and everything that follows from it.
     pub(crate) fn add(&mut self, category: Category, messages: Vec<Message>) {
         self.items.push(Item { category, messages, shareable: false });
     }
 
-    /// What a child may be given a copy of, if a spawn asks for it (W3).
+    /// Adds a message that a child gets a copy of if the spawn names its category (W3).
     pub(crate) fn add_shareable(&mut self, category: ShareCategory, text: String) {
         let (category, message) = match category {
             ShareCategory::System => (Category::System, Message::System(text)),
@@ -61,7 +61,7 @@ impl Window {
         self.items.push(Item { category, messages: vec![message], shareable: true });
     }
 
-    /// The SYSTEM and CONTEXT messages a child may be given.
+    /// The SYSTEM and CONTEXT messages that can be shared with a child.
     pub(crate) fn shareable(&self) -> Vec<SharedMessage> {
         let share = |item: &Item| {
             let category = match item.category {
@@ -79,11 +79,11 @@ impl Window {
         self.items.iter().filter_map(share).collect()
     }
 
-    /// What fits `size` with `room` left for the answer and whatever else is sent. The oldest of the
-    /// lowest category goes first.
-    pub(crate) fn fit(&self, size: Option<Tokens>, room: u64) -> Result<View, Overfull> {
+    /// The messages that fit into `size` with `reserved` tokens for the answer and the tools. The oldest message of the
+    /// lowest category is left out first.
+    pub(crate) fn fit(&self, size: Option<Tokens>, reserved: u64) -> Result<View, Overfull> {
         let mut kept: Vec<bool> = vec![true; self.items.len()];
-        let mut needed = room + self.items.iter().map(Item::tokens).sum::<u64>();
+        let mut needed = reserved + self.items.iter().map(Item::tokens).sum::<u64>();
         if let Some(size) = size.map(Tokens::count) {
             for category in [Category::Tools, Category::Dialog, Category::Context] {
                 for (item, kept) in self.items.iter().zip(&mut kept) {
@@ -109,15 +109,15 @@ impl Item {
         self.messages.iter().map(Message::size_bytes).sum()
     }
 
-    /// About how many tokens: three bytes each is on the safe side for prose and code.
+    /// An estimate of the tokens. Three bytes per token is a safe estimate for prose and code.
     fn tokens(&self) -> u64 {
-        const AROUND_A_MESSAGE: u64 = 6;
-        (self.size_bytes() as u64).div_ceil(3) + AROUND_A_MESSAGE * self.messages.len() as u64
+        const TOKENS_PER_MESSAGE: u64 = 6;
+        (self.size_bytes() as u64).div_ceil(3) + TOKENS_PER_MESSAGE * self.messages.len() as u64
     }
 }
 
-/// Neighbours of one voice become one message: not every provider takes two in a row. What is SYSTEM
-/// comes first, as all want it.
+/// Joins neighbouring messages of the same role, since not every provider accepts two in a row. SYSTEM messages come
+/// first, as all providers require.
 fn join(messages: impl Iterator<Item = Message>) -> Vec<Message> {
     let (system, rest): (Vec<_>, Vec<_>) =
         messages.partition(|message| matches!(message, Message::System(_)));
@@ -153,7 +153,7 @@ mod tests {
         window.add_shareable(ShareCategory::System, "the role".into());
         window.add(Category::System, user("Your task: count"));
         window.add_shareable(ShareCategory::Context, format!("an input {}", "i".repeat(300)));
-        window.add(Category::Dialog, user(&format!("said early {}", "d".repeat(300))));
+        window.add(Category::Dialog, user(&format!("early dialog {}", "d".repeat(300))));
         for n in 1..=3 {
             window.add(Category::Tools, exchange(n));
         }
@@ -166,15 +166,15 @@ mod tests {
     }
 
     #[test]
-    fn w2_over_the_window_the_oldest_of_the_lowest_category_goes_first_and_system_never() {
+    fn w2_the_oldest_of_the_lowest_category_is_left_out_first_and_system_never() {
         let everything = shown(10_000);
         assert!(everything.contains("output 1") && everything.contains("output 3"));
         let one_less = shown(520);
         assert!(!one_less.contains("output 1") && one_less.contains("output 2"), "{one_less}");
         let no_tools = shown(250);
-        assert!(!no_tools.contains("output") && no_tools.contains("said early"), "{no_tools}");
+        assert!(!no_tools.contains("output") && no_tools.contains("early dialog"), "{no_tools}");
         let no_dialog = shown(150);
-        assert!(!no_dialog.contains("said early") && no_dialog.contains("an input"), "{no_dialog}");
+        assert!(!no_dialog.contains("early dialog") && no_dialog.contains("an input"), "{no_dialog}");
         let bare = shown(60);
         assert!(
             !bare.contains("an input") && bare.contains("the role") && bare.contains("Your task"),

@@ -1,4 +1,4 @@
-//! Every way out of a workspace, tried.
+//! Attempts to leave a workspace, all of which must fail.
 
 use std::{
     os::unix::fs::{PermissionsExt, symlink},
@@ -10,7 +10,7 @@ use shared::wire::{HistoryStep, Verdict};
 use super::*;
 use crate::files::worker_directory::WorkerDirectory;
 
-/// A directory with a workspace in it and a secret beside; gone at the end.
+/// A directory with a workspace and a secret file beside it; removed at the end.
 struct Place {
     outer: PathBuf,
     workspace: Workspace,
@@ -28,7 +28,7 @@ impl Place {
         self.workspace.path().join(path)
     }
 
-    /// Neither reads, nor writes, nor lists; and the secret stays.
+    /// Reading and writing are refused, and the secret is unchanged.
     fn refuses(&self, path: &str) {
         let read = self.workspace.read(path, 1000);
         assert!(matches!(read, Err(Error::Outside { .. })), "{path}: {read:?}");
@@ -60,7 +60,7 @@ fn mode(path: impl AsRef<Path>) -> u32 {
 }
 
 #[test]
-fn i3_a_workspace_has_history_and_outputs_and_nobody_else_looks_into_it() {
+fn i3_a_workspace_has_history_and_outputs_and_only_its_user_can_read_it() {
     let place = Place::new();
     assert!(place.workspace.path().ends_with("0af7651916cd43dd8448eb211c80319c/root"));
     place.workspace.write("outputs/deep/down/report.md", b"done").unwrap();
@@ -80,7 +80,7 @@ fn i3_a_workspace_has_history_and_outputs_and_nobody_else_looks_into_it() {
 }
 
 #[test]
-fn i3_steps_are_noted_and_only_by_the_journal() {
+fn i3_only_the_journal_writes_steps() {
     let place = Place::new();
     let entry = HistoryEntry {
         trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
@@ -100,7 +100,7 @@ fn i3_steps_are_noted_and_only_by_the_journal() {
     for path in ["history/step_001.json", "./history/step_002.json", "history"] {
         assert!(matches!(place.workspace.write(path, b"{}"), Err(Error::Outside { .. })), "{path}");
     }
-    // A program may have put a link in its place.
+    // A program may have replaced the file by a link.
     std::fs::remove_file(place.inner("history/step_001.json")).unwrap();
     symlink(place.outer.join("secret"), place.inner("history/step_001.json")).unwrap();
     place.workspace.note(&entry).unwrap_err();
@@ -108,14 +108,14 @@ fn i3_steps_are_noted_and_only_by_the_journal() {
 }
 
 #[test]
-fn i4_absolute_paths_and_those_that_go_up_are_refused() {
+fn i4_absolute_paths_and_parent_paths_are_refused() {
     let place = Place::new();
     place.refuses("/etc/hostname");
     place.refuses(&place.outer.join("secret").to_string_lossy());
     place.refuses("..");
     place.refuses("../../../secret");
     place.refuses("outputs/../../../../secret");
-    // Even where it would stay inside.
+    // Also if it stays inside.
     place.refuses("outputs/../outputs/file");
     place.refuses("");
     place.refuses("outputs/nul\0byte");
@@ -125,7 +125,7 @@ fn i4_absolute_paths_and_those_that_go_up_are_refused() {
 }
 
 #[test]
-fn i4_symbolic_links_are_refused_wherever_they_stand_and_lead() {
+fn i4_symbolic_links_are_refused_wherever_they_are_and_lead() {
     let place = Place::new();
     place.workspace.write("outputs/file", b"x").unwrap();
     symlink(place.outer.join("secret"), place.inner("outputs/link")).unwrap();
@@ -141,16 +141,16 @@ fn i4_symbolic_links_are_refused_wherever_they_stand_and_lead() {
     assert!(!place.outer.join("nowhere").exists());
     assert_eq!(place.workspace.extent(), Extent { files: 1, bytes: 1 });
     let outputs = place.workspace.outputs(&Limits::default()).unwrap();
-    assert_eq!(outputs, [("file".to_owned(), b"x".to_vec())], "links are no outputs");
+    assert_eq!(outputs, [("file".to_owned(), b"x".to_vec())], "links are not outputs");
     assert_eq!(place.workspace.list("outputs").unwrap().len(), 1);
 }
 
 #[test]
-fn i4_a_link_on_the_way_would_not_lead_out_even_if_it_were_not_seen() {
+fn i4_a_link_that_appears_after_the_check_does_not_lead_outside() {
     let place = Place::new();
     symlink(&place.outer, place.inner("outputs/directory")).unwrap();
     let through = Path::new("outputs/directory/secret");
-    // What stands when another program puts the link there between the look and the opening.
+    // As if another program made the link between the check and the opening.
     let opened = place.workspace.open("", through, OpenOptions::new().read(true));
     assert!(matches!(opened, Err(Error::File { .. })), "{opened:?}");
 }
@@ -166,13 +166,13 @@ fn i4_hard_links_are_refused() {
 }
 
 #[test]
-fn i4_pipes_sockets_and_directories_are_no_files() {
+fn i4_pipes_sockets_and_directories_are_refused_as_files() {
     let place = Place::new();
     nix::unistd::mkfifo(&place.inner("outputs/pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(place.inner("outputs/socket")).unwrap();
     place.refuses("outputs/pipe");
     place.refuses("outputs/socket");
-    // Opened in the moment before it is looked at, a pipe does not make us wait for its other end.
+    // Opening a pipe does not wait for its other end.
     let opened = place.workspace.open("", Path::new("outputs/pipe"), OpenOptions::new().read(true));
     assert!(matches!(opened, Err(Error::Outside { .. })), "{opened:?}");
     assert!(place.workspace.read("outputs", 10).is_err());
@@ -181,13 +181,13 @@ fn i4_pipes_sockets_and_directories_are_no_files() {
 }
 
 #[test]
-fn l_outputs_past_a_limit_are_an_error_that_names_it() {
+fn l_outputs_over_a_limit_are_an_error_that_names_the_limit() {
     let place = Place::new();
     let limits = Limits { max_output_files: 2, max_output_size_bytes: 10, ..Limits::default() };
     place.workspace.write("outputs/a", b"12345").unwrap();
     place.workspace.write("outputs/deep/b", b"12345").unwrap();
     place.workspace.write("elsewhere", b"not an output").unwrap();
-    place.workspace.put_aside("step_001.txt", &[b'x'; 100]).unwrap();
+    place.workspace.store_tool_output("step_001.txt", &[b'x'; 100]).unwrap();
     assert_eq!(place.workspace.extent(), Extent { files: 2, bytes: 10 });
     let outputs = place.workspace.outputs(&limits).unwrap();
     let names: Vec<&str> = outputs.iter().map(|(path, _)| path.as_str()).collect();
@@ -205,7 +205,7 @@ fn l_outputs_past_a_limit_are_an_error_that_names_it() {
 }
 
 #[test]
-fn i3_two_attempts_of_one_context_have_nothing_in_common() {
+fn i3_two_attempts_of_one_context_share_no_files() {
     let place = Place::new();
     place.workspace.write("outputs/mine", b"first").unwrap();
     let second = create(&place.outer);
@@ -219,7 +219,7 @@ fn i3_two_attempts_of_one_context_have_nothing_in_common() {
 }
 
 #[test]
-fn i3_what_a_program_locked_is_removed_all_the_same() {
+fn i3_a_directory_without_permissions_is_removed() {
     let place = Place::new();
     place.workspace.write("outputs/locked/file", b"x").unwrap();
     let locked = std::fs::Permissions::from_mode(0o000);
@@ -230,13 +230,13 @@ fn i3_what_a_program_locked_is_removed_all_the_same() {
 }
 
 #[test]
-fn i3_what_a_killed_worker_left_goes_and_what_a_running_one_has_stays() {
+fn i3_files_of_a_killed_worker_are_removed_and_those_of_a_running_one_stay() {
     let outer = outer();
     let id = |name| shared::WorkerId::new(name).unwrap();
-    // A worker that was killed: its directory, and no lock on it.
+    // The directory of a killed worker has no lock.
     std::fs::create_dir_all(outer.join("dead.worker/1/trace/child")).unwrap();
     std::fs::write(outer.join("dead.worker/.trellis-worker"), "").unwrap();
-    // Not a worker's, though two are called like one.
+    // Directories that no worker made, though two are named like a worker's.
     for name in ["theirs.worker", "one.worker"] {
         std::fs::create_dir(outer.join(name)).unwrap();
         std::fs::write(outer.join(name).join("file"), "kept").unwrap();
@@ -250,7 +250,7 @@ fn i3_what_a_killed_worker_left_goes_and_what_a_running_one_has_stays() {
     let other = WorkerDirectory::open(Some(&outer), &id("other")).unwrap();
     let namesake = WorkerDirectory::open(Some(&outer), &id("one")).unwrap();
     assert_ne!(one.path(), namesake.path());
-    assert!(workspace.path().exists(), "a running worker's stays");
+    assert!(workspace.path().exists(), "the files of a running worker stay");
     assert!(outer.join("operator/file").exists());
     drop(other);
     drop(workspace);

@@ -1,4 +1,4 @@
-//! Against aimock, over all four protocols.
+//! Calls to aimock, over all four protocols.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use shared::{
 };
 use tests::servers::AiMock;
 
-use super::{Completion, Error, Message, Models, Protocol, Question, is_unknown, models, provider, tool};
+use super::{Completion, Error, Message, Models, Protocol, TestRequest, is_unknown, models, provider, tool};
 
 const ALL: [&str; 4] = ["openai/m", "anthropic/m", "gemini/m", "ollama/m"];
 
@@ -37,15 +37,15 @@ async fn b3_text_comes_in_pieces_and_with_its_usage() {
     ]));
     let models = all(&server);
     for model in ALL {
-        let (answer, said) = Question::user("hello").ask(&models, model).await;
-        // aimock's Ollama counts nothing, whatever it is told.
+        let (answer, pieces) = TestRequest::user("hello").send(&models, model).await;
+        // aimock reports no usage over the Ollama protocol, whatever the fixture says.
         let counted = (model != "ollama/m").then(|| usage(11, 7));
         let whole = Completion { text: Some(text.into()), calls: Vec::new(), usage: counted, cut_off: false };
         assert_eq!(answer.unwrap(), whole, "{model}");
-        assert!(said.len() > 1, "{model}: {said:?}");
-        assert_eq!(said.concat(), text, "{model}");
+        assert!(pieces.len() > 1, "{model}: {pieces:?}");
+        assert_eq!(pieces.concat(), text, "{model}");
         if model != "ollama/m" {
-            let (answer, _) = Question::user("short").ask(&models, model).await;
+            let (answer, _) = TestRequest::user("short").send(&models, model).await;
             assert!(answer.unwrap().cut_off, "{model}");
         }
     }
@@ -59,7 +59,7 @@ async fn b3_cached_written_and_reasoning_tokens_are_parts() {
         "prompt_tokens_details": {"cached_tokens": 30, "cache_write_tokens": 10},
         "completion_tokens_details": {"reasoning_tokens": 4}});
     let server = AiMock::start(&json!([{"match": {}, "response": {"content": "yes", "usage": used}}]));
-    let (answer, _) = Question::user("hello").ask(&all(&server), "router/m").await;
+    let (answer, _) = TestRequest::user("hello").send(&all(&server), "router/m").await;
     let expected = Usage {
         input_tokens: 50,
         cached_tokens: 30,
@@ -71,18 +71,18 @@ async fn b3_cached_written_and_reasoning_tokens_are_parts() {
 }
 
 #[tokio::test]
-async fn b10_usage_that_is_not_said_is_not_known() {
+async fn b10_usage_that_is_not_reported_is_unknown() {
     let server = AiMock::start(&json!([{"match": {}, "response": {"content": "yes"}}]));
     let models = all(&server);
-    // OpenAI's it makes up.
+    // For OpenAI, aimock makes up the usage.
     for model in ["anthropic/m", "gemini/m", "ollama/m"] {
-        let (answer, _) = Question::user("hello").ask(&models, model).await;
+        let (answer, _) = TestRequest::user("hello").send(&models, model).await;
         assert_eq!(answer.unwrap().usage, None, "{model}");
     }
 }
 
 #[tokio::test]
-async fn i5_two_tool_calls_at_once_go_there_and_back_under_our_names() {
+async fn i5_two_tool_calls_of_one_answer_keep_our_names_both_ways() {
     let server = AiMock::start(&json!([
         {"match": {"hasToolResult": true}, "response": {"content": "done"}},
         {"match": {}, "response": {"toolCalls": [
@@ -95,8 +95,8 @@ async fn i5_two_tool_calls_at_once_go_there_and_back_under_our_names() {
         let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}});
         // Both would be `fs_read`.
         let tools = vec![tool("fs.read", parameters.clone()), tool("fs:read", parameters)];
-        let mut question = Question { tools, ..Question::user("use them") };
-        let (answer, _) = question.ask(&models, model).await;
+        let mut request = TestRequest { tools, ..TestRequest::user("use them") };
+        let (answer, _) = request.send(&models, model).await;
         let calls = answer.unwrap().calls;
         let seen: Vec<_> =
             calls.iter().map(|call| (call.tool.as_str(), call.arguments.value().clone())).collect();
@@ -109,9 +109,9 @@ async fn i5_two_tool_calls_at_once_go_there_and_back_under_our_names() {
             content: format!("result of {}", call.tool),
         });
         let results: Vec<Message> = results.collect();
-        question.messages.push(Message::Assistant { text: Some("let me see".into()), calls: calls.clone() });
-        question.messages.extend(results);
-        let (answer, _) = question.ask(&models, model).await;
+        request.messages.push(Message::Assistant { text: Some("let me see".into()), calls: calls.clone() });
+        request.messages.extend(results);
+        let (answer, _) = request.send(&models, model).await;
         assert_eq!(answer.unwrap().text.as_deref(), Some("done"), "{model}");
 
         let sent = server.journal().pop().unwrap().body.unwrap();
@@ -130,7 +130,7 @@ async fn i5_two_tool_calls_at_once_go_there_and_back_under_our_names() {
 }
 
 #[tokio::test]
-async fn b15_a_status_says_whether_and_when_to_try_again() {
+async fn b15_a_status_decides_whether_and_when_to_retry() {
     let statuses = [
         (400, false),
         (401, false),
@@ -151,21 +151,21 @@ async fn b15_a_status_says_whether_and_when_to_try_again() {
     let models = all(&server);
     for model in ALL {
         for (status, expected) in statuses {
-            let (answer, said) = Question::user(&format!("give {status}")).ask(&models, model).await;
-            let Err(Error::Refused { message, again, retry_after }) = answer else {
+            let (answer, pieces) = TestRequest::user(&format!("give {status}")).send(&models, model).await;
+            let Err(Error::Refused { message, retryable, retry_after }) = answer else {
                 panic!("{model} {status}: {answer:?}")
             };
-            assert_eq!(again, expected, "{model} {status}");
+            assert_eq!(retryable, expected, "{model} {status}");
             assert!(message.contains(&status.to_string()) && message.contains("so it is"), "{message}");
             assert_eq!(retry_after, (status == 429).then_some(Duration::from_secs(7)), "{model} {status}");
-            assert!(said.is_empty());
+            assert!(pieces.is_empty());
         }
     }
     assert!(server.bill().is_empty());
 }
 
 #[tokio::test]
-async fn b10_an_answer_that_breaks_off_is_of_unknown_end() {
+async fn b10_an_answer_that_breaks_off_has_an_unknown_outcome() {
     let text = "Much of this is never seen, because the connection ends in the middle of it all.";
     let broken = |name: &str, how: Value| {
         let mut fixture = json!({"match": {"userMessage": name}, "response": {"content": text}});
@@ -180,27 +180,27 @@ async fn b10_an_answer_that_breaks_off_is_of_unknown_end() {
     let models = all(&server);
     for model in ALL {
         for how in ["cut", "gone", "garbage"] {
-            let (answer, said) = Question::user(how).ask(&models, model).await;
-            assert!(is_unknown(&answer), "{model} {how}: {answer:?} after {said:?}");
+            let (answer, pieces) = TestRequest::user(how).send(&models, model).await;
+            assert!(is_unknown(&answer), "{model} {how}: {answer:?} after {pieces:?}");
         }
     }
-    assert!(server.bill().iter().any(tests::servers::Billed::is_interrupted), "it was served all the same");
+    assert!(server.bill().iter().any(tests::servers::Billed::is_interrupted), "the call was served");
 }
 
 #[tokio::test]
-async fn b10_a_call_that_hangs_is_cut_at_its_time() {
+async fn b10_a_call_that_hangs_is_dropped_at_its_timeout() {
     let server = AiMock::start(&json!([{"match": {}, "response": {"content": "late"}}]));
     let models = all(&server);
     server.pause();
     for model in ALL {
-        let question = Question { timeout: Duration::from_millis(200), ..Question::user("hello") };
-        let (answer, _) = question.ask(&models, model).await;
+        let request = TestRequest { timeout: Duration::from_millis(200), ..TestRequest::user("hello") };
+        let (answer, _) = request.send(&models, model).await;
         assert!(is_unknown(&answer), "{model}: {answer:?}");
     }
 }
 
 #[tokio::test]
-async fn an_output_schema_is_enforced_or_said_in_words() {
+async fn an_output_schema_is_enforced_or_in_the_prompt() {
     let server = AiMock::start(&json!([{"match": {}, "response": {"content": "{\"n\": 1}"}}]));
     let models = all(&server);
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
@@ -210,36 +210,39 @@ async fn an_output_schema_is_enforced_or_said_in_words() {
             let tools =
                 if with_tools { vec![tool("fs.read", json!({"type": "object"}))] } else { Vec::new() };
             let schema = Some(Json::from(schema.clone()));
-            let (answer, _) = Question { schema, tools, ..Question::user("count") }.ask(&models, model).await;
+            let (answer, _) =
+                TestRequest { schema, tools, ..TestRequest::user("count") }.send(&models, model).await;
             answer.unwrap();
             let sent = server.journal().pop().unwrap().body.unwrap();
             let enforced = sent["response_format"]["type"] == "json_schema";
-            let in_words = sent["messages"].to_string().contains("JSON Schema");
-            // aimock does not keep what Gemini is told of shapes.
+            let in_prompt = sent["messages"].to_string().contains("JSON Schema");
+            // aimock does not record the schema that Gemini is sent.
             let expected = match (model, with_tools) {
                 ("openai/m", false) => (true, false),
                 ("gemini/m", false) => (enforced, false),
                 (_, _) => (false, true),
             };
-            assert_eq!((enforced, in_words), expected, "{model}, tools: {with_tools}: {sent}");
+            assert_eq!((enforced, in_prompt), expected, "{model}, tools: {with_tools}: {sent}");
         }
     }
 }
 
 #[tokio::test]
-async fn ids_are_a_calls_own_in_the_whole_conversation() {
+async fn ids_of_calls_are_unique_in_the_conversation() {
     let call = |path: &str| json!({"id": "call_a", "name": "fs_read", "arguments": {"path": path}});
     let server = AiMock::start(&json!([{"match": {}, "response": {"toolCalls": [call("a"), call("b")]}}]));
     let models = all(&server);
     for model in ALL {
         let before =
             ToolCall { id: "call_a".into(), tool: "fs.read".into(), arguments: Json::from(json!("odd")) };
-        let mut question =
-            Question { tools: vec![tool("fs.read", json!({"type": "object"}))], ..Question::user("go") };
-        question.messages.push(Message::Assistant { text: None, calls: vec![before] });
+        let mut request = TestRequest {
+            tools: vec![tool("fs.read", json!({"type": "object"}))],
+            ..TestRequest::user("go")
+        };
+        request.messages.push(Message::Assistant { text: None, calls: vec![before] });
         let answered = Message::Tool { id: "call_a".into(), tool: "fs.read".into(), content: "no".into() };
-        question.messages.push(answered);
-        let calls = question.ask(&models, model).await.0.unwrap().calls;
+        request.messages.push(answered);
+        let calls = request.send(&models, model).await.0.unwrap().calls;
         assert!(
             calls[0].id != calls[1].id && calls.iter().all(|call| call.id != "call_a"),
             "{model}: {calls:?}"

@@ -1,13 +1,13 @@
-//! Against a real model.
+//! Calls to a real model.
 
 use serde_json::{Value, json};
 use shared::Json;
 use tests::servers::Llama;
 
-use super::{Protocol, Question, models, provider};
+use super::{Protocol, TestRequest, models, provider};
 
 #[tokio::test]
-async fn b3_a_real_model_answers_in_the_shape_it_is_told_and_says_what_it_used() {
+async fn b3_a_real_model_matches_the_schema_and_reports_its_usage() {
     let server = Llama::start();
     let models = models([
         ("local", provider(Protocol::Openai, &server.v1())),
@@ -15,24 +15,24 @@ async fn b3_a_real_model_answers_in_the_shape_it_is_told_and_says_what_it_used()
     ]);
     let schema = json!({"type": "object", "required": ["capital"], "additionalProperties": false,
         "properties": {"capital": {"type": "string", "enum": ["Paris", "Rome"]}}});
-    let question = Question {
+    let request = TestRequest {
         schema: Some(Json::from(schema.clone())),
         max_tokens: 24,
-        ..Question::user("What is the capital of France?")
+        ..TestRequest::user("What is the capital of France?")
     };
-    let (answer, said) = question.ask(&models, "local/smollm2").await;
+    let (answer, pieces) = request.send(&models, "local/smollm2").await;
     let answer = answer.unwrap();
     let text = answer.text.unwrap();
-    assert_eq!(said.concat(), text);
+    assert_eq!(pieces.concat(), text);
     let value: Value = serde_json::from_str(&text).unwrap();
     assert!(jsonschema::is_valid(&schema, &value), "{text}");
     let usage = answer.usage.unwrap();
     assert!(usage.input_tokens > 5 && (1..=24).contains(&usage.output_tokens), "{usage:?}");
 
-    // In words alone it may miss the shape; it answers, and counts the same way.
-    let (answer, said) = question.ask(&models, "claude/smollm2").await;
+    // With the schema only in the prompt it may not match; it answers and reports its usage all the same.
+    let (answer, pieces) = request.send(&models, "claude/smollm2").await;
     let answer = answer.unwrap();
-    assert!(!said.is_empty());
+    assert!(!pieces.is_empty());
     let usage = answer.usage.unwrap();
     assert!(usage.input_tokens > 5 && (1..=24).contains(&usage.output_tokens), "{usage:?}");
 }

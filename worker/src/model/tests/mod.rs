@@ -1,7 +1,7 @@
-//! Calls over the wire: to servers nobody here wrote, and to bytes as providers send them.
+//! Calls over the network: to servers that are not ours, and to recorded bytes of providers.
 
 mod aimock;
-mod hostile;
+mod bad_answers;
 mod llama;
 mod prices;
 mod replay;
@@ -16,8 +16,8 @@ use crate::settings::{Protocol, Provider, Settings};
 
 const LONG: Duration = Duration::from_secs(120);
 
-/// A question, and all that was said of the answer before it was whole.
-struct Question {
+/// A request of a test.
+struct TestRequest {
     messages: Vec<Message>,
     tools: Vec<ToolSpec>,
     schema: Option<Json>,
@@ -25,13 +25,14 @@ struct Question {
     timeout: Duration,
 }
 
-impl Question {
-    fn user(text: &str) -> Question {
+impl TestRequest {
+    fn user(text: &str) -> TestRequest {
         let messages = vec![Message::System("You are a test.".into()), Message::User(text.into())];
-        Question { messages, tools: Vec::new(), schema: None, max_tokens: 100, timeout: LONG }
+        TestRequest { messages, tools: Vec::new(), schema: None, max_tokens: 100, timeout: LONG }
     }
 
-    async fn ask(&self, models: &Models, model: &str) -> (Result<Completion, Error>, Vec<String>) {
+    /// The answer, and the pieces of its text in the order they arrived.
+    async fn send(&self, models: &Models, model: &str) -> (Result<Completion, Error>, Vec<String>) {
         let model = ModelName::new(model).unwrap();
         let request = Request {
             model: &model,
@@ -42,9 +43,9 @@ impl Question {
             timeout: self.timeout,
             script: None,
         };
-        let mut said = Vec::new();
-        let answer = models.complete(&request, &mut |piece: &str| said.push(piece.to_owned())).await;
-        (answer, said)
+        let mut pieces = Vec::new();
+        let answer = models.complete(&request, &mut |piece: &str| pieces.push(piece.to_owned())).await;
+        (answer, pieces)
     }
 }
 

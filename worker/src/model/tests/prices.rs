@@ -1,4 +1,4 @@
-//! What calls cost, and that no call costs more than was held for it.
+//! What calls cost, and that no call costs more than the hold for it.
 
 use std::collections::BTreeMap;
 
@@ -41,12 +41,12 @@ fn b3_the_table_prices_every_kind_of_token() {
     let models = built_in();
     let million = 1_000_000;
     let plain = |input_tokens, output_tokens| Usage { input_tokens, output_tokens, ..Usage::default() };
-    // $0.15 and $0.60 for a million.
+    // $0.15 and $0.60 per million.
     assert_eq!(nanos(&models, "openai/gpt-4o-mini", plain(million, 0)), 150_000_000);
     assert_eq!(nanos(&models, "gpt-4o-mini", plain(0, million)), 600_000_000);
     let cached = Usage { cached_tokens: million, ..plain(million, 0) };
     assert_eq!(nanos(&models, "gpt-4o-mini", cached), 75_000_000);
-    // $3, $15, a tenth of it from the cache and a quarter more into it; twice as much for long prompts.
+    // $3 and $15; a tenth of the input price for cache reads, a quarter more for cache writes; double for long prompts.
     assert_eq!(nanos(&models, "claude-sonnet-4-5", plain(200_000, 1_000)), 615_000_000);
     assert_eq!(nanos(&models, "claude-sonnet-4-5", plain(200_001, 1_000)), 1_200_006_000 + 22_500_000);
     let mixed = Usage { cached_tokens: 60_000, cache_write_tokens: 40_000, ..plain(100_000, 0) };
@@ -54,7 +54,7 @@ fn b3_the_table_prices_every_kind_of_token() {
     // Reasoning is part of the output.
     let thought = Usage { reasoning_tokens: 900, ..plain(0, 1_000) };
     assert_eq!(nanos(&models, "gemini/gemini-2.5-flash", thought), 2_500_000);
-    // Less than a nano-dollar is one.
+    // A fraction of a nano-dollar is rounded up to one.
     assert_eq!(nanos(&models, "gpt-4o-mini", Usage { cached_tokens: 1, ..plain(1, 0) }), 75);
     assert_eq!(models.price(&name("gpt-4o-mini")).unwrap().version, "genai-prices 0.2.1");
 }
@@ -73,7 +73,7 @@ fn an_unknown_price_is_refused_with_a_hint() {
         ("local", provider(Protocol::Openai, "http://127.0.0.1:1/v1")),
         ("openai", provider(Protocol::Openai, "http://127.0.0.1:1/v1")),
     ]);
-    // A server of one's own has the table's names and not its prices; an embedding is no chat.
+    // An own server may use the table's names, but not its prices; an embedding model does not chat.
     for model in
         ["local/gpt-4o-mini", "openai/gpt-4o-mini", "ollama/llama3", "gpt-999", "claude-of-tomorrow", "x"]
     {
@@ -84,7 +84,7 @@ fn an_unknown_price_is_refused_with_a_hint() {
 }
 
 #[test]
-fn an_operators_word_comes_before_the_table() {
+fn the_operators_prices_come_before_the_table() {
     let proxy = crate::settings::Provider {
         priced_as: Some("openai".into()),
         ..provider(Protocol::Openai, "http://127.0.0.1:1/v1")
@@ -110,7 +110,7 @@ fn an_operators_word_comes_before_the_table() {
 
     let version = models.price(&name("special")).unwrap().version;
     assert!(version.starts_with("own sha256:") && version.len() == 23, "{version}");
-    let other = Prices::new(&own(&[("special", entry(300, 401))])).of(&name("special"), None).unwrap();
+    let other = Prices::new(&own(&[("special", entry(300, 401))])).price(&name("special"), None).unwrap();
     assert_ne!(other.version, version, "other prices, another version");
 }
 
@@ -131,7 +131,7 @@ fn price() -> impl Strategy<Value = Price> {
 }
 
 proptest! {
-    /// Whatever comes from a cache or goes into one, and however a provider counts.
+    /// However many tokens are read from or written to a cache, and however a provider counts.
     #[test]
     fn b3_no_usage_that_fits_costs_more_than_the_worst_case(
         price in price(),
@@ -147,7 +147,7 @@ proptest! {
             output_tokens: output.into(),
             reasoning_tokens: 0,
         };
-        let worst = price.worst(most_input, most_output);
+        let worst = price.worst_case(most_input, most_output);
         prop_assert_eq!(price.cost(&usage).exceeds(worst), None);
     }
 
@@ -160,7 +160,7 @@ proptest! {
         most in prop_oneof![0..200_000_u32, Just(u32::MAX)],
     ) {
         let left = Amount::new(Usd::from_nanos(dollars), Tokens::new(tokens));
-        let fits = |max_tokens| price.worst(input, max_tokens).exceeds(left).is_none();
+        let fits = |max_tokens| price.worst_case(input, max_tokens).exceeds(left).is_none();
         match price.affordable(input, left, most) {
             Some(fit) => {
                 prop_assert!(fit >= 1 && fit <= most && fits(fit));

@@ -1,4 +1,4 @@
-//! Against bytes as providers send them, where no server at hand would.
+//! Calls that get fixed bytes, as providers send them, for cases that no test server produces.
 
 use std::{
     io::Write,
@@ -15,10 +15,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Error, Models, Protocol, Question, is_unknown, models, provider};
+use super::{Error, Models, Protocol, TestRequest, is_unknown, models, provider};
 use crate::settings::{Provider, Settings};
 
-/// A variable that every test of cargo's has, and what stands in it: a key as good as any.
+/// A variable that cargo sets for every test, used as the key.
 const KEY_ENV: &str = "CARGO_MANIFEST_DIR";
 const KEY: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -35,7 +35,7 @@ impl Replay {
         Replay::answering(answer, String::new()).await
     }
 
-    /// A stream that begins so, and says `again` until nobody listens.
+    /// A stream that begins with `begins` and repeats `again` until the connection is closed.
     pub(super) async fn endless(begins: &str, again: &str) -> Replay {
         Replay::answering(format!("{HEAD}{begins}"), again.to_owned()).await
     }
@@ -54,7 +54,7 @@ impl Replay {
         Replay { base_url, accepting }
     }
 
-    /// A stream of events or lines that ends where the text does.
+    /// A stream of events or lines that ends after the text.
     pub(super) async fn stream(body: &str) -> Replay {
         Replay::start(format!("{HEAD}{body}")).await
     }
@@ -70,7 +70,7 @@ impl Drop for Replay {
     }
 }
 
-/// The head, and as much of a body as it says there is.
+/// Reads the head, and the body of the length that the head gives.
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut request = Vec::new();
     loop {
@@ -89,7 +89,7 @@ async fn read_request(stream: &mut TcpStream) -> String {
 
 async fn used(protocol: Protocol, body: &str) -> Option<Usage> {
     let server = Replay::stream(body).await;
-    let (answer, _) = Question::user("hello").ask(&server.models(protocol), "p/m").await;
+    let (answer, _) = TestRequest::user("hello").send(&server.models(protocol), "p/m").await;
     let answer = answer.unwrap();
     assert_eq!(answer.text.as_deref(), Some("yes"));
     answer.usage
@@ -104,7 +104,7 @@ async fn b3_usage_is_found_wherever_a_provider_puts_it() {
              {usage}data: [DONE]\n\n"
         )
     };
-    // LiteLLM's last chunk has a choice with nothing in it.
+    // LiteLLM's last chunk has an empty choice.
     let litellm = "data: {\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":{\"prompt_tokens\":12,\
         \"completion_tokens\":3,\"total_tokens\":15,\"prompt_tokens_details\":{\"cached_tokens\":8}}}\n\n";
     let expected = Usage { input_tokens: 12, cached_tokens: 8, output_tokens: 3, ..Usage::default() };
@@ -113,7 +113,7 @@ async fn b3_usage_is_found_wherever_a_provider_puts_it() {
     let zero = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0}}\n\n";
     assert_eq!(used(Protocol::Openai, &openai(zero)).await, None);
 
-    // Anthropic's input is without what a cache has to do with.
+    // Anthropic's input tokens exclude those read from and written to a cache.
     let anthropic = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\
         \"input_tokens\":10,\"cache_creation_input_tokens\":5,\"cache_read_input_tokens\":20,\"output_tokens\":1}}}\n\n\
         event: content_block_start\ndata: {\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n\
@@ -130,7 +130,7 @@ async fn b3_usage_is_found_wherever_a_provider_puts_it() {
     };
     assert_eq!(used(Protocol::Anthropic, anthropic).await, Some(expected));
 
-    // Gemini's thoughts are not among its candidates.
+    // Gemini counts reasoning apart from its answer.
     let gemini = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"yes\"}]},\"finishReason\":\"STOP\"}],\
         \"usageMetadata\":{\"promptTokenCount\":12,\"cachedContentTokenCount\":4,\"candidatesTokenCount\":5,\
         \"thoughtsTokenCount\":7,\"totalTokenCount\":24}}\n\n";
@@ -150,7 +150,7 @@ async fn b3_usage_is_found_wherever_a_provider_puts_it() {
 }
 
 #[tokio::test]
-async fn b10_half_a_stream_that_ends_cleanly_is_no_answer() {
+async fn b10_half_a_stream_that_ends_cleanly_has_an_unknown_outcome() {
     let halves = [
         (Protocol::Openai, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half\"}}]}\n\n"),
         (
@@ -162,14 +162,14 @@ async fn b10_half_a_stream_that_ends_cleanly_is_no_answer() {
     ];
     for (protocol, half) in halves {
         let server = Replay::stream(half).await;
-        let (answer, said) = Question::user("hello").ask(&server.models(protocol), "p/m").await;
-        assert_eq!(said, ["half"], "{protocol:?}");
+        let (answer, pieces) = TestRequest::user("hello").send(&server.models(protocol), "p/m").await;
+        assert_eq!(pieces, ["half"], "{protocol:?}");
         assert!(is_unknown(&answer), "{protocol:?}: {answer:?}");
     }
 }
 
 #[tokio::test]
-async fn arguments_that_are_no_json_are_handed_on_as_they_are() {
+async fn arguments_that_are_not_json_are_passed_on_unchanged() {
     let call = |arguments: &str| {
         let delta = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "t", "arguments": arguments}}]});
         let chunk = json!({"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]});
@@ -182,27 +182,27 @@ async fn arguments_that_are_no_json_are_handed_on_as_they_are() {
         ("", json!({})),
     ] {
         let server = Replay::stream(&call(given)).await;
-        let (answer, _) = Question::user("hello").ask(&server.models(Protocol::Openai), "p/m").await;
+        let (answer, _) = TestRequest::user("hello").send(&server.models(Protocol::Openai), "p/m").await;
         assert_eq!(answer.unwrap().calls[0].arguments.value(), &expected);
     }
 }
 
 #[tokio::test]
-async fn b15_a_date_to_come_back_at_is_read_by_the_clock_that_says_it() {
+async fn b15_a_retry_date_is_compared_with_the_date_of_the_same_answer() {
     let server = Replay::start(
         "HTTP/1.1 503 Service Unavailable\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
          retry-after: Sun, 06 Nov 1994 08:50:07 GMT\r\ncontent-length: 4\r\n\r\nbusy"
             .into(),
     )
     .await;
-    let (answer, _) = Question::user("hello").ask(&server.models(Protocol::Openai), "p/m").await;
+    let (answer, _) = TestRequest::user("hello").send(&server.models(Protocol::Openai), "p/m").await;
     let message = "`p` answered 503 Service Unavailable: busy".into();
-    let expected = Error::Refused { message, again: true, retry_after: Some(Duration::from_secs(30)) };
+    let expected = Error::Refused { message, retryable: true, retry_after: Some(Duration::from_secs(30)) };
     assert_eq!(answer, Err(expected));
 }
 
 #[tokio::test]
-async fn b10_what_a_gateway_says_of_a_provider_is_of_unknown_end() {
+async fn b10_a_status_of_a_gateway_is_an_unknown_outcome() {
     for (status, is_known) in [
         (408, false),
         (500, true),
@@ -217,7 +217,7 @@ async fn b10_what_a_gateway_says_of_a_provider_is_of_unknown_end() {
     ] {
         let answer = format!("HTTP/1.1 {status} So\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nlate");
         let server = Replay::start(answer).await;
-        let (answer, _) = Question::user("hello").ask(&server.models(Protocol::Openai), "p/m").await;
+        let (answer, _) = TestRequest::user("hello").send(&server.models(Protocol::Openai), "p/m").await;
         assert_eq!(is_unknown(&answer), !is_known, "{status}: {answer:?}");
         let message = answer.unwrap_err().to_string();
         assert!(
@@ -228,32 +228,32 @@ async fn b10_what_a_gateway_says_of_a_provider_is_of_unknown_end() {
 }
 
 #[tokio::test]
-async fn b10_what_never_left_is_refused_and_may_be_tried_again() {
+async fn b10_a_call_that_was_not_sent_is_refused_and_retryable() {
     // A port that was free a moment ago.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let base_url = format!("http://127.0.0.1:{}/v1", listener.local_addr().unwrap().port());
     drop(listener);
     for base_url in [base_url.as_str(), "http://no-such-host.invalid/v1"] {
         let models = models([("p", provider(Protocol::Anthropic, base_url))]);
-        let (answer, _) = Question::user("hello").ask(&models, "p/m").await;
-        assert!(matches!(answer, Err(Error::Refused { again: true, .. })), "{base_url}: {answer:?}");
+        let (answer, _) = TestRequest::user("hello").send(&models, "p/m").await;
+        assert!(matches!(answer, Err(Error::Refused { retryable: true, .. })), "{base_url}: {answer:?}");
     }
 }
 
 #[tokio::test]
-async fn b12_a_call_that_is_cut_off_closes_its_connection() {
+async fn b12_a_call_at_its_timeout_closes_its_connection() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let base_url = format!("http://127.0.0.1:{}/v1", listener.local_addr().unwrap().port());
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         read_request(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").await.unwrap();
-        // Until the other side is gone, with a farewell or without.
+        // Until the other side has closed the connection, properly or not.
         stream.read(&mut [0]).await.unwrap_or(0)
     });
     let models = models([("p", provider(Protocol::Openai, &base_url))]);
-    let question = Question { timeout: Duration::from_secs(2), ..Question::user("hello") };
-    let (answer, _) = question.ask(&models, "p/m").await;
+    let request = TestRequest { timeout: Duration::from_secs(2), ..TestRequest::user("hello") };
+    let (answer, _) = request.send(&models, "p/m").await;
     assert!(is_unknown(&answer), "{answer:?}");
     assert_eq!(server.await.unwrap(), 0);
 }
@@ -273,9 +273,9 @@ async fn a_key_is_sent_and_never_shown() {
         let server = Replay::start(head + &body).await;
         let keyed = Provider { key_env: Some(KEY_ENV.into()), ..provider(protocol, &server.base_url) };
         let models = models([("p", keyed)]);
-        let (answer, _) = Question::user("hello").ask(&models, "p/m").await;
+        let (answer, _) = TestRequest::user("hello").send(&models, "p/m").await;
         let message = "`p` answered 401 Unauthorized: the key [key] is wrong".into();
-        assert_eq!(answer, Err(Error::Refused { message, again: false, retry_after: None }));
+        assert_eq!(answer, Err(Error::Refused { message, retryable: false, retry_after: None }));
         assert!(!format!("{models:?}").contains(KEY), "{protocol:?}");
     }
     tracing::info!("the log is read");
@@ -285,7 +285,7 @@ async fn a_key_is_sent_and_never_shown() {
 }
 
 #[tokio::test]
-async fn a_key_goes_where_it_is_meant_to_and_no_further() {
+async fn a_key_is_not_sent_to_a_redirect() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = tokio::spawn(async move {
@@ -297,12 +297,12 @@ async fn a_key_goes_where_it_is_meant_to_and_no_further() {
     });
     let base_url = format!("http://127.0.0.1:{port}/v1");
     let keyed = Provider { key_env: Some(KEY_ENV.into()), ..provider(Protocol::Anthropic, &base_url) };
-    let (answer, _) = Question::user("hello").ask(&models([("p", keyed)]), "p/m").await;
-    assert!(matches!(answer, Err(Error::Refused { again: false, .. })), "{answer:?}");
+    let (answer, _) = TestRequest::user("hello").send(&models([("p", keyed)]), "p/m").await;
+    assert!(matches!(answer, Err(Error::Refused { retryable: false, .. })), "{answer:?}");
     let (request, listener) = server.await.unwrap();
     assert!(request.contains(&format!("x-api-key: {KEY}")), "{request}");
     let followed = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
-    assert!(followed.is_err(), "nobody follows");
+    assert!(followed.is_err(), "the redirect is not followed");
 }
 
 #[tokio::test]
@@ -317,14 +317,14 @@ async fn a_name_without_a_provider_or_a_key_is_refused_with_a_hint() {
         ("nobody/m", "the providers are anthropic, gemini, keyless, ollama, openai"),
         ("llama3", "write `<provider>/<model>`"),
     ] {
-        let (answer, _) = Question::user("hello").ask(&models, model).await;
-        let Err(Error::Refused { message, again: false, .. }) = answer else { panic!("{answer:?}") };
+        let (answer, _) = TestRequest::user("hello").send(&models, model).await;
+        let Err(Error::Refused { message, retryable: false, .. }) = answer else { panic!("{answer:?}") };
         assert!(message.contains(expected), "{message}");
     }
 }
 
 #[test]
-fn settings_that_make_no_sense_are_listed_together() {
+fn all_invalid_settings_are_listed_together() {
     let at = |base_url: &str| provider(Protocol::Openai, base_url);
     let providers = [
         ("a/b".to_owned(), at("http://127.0.0.1/")),
@@ -341,7 +341,7 @@ fn settings_that_make_no_sense_are_listed_together() {
     assert!(!problems.contains("secret"), "{problems}");
 }
 
-/// What is logged, in memory.
+/// A log in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,42 +1,42 @@
-//! Which addresses an operator allows, as the settings spell them: `example.org`, `example.org:8080`,
+//! The hosts that an operator allows, as the settings write them: `example.org`, `example.org:8080`,
 //! `*.example.org`.
 
 use reqwest::Url;
 
-/// Hosts an operator allows: one, or all beneath one.
+/// An allowed host, or all subdomains of one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Allowed {
     host: String,
-    beneath: bool,
-    /// The usual one of the scheme if none is named.
+    subdomains: bool,
+    /// None for the default port of the scheme.
     port: Option<u16>,
 }
 
 impl Allowed {
-    pub(super) fn read(entry: &str) -> Option<Self> {
-        let (beneath, rest) = match entry.strip_prefix("*.") {
+    pub(super) fn parse(entry: &str) -> Option<Self> {
+        let (subdomains, rest) = match entry.strip_prefix("*.") {
             Some(rest) => (true, rest),
             None => (false, entry),
         };
-        // An address of IPv6 has colons of its own and stands in brackets.
+        // An IPv6 address contains colons, and is written in brackets.
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
             Some(_) | None => (rest, None),
         };
-        // As an address spells it: in small letters, other scripts encoded.
+        // Normalized as in a URL: lowercase, other scripts encoded.
         let url = Url::parse(&format!("http://{host}/")).ok()?;
         let plain = !host.is_empty() && !host.contains(['/', '@', '?', '#', '*', ' ', '\\']);
         let host = url.host_str().filter(|_| plain && url.port().is_none())?.to_owned();
-        Some(Allowed { host, beneath, port })
+        Some(Allowed { host, subdomains, port })
     }
 
-    pub(super) fn fits(&self, url: &Url) -> bool {
+    pub(super) fn matches(&self, url: &Url) -> bool {
         let Some(host) = url.host_str() else { return false };
-        let host_fits = match self.beneath {
+        let host_fits = match self.subdomains {
             true => host.strip_suffix(&self.host).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
             false => host == self.host,
         };
-        // A port that is the usual one of its scheme is none in an address.
+        // A URL has no port if it is the default of its scheme.
         let port_fits = match self.port {
             None => url.port().is_none(),
             Some(port) => url.port_or_known_default() == Some(port),
@@ -47,7 +47,7 @@ impl Allowed {
 
 impl std::fmt::Display for Allowed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", if self.beneath { "*." } else { "" }, self.host)?;
+        write!(f, "{}{}", if self.subdomains { "*." } else { "" }, self.host)?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_fits_only_what_was_allowed() {
+    fn an_address_matches_only_the_allowed_hosts() {
         let cases = [
             ("example.org", "https://example.org/x", true),
             ("example.org", "http://EXAMPLE.org:80/", true),
@@ -73,11 +73,11 @@ mod tests {
             ("[::1]:80", "http://[::1]/", true),
         ];
         for (entry, url, expected) in cases {
-            let allowed = Allowed::read(entry).unwrap();
-            assert_eq!(allowed.fits(&Url::parse(url).unwrap()), expected, "{entry} {url}");
+            let allowed = Allowed::parse(entry).unwrap();
+            assert_eq!(allowed.matches(&Url::parse(url).unwrap()), expected, "{entry} {url}");
         }
         for entry in ["", "http://example.org", "example.org/x", "u@example.org", "*", "example.org:x"] {
-            assert_eq!(Allowed::read(entry), None, "{entry}");
+            assert_eq!(Allowed::parse(entry), None, "{entry}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! One connection to a server: through the pipes of a program, or to an address. Who opened it closes
-//! it, and with it the program.
+//! One connection to a server: through the pipes of a program, or to an HTTP address. Whoever opened it must close
+//! it, which also ends the program.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,38 +16,38 @@ use tokio_util::sync::CancellationToken;
 use super::{
     environment::variable,
     process::{Process, Tail},
-    secrets::Secrets,
+    secrets::ServerSecrets,
 };
 use crate::settings::McpServer;
 
-/// How long a start may take, and the listing of tools: some fetch what they run first.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a server may take to say that it is there.
-const PING: Duration = Duration::from_secs(2);
-const CLOSING: Duration = Duration::from_secs(2);
+/// The limit for a start, and for the list of tools. Some servers first download what they run.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a server may take to answer a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-type Waiting = futures_util::future::BoxFuture<'static, Result<QuitReason, JoinError>>;
+type UntilClosed = futures_util::future::BoxFuture<'static, Result<QuitReason, JoinError>>;
 
 pub(super) struct Connection {
     pub(super) link: Link,
     process: Option<Process>,
-    /// None once it has ended.
-    waiting: Option<Waiting>,
-    /// Closes what is waited for.
+    /// Completes when the connection has ended; None after that.
+    until_closed: Option<UntilClosed>,
+    /// Closes the connection.
     close: Option<rmcp::service::RunningServiceCancellationToken>,
     changed: Arc<Notify>,
 }
 
-/// A connection as those who call through it have it.
+/// A handle for calls through a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Link {
     pub(super) peer: Peer<RoleClient>,
-    /// Set by whoever finds that it is of no use any more.
+    /// Cancelled when a caller finds that the connection no longer works.
     pub(super) broken: CancellationToken,
     tail: Tail,
 }
 
-/// What a server may tell us unasked.
+/// Receives the notifications of a server.
 #[derive(Debug)]
 struct Listener(Arc<Notify>);
 
@@ -66,7 +66,7 @@ impl ClientHandler for Listener {
 impl Connection {
     pub(super) async fn open(
         settings: &McpServer,
-        secrets: &Secrets,
+        secrets: &ServerSecrets,
         stop: &CancellationToken,
     ) -> Result<Self, String> {
         let changed = Arc::new(Notify::new());
@@ -90,13 +90,13 @@ impl Connection {
             }
         };
         let started = tokio::select! {
-            started = tokio::time::timeout(PATIENCE, starting) => {
-                started.unwrap_or_else(|_| Err(format!("it did not start within {} s", PATIENCE.as_secs())))
+            started = tokio::time::timeout(START_TIMEOUT, starting) => {
+                started.unwrap_or_else(|_| Err(format!("the server did not start within {} s", START_TIMEOUT.as_secs())))
             }
-            () = stop.cancelled() => Err("the worker is ending".into()),
+            () = stop.cancelled() => Err("the worker is stopping".into()),
         };
         match started {
-            Ok(service) => Ok(Self::over(service, process, changed)),
+            Ok(service) => Ok(Self::new(service, process, changed)),
             Err(why) => {
                 let last = match process {
                     Some(process) => process.end().await,
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    fn over(
+    fn new(
         service: RunningService<RoleClient, Listener>,
         process: Option<Process>,
         changed: Arc<Notify>,
@@ -115,31 +115,33 @@ impl Connection {
         let tail = process.as_ref().map(Process::tail).unwrap_or_default();
         let link = Link { peer: service.peer().clone(), broken: CancellationToken::new(), tail };
         let close = Some(service.cancellation_token());
-        Connection { link, process, waiting: Some(Box::pin(service.waiting())), close, changed }
+        Connection { link, process, until_closed: Some(Box::pin(service.waiting())), close, changed }
     }
 
-    /// Comes back when the server is gone.
+    /// Waits until the connection has ended, and returns why.
     pub(super) async fn ended(&mut self) -> String {
-        let why = match &mut self.waiting {
-            Some(waiting) => waiting.await.err().map(|error| format!("the connection broke: {error}")),
+        let why = match &mut self.until_closed {
+            Some(until_closed) => {
+                until_closed.await.err().map(|error| format!("the connection broke: {error}"))
+            }
             None => None,
         };
-        self.waiting = None;
-        why.unwrap_or_else(|| "it has ended".into())
+        self.until_closed = None;
+        why.unwrap_or_else(|| "the server has ended".into())
     }
 
-    /// Told whenever its tools are others.
+    /// Notified when the server's list of tools has changed.
     pub(super) fn changed(&self) -> Arc<Notify> {
         self.changed.clone()
     }
 
-    /// Ends the connection and the program behind it; its last words.
+    /// Closes the connection and ends the program behind it. Returns the last lines of the program's standard error.
     pub(super) async fn close(mut self) -> String {
         if let Some(close) = self.close.take() {
             close.cancel();
         }
-        if let Some(waiting) = self.waiting.take() {
-            let _ = tokio::time::timeout(CLOSING, waiting).await;
+        if let Some(until_closed) = self.until_closed.take() {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, until_closed).await;
         }
         match self.process {
             Some(process) => process.end().await,
@@ -150,22 +152,22 @@ impl Connection {
 
 impl Link {
     pub(super) async fn tools(&self) -> Result<Vec<Tool>, ServiceError> {
-        let listing = tokio::time::timeout(PATIENCE, self.peer.list_all_tools()).await;
-        listing.unwrap_or(Err(ServiceError::Timeout { timeout: PATIENCE }))
+        let listing = tokio::time::timeout(START_TIMEOUT, self.peer.list_all_tools()).await;
+        listing.unwrap_or(Err(ServiceError::Timeout { timeout: START_TIMEOUT }))
     }
 
-    /// Whether it is of use, as far as is known here.
-    pub(super) fn stands(&self) -> bool {
+    /// Whether the connection works, as far as is known.
+    pub(super) fn is_usable(&self) -> bool {
         !self.broken.is_cancelled() && !self.peer.is_transport_closed()
     }
 
-    /// Whether the server still says that it is there.
-    pub(super) async fn answers(&self) -> bool {
+    /// Whether the server answers a ping.
+    pub(super) async fn answers_ping(&self) -> bool {
         let ping = self.peer.send_request(ClientRequest::PingRequest(PingRequest::default()));
-        matches!(tokio::time::timeout(PING, ping).await, Ok(Ok(_) | Err(ServiceError::McpError(_))))
+        matches!(tokio::time::timeout(PING_TIMEOUT, ping).await, Ok(Ok(_) | Err(ServiceError::McpError(_))))
     }
 
-    pub(super) fn last_words(&self) -> String {
-        self.tail.told()
+    pub(super) fn last_error_lines(&self) -> String {
+        self.tail.last_lines()
     }
 }

@@ -1,10 +1,10 @@
-//! What a server's tool said, as a text: what is no text is a note of what it is and how large.
+//! The result of a server's tool as text. Content that is not text becomes a note with its kind and size.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
 use crate::tool::call::Output;
 
-pub(super) fn said(result: CallToolResult) -> Output {
+pub(super) fn to_text(result: CallToolResult) -> Output {
     let mut parts: Vec<String> = result.content.iter().map(part).collect();
     if let Some(value) = result.structured_content.filter(|_| parts.is_empty()) {
         parts.push(value.to_string());
@@ -35,7 +35,7 @@ fn part(block: &ContentBlock) -> String {
     }
 }
 
-/// Of base64: four letters are three bytes.
+/// The data is base64: four characters are three bytes.
 fn note(what: &str, kind: &str, data: &str) -> String {
     let bytes = data.trim_end_matches('=').len() * 3 / 4;
     format!("[{what}: {kind}, {bytes} bytes]")

@@ -1,4 +1,4 @@
-//! Variables of the worker's own environment that the settings name for a server.
+//! Reads the variables of the worker's environment that the settings name for a server.
 
 #[expect(
     clippy::disallowed_methods,

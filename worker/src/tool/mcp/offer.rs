@@ -1,5 +1,5 @@
-//! The tools a server offers: as its model is told of them, with their arguments checked against the schema
-//! before the server sees them.
+//! The tools that a server offers, as they are described to a model. Arguments are checked against the schema before
+//! the server gets them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 use shared::{Json, id::ToolName};
 
-use super::secrets::Secrets;
+use super::secrets::ServerSecrets;
 use crate::{model::ToolSpec, tool::arguments};
 
 /// The most mistakes that are reported for one call.
@@ -20,7 +20,7 @@ pub(super) struct Tools(Arc<Mutex<Arc<Vec<Offer>>>>);
 
 #[derive(Debug)]
 pub(super) struct Offer {
-    /// As its server calls it.
+    /// Its name at the server.
     pub(super) tool: String,
     pub(super) spec: ToolSpec,
     /// None if the schema is invalid: the server then finds the mistakes itself.
@@ -28,23 +28,23 @@ pub(super) struct Offer {
 }
 
 impl Tools {
-    /// The lock is held for the copy alone.
+    /// Holds the lock only while it copies.
     pub(super) fn get(&self) -> Arc<Vec<Offer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn set(&self, server: &str, tools: Vec<rmcp::model::Tool>, secrets: &Secrets) {
+    pub(super) fn set(&self, server: &str, tools: Vec<rmcp::model::Tool>, secrets: &ServerSecrets) {
         let offers = tools.into_iter().filter_map(|tool| Offer::new(server, tool, secrets)).collect();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(offers);
     }
 }
 
 impl Offer {
-    fn new(server: &str, tool: rmcp::model::Tool, secrets: &Secrets) -> Option<Self> {
+    fn new(server: &str, tool: rmcp::model::Tool, secrets: &ServerSecrets) -> Option<Self> {
         let name = match ToolName::new(&format!("{server}:{}", tool.name)) {
             Ok(name) => name,
             Err(error) => {
-                tracing::warn!(server, %error, "a tool can't be offered by this name");
+                tracing::warn!(server, %error, "a tool is not offered, because its name is invalid");
                 return None;
             }
         };

@@ -1,5 +1,5 @@
-//! The program of a server: in a process group of its own, with an environment of its own, its errors
-//! read so that its last words are known. Nothing of the group outlives `end`.
+//! The program of a server, in its own process group and with its own environment. Keeps the end of its standard error
+//! for error messages. After `end` no process of the group is left.
 
 use std::{
     process::Stdio,
@@ -20,14 +20,15 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{environment::variable, secrets::Secrets};
+use super::{environment::variable, secrets::ServerSecrets};
 use crate::settings::McpServer;
 
-/// A plain one; the settings may name another.
+/// The default; the settings may set another.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// How long a program may take to end by itself once its input is closed.
 const GRACE: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(20);
+/// The time between two checks whether it has ended.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 const TAIL_BYTES: usize = 2048;
 const TAIL_LINES: usize = 10;
 
@@ -39,27 +40,27 @@ pub(super) struct Process {
     reading: JoinHandle<()>,
 }
 
-/// The end of what a program wrote to its standard error, without what it must not tell.
+/// The end of a program's standard error, without its secrets.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tail {
     kept: Arc<Mutex<Kept>>,
-    secrets: Secrets,
+    secrets: ServerSecrets,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     bytes: Vec<u8>,
-    /// There was more before.
+    /// Whether there was more before `bytes`.
     is_cut: bool,
 }
 
 impl Process {
     pub(super) fn start(
         settings: &McpServer,
-        secrets: &Secrets,
+        secrets: &ServerSecrets,
     ) -> Result<(Self, (ChildStdout, ChildStdin)), String> {
         let [program, arguments @ ..] = settings.command.as_slice() else {
-            return Err("no command is named".into());
+            return Err("the settings give no command".into());
         };
         let mut command = Command::new(program);
         command.args(arguments).env_clear().env("PATH", PATH).env("HOME", std::env::temp_dir());
@@ -68,7 +69,7 @@ impl Process {
         }
         command.envs(&settings.env);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Its own group, so that all of it can be ended; killed on drop for a worker that unwinds.
+        // Its own process group, so that all its processes can be killed; `kill_on_drop` for a worker that panics.
         command.process_group(0).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| format!("`{program}` can't be started: {error}"))?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
@@ -85,28 +86,28 @@ impl Process {
         self.tail.clone()
     }
 
-    /// Lets the program end by itself, whose input is closed by now, and ends what is left of its group.
+    /// Waits a moment for the program to end by itself, since its input is closed, then kills its process group. Returns
+    /// its exit status and the last lines of its standard error.
     pub(super) async fn end(mut self) -> String {
         let waited = tokio::time::timeout(GRACE, async {
             while !self.is_dead() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(CHECK_EVERY).await;
             }
         });
         if waited.await.is_err() {
             tracing::debug!(group = %self.group, "a server did not end by itself");
         }
-        // Its leader is not reaped yet, so that nobody else can have the group's number.
+        // The group's leader is not reaped yet, so its number can't belong to another group.
         let _ = killpg(self.group, Signal::SIGKILL);
         let ended = self.child.wait().await;
-        // With the group gone, its last words are there to be read; unless somebody left the group and
-        // holds the pipe.
+        // The pipe ends when the group has ended, unless a process that left the group still holds it.
         let _ = tokio::time::timeout(GRACE, &mut self.reading).await;
         self.reading.abort();
         let how = ended.map(|status| format!(" ({status})")).unwrap_or_default();
-        format!("{how}{}", self.tail.told())
+        format!("{how}{}", self.tail.last_lines())
     }
 
-    /// Whether the leader has ended; it is left to be reaped.
+    /// Whether the group's leader has ended. Does not reap it.
     fn is_dead(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
         !matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
@@ -115,8 +116,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // For one that was not ended: the leader is killed on drop, the others here. Once it was reaped
-        // its number may be another's.
+        // If `end` was not called: `kill_on_drop` kills the leader, this kills the others. After the leader was reaped
+        // the number may belong to another group.
         if self.child.id().is_some() {
             let _ = killpg(self.group, Signal::SIGKILL);
         }
@@ -135,19 +136,22 @@ impl Tail {
         }
     }
 
-    /// The last lines, or nothing.
-    pub(super) fn told(&self) -> String {
+    /// The last lines with a heading, or an empty text.
+    pub(super) fn last_lines(&self) -> String {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = self.secrets.redact(String::from_utf8_lossy(&kept.bytes).into_owned());
         if kept.is_cut {
-            // It may begin with the rest of a secret, which is not found as one.
+            // The text may begin with the rest of a secret, which `redact` does not recognize.
             text.drain(..text.ceil_char_boundary(self.secrets.longest()));
         }
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         match lines.as_slice() {
             [] => String::new(),
             lines => {
-                format!("\nits last words:\n{}", lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"))
+                format!(
+                    "\nits last error output:\n{}",
+                    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+                )
             }
         }
     }

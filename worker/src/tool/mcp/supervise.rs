@@ -1,5 +1,5 @@
-//! The one task that starts a server, watches it, and starts it again when it has ended: at once the
-//! first time, ever later if it goes on ending. It alone ends the server's processes.
+//! The task that starts a server, watches it, and restarts it when it has ended: at once the first time, then after
+//! growing pauses if it keeps ending. No other code ends the server's processes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     connection::{Connection, Link},
     offer::Tools,
-    secrets::Secrets,
+    secrets::ServerSecrets,
 };
 use crate::settings::McpServer;
 
-/// A server that was up this long is taken to work: when it ends, it is started again at once.
-const STEADY: Duration = Duration::from_secs(10);
+/// A server that was up for this long is considered working: when it ends, it is restarted at once.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) enum State {
     Starting,
     Up(Link),
-    /// Why, with its last words.
+    /// The reason, with the end of its standard error.
     Down(Arc<str>),
 }
 
@@ -33,9 +33,9 @@ pub(super) struct Supervisor {
     pub(super) settings: McpServer,
     pub(super) state: watch::Sender<State>,
     pub(super) tools: Tools,
-    pub(super) secrets: Secrets,
-    /// Told once a start has succeeded or failed.
-    pub(super) tried: CancellationToken,
+    pub(super) secrets: ServerSecrets,
+    /// Cancelled once the first start has succeeded or failed.
+    pub(super) first_start_done: CancellationToken,
     pub(super) stop: CancellationToken,
 }
 
@@ -55,16 +55,16 @@ impl Supervisor {
             if self.stop.is_cancelled() {
                 break;
             }
-            tracing::warn!(server = name, why, "a server of tools is not there");
+            tracing::warn!(server = name, why, "an MCP server is not running");
             pause = match up_for {
-                Some(up) if up >= STEADY => Duration::ZERO,
+                Some(up) if up >= STABLE_AFTER => Duration::ZERO,
                 Some(_) => pause,
-                // Those who wait for the start must see that it failed.
+                // Callers that wait for the start must see that it failed.
                 None => pause.max(FIRST_PAUSE),
             };
             if !pause.is_zero() {
                 self.state.send_replace(State::Down(why.into()));
-                self.tried.cancel();
+                self.first_start_done.cancel();
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = self.stop.cancelled() => break,
@@ -72,29 +72,29 @@ impl Supervisor {
             }
             pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         }
-        self.state.send_replace(State::Down("the worker is ending".into()));
-        self.tried.cancel();
+        self.state.send_replace(State::Down("the worker is stopping".into()));
+        self.first_start_done.cancel();
     }
 
-    /// Keeps a connection for as long as it is of use; tells why it is not any more.
+    /// Keeps a connection as long as it works. Returns why it no longer does.
     async fn keep(&self, mut connection: Connection) -> String {
         let (link, changed) = (connection.link.clone(), connection.changed());
         let why = loop {
             match link.tools().await {
                 Ok(tools) => self.tools.set(&self.name, tools, &self.secrets),
-                Err(error) => break format!("it does not list its tools: {}", with_causes(&error)),
+                Err(error) => break format!("the server did not list its tools: {}", with_causes(&error)),
             }
             self.state.send_replace(State::Up(link.clone()));
-            self.tried.cancel();
+            self.first_start_done.cancel();
             tokio::select! {
-                () = self.stop.cancelled() => break "the worker is ending".into(),
-                () = link.broken.cancelled() => break "it does not answer".into(),
+                () = self.stop.cancelled() => break "the worker is stopping".into(),
+                () = link.broken.cancelled() => break "the server does not answer".into(),
                 why = connection.ended() => break why,
-                // Its tools are others now: they are listed again.
+                // Its list of tools has changed: list them again.
                 () = changed.notified() => {}
             }
         };
-        // Whoever calls from here on waits for the next start.
+        // Calls from here on wait for the next start.
         self.state.send_replace(State::Starting);
         let last = connection.close().await;
         format!("{why}{last}")

@@ -1,19 +1,21 @@
-//! Against servers nobody here wrote: `server-everything` and `server-filesystem` of the protocol's own
-//! people. `scripts/servers` brings them, and says where they are.
+//! Calls to `server-everything` and `server-filesystem`, which the protocol's own project publishes.
+//! `scripts/servers` installs them and prints where they are.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Mutex,
     time::Duration,
 };
 
 use futures_util::FutureExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::*;
+use super::{Servers, secrets::ServerSecrets, supervise::State};
+use crate::{settings::McpServer, tool::call::Output};
 
-/// Only bounds a hang.
-const SOON: Duration = Duration::from_secs(180);
+/// The limit for a test that hangs.
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The program of a package, to be run by node.
 fn package(name: &str) -> String {
@@ -48,7 +50,7 @@ fn everything() -> Servers {
 
 async fn call(servers: &Servers, tool: &str, arguments: Value) -> Output {
     let (server, tool) = tool.split_once(':').unwrap();
-    tokio::time::timeout(SOON, servers.named(server).unwrap().call(tool, &arguments)).await.unwrap()
+    tokio::time::timeout(TEST_TIMEOUT, servers.named(server).unwrap().call(tool, &arguments)).await.unwrap()
 }
 
 /// The processes of the machine that have this word among their arguments.
@@ -63,7 +65,7 @@ fn processes(word: &str) -> Vec<i32> {
 }
 
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let waited = tokio::time::timeout(SOON, async {
+    let waited = tokio::time::timeout(TEST_TIMEOUT, async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -77,8 +79,8 @@ async fn check_everything(servers: &Servers) {
     let echo = specs.iter().find(|spec| spec.name.as_str() == "everything:echo").expect("listed");
     assert_eq!(echo.parameters.value()["required"], json!(["message"]), "{echo:?}");
 
-    let said = call(servers, "everything:echo", json!({"message": "hello"})).await.unwrap();
-    assert_eq!(said, "Echo: hello");
+    let output = call(servers, "everything:echo", json!({"message": "hello"})).await.unwrap();
+    assert_eq!(output, "Echo: hello");
     let sum = call(servers, "everything:get-sum", json!({"a": 2, "b": 3})).await.unwrap();
     assert!(sum.contains('5'), "{sum}");
     let image = call(servers, "everything:get-tiny-image", Value::Null).await.unwrap();
@@ -87,20 +89,20 @@ async fn check_everything(servers: &Servers) {
     let wrong = call(servers, "everything:get-sum", json!({"a": "two"})).await.unwrap_err();
     assert!(wrong.contains("a: ") && wrong.contains("\"b\" is a required property"), "{wrong}");
     let wrong = call(servers, "everything:echo", json!("hello")).await.unwrap_err();
-    assert!(wrong.contains("these are no arguments of `everything:echo`"), "{wrong}");
+    assert!(wrong.contains("the arguments of `everything:echo` are invalid"), "{wrong}");
     let wrong = call(servers, "everything:ecco", json!({})).await.unwrap_err();
     assert!(wrong.contains("did you mean `everything:echo`?"), "{wrong}");
 }
 
 #[tokio::test]
-async fn mcp_over_stdio_lists_and_calls_and_tells_mistakes() {
+async fn mcp_over_stdio_lists_and_calls_and_reports_mistakes() {
     let servers = everything();
     check_everything(&servers).await;
     servers.stop().await;
 }
 
 #[tokio::test]
-async fn mcp_over_streamable_http_is_the_same() {
+async fn mcp_over_streamable_http_behaves_the_same() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut server = tokio::process::Command::new("node")
         .args([&package("server-everything"), "streamableHttp"])
@@ -137,7 +139,7 @@ async fn i4_mcp_a_path_outside_the_root_is_an_observation() {
 }
 
 #[tokio::test]
-async fn mcp_a_server_killed_in_a_call_is_told_and_there_again_for_the_next() {
+async fn mcp_a_server_killed_during_a_call_is_reported_and_restarted_for_the_next() {
     let word = format!("killed-{}", std::process::id());
     let servers = start("everything", program(&[&package("server-everything"), "stdio", &word]));
     let long = json!({"duration": 30, "steps": 2});
@@ -150,58 +152,61 @@ async fn mcp_a_server_killed_in_a_call_is_told_and_there_again_for_the_next() {
     };
     let (broken, ()) = tokio::join!(calling, killing);
     let broken = broken.unwrap_err();
-    assert!(broken.starts_with("the server `everything` broke off"), "{broken}");
+    assert!(
+        broken.starts_with("the connection to the server `everything` broke during the call"),
+        "{broken}"
+    );
 
-    let said = call(&servers, "everything:echo", json!({"message": "again"})).await;
-    assert_eq!(said, Ok("Echo: again".into()));
+    let output = call(&servers, "everything:echo", json!({"message": "again"})).await;
+    assert_eq!(output, Ok("Echo: again".into()));
     assert_eq!(processes(&word).len(), 1);
     servers.stop().await;
     assert_eq!(processes(&word), Vec::<i32>::new());
 }
 
 #[tokio::test]
-async fn mcp_a_server_that_cannot_start_is_told_with_its_last_words() {
+async fn mcp_a_server_that_cannot_start_is_reported_with_its_error_output() {
     let servers = start("broken", program(&["-e", "console.error('no such luck'); process.exit(3)"]));
-    let told = call(&servers, "broken:anything", json!({})).await.unwrap_err();
-    assert!(told.contains("`broken` can't be used now") && told.contains("no such luck"), "{told}");
-    let told = call(&servers, "broken:anything", json!({})).await.unwrap_err();
-    assert!(told.contains("no such luck"), "{told}");
+    let error = call(&servers, "broken:anything", json!({})).await.unwrap_err();
+    assert!(error.contains("`broken` can't be used now") && error.contains("no such luck"), "{error}");
+    let error = call(&servers, "broken:anything", json!({})).await.unwrap_err();
+    assert!(error.contains("no such luck"), "{error}");
     servers.stop().await;
 
     let missing = McpServer { command: vec!["/no/such/program".into()], ..program(&[]) };
     let servers = start("missing", missing);
-    let told = call(&servers, "missing:anything", json!({})).await.unwrap_err();
-    assert!(told.contains("`/no/such/program` can't be started"), "{told}");
+    let error = call(&servers, "missing:anything", json!({})).await.unwrap_err();
+    assert!(error.contains("`/no/such/program` can't be started"), "{error}");
     servers.stop().await;
 }
 
 #[tokio::test]
 async fn mcp_no_process_outlives_the_servers() {
-    // A server with a child of its own, which ignores what it is told.
+    // A server with a child process of its own; the server ignores SIGTERM.
     let word = format!("outlives-{}", std::process::id());
     let script = format!(
         "require('child_process').spawn('node', ['-e', 'setInterval(() => {{}}, 1000)', '{word}'], \
          {{stdio: 'ignore'}}); process.on('SIGTERM', () => {{}}); setInterval(() => {{}}, 1000)"
     );
     let servers = start("deaf", program(&["-e", &script, &word]));
-    eventually("both are there", || processes(&word).len() == 2).await;
+    eventually("both run", || processes(&word).len() == 2).await;
     servers.stop().await;
-    eventually("both are gone", || processes(&word).is_empty()).await;
+    eventually("both have ended", || processes(&word).is_empty()).await;
 }
 
 #[tokio::test]
 async fn mcp_a_server_sees_nothing_of_the_workers_environment() {
-    // One that ends at once tells what it saw.
+    // It prints the names of its variables and ends.
     let script = "console.error(Object.keys(process.env).sort().join(' ')); process.exit(1)";
     let named = McpServer { env: BTreeMap::from([("GIVEN".into(), "1".into())]), ..program(&["-e", script]) };
     let servers = start("shy", named);
-    let told = call(&servers, "shy:anything", json!({})).await.unwrap_err();
-    assert!(told.ends_with("GIVEN HOME PATH"), "{told}");
+    let error = call(&servers, "shy:anything", json!({})).await.unwrap_err();
+    assert!(error.ends_with("GIVEN HOME PATH"), "{error}");
     servers.stop().await;
 }
 
 #[tokio::test]
-async fn mcp_what_a_server_is_given_in_secret_is_never_told() {
+async fn mcp_secrets_of_a_server_are_never_shown() {
     const SECRET: &str = "0123456789abcdefghij0123456789ABCDEFGHIJ";
     let root = std::env::temp_dir().join(format!("trellis-mcp-secret-{}", std::process::id()));
     let root = RemovedAtEnd::create(root);
@@ -217,59 +222,59 @@ async fn mcp_what_a_server_is_given_in_secret_is_never_told() {
         ..program(arguments)
     };
 
-    // In what a tool says.
+    // In the output of a tool.
     let servers = start("everything", given(&[&package("server-everything"), "stdio"]));
-    let said = call(&servers, "everything:get-env", json!({})).await.unwrap();
+    let output = call(&servers, "everything:get-env", json!({})).await.unwrap();
     for name in ["[API_KEY]", "[CARGO_MANIFEST_DIR]", "\"DEBUG\": \"1\""] {
-        assert!(said.contains(name), "{said}");
+        assert!(output.contains(name), "{output}");
     }
-    assert!(!said.contains(SECRET) && !said.contains(env!("CARGO_MANIFEST_DIR")), "{said}");
+    assert!(!output.contains(SECRET) && !output.contains(env!("CARGO_MANIFEST_DIR")), "{output}");
     servers.stop().await;
 
-    // In last words, whole or cut in the middle.
+    // In the error output, whole or cut in the middle.
     for after in [0, 2040, 2048, 2067, 2080] {
         let script =
             format!("console.error(process.env.API_KEY + 'x'.repeat({after})); process.exitCode = 1");
         let env_from = Vec::new();
         let servers = start("chatty", McpServer { env_from, ..given(&["-e", &script]) });
-        let told = call(&servers, "chatty:anything", json!({})).await.unwrap_err();
-        assert!(told.contains("its last words"), "{told}");
-        assert!(!told.contains("HIJ"), "{after}: {told}");
+        let error = call(&servers, "chatty:anything", json!({})).await.unwrap_err();
+        assert!(error.contains("its last error output"), "{error}");
+        assert!(!error.contains("HIJ"), "{after}: {error}");
         servers.stop().await;
     }
     let text = std::fs::read_to_string(&log).unwrap();
-    assert!(text.contains("a server of tools is not there") && !text.contains("HIJ"), "{text}");
+    assert!(text.contains("an MCP server is not running") && !text.contains("HIJ"), "{text}");
 }
 
 #[test]
-fn mcp_a_token_is_a_secret_however_it_is_written() {
+fn mcp_a_token_is_redacted_also_in_its_json_form() {
     let settings = McpServer {
         env: BTreeMap::from([("QUOTED".into(), "one\n\"two\"".into())]),
         token_env: Some("CARGO_MANIFEST_DIR".into()),
         ..program(&[])
     };
-    let secrets = Secrets::of(&settings);
+    let secrets = ServerSecrets::new(&settings);
     let text = format!("{}/src, one\n\"two\", {}", env!("CARGO_MANIFEST_DIR"), json!("one\n\"two\""));
     assert_eq!(secrets.redact(text), "[CARGO_MANIFEST_DIR]/src, [QUOTED], \"[QUOTED]\"");
     assert_eq!(format!("{secrets:?}"), r#"["[CARGO_MANIFEST_DIR]", "[QUOTED]", "[QUOTED]"]"#);
 }
 
-/// The clock is paused: nobody waits the 20 s.
+/// The clock is paused, so the 20 s pass at once.
 #[tokio::test(start_paused = true)]
 async fn mcp_a_server_that_hangs_is_waited_for_once() {
     let hangs = "setInterval(() => {}, 1000)";
     let servers = start("deaf", program(&["-e", hangs]));
     servers.ready(|_| true).await;
-    assert!(servers.ready(|_| true).now_or_never().is_some(), "everybody else goes on");
+    assert!(servers.ready(|_| true).now_or_never().is_some(), "a second call does not wait");
     servers.stop().await;
 }
 
 #[tokio::test]
-async fn mcp_a_server_that_failed_once_holds_nobody_up_while_it_starts_again() {
+async fn mcp_a_server_that_failed_once_delays_no_agent_while_it_restarts() {
     let word = format!("again-{}", std::process::id());
     let root = RemovedAtEnd::create(std::env::temp_dir().join(format!("trellis-mcp-{word}")));
     let been = root.0.join("been");
-    // Ends at once the first time, and hangs ever after.
+    // Ends at once the first time, and hangs from then on.
     let script = format!(
         "const fs = require('fs'); if (fs.existsSync('{0}')) setInterval(() => {{}}, 1000); \
          else fs.writeFileSync('{0}', '')",
@@ -277,15 +282,18 @@ async fn mcp_a_server_that_failed_once_holds_nobody_up_while_it_starts_again() {
     );
     let servers = start("deaf", program(&["-e", &script, &word]));
     servers.ready(|_| true).await;
-    assert!(matches!(*servers.named("deaf").unwrap().state.borrow(), State::Down(_)), "it is told at once");
+    assert!(
+        matches!(*servers.named("deaf").unwrap().state.borrow(), State::Down(_)),
+        "the failure is known at once"
+    );
     let server = servers.named("deaf").unwrap();
-    eventually("it starts again", || matches!(*server.state.borrow(), State::Starting)).await;
+    eventually("it is restarted", || matches!(*server.state.borrow(), State::Starting)).await;
     assert!(servers.ready(|_| true).now_or_never().is_some());
     servers.stop().await;
 }
 
 #[tokio::test]
-async fn mcp_a_call_that_takes_too_long_is_told_and_others_go_on_meanwhile() {
+async fn mcp_a_call_that_times_out_is_reported_and_does_not_block_others() {
     let settings =
         McpServer { timeout_ms: Some(6_000), ..program(&[&package("server-everything"), "stdio"]) };
     let servers = start("everything", settings);
@@ -298,8 +306,8 @@ async fn mcp_a_call_that_takes_too_long_is_told_and_others_go_on_meanwhile() {
     };
     let (slow, quick) = tokio::join!(slow, quick);
     assert!(slow.unwrap_err().contains("did not answer within 6000 ms"));
-    for (n, said) in quick.into_iter().enumerate() {
-        assert_eq!(said, Ok(format!("Echo: {n}")));
+    for (n, output) in quick.into_iter().enumerate() {
+        assert_eq!(output, Ok(format!("Echo: {n}")));
     }
     servers.stop().await;
 }

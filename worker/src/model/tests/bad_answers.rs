@@ -1,9 +1,9 @@
-//! Against providers that answer without end, twice, or with numbers that make no sense.
+//! Bad answers of providers: endless ones, repeated calls, and impossible indexes.
 
 use serde_json::{Value, json};
 use shared::wire::ToolCall;
 
-use super::{Error, Protocol, Question, replay::Replay};
+use super::{Error, Protocol, TestRequest, replay::Replay};
 
 fn event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
@@ -24,12 +24,12 @@ fn chunk(index: u64, id: &str, name: &str, arguments: &str) -> String {
 
 async fn calls(protocol: Protocol, body: &str) -> Vec<ToolCall> {
     let server = Replay::stream(body).await;
-    let (answer, _) = Question::user("hello").ask(&server.models(protocol), "p/m").await;
+    let (answer, _) = TestRequest::user("hello").send(&server.models(protocol), "p/m").await;
     answer.unwrap().calls
 }
 
 #[tokio::test]
-async fn b10_an_answer_without_end_is_cut_off_and_may_be_on_the_bill() {
+async fn b10_an_endless_answer_is_cut_off_and_may_be_charged() {
     let long = "a".repeat(64 << 10);
     let started = |block: &Value| event("content_block_start", &json!({"index": 0, "content_block": block}));
     let more = |delta: &Value| event("content_block_delta", &json!({"index": 0, "delta": delta}));
@@ -63,15 +63,15 @@ async fn b10_an_answer_without_end_is_cut_off_and_may_be_on_the_bill() {
     ];
     for (n, (protocol, begins, again)) in endless.into_iter().enumerate() {
         let server = Replay::endless(&begins, &again).await;
-        let (answer, _) = Question::user("hello").ask(&server.models(protocol), "p/m").await;
+        let (answer, _) = TestRequest::user("hello").send(&server.models(protocol), "p/m").await;
         let message = "the answer of `p` is larger than 4 MiB".into();
         assert_eq!(answer, Err(Error::Unknown { message }), "{n}");
     }
 }
 
 #[tokio::test]
-async fn a_long_answer_in_small_pieces_is_no_endless_one() {
-    // As Anthropic's client tells it, each piece of the arguments repeats those before.
+async fn a_long_answer_in_small_pieces_is_accepted() {
+    // With Anthropic the client repeats the earlier arguments in each piece.
     let delta = json!({"index": 0, "delta": {"type": "input_json_delta", "partial_json": "a".repeat(1000)}});
     let block = json!({"index": 0, "content_block": {"type": "tool_use", "id": "a", "name": "t"}});
     let body = event("content_block_start", &block)
@@ -83,8 +83,8 @@ async fn a_long_answer_in_small_pieces_is_no_endless_one() {
 }
 
 #[tokio::test]
-async fn an_index_of_a_call_is_a_name_and_no_place() {
-    // From one, in two pieces, and with a number nobody has room for.
+async fn an_index_only_identifies_a_call() {
+    // An index that starts at one, a call in several pieces, and indexes too large for a list.
     let body = chunk(1, "a", "t", "")
         + &chunk(4_000_000_000, "b", "t", "{}")
         + &chunk(u64::MAX, "c", "t", "{}")
@@ -92,12 +92,13 @@ async fn an_index_of_a_call_is_a_name_and_no_place() {
         + &chunk(1, "", "", " 1}")
         + "data: [DONE]\n\n";
     let calls = calls(Protocol::Openai, &body).await;
-    let told: Vec<(&str, &Value)> = calls.iter().map(|call| (&*call.id, call.arguments.value())).collect();
-    assert_eq!(told, [("a", &json!({"x": 1})), ("b", &json!({})), ("c", &json!({}))]);
+    let ids_and_arguments: Vec<(&str, &Value)> =
+        calls.iter().map(|call| (&*call.id, call.arguments.value())).collect();
+    assert_eq!(ids_and_arguments, [("a", &json!({"x": 1})), ("b", &json!({})), ("c", &json!({}))]);
 }
 
 #[tokio::test]
-async fn a_call_that_is_told_twice_is_one_call() {
+async fn a_repeated_call_counts_once() {
     let twice = |second: &str| chunk(0, "a", "t", "{}") + second + "data: [DONE]\n\n";
     assert_eq!(calls(Protocol::Openai, &twice(&chunk(1, "a", "t", "{}"))).await.len(), 1);
     for other in [chunk(1, "b", "t", "{}"), chunk(1, "a", "u", "{}"), chunk(1, "a", "t", "{\"x\": 1}")] {
@@ -105,7 +106,7 @@ async fn a_call_that_is_told_twice_is_one_call() {
         assert_eq!(calls.len(), 2, "{other}");
         assert_ne!(calls[0].id, calls[1].id, "{other}");
     }
-    // One without an id is told as often as it is meant.
+    // Calls without an id are never merged.
     let call = gemini(&json!({"functionCall": {"name": "t", "args": {}}}));
     let end = "data: {\"candidates\":[{\"content\":{\"parts\":[]},\"finishReason\":\"STOP\"}]}\n\n";
     assert_eq!(calls(Protocol::Gemini, &(call.repeat(2) + end)).await.len(), 2);

@@ -1,0 +1,210 @@
+//! The journal of a context as its attempt writes it: every finished step is appended after the last one
+//! this attempt knows, or not at all. A worker that lost its context without noticing finds another
+//! attempt's entry in that place and stops (t5). Its successor reads what is there and goes on, so that no
+//! call is paid for twice and no child is started twice.
+//!
+//! An append that is sent twice is stored once: it carries an id, and an append that finds its own entry in
+//! the journal succeeded the first time.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use shared::{
+    bus::{Outgoing, PublishError},
+    decode,
+    subject::{Filter, Subject},
+    wire::{Failure, FailureKind, HistoryEntry, HistoryStep, Lease, OpenHold, SettledCall},
+};
+
+use super::stored::{Unusable, known_cost, read, standing};
+use crate::{attempt::Attempt, retry::Backoff};
+
+/// The largest entry: well below the largest message, so that whatever is written can be read again.
+const MAX_ENTRY_BYTES: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Journal<'a> {
+    attempt: &'a Attempt,
+    subject: Subject,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    entries: Vec<HistoryEntry>,
+    /// The stream sequence of the last entry; 0 if there is none.
+    sequence: u64,
+}
+
+impl<'a> Journal<'a> {
+    /// Reads what earlier attempts wrote, and fences them off: none of their appends succeeds from here on. A
+    /// worker that was suspended before it came here may find that its successor has written already; then
+    /// it stops.
+    pub(crate) async fn open(attempt: &'a Attempt) -> Journal<'a> {
+        let (trace_id, child_id) = (attempt.trace_id(), attempt.child_id());
+        let subject = Subject::History(trace_id, child_id.clone());
+        let journal = Journal { attempt, subject, written: Mutex::default() };
+        loop {
+            attempt.lease.live().await;
+            let (entries, sequence) = match read(&attempt.bus, trace_id, child_id).await {
+                Ok(read) => read,
+                Err(unusable) => attempt.give_up(unusable.into()).await,
+            };
+            if entries.iter().any(|entry| entry.attempt > attempt.number()) {
+                attempt.lease.stop("a later attempt has written to the journal").await;
+            }
+            let expected = attempt.work.journaled;
+            if entries.len() < expected as usize {
+                let what = format!("{} of {expected} entries are left", entries.len());
+                attempt.give_up(Unusable::Incomplete(child_id.clone(), what).into()).await;
+            }
+            *journal.written() = Written { entries, sequence };
+            journal.count();
+            if attempt.number() == 1 {
+                return journal;
+            }
+            // An earlier attempt may still be running: whoever appends next wins, and it must be this one.
+            let began = HistoryStep::Began { worker_id: attempt.config.id.clone() };
+            if journal.try_append(began).await.is_ok() {
+                return journal;
+            }
+        }
+    }
+
+    /// Counts the entries for the coordinator, so that a later attempt notices if some are gone.
+    fn count(&self) {
+        let last = self.next_number() - 1;
+        self.attempt.progress.change(|progress| progress.journaled = progress.journaled.max(last));
+    }
+
+    fn push(&self, entry: HistoryEntry, sequence: u64) {
+        {
+            let mut written = self.written();
+            written.sequence = sequence;
+            written.entries.push(entry);
+        }
+        self.count();
+    }
+
+    /// The entries that count, without those a restore revoked.
+    pub(crate) fn entries(&self) -> Vec<HistoryEntry> {
+        standing(&self.written().entries)
+    }
+
+    /// A look at every entry ever written, also those a restore revoked.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&[HistoryEntry]) -> T) -> T {
+        look(&self.written().entries)
+    }
+
+    pub(crate) fn last(&self) -> Option<HistoryEntry> {
+        self.written().entries.last().cloned()
+    }
+
+    pub(crate) fn next_number(&self) -> u32 {
+        self.written().entries.last().map_or(1, |entry| entry.number + 1)
+    }
+
+    /// How the calls behind open holds ended, as far as the journal says (B10).
+    pub(crate) fn settled(&self, open: &[OpenHold]) -> Vec<SettledCall> {
+        let written = self.written();
+        let settled = |hold: &OpenHold| {
+            let cost = written.entries.iter().find_map(|entry| known_cost(entry, &hold.call_id))?;
+            Some(SettledCall { call_id: hold.call_id.clone(), amount: cost.amount })
+        };
+        open.iter().filter_map(settled).collect()
+    }
+
+    /// Appends a step. Returns only once it is stored; if another attempt has written to the journal, this
+    /// attempt ends.
+    pub(crate) async fn append(&self, step: HistoryStep) -> HistoryEntry {
+        match self.try_append(step).await {
+            Ok(entry) => entry,
+            Err(Fenced) => self.attempt.lease.stop("another attempt has written to the journal").await,
+        }
+    }
+
+    async fn try_append(&self, step: HistoryStep) -> Result<HistoryEntry, Fenced> {
+        let (number, sequence) = (self.next_number(), self.written().sequence);
+        let entry = HistoryEntry {
+            trace_id: self.attempt.trace_id(),
+            child_id: self.attempt.child_id().clone(),
+            number,
+            attempt: self.attempt.number(),
+            at: self.attempt.now(),
+            step,
+        };
+        let message = self.message(&entry, sequence).await;
+        let mut backoff = Backoff::default();
+        loop {
+            match self.attempt.bus.publish(message.clone()).await {
+                Ok(published) => {
+                    self.push(entry.clone(), published.sequence);
+                    return Ok(entry);
+                }
+                Err(PublishError::WrongSequence) => match self.own_sequence(&entry, sequence).await {
+                    Some(sequence) => {
+                        self.push(entry.clone(), sequence);
+                        return Ok(entry);
+                    }
+                    None => return Err(Fenced),
+                },
+                Err(
+                    error @ (PublishError::Full(_) | PublishError::Unacknowledged | PublishError::Other(_)),
+                ) => {
+                    tracing::warn!(%error, number, "could not append a step to the journal yet");
+                    if backoff.wait_bounded().await.is_err() {
+                        let message = format!("step {number} could not be appended to the journal: {error}");
+                        self.attempt.give_up(Failure::retryable(message)).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The append as a message that is stored only if `sequence` is still the last.
+    async fn message(&self, entry: &HistoryEntry, sequence: u64) -> Outgoing {
+        let number = entry.number;
+        let payload = serde_json::to_vec(entry).expect("a message has string keys");
+        if payload.len() > MAX_ENTRY_BYTES {
+            let message = format!("step {number} has {} bytes; the most is {MAX_ENTRY_BYTES}", payload.len());
+            self.attempt.give_up(Failure::lasting(FailureKind::LimitExceeded, message)).await;
+        }
+        let Lease { child_id, attempt, token } = &self.attempt.lease.lease;
+        Outgoing {
+            subject: self.subject.clone(),
+            id: Some(format!("{}.{child_id}.{number}.{attempt}.{token}.history", entry.trace_id)),
+            headers: self.attempt.headers(),
+            payload: payload.into(),
+            expect_last: Some(sequence),
+        }
+    }
+
+    /// Sequence of our entry when the append succeeded but its acknowledgement was lost.
+    async fn own_sequence(&self, entry: &HistoryEntry, before: u64) -> Option<u64> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.attempt.bus.last(&Filter::One(self.subject.clone())).await {
+                Ok(Some(last)) => {
+                    let same = decode::json::<HistoryEntry>(&last.payload).is_ok_and(|found| found == *entry);
+                    return (same && last.sequence > before).then_some(last.sequence);
+                }
+                Ok(None) => return None,
+                Err(error) => {
+                    tracing::warn!(%error, "could not read the journal yet");
+                    if backoff.wait_bounded().await.is_err() {
+                        let unread = Unusable::Unread(self.attempt.child_id().clone(), error);
+                        self.attempt.give_up(unread.into()).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Never held over an await.
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Another attempt appended first.
+#[derive(Debug)]
+struct Fenced;
