@@ -1,4 +1,4 @@
-//! Why a worker could not start, or could not go on.
+//! Why a worker could not start or continue.
 
 use shared::{Problems, WorkerId, bus};
 
@@ -19,7 +19,7 @@ pub enum Error {
     },
     #[error("the worker's settings are invalid: {0}")]
     Settings(Problems),
-    /// The connection is gone for good: no delivery, stop or call will arrive.
+    /// The connection has ended and is not reopened: no delivery, stop or call will arrive.
     #[error("the bus was closed")]
     Closed,
 }

@@ -32,7 +32,7 @@ impl Coordinator {
         Coordinator { bus, subject, trace_id, headers }
     }
 
-    /// One try. None if nobody answered, or the coordinator could not decide.
+    /// One try. None if no coordinator answered, or it could not decide.
     pub(crate) async fn try_once(&self, ask: Ask, timeout: Duration) -> Option<Answer> {
         self.send(self.encode(ask), timeout).await
     }

@@ -1,5 +1,5 @@
-//! The way out of an agent that can't go on: its journal or its files can't be read or written. The agent
-//! reports its failure here from wherever it is, and the delivery ends the attempt around it.
+//! Ends an agent that can't continue, because its journal or its files can't be read or written. The agent reports its
+//! failure here at any depth of its calls, and the delivery ends the attempt.
 
 use shared::wire::Failure;
 use tokio::sync::watch;
@@ -14,9 +14,9 @@ impl Default for Exit {
 }
 
 impl Exit {
-    /// Never returns: the attempt ends around it.
+    /// Reports the failure. Never returns, because the attempt ends.
     pub(super) async fn take(&self, failure: Failure) -> ! {
-        tracing::warn!(message = failure.message, "the agent can't go on");
+        tracing::warn!(message = failure.message, "the agent can't continue");
         self.0.send_replace(Some(failure));
         std::future::pending().await
     }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a claim lasts without a tick, unless the claim says less.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
-const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+const MIN_LEASE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 struct Standing {
@@ -40,7 +40,7 @@ impl HeldLease {
     pub(crate) fn new(lease: Lease, until: Timestamp, asked_at: Mark, clock: Clock) -> Self {
         // Clocks differ between machines: what the claim says counts only if it is plausible here.
         let given = Duration::from_millis(until.millis_since(clock.now()));
-        let lasts = if (SHORTEST_LEASE..LEASE).contains(&given) { given } else { LEASE };
+        let lasts = if (MIN_LEASE..LEASE).contains(&given) { given } else { LEASE };
         let standing = watch::Sender::new(Standing { renewed_at: asked_at, in_doubt: false });
         let (tick_now, stopped) = (Notify::new(), CancellationToken::new());
         HeldLease { lease, clock, lasts, standing, tick_now, stopped }
@@ -61,8 +61,8 @@ impl HeldLease {
         !self.left().is_zero()
     }
 
-    /// Waits until the lease certainly stands. Comes before every hold, spawn, context write and result.
-    /// Returns at once as long as ticks are answered.
+    /// Waits until the lease is certainly valid; needed before every hold, spawn, context write and result. Returns at
+    /// once as long as ticks are answered.
     pub(crate) async fn live(&self) {
         let mut standing = self.standing.subscribe();
         loop {
@@ -78,9 +78,9 @@ impl HeldLease {
         }
     }
 
-    /// An ask was answered with `stop`. Never returns: the attempt ends around it.
+    /// An ask was answered with `stop`. Never returns, because the attempt ends.
     pub(crate) async fn stop(&self, reason: &str) -> ! {
-        tracing::info!(reason, "told to stop");
+        tracing::info!(reason, "the attempt is stopped");
         self.stopped.cancel();
         std::future::pending().await
     }
@@ -90,7 +90,7 @@ impl HeldLease {
         self.stopped.cancelled().await;
     }
 
-    /// Waits until somebody needs a tick before its time.
+    /// Waits until a tick is needed before the next regular one.
     pub(crate) async fn tick_wanted(&self) {
         self.tick_now.notified().await;
     }

@@ -1,6 +1,6 @@
 //! Live output: what an agent writes while it works, broadcast to observers that listen now (G9). Pieces are
-//! collected for a moment and sent together. Nothing waits for them and nothing depends on them: what is
-//! finished is in the journal.
+//! collected for a moment and sent together. Nothing waits for them or depends on them: finished
+//! steps are in the journal.
 
 use std::{
     future::Future,
@@ -16,7 +16,7 @@ use shared::{
 use super::Attempt;
 
 /// How long pieces are collected before they are sent: often enough for a reader.
-const COLLECT: Duration = Duration::from_millis(100);
+const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
 /// How long sending may hold up the agent.
 const SEND_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -44,7 +44,7 @@ impl<'a> LiveOutput<'a> {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = tokio::time::sleep(COLLECT) => self.flush().await,
+                () = tokio::time::sleep(COLLECT_INTERVAL) => self.flush().await,
             }
         }
     }

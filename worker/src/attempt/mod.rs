@@ -1,6 +1,6 @@
-//! One attempt at running a context: who acts, for which context, under which lease. Everything that changes
-//! something outside goes through it and waits for the lease to stand. An answer of `stop` ends the attempt
-//! from outside, so that agents never see one.
+//! One attempt at running a context: who acts, for which context, under which lease. Every request
+//! that changes something outside goes through it and waits until the lease is valid. The answer `stop` ends the
+//! attempt, so that agents never see it.
 
 pub(crate) mod children;
 pub(crate) mod coordinator;
@@ -90,7 +90,7 @@ impl Attempt {
         Subject::Result(self.partition, self.trace_id(), self.child_id().clone())
     }
 
-    /// Asks while the lease stands, until there is an answer. `stop` ends the attempt here, once for all
+    /// Asks the coordinator until there is an answer, only while the lease is valid. Here `stop` ends the attempt, for all
     /// asks.
     pub(crate) async fn ask(&self, ask: Ask) -> Answer {
         let answer = self.coordinator.until_answered_when(ask, || self.lease.live()).await;
@@ -100,7 +100,7 @@ impl Attempt {
         answer
     }
 
-    /// Ends the attempt with this failure. Never returns: the delivery ends the agent around it.
+    /// Ends the attempt with this failure. Never returns, because the delivery drops the agent.
     pub(crate) async fn give_up(&self, failure: Failure) -> ! {
         self.exit.take(failure).await
     }

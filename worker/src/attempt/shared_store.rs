@@ -12,12 +12,12 @@ use super::Attempt;
 pub(crate) enum Read {
     Value(ContextValue),
     Absent,
-    /// Why not, in words for the agent.
+    /// The reason, as text for the agent.
     Refused(String),
 }
 
 impl Attempt {
-    /// Writes a value; the refusal's words if it may not.
+    /// Writes a value. The error is the text of the refusal.
     pub(crate) async fn write_value(&self, key: ContextKey, value: Json) -> Result<(), String> {
         let answer = self.ask(Ask::ContextSet { lease: self.token(), key, value }).await;
         let Answer::Done = answer else { return Err(answer.into_refusal("context write").to_text()) };

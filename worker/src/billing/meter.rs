@@ -214,7 +214,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Sends the costs that a cancelled agent owed but had not sent. What can't be sent in time is booked as
-    /// estimated by the coordinator; the hold stands until then (B10).
+    /// estimated by the coordinator; the hold stays open until then (B10).
     pub(crate) async fn flush(&self) {
         let unsent: Vec<_> =
             self.books().unsent.iter().map(|(id, priced)| (id.clone(), priced.clone())).collect();
@@ -224,12 +224,15 @@ impl<'a> Meter<'a> {
             }
         };
         if tokio::time::timeout(FLUSH_TIMEOUT, sending).await.is_err() {
-            tracing::warn!(count = self.books().unsent.len(), "costs could not be sent; their holds stand");
+            tracing::warn!(
+                count = self.books().unsent.len(),
+                "costs could not be sent; their holds stay open"
+            );
         }
     }
 
     /// Publishes a cost. Sent twice, it is stored once by its message id and booked once by its `call_id`. What
-    /// can't be stored within the retry limit stays owed: its hold stands, and it is sent again when the
+    /// can't be stored within the retry limit stays owed: its hold stays open, and it is sent again when the
     /// attempt ends. A cost without a hold is known nowhere else, so it is retried without a limit.
     async fn send(&self, call_id: &CallId, priced: Priced) {
         let Priced { amount, model, prices } = priced;
@@ -250,7 +253,7 @@ impl<'a> Meter<'a> {
             if !self.books().held_at.contains_key(call_id) {
                 backoff.wait().await;
             } else if backoff.wait_bounded().await.is_err() {
-                tracing::error!(%error, %call_id, "could not store a cost; it stays owed, and its hold stands");
+                tracing::error!(%error, %call_id, "could not store a cost; it stays owed, and its hold stays open");
                 return;
             }
         }

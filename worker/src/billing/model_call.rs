@@ -1,4 +1,4 @@
-//! One paid call of a model, whoever asks for it (B3): reserve the worst case; call; record the cost in memory
+//! One paid call of a model, for any kind of agent (B3): reserve the worst case; call; record the cost in memory
 //! before the next `.await`; then write the journal and publish the cost at the same time. A hold that does
 //! not fit is never shrunk and used anyway: the answer is made shorter, or the fallback model is called, or
 //! there is no call (B5).
@@ -85,7 +85,7 @@ pub(crate) async fn call(
     CallOutcome::CannotAfford(shortage.expect("there is a model, and it was denied"))
 }
 
-/// A call of one model, tried until it answers or refuses for good.
+/// A call of one model, retried until it answers or no retry can help.
 struct Call<'a> {
     attempt: &'a Attempt,
     meter: &'a Meter<'a>,

@@ -69,7 +69,7 @@ fn judge(answer: Answer, now: Timestamp) -> Claim {
     match answer {
         Answer::Claimed(claimed) => Claim::Ours(claimed),
         Answer::Taken { until } => {
-            // Clocks differ between machines: at worst it asks once too early, or a lease too late.
+            // Clocks differ between machines, so the next claim may come a little too early, or up to one lease too late.
             let delay = Duration::from_millis(until.millis_since(now));
             Claim::Later(delay.clamp(MIN_DELAY, LEASE))
         }

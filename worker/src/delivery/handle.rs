@@ -97,7 +97,7 @@ impl Handler {
         spans::emit_queue_wait(attempt, delivery.at, started_at);
         tracing::debug!(agent = %attempt.work.agent.agent_id, "an attempt begins");
         let meter = Meter::new(attempt);
-        let mut heartbeat = std::pin::pin!(heartbeat::keep(attempt, delivery));
+        let mut heartbeat = std::pin::pin!(heartbeat::run(attempt, delivery));
         let run = Run { attempt, meter: &meter, resources: &self.resources, open_holds };
         let acting = async {
             AssertUnwindSafe(agent::run(&run)).catch_unwind().await.unwrap_or_else(|panic| panicked(&*panic))
@@ -140,7 +140,7 @@ async fn conclude(attempt: &Attempt, started_at: Timestamp, end: &End, delivery:
     spans::emit_attempt(attempt, started_at, verdict, error);
     match end {
         End::Finished(_) | End::HandedBack | End::Stopped { ours: true } => delivery.ack().await,
-        // Whoever has the context now decides about the delivery.
+        // The worker that has the context now acknowledges the delivery.
         End::Stopped { ours: false } => {}
         End::LeaseExpired => {
             tracing::warn!(
@@ -152,7 +152,7 @@ async fn conclude(attempt: &Attempt, started_at: Timestamp, end: &End, delivery:
 }
 
 impl End {
-    /// What is to be reported, if anything is.
+    /// The verdict to report, if there is one.
     fn verdict(&self) -> Option<Verdict> {
         match self {
             End::Finished(verdict) => Some(verdict.clone()),

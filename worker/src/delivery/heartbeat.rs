@@ -1,4 +1,4 @@
-//! The heartbeat of an attempt: ticks that renew its lease, until it must not go on. A tick that is sent
+//! The heartbeat of an attempt: ticks that renew its lease, until the attempt must end. A tick that is sent
 //! twice only moves the lease on.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ const TICK_INTERVAL: Duration = Duration::from_secs(3);
 /// The pause after a tick that was not answered.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why an attempt must not go on.
+/// Why an attempt must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
     /// The coordinator has decided so. `ours` is false if the lease had expired before: the delivery may be
@@ -25,8 +25,8 @@ pub(super) enum Lost {
     Expired,
 }
 
-/// Ticks for as long as the attempt may go on.
-pub(super) async fn keep(attempt: &Attempt, delivery: &Delivery) -> Lost {
+/// Renews the lease as long as the attempt may run.
+pub(super) async fn run(attempt: &Attempt, delivery: &Delivery) -> Lost {
     let lease = &attempt.lease;
     loop {
         let in_doubt = lease.in_doubt();
@@ -54,7 +54,7 @@ pub(super) async fn keep(attempt: &Attempt, delivery: &Delivery) -> Lost {
                 delivery.progress().await;
             }
             Some(Answer::Stop { reason }) => {
-                tracing::info!(reason, "told to stop");
+                tracing::info!(reason, "the coordinator stops the attempt");
                 return Lost::Stopped { ours: !left.is_zero() };
             }
             Some(answer) => {

@@ -1,6 +1,6 @@
 //! Checkpoints (W5): a context that branches begins with a copy of another context's steps, and a restored
-//! one goes on from an earlier step of its own. Both are written into the journal before anything else is
-//! done, and once: the next attempt completes what it finds begun.
+//! one continues from an earlier step of its own. Both are written to the journal before any other step, and once:
+//! if an attempt ends in between, the next one completes the rest.
 
 use shared::{
     CallId,
@@ -11,7 +11,7 @@ use shared::{
 use super::{stored, writer::Journal};
 use crate::{attempt::Attempt, files::objects};
 
-/// Comes right after the journal is opened.
+/// Must be called right after the journal is opened.
 pub(crate) async fn prepare(attempt: &Attempt, journal: &Journal<'_>) -> Result<(), Failure> {
     if let Some(from) = &attempt.work.branch_from {
         branch(attempt, journal, from).await?;
@@ -23,7 +23,7 @@ pub(crate) async fn prepare(attempt: &Attempt, journal: &Journal<'_>) -> Result<
 /// Copies the steps that are not copied yet. No step of its own comes before the last copy, so all its steps
 /// are copies while there are fewer than there should be.
 async fn branch(attempt: &Attempt, journal: &Journal<'_>, from: &Checkpoint) -> Result<(), Failure> {
-    let (begun, done) = journal.look(|written| {
+    let (begun, done) = journal.with_all_entries(|written| {
         let begun = written.iter().find_map(|entry| copies(&entry.step));
         (begun, written.iter().filter(|entry| entry.step.is_work()).count())
     });
@@ -99,7 +99,7 @@ fn gone(from: &Checkpoint) -> Failure {
 async fn restore_point(attempt: &Attempt, journal: &Journal<'_>) {
     let Some(point) = attempt.work.restore else { return };
     let is_done = |entry: &HistoryEntry| matches!(entry.step, HistoryStep::Restored { number, .. } if number >= point.number);
-    let done = journal.look(|written| written.iter().any(is_done));
+    let done = journal.with_all_entries(|written| written.iter().any(is_done));
     if !done {
         journal.append(HistoryStep::Restored { number: point.number, to: point.to }).await;
     }
@@ -110,7 +110,7 @@ async fn restore_point(attempt: &Attempt, journal: &Journal<'_>) {
 /// refused call asked nothing.
 pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &ToolName) -> usize {
     let (mut before, mut copies) = (0, 0);
-    journal.look(|written| {
+    journal.with_all_entries(|written| {
         for entry in written {
             match &entry.step {
                 HistoryStep::Branched { copies: made, .. } => copies = *made,

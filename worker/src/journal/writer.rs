@@ -1,6 +1,6 @@
 //! The journal of a context as its attempt writes it: every finished step is appended after the last one
 //! this attempt knows, or not at all. A worker that lost its context without noticing finds another
-//! attempt's entry in that place and stops (t5). Its successor reads what is there and goes on, so that no
+//! attempt's entry in that place and stops (t5). Its successor reads the entries and continues, so that no
 //! call is paid for twice and no child is started twice.
 //!
 //! An append that is sent twice is stored once: it carries an id, and an append that finds its own entry in
@@ -62,7 +62,7 @@ impl<'a> Journal<'a> {
             if attempt.number() == 1 {
                 return journal;
             }
-            // An earlier attempt may still be running: whoever appends next wins, and it must be this one.
+            // An earlier attempt may still be running: only the first append succeeds, and it must be this one.
             let began = HistoryStep::Began { worker_id: attempt.config.id.clone() };
             if journal.try_append(began).await.is_ok() {
                 return journal;
@@ -90,9 +90,9 @@ impl<'a> Journal<'a> {
         standing(&self.written().entries)
     }
 
-    /// A look at every entry ever written, also those a restore revoked.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&[HistoryEntry]) -> T) -> T {
-        look(&self.written().entries)
+    /// Reads every entry ever written, also those that a restore revoked.
+    pub(crate) fn with_all_entries<T>(&self, read: impl FnOnce(&[HistoryEntry]) -> T) -> T {
+        read(&self.written().entries)
     }
 
     pub(crate) fn last(&self) -> Option<HistoryEntry> {

@@ -35,7 +35,7 @@ pub const HELP: [(&str, &str); 10] = [
     ),
     (
         "tree",
-        "spawns children, waits for them and counts the leaves\n  depth  levels beneath it (2)\n  width  \
+        "spawns children, waits for them and counts the leaves\n  depth  levels below it (2)\n  width  \
          children of each (3)\n  leaf   the agent at the bottom (\"echo\")\n  usd    an input of each leaf",
     ),
     ("chain", "hands over to a child, which hands over to the next\n  length  the number of contexts (3)"),

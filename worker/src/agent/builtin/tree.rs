@@ -74,7 +74,7 @@ pub(super) fn spawn(
     }
 }
 
-/// The number of leaves child_leaves a child, and what is shown of it. Of a subtree only the count is shown, otherwise the
+/// The number of leaves beneath a child, and what is shown of it. Of a subtree only the count is shown, otherwise the
 /// result would grow with the whole tree.
 fn show(child: &ChildResult, depth: u32) -> (u64, Value) {
     let ChildResult { child_id, status, result, error } = child;

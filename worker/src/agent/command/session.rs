@@ -34,7 +34,7 @@ use crate::{
     },
 };
 
-/// How long a program may go on once it has written its result.
+/// How long a program may continue after it has written its result.
 const FINISH_GRACE: Duration = Duration::from_secs(2);
 /// The most it may write to its standard output.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;

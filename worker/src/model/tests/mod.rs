@@ -14,7 +14,7 @@ use shared::{Json, id::ModelName};
 use super::{Completion, Error, Message, Models, Request, ToolSpec};
 use crate::settings::{Protocol, Provider, Settings};
 
-const LONG: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A request of a test.
 struct TestRequest {
@@ -28,7 +28,7 @@ struct TestRequest {
 impl TestRequest {
     fn user(text: &str) -> TestRequest {
         let messages = vec![Message::System("You are a test.".into()), Message::User(text.into())];
-        TestRequest { messages, tools: Vec::new(), schema: None, max_tokens: 100, timeout: LONG }
+        TestRequest { messages, tools: Vec::new(), schema: None, max_tokens: 100, timeout: TEST_TIMEOUT }
     }
 
     /// The answer, and the pieces of its text in the order they arrived.

@@ -26,7 +26,7 @@ use crate::settings::McpServer;
 /// The default; the settings may set another.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// How long a program may take to end by itself once its input is closed.
-const GRACE: Duration = Duration::from_secs(2);
+const END_GRACE: Duration = Duration::from_secs(2);
 /// The time between two checks whether it has ended.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 const TAIL_BYTES: usize = 2048;
@@ -89,7 +89,7 @@ impl Process {
     /// Waits a moment for the program to end by itself, since its input is closed, then kills its process group. Returns
     /// its exit status and the last lines of its standard error.
     pub(super) async fn end(mut self) -> String {
-        let waited = tokio::time::timeout(GRACE, async {
+        let waited = tokio::time::timeout(END_GRACE, async {
             while !self.is_dead() {
                 tokio::time::sleep(CHECK_EVERY).await;
             }
@@ -101,7 +101,7 @@ impl Process {
         let _ = killpg(self.group, Signal::SIGKILL);
         let ended = self.child.wait().await;
         // The pipe ends when the group has ended, unless a process that left the group still holds it.
-        let _ = tokio::time::timeout(GRACE, &mut self.reading).await;
+        let _ = tokio::time::timeout(END_GRACE, &mut self.reading).await;
         self.reading.abort();
         let how = ended.map(|status| format!(" ({status})")).unwrap_or_default();
         format!("{how}{}", self.tail.last_lines())
