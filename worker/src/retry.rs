@@ -7,7 +7,8 @@ use tokio::time::Instant;
 /// The pauses between tries: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Retry limit within one attempt; after it the attempt fails, so that another worker can try.
+/// How long one operation is retried within one attempt. After that the caller decides; mostly the attempt fails,
+/// so that another worker can try.
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub(crate) struct Backoff {
     began: Instant,
 }
 
-/// The retry limit of an attempt was reached.
+/// The retry limit of an operation was reached.
 #[derive(Debug)]
 pub(crate) struct RetriesExhausted;
 

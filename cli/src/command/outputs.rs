@@ -14,7 +14,7 @@ use shared::{
     ChildId,
     bus::Bus,
     digest,
-    wire::{HistoryEntry, HistoryStep, OutputFile},
+    wire::{HistoryEntry, OutputFile},
 };
 
 use crate::{
@@ -82,14 +82,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 
 /// The files listed by the last result; none if the context has not ended.
 fn left(entries: &[HistoryEntry]) -> Option<&[OutputFile]> {
-    entries.iter().rev().find_map(|entry| match &entry.step {
-        HistoryStep::Result(step) => Some(step.outputs.as_slice()),
-        HistoryStep::Began { .. }
-        | HistoryStep::Model(_)
-        | HistoryStep::Tool(_)
-        | HistoryStep::Restored { .. }
-        | HistoryStep::Branched { .. } => None,
-    })
+    entries.iter().rev().find_map(|entry| Some(entry.step.as_result()?.outputs.as_slice()))
 }
 
 fn why_none(trace: &Trace, child: &ChildId) -> String {

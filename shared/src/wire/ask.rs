@@ -1,8 +1,6 @@
 //! What a worker asks the coordinator of its trace, and the answers: request and reply on `agent.ask.<p>`.
 //! An ask that comes twice gets the same answer.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::{ChildSpawn, Execute, Lease, Progress, Refusal};
@@ -152,9 +150,13 @@ impl Answer {
     pub fn into_refusal(self, ask: &str) -> Refusal {
         match self {
             Answer::Refused(refusal) => refusal,
-            Answer::Denied(denied) => Refusal::new("budget", "B5", denied.to_string()),
+            Answer::Denied(denied) => Refusal::new(
+                "budget_denied",
+                "B5",
+                denied.describe(if ask == "spawn" { "grant" } else { "hold" }),
+            ),
             Answer::Halt { context, dimension, .. } => {
-                Refusal::new("exhausted", "B4", exhausted(&context, dimension))
+                Refusal::new("halt", "B4", exhausted(&context, dimension))
             }
             Answer::Claimed(_)
             | Answer::Taken { .. }
@@ -211,19 +213,18 @@ pub struct HoldDenied {
     pub pause: bool,
 }
 
-impl fmt::Display for HoldDenied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl HoldDenied {
+    /// Why `what` (a hold, a grant) does not fit, with every amount.
+    pub fn describe(&self, what: &str) -> String {
         let HoldDenied { context, asked, limit, spent, held, left_usd, left_tokens, .. } = self;
         match self.dimension {
-            Dimension::Cost => write!(
-                f,
-                "a hold of {} was denied by the cost budget of `{context}`: limit {}, spent {}, held {}, left \
+            Dimension::Cost => format!(
+                "a {what} of {} was denied by the cost budget of `{context}`: limit {}, spent {}, held {}, left \
                  {left_usd}",
                 asked.cost_usd, limit.cost_usd, spent.cost_usd, held.cost_usd
             ),
-            Dimension::Tokens => write!(
-                f,
-                "a hold of {} tokens was denied by the token budget of `{context}`: limit {}, spent {}, held \
+            Dimension::Tokens => format!(
+                "a {what} of {} tokens was denied by the token budget of `{context}`: limit {}, spent {}, held \
                  {}, left {left_tokens}",
                 asked.tokens, limit.tokens, spent.tokens, held.tokens
             ),

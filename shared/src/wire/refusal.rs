@@ -26,7 +26,11 @@ impl Refusal {
     pub fn to_text(&self) -> String {
         let mut text = self.message.clone();
         for problem in &self.problems {
-            text.push_str(&format!("\n{problem}"));
+            let line = problem.to_string();
+            // Some messages already contain their problems.
+            if !text.contains(&line) {
+                text.push_str(&format!("\n{line}"));
+            }
         }
         text
     }

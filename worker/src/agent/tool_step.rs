@@ -2,7 +2,9 @@
 //! journal, a large output as a reference (W4).
 
 use shared::{
-    Timestamp, telemetry,
+    Timestamp,
+    id::ToolName,
+    telemetry,
     wire::{HistoryEntry, HistoryStep, Said, ToolStep},
 };
 
@@ -21,7 +23,7 @@ pub(super) async fn call(run: &Run<'_>, journal: &Journal<'_>, invocation: Invoc
     let began = run.attempt.now();
     let outcome = run.resources.toolbox.call(invocation).await;
     run.attempt.config.crash.pass(Point::Called);
-    emit(run, invocation.tool, began, &outcome);
+    emit(run, span_name(invocation.tool), began, &outcome);
     outcome
 }
 
@@ -52,6 +54,11 @@ pub(super) fn note_in_history(workspace: &Workspace, entry: &HistoryEntry) {
     if let Err(error) = workspace.note(entry) {
         tracing::warn!(%error, "could not write a step into the workspace's history");
     }
+}
+
+/// The tool as a span may name it. Programs and models choose the text: what is not the name of a tool stays out.
+fn span_name(tool: &str) -> &str {
+    if ToolName::new(tool).is_ok() { tool } else { "unknown" }
 }
 
 fn emit(run: &Run<'_>, tool: &str, began: Timestamp, outcome: &Outcome) {

@@ -31,7 +31,7 @@ use crate::{
 const MIN_ANSWER_TOKENS: u32 = 64;
 /// How often a call is tried with a shorter answer. More than once, since other calls hold and settle meanwhile.
 const MAX_SHORTENINGS: u32 = 4;
-/// The timeout of a call without a deadline.
+/// The longest call, also where the deadline leaves more time.
 const MAX_CALL_TIME: Duration = Duration::from_secs(600);
 /// The pause before a retry, unless the provider gives one; doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -290,7 +290,7 @@ impl Call<'_> {
 }
 
 fn cannot_afford(denied: &HoldDenied) -> CallOutcome {
-    CallOutcome::CannotAfford(Shortage { pause: denied.pause, halted: false, why: denied.to_string() })
+    CallOutcome::CannotAfford(Shortage { pause: denied.pause, halted: false, why: denied.describe("hold") })
 }
 
 fn failed(kind: FailureKind, message: impl Into<String>) -> CallOutcome {

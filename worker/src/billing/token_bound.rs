@@ -31,7 +31,8 @@ pub(crate) struct PaidRequest<'a> {
     pub(crate) asked: Option<&'a str>,
 }
 
-/// An earlier call: this request begins with its messages, and has the same tools and schema.
+/// An earlier call: this request begins with its messages, and has no more tools and no larger schema. (The last
+/// report sends neither.) So what the provider counted for the earlier call bounds that part of this one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EarlierCall<'a> {
     model: &'a ModelName,

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use shared::{
     Timestamp,
     bus::{Bus, Delivery},
-    subject::{Partition, Subject},
+    subject::Subject,
     telemetry::{self, span_id},
     wire::{Claimed, Execute, Failure, OpenHold, Refusal, Verdict},
 };
@@ -36,7 +36,7 @@ pub(crate) struct Handler {
     pub(crate) bus: Bus,
     /// The coordinator broadcast that this context is to stop.
     pub(crate) stop: CancellationToken,
-    /// The worker ends: running work is returned to the queue.
+    /// The worker ends: a running attempt reports that it was handed back, unclaimed work returns to the queue.
     pub(crate) hand_back: CancellationToken,
 }
 
@@ -67,7 +67,8 @@ impl Handler {
             Claim::Ours(claimed) => {
                 let Claimed { lease, lease_until, work, open_holds } = *claimed;
                 let lease = HeldLease::new(lease, lease_until, asked_at, self.config.clock);
-                let attempt = self.attempt(work, lease, coordinator, partition);
+                let (config, bus) = (self.config.clone(), self.bus.clone());
+                let attempt = Attempt::new(work, lease, coordinator, partition, config, bus);
                 tracing::Span::current().record("attempt", attempt.number());
                 self.carry_out(&attempt, &open_holds, &delivery).await;
             }
@@ -75,16 +76,6 @@ impl Handler {
             Claim::Over => delivery.ack().await,
             Claim::Refused(refusal) => self.refuse(&work, &delivery, refusal).await,
         }
-    }
-
-    fn attempt(
-        &self,
-        work: Execute,
-        lease: HeldLease,
-        coordinator: Coordinator,
-        partition: Partition,
-    ) -> Attempt {
-        Attempt::new(work, lease, coordinator, partition, self.config.clone(), self.bus.clone())
     }
 
     async fn refuse(&self, work: &Execute, delivery: &Delivery, refusal: Refusal) {

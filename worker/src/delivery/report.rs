@@ -13,7 +13,7 @@ use crate::{
     retry::{Backoff, RetriesExhausted},
 };
 
-/// Stores the result. A full queue is waited for; any other failure is retried up to the limit, and then
+/// Stores the result. A full queue and a missing acknowledgement are waited for; any other failure is retried up to the limit, and then
 /// the attempt is given up.
 pub(super) async fn send(attempt: &Attempt, verdict: Verdict) -> Result<(), RetriesExhausted> {
     let id = result::name(attempt);

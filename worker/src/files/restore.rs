@@ -10,8 +10,14 @@ use shared::{
     wire::{HistoryEntry, HistoryStep, ObjectReference, ToolOutput},
 };
 
-use super::{objects, workspace::Workspace};
+use super::{
+    objects,
+    workspace::{TOOL_OUTPUTS_PREFIX, Workspace},
+};
 use crate::attempt::Attempt;
+
+/// The tool whose calls are repeated in a new workspace.
+pub(crate) const WRITE_TOOL: &str = "fs.write";
 
 /// Restores what the steps so far left in a workspace, in their order: the journal's own files, large tool
 /// outputs, and what the agent wrote.
@@ -33,7 +39,7 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
                 if let ToolOutput::Offloaded { path, object, .. } = &step.output {
                     restore_output(attempt, workspace, path, object).await;
                 }
-                if let Some(("fs.write", arguments)) = calls.get(step.id.as_str())
+                if let Some((WRITE_TOOL, arguments)) = calls.get(step.id.as_str())
                     && !step.is_error
                 {
                     write_again(workspace, arguments.value());
@@ -55,7 +61,7 @@ async fn restore_output(attempt: &Attempt, workspace: &Workspace, path: &str, re
             return;
         }
     };
-    let name = path.strip_prefix("outputs/tools/").unwrap_or(path);
+    let name = path.strip_prefix(TOOL_OUTPUTS_PREFIX).unwrap_or(path);
     if let Err(error) = workspace.store_tool_output(name, &bytes) {
         tracing::warn!(%error, path, "could not write a tool's output into the workspace");
     }

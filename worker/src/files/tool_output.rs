@@ -6,7 +6,10 @@ use shared::{
     wire::{Execute, ToolCall, ToolOutput},
 };
 
-use super::{objects, workspace::Workspace};
+use super::{
+    objects,
+    workspace::{OUTPUTS_PREFIX, TOOL_OUTPUTS_PREFIX, Workspace},
+};
 use crate::attempt::Attempt;
 
 /// An output of this many bytes or lines is large.
@@ -20,8 +23,8 @@ pub(crate) const PASSAGE_BYTES: usize = 16 * 1024;
 /// The most bytes of the line below a passage that says which lines it shows.
 const FOOTER_BYTES: usize = 200;
 
-/// The directory of the workspace whose files go to the object store.
-const OUTPUTS: &str = "outputs/";
+/// The tool whose calls may ask for lines of a file.
+pub(crate) const READ_TOOL: &str = "fs.read";
 
 /// Stores a large output as a file and an object. `number` is the number of its journal entry.
 pub(crate) async fn offload(
@@ -39,11 +42,11 @@ pub(crate) async fn offload(
         Err(error) => {
             // A successor restores the file from the object.
             tracing::warn!(%error, "could not write a tool's output into the workspace");
-            format!("outputs/tools/{name}")
+            format!("{TOOL_OUTPUTS_PREFIX}{name}")
         }
     };
     let preview = preview(&text, &path);
-    let relative = path.strip_prefix(OUTPUTS).unwrap_or(&path);
+    let relative = path.strip_prefix(OUTPUTS_PREFIX).unwrap_or(&path);
     let object = objects::put_output(attempt, relative, text.into_bytes()).await;
     ToolOutput::Offloaded { path, preview, object }
 }
@@ -61,7 +64,7 @@ fn name(work: &Execute, number: u32) -> String {
 /// agent could not read more of a file than that.
 pub(crate) fn is_passage(call: &ToolCall) -> bool {
     let asks = |name| call.arguments.value().get(name).is_some_and(|value| !value.is_null());
-    call.tool == "fs.read" && (asks("first_line") || asks("lines"))
+    call.tool == READ_TOOL && (asks("first_line") || asks("lines"))
 }
 
 /// The output of a call that asked for lines of a file.

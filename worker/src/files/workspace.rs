@@ -21,6 +21,9 @@ mod tests;
 
 const HISTORY: &str = "history";
 const OUTPUTS: &str = "outputs";
+/// What the path of a file in `outputs/` begins with, and that of a large tool output.
+pub(crate) const OUTPUTS_PREFIX: &str = "outputs/";
+pub(crate) const TOOL_OUTPUTS_PREFIX: &str = "outputs/tools/";
 /// Where large outputs of tools are stored (W4). They are not files of the agent: they are neither counted nor
 /// collected, and it can't write them.
 const TOOLS: &str = "tools";

@@ -9,7 +9,10 @@ use shared::{
 };
 
 use super::{stored, writer::Journal};
-use crate::{attempt::Attempt, files::objects};
+use crate::{
+    attempt::Attempt,
+    files::{objects, workspace},
+};
 
 /// Must be called right after the journal is opened.
 pub(crate) async fn prepare(attempt: &Attempt, journal: &Journal<'_>) -> Result<(), Failure> {
@@ -75,7 +78,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
             if let ToolOutput::Offloaded { path, object: reference, .. } = &mut step.output
                 && let Ok(bytes) = objects::get(&attempt.bus, reference).await
             {
-                let relative = path.strip_prefix("outputs/").unwrap_or(path);
+                let relative = path.strip_prefix(workspace::OUTPUTS_PREFIX).unwrap_or(path);
                 *reference = objects::put_output(attempt, relative, bytes.into()).await;
             }
             HistoryStep::Tool(step)
@@ -92,7 +95,7 @@ fn gone(from: &Checkpoint) -> Failure {
     let message = format!(
         "there is no step {step} of `{child_id}` in trace {trace_id} to branch from; `trellis history` lists the existing steps"
     );
-    Failure { kind: FailureKind::Agent, message, retryable: false }
+    Failure::lasting(FailureKind::Agent, message)
 }
 
 /// Records the last restore that was asked for, unless an attempt has done so already.

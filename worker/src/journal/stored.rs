@@ -13,7 +13,7 @@ use crate::retry::Backoff;
 /// Why a stored journal can't be used. Going on without it would pay for the same calls again, and repeat
 /// what was done.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unusable {
+pub(super) enum Unusable {
     #[error("the journal of `{0}` can't be read: {1}")]
     Unread(ChildId, bus::Error),
     /// Perhaps written by a newer worker: one of those can read it.
@@ -38,7 +38,7 @@ impl From<Unusable> for Failure {
 
 /// All entries of a journal, oldest first, and the sequence of the last one. An unreachable bus is retried,
 /// up to the limit.
-pub(crate) async fn read(
+pub(super) async fn read(
     bus: &Bus,
     trace_id: TraceId,
     child_id: &ChildId,
@@ -86,7 +86,7 @@ fn check_whole(child_id: &ChildId, entries: &[HistoryEntry]) -> Result<(), Unusa
 }
 
 /// The entries that count: a restore revokes everything after the entry it names.
-pub(crate) fn standing(entries: &[HistoryEntry]) -> Vec<HistoryEntry> {
+pub(super) fn standing(entries: &[HistoryEntry]) -> Vec<HistoryEntry> {
     let mut standing: Vec<HistoryEntry> = Vec::new();
     for entry in entries {
         if let HistoryStep::Restored { to, .. } = entry.step {

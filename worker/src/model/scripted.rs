@@ -44,14 +44,13 @@ pub(crate) async fn complete(
     request: &Request<'_>,
     on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
-    let refused = |message: String| Error::Refused { message, retryable: false, retry_after: None };
     let script = request
         .script
-        .ok_or_else(|| refused("the scripted model needs a script in the agent's profile".into()))?;
+        .ok_or_else(|| Error::refused("the scripted model needs a script in the agent's profile".into()))?;
     let turn = script.turn().ok_or_else(|| {
         let (has, asked) = (script.turns.len(), script.answered + 1);
         let asked = if script.closing { "a `closing` turn".into() } else { format!("turn {asked}") };
-        refused(format!("the script has {has} turns, and {asked} is missing"))
+        Error::refused(format!("the script has {has} turns, and {asked} is missing"))
     })?;
     if let Some(ms) = turn.ms {
         tokio::time::sleep(Duration::from_millis(ms)).await;

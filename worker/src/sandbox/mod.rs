@@ -1,5 +1,5 @@
 //! The sandbox around a program that is an agent (I4). `unsafe` is forbidden here, so no code can run between
-//! fork and exec. Instead the worker starts a helper, which is the `trellis` binary itself under a hidden command.
+//! fork and exec. Instead the worker starts a helper, which is its own executable under a hidden command.
 //! The helper restricts itself step by step, and then becomes the program:
 //!
 //! 1. [`outside`] makes the namespaces, and waits outside of them;

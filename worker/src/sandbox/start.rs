@@ -33,7 +33,7 @@ const READ_BYTES: usize = 16 << 10;
 /// How a worker starts programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Sandbox {
-    /// The `trellis` binary.
+    /// The executable that makes the sandbox: `<helper> sandbox`.
     pub(crate) helper: PathBuf,
     /// Layers the operator has switched off.
     pub(crate) without: BTreeSet<Layer>,

@@ -207,7 +207,9 @@ impl Worker {
             Err(problems) => {
                 let bus = self.bus.clone();
                 async move {
-                    dead_letter::store(&bus, &delivery, Refusal::invalid(&problems), None).await;
+                    let message = format!("the execute message is invalid:\n{problems}");
+                    let refusal = Refusal { message, ..Refusal::invalid(&problems) };
+                    dead_letter::store(&bus, &delivery, refusal, None).await;
                 }
             }
         };
@@ -236,7 +238,8 @@ impl Worker {
     }
 }
 
-/// Coordinators create the streams. A worker that starts before the first coordinator waits for them.
+/// Coordinators create the streams. A worker that starts before the first coordinator waits for them, until it is told to
+/// shut down.
 async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Error> {
     let mut backoff = Backoff::default();
     loop {

@@ -10,12 +10,16 @@ use super::{
     arguments,
     call::{Invocation, Output},
 };
-use crate::files::{tool_output::PASSAGE_BYTES, workspace::Listed};
+use crate::files::{
+    restore,
+    tool_output::{self, PASSAGE_BYTES},
+    workspace::Listed,
+};
 
-pub(super) const READ: &str = "fs.read";
+pub(super) const READ: &str = tool_output::READ_TOOL;
 pub(super) const READ_DESCRIPTION: &str = "Reads a text file of your workspace. For a long file, give the first line and the number of lines to \
      read.";
-pub(super) const WRITE: &str = "fs.write";
+pub(super) const WRITE: &str = restore::WRITE_TOOL;
 pub(super) const WRITE_DESCRIPTION: &str = "Writes a text file of your workspace, and replaces an existing one. Put files that should be kept \
      under outputs/; history/ can't be written.";
 pub(super) const LIST: &str = "fs.list";

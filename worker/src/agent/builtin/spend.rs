@@ -34,7 +34,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
             Hold::Held => {}
             // There is no cheaper call: it waits for a raise if it may, or stops (B5, B8).
             Hold::Denied(denied) if denied.pause => return Ok(Verdict::OutOfBudget),
-            Hold::Denied(denied) => return Ok(out_of_budget(denied.to_string())),
+            Hold::Denied(denied) => return Ok(out_of_budget(denied.describe("hold"))),
             Hold::Halt { pause: true, .. } => return Ok(Verdict::OutOfBudget),
             Hold::Halt { context, dimension, pause: false } => {
                 return Ok(out_of_budget(exhausted(&context, dimension)));

@@ -187,7 +187,7 @@ impl Session<'_> {
             self.questions += 1;
         }
         if let Some(step) = self.replay.tool(&fingerprint) {
-            if request.tool == "fs.write" && !step.is_error {
+            if request.tool == restore::WRITE_TOOL && !step.is_error {
                 // The answer is from an earlier attempt, the workspace is new. The write is repeated at this
                 // point, since the program may write to the same file itself.
                 restore::write_again(self.workspace, &request.arguments);
