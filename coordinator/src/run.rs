@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::BoxFuture};
 use shared::{
     bus::{self, Bus, Consumer, Service},
     subject::Subject,
@@ -56,6 +56,21 @@ pub async fn run(
     store: Store,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
+    boxed(config, bus, store, Box::pin(shutdown)).await
+}
+
+/// Everything beneath has one type: a generic function is compiled again, with all it awaits, in each crate that
+/// calls it.
+fn boxed(
+    config: Config,
+    bus: Bus,
+    store: Store,
+    shutdown: BoxFuture<'_, ()>,
+) -> BoxFuture<'_, Result<(), Error>> {
+    Box::pin(run_until(config, bus, store, shutdown))
+}
+
+async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
     bus.set_up(&config.topology).await?;
     store.settle_partitions(config.topology.partitions).await?;
     let now = store.now().await?;

@@ -210,13 +210,13 @@ mod tests {
     use crate::decode;
 
     #[test]
-    fn a_profile_that_makes_no_sense_is_told_all_of_it() {
+    fn all_problems_of_a_profile_are_listed() {
         let text = r#"{"agent_id": "a", "kind": "llm", "max_cost_usd": 1, "closing_reserve_usd": 1,
             "checks": ["no-secrets"]}"#;
         let profile: AgentProfile = decode::json(text.as_bytes()).unwrap();
         let problems = profile.check().unwrap_err();
         let paths: Vec<_> = problems.iter().map(|p| p.path.as_str()).collect();
         assert_eq!(paths, ["model", "checks", "closing_reserve_usd"]);
-        assert!(problems.to_string().contains("not run yet"), "{problems}");
+        assert!(problems.to_string().contains("not implemented yet"), "{problems}");
     }
 }

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeSet,
-    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -176,7 +175,7 @@ fn redis_takes_its_configuration_and_keeps_what_it_acknowledges() {
     let path = server("redis-server", "TRELLIS_REDIS_SERVER");
     let dir = std::env::temp_dir().join(format!("trellis-redis-conf-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let port = trellis_tests::servers::free_port();
     let mut started = Command::new(path)
         .arg(root().join("deploy/redis.conf"))
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])

@@ -316,7 +316,7 @@ async fn w5_an_agent_whose_journal_is_gone_does_not_begin_anew() {
     client.publish(Subject::Input, &answer).await;
     let outcome = client.outcome(trace, &root).await;
     let error = outcome.context.error.as_ref().unwrap_or_else(|| panic!("{outcome:#?}"));
-    assert!(error.message.contains("0 of its 3 entries"), "{error:?}");
+    assert!(error.message.contains("0 of 3 entries are left"), "{error:?}");
     assert_eq!(outcome.context.attempts, 2, "the first was parked, and no other would do better");
     site.stop().await;
 }
@@ -351,8 +351,8 @@ async fn t5_a_journal_that_never_can_be_used_ends_the_attempt_and_says_why() {
     let newer = json!({"trace_id": traces[1], "child_id": "root", "number": 1, "attempt": 1, "at": 1,
         "step": {"dreamt": {}}});
     let cases = [
-        (late, "an entry 3 where entry 1 should be"),
-        (serde_json::to_vec(&newer).unwrap(), "means nothing to this worker"),
+        (late, "entry 1 is missing, the next is 3"),
+        (serde_json::to_vec(&newer).unwrap(), "this worker can't interpret entry 1"),
         (Vec::new(), "is damaged"),
     ];
     for (trace, (payload, why)) in traces.iter().zip(cases) {

@@ -13,7 +13,9 @@ use shared::{
     },
 };
 use trellis_tests::{
+    cluster::SOON,
     script::{Bench, Script, agreeable, given, inline, work},
+    servers::free_port,
     world::{cents, id},
 };
 
@@ -495,9 +497,9 @@ async fn f05_a_worker_resumed_after_its_lease_ticks_before_it_acts() {
 async fn a_worker_says_whether_it_is_ready() {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
-        net::{TcpListener, TcpStream},
+        net::TcpStream,
     };
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let free = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, free_port()));
     let bus = Bus::Memory(Memory::new(Namespace::default()));
     let config = ::worker::Config { health: Some(free), ..::worker::Config::default() };
     let (shutdown, told) = tokio::sync::oneshot::channel::<()>();
@@ -505,11 +507,12 @@ async fn a_worker_says_whether_it_is_ready() {
         let _ = told.await;
     }));
     let mut answer = String::new();
-    for _ in 0..200 {
+    let deadline = tokio::time::Instant::now() + SOON;
+    while !answer.starts_with("HTTP/1.1 200") && tokio::time::Instant::now() < deadline {
         if let Ok(mut stream) = TcpStream::connect(free).await {
+            answer.clear();
             stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
             stream.read_to_string(&mut answer).await.unwrap();
-            break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

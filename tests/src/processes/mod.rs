@@ -35,8 +35,6 @@ use crate::{
     servers::{NatsServer, RedisServer},
 };
 
-/// Clusters at the same time. Each has half a dozen processes; without processor time they would run into timeouts.
-const AT_ONCE: usize = 2;
 const PARTITIONS: u16 = 16;
 /// How long a process may take to start or to end.
 const PATIENCE: Duration = SOON;
@@ -273,9 +271,14 @@ impl Drop for Processes {
     }
 }
 
+/// One cluster more than there are cores at once: each is half a dozen processes, which mostly wait, and a
+/// starved one looks like a broken one.
 async fn room() -> OwnedSemaphorePermit {
     static ROOM: OnceLock<Arc<Semaphore>> = OnceLock::new();
-    let room = ROOM.get_or_init(|| Arc::new(Semaphore::new(AT_ONCE)));
+    let room = ROOM.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Arc::new(Semaphore::new(cores + 1))
+    });
     room.clone().acquire_owned().await.expect("it is never closed")
 }
 

@@ -13,6 +13,6 @@ pub use aimock::{AiMock, Billed};
 pub use llama::Llama;
 pub use model::{Gate, INPUT_NANOS, Line, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 pub use nats::NatsServer;
-pub use process::{Process, installed};
+pub use process::{Process, free_port, installed};
 pub use proxy::Proxy;
 pub use redis::RedisServer;

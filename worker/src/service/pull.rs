@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 
+use futures_util::future::BoxFuture;
 use shared::{
     ChildId, TraceId,
     bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
@@ -31,12 +32,21 @@ use crate::{
 
 /// Takes and runs work until `shutdown` or a call to drain; then finishes or hands back the running attempts.
 pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    boxed(config, bus, Box::pin(shutdown)).await
+}
+
+/// Everything beneath has one type: a generic function is compiled again, with all it awaits, in each crate that
+/// calls it.
+fn boxed(config: Config, bus: Bus, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, Result<(), Error>> {
+    Box::pin(run_until(config, bus, shutdown))
+}
+
+async fn run_until(config: Config, bus: Bus, mut shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
     // A health check waits in this queue only while the loop handles another event, so a few places are enough.
     let (checks, mut checks_received) = mpsc::channel(8);
     let ended = CancellationToken::new();
     let _cancel_on_return = ended.clone().drop_guard();
     let health = readiness::serve(config.health, bus.clone(), checks, ended);
-    let mut shutdown = std::pin::pin!(shutdown);
     let worker = tokio::select! {
         worker = Worker::start(config, bus) => worker?,
         () = &mut shutdown => return Ok(()),

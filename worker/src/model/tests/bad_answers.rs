@@ -1,7 +1,5 @@
 //! Bad answers of providers: endless ones, repeated calls, and impossible indexes.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use shared::wire::ToolCall;
 
@@ -65,8 +63,7 @@ async fn b10_an_endless_answer_is_cut_off_and_may_be_charged() {
     ];
     for (n, (protocol, begins, again)) in endless.into_iter().enumerate() {
         let server = Replay::endless(&begins, &again).await;
-        let request = TestRequest { timeout: Duration::from_secs(60), ..TestRequest::user("hello") };
-        let (answer, _) = request.send(&server.models(protocol), "p/m").await;
+        let (answer, _) = TestRequest::user("hello").send(&server.models(protocol), "p/m").await;
         let message = "the answer of `p` is larger than 4 MiB".into();
         assert_eq!(answer, Err(Error::Unknown { message }), "{n}");
     }
