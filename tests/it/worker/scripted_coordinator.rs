@@ -424,7 +424,7 @@ async fn a_bad_parameter_or_name_is_told_and_not_tried_again() {
         ("tree", json!({"width": 0}), "input `width`: 0 is not between 1 and 1000"),
         ("share", json!({"key": "a b"}), "input `key`"),
         ("slep", json!({}), "did you mean `sleep`?"),
-        ("crash", json!({}), "crash needs a worker process of its own"),
+        ("crash", json!({}), "`crash` runs only in a worker with its own process"),
     ];
     for (builtin, inputs, says) in cases {
         let bench = Bench::run(work("root", builtin, inputs), agreeable()).await;

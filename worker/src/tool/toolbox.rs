@@ -162,7 +162,7 @@ fn list_of(names: &[ToolName]) -> String {
         [] => "this context has no tools".into(),
         names => {
             let names: Vec<&str> = names.iter().map(ToolName::as_str).collect();
-            format!("the tools of this context are {}", names.join(", "))
+            format!("its tools are {}", names.join(", "))
         }
     }
 }
