@@ -61,7 +61,7 @@ impl Directory {
             match decode::json::<AgentProfile>(text.as_bytes()) {
                 Ok(profile) => drop(profiles.insert(profile.agent_id.clone(), profile)),
                 Err(problems) => {
-                    tracing::error!(agent_id = name, %problems, "a stored agent profile can't be read; the agent is unknown until it is applied again");
+                    tracing::error!(agent_id = name, %problems, "a stored agent profile can't be read; it is ignored until it is applied again");
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Money and tokens as integers (B2). Dollars are nano-dollars inside and decimal dollars in JSON, exact
 //! both ways; a float is never added, compared or stored.
 //!
-//! Every amount stays in the range where doubles are exact (2^23 dollars, 2^53 tokens), so that a JSON
+//! Every amount stays where a double is finer than the amount (2^23 dollars, 2^53 tokens), so that a JSON
 //! number, a double in Lua or Python and our integer are the same number. A budget may be $1,000,000 at
 //! most; sums may exceed that through external charges, up to [`Usd::MAX_BOOKED`].
 

@@ -13,14 +13,14 @@ pub fn cut(mut text: String, max_bytes: usize) -> String {
     text
 }
 
-/// An error and its causes on one line, separated by `: `. A cause whose text is already there is
-/// left out.
+/// An error and its causes on one line, separated by `: `. A cause is left out if the
+/// text before it ends with it already.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let message = error.to_string();
-        if !text.contains(&message) {
+        if !text.ends_with(&message) {
             text.push_str(": ");
             text.push_str(&message);
         }

@@ -104,7 +104,7 @@ async fn request<A: DeserializeOwned>(
             }
             Err(RequestError::Other(why)) => format!("could not send {what}: {why}"),
         };
-        let hint = "start a coordinator (`trellis coordinator`) in the same --namespace; `trellis doctor` checks each server";
+        let hint = "is a coordinator running (`trellis coordinator`), in the same --namespace? `trellis doctor` checks each server";
         return Err(Unreachable(format!("{why}\n\nhint: {hint}")).into());
     }
 }
@@ -158,7 +158,9 @@ pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace
     };
     match (trace.root(), trace.version()) {
         (Some(_), _) => Ok(trace),
-        (None, 0) => anyhow::bail!("trace {trace_id} can't be shown: the beginning of its log is gone"),
+        (None, 0) => {
+            anyhow::bail!("trace {trace_id} can't be shown: the beginning of its event log has expired")
+        }
         (None, _) => {
             anyhow::bail!("trace {trace_id} can't be shown: it was cancelled before any context began")
         }

@@ -79,9 +79,9 @@ impl Deployment {
         tokio::select! {
             done = work => done,
             Some(ended) = self.tasks.join_next() => match ended {
-                Ok(Ok(())) => Err(anyhow!("a part of this process ended by itself")),
+                Ok(Ok(())) => Err(anyhow!("the coordinator or the worker in this process ended unexpectedly")),
                 Ok(Err(error)) => Err(error),
-                Err(panicked) => Err(anyhow!("a part of this process failed: {panicked}")),
+                Err(panicked) => Err(anyhow!("the coordinator or the worker in this process panicked: {panicked}")),
             },
         }
     }

@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             )?;
         }
         Output::Text if taken => output::print(&format!("`{}` has its answer\n", question.child_id))?,
-        Output::Text => output::print("the answer is stored, but the agent has not taken it yet\n")?,
+        Output::Text => output::print("the answer is stored, but the agent was not seen to take it yet\n")?,
     }
     Ok(Ending::Completed)
 }
@@ -64,7 +64,7 @@ fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> 
     let listed = open
         .iter()
         .map(|question| format!("\n  {} {}: {}", question.child_id, question.number, question.question));
-    let listed: String = if open.is_empty() { "\n  none".into() } else { listed.collect() };
+    let listed: String = if open.is_empty() { " none".into() } else { listed.collect() };
     let meant = |question: &Question| {
         child.is_none_or(|child| question.child_id == *child)
             && number.is_none_or(|number| question.number == number)
@@ -72,11 +72,9 @@ fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> 
     let mut fitting = open.into_iter().filter(meant);
     match (fitting.next(), fitting.next()) {
         (Some(only), None) => Ok(only),
-        (None, _) => anyhow::bail!("there is no such open question\n\nhint: the open questions are{listed}"),
+        (None, _) => anyhow::bail!("there is no such open question\n\nhint: open questions:{listed}"),
         (Some(_), Some(_)) => {
-            anyhow::bail!(
-                "more than one question is open\n\nhint: name the context; the open questions are{listed}"
-            )
+            anyhow::bail!("more than one question is open\n\nhint: name the context; open questions:{listed}")
         }
     }
 }

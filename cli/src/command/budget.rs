@@ -96,7 +96,7 @@ fn show(node: &ContextNode, output: Output) -> anyhow::Result<Ending> {
     let rows = [
         row("limit", budget.limit),
         row("spent", budget.spent),
-        row("  by itself", budget.own),
+        row("  own calls", budget.own),
         row("  estimated", budget.estimated),
         row("held", budget.held),
         row("remaining", budget.remaining),
@@ -168,7 +168,7 @@ async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> an
             let (trace, reached) = seen?;
             let node = find(&trace, Some(&child))?;
             if !reached {
-                output::error("the raise is stored, but has not taken effect yet\n\nhint: `trellis budget show` shows the limits now");
+                output::error("the raise is stored, but was not seen to take effect yet\n\nhint: `trellis budget show` shows the limits now");
             }
             show(node, output)?;
             Ok(if reached { Ending::Completed } else { Ending::Failed })

@@ -89,7 +89,9 @@ fn report(done: &str, taken: bool, output: Output) -> anyhow::Result<Ending> {
         Output::Text if taken => output::print(&format!("{done}\n"))?,
         Output::Text => {
             let seconds = client::TAKES_EFFECT.as_secs();
-            output::print(&format!("the command is stored, but did not take effect within {seconds} s\n"))?;
+            output::print(&format!(
+                "the command is stored, but was not seen to take effect within {seconds} s\n"
+            ))?;
         }
     }
     Ok(Ending::Completed)

@@ -28,9 +28,9 @@ const SHOWN: usize = 60;
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis history 0af7…319c                 the root's steps
-  trellis history 0af7…319c/writer --step 4 one of them, whole
-  trellis history 0af7…319c writer --follow as they are done, until its end
+  trellis history 0af7…319c                 the steps of the root
+  trellis history 0af7…319c/writer --step 4 step 4 of `writer`, whole
+  trellis history 0af7…319c writer --follow its steps as they are done, until it ends
 ";
 
 /// Show what an agent did, step by step, with the cost of each step.

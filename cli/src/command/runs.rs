@@ -204,7 +204,7 @@ fn cancelled(trace: &Trace, stopped: bool, output: Output) -> anyhow::Result<End
         (true, None) => "the run has not begun; if it begins, it is cancelled at once".into(),
         (false, _) => {
             let seconds = client::TAKES_EFFECT.as_secs();
-            format!("the cancel is stored, but did not take effect within {seconds} s")
+            format!("the cancel is stored, but was not seen to take effect within {seconds} s")
         }
     };
     output::print(&format!("{}: {said}\n", trace.id()))?;

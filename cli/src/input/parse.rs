@@ -48,7 +48,7 @@ pub(crate) fn bytes(text: &str) -> Result<i64, String> {
     number
         .checked_mul(each)
         .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| "the size of a stream must be more than 0 and fit in 63 bits".into())
+        .ok_or_else(|| "the size of a stream must be more than 0 and less than 8 EiB".into())
 }
 
 /// `key=json`: an input of a task.

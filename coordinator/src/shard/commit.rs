@@ -53,8 +53,8 @@ impl Shard {
                     }
                 }
                 Err(error) => {
-                    // Some writes may have happened. Nobody gets an answer, and all these traces are loaded
-                    // again.
+                    // Some writes may have happened. Whoever asked is told to ask again, and all these
+                    // traces are loaded again.
                     tracing::warn!(%error, "commits failed; the jobs are answered as unavailable");
                     for write in &writes {
                         self.cache.remove(write.trace_id);

@@ -130,7 +130,7 @@ impl Shard {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() >= version => {
                     self.keep_rebuilt(rebuilt, found, now).await
                 }
-                Ok(_) if found.corrupt => Err("it is corrupt, and so is its event log".into()),
+                Ok(_) if found.corrupt => Err("it is corrupt, and its event log can't rebuild it".into()),
                 Ok(_) => {
                     self.cache.put(found.trace, found.unsent);
                     Ok(())

@@ -73,7 +73,7 @@ impl Reply {
                 let report = matches!(subject, Subject::Result(..) | Subject::Cost(..));
                 let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
                 reply.dead_letter = refusal.map(|refusal| {
-                    tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "refused");
+                    tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "a message was refused");
                     dead_letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
                 });
             }

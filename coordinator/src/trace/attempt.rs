@@ -8,7 +8,7 @@ use shared::{
     ChildId, Timestamp,
     wire::{
         Answered, Claim, EndStatus, Failure, FailureKind, GivenAnswer, Hitl, Lease, OnExhausted, Payload,
-        Progress, Report, Text, Tick, Verdict,
+        Progress, Report, Text, Tick, Verdict, exhausted,
     },
 };
 
@@ -253,7 +253,7 @@ fn failed(trace: &Trace, at: ContextIndex, failure: Failure, now: Timestamp) -> 
     match trace.blocked(at) {
         // Whatever failure the worker reports, the budget is the cause.
         Some((context, dimension)) if context.on_exhausted == OnExhausted::Abort => {
-            let reason = format!("the {dimension} budget of `{}` is used up", context.id);
+            let reason = exhausted(&context.id, dimension);
             end::with_error(trace, at, EndStatus::Aborted, failure, Some(reason))
         }
         Some(_) | None => end::with_error(trace, at, EndStatus::Failed, failure, None),
@@ -354,7 +354,7 @@ pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_bef
     match trace.blocked(at) {
         None => Event::Requeued { child_id, why, not_before },
         Some((context, dimension)) => {
-            let reason = format!("the {dimension} budget of `{}` is used up", context.id);
+            let reason = exhausted(&context.id, dimension);
             match context.on_exhausted {
                 OnExhausted::Abort => end::stopped(trace, at, EndStatus::Aborted, reason),
                 OnExhausted::Pause => Event::Paused { child_id, reason },

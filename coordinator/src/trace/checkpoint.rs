@@ -1,6 +1,6 @@
 //! Restoring (W5): a live agent goes back to an earlier step of its journal. The coordinator does not read
 //! the journal: it fences the running attempt, and tells the next one which step to go back to. Money that
-//! was spent stays spent. An open question is withdrawn, and its number is used again.
+//! was spent stays spent. An open question is withdrawn, and keeps its number.
 //!
 //! Restores are numbered within their context: a second delivery names one that is already done.
 

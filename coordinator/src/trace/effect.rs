@@ -84,7 +84,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
     }
 }
 
-/// Work is sent only for a context that is queued and may be claimed. A retry that has to wait is sent by
+/// Work is sent only for a context that is queued and may be claimed: one that has moved on needs no message. A retry that has to wait is sent by
 /// its timer.
 fn execute(trace: &Trace, child_id: &ChildId) -> Vec<Effect> {
     let Some(node) = trace.context(child_id) else { return Vec::new() };

@@ -129,7 +129,8 @@ pub enum Event {
         child_id: ChildId,
         dimension: Dimension,
     },
-    /// A correction returned something to an exhausted budget.
+    /// A correction returned something to an exhausted budget, of a context that waits for more (`on_exhausted:
+    /// pause`).
     Replenished {
         child_id: ChildId,
     },

@@ -4,7 +4,7 @@
 use shared::{
     AgentId, CallId, ChildId, ContextKey, Dimension, Problems, Timestamp,
     id::{ModelName, ToolName},
-    wire::{self, EndStatus, HoldDenied},
+    wire::{self, EndStatus, HoldDenied, exhausted},
 };
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -35,22 +35,22 @@ pub enum Refusal {
     #[error("nothing is left of the {dimension} budget of `{context}`: no child may be spawned under it")]
     NothingLeft { context: ChildId, dimension: Dimension },
 
-    #[error("{}", denial(.0))]
+    #[error("{}", .0.describe("hold"))]
     Denied(Box<HoldDenied>),
-    #[error("the {dimension} budget of `{context}` is used up: no call is made")]
+    #[error("{}: no call is made", exhausted(.context, *.dimension))]
     Halted { context: ChildId, dimension: Dimension, pause: bool },
     #[error("call `{0}` was already used with another amount or purpose")]
     CallConflict(CallId),
     #[error("there is no open hold for call `{0}`")]
     NoHold(CallId),
-    #[error("amounts must stay below 2^23 dollars (8,388,608) and 2^53 tokens")]
+    #[error("the sum of a trace, with what is held, can't exceed 2^23 dollars (8,388,608) or 2^53 tokens")]
     BooksFull,
     #[error("a limit can only be raised: `{child_id}` has {limit}")]
     NotARaise { child_id: ChildId, limit: shared::Amount },
     #[error("`{child_id}` can't have more than its parent `{parent}`; raise the parent's limit first")]
     RaiseParentFirst { child_id: ChildId, parent: ChildId },
 
-    #[error("attempt {attempt} of `{child_id}` no longer runs; the latest attempt is {latest}")]
+    #[error("attempt {attempt} of `{child_id}` is not the running one; the latest attempt is {latest}")]
     Stale { child_id: ChildId, attempt: u32, latest: u32 },
     #[error("the lease token does not belong to attempt {attempt} of `{child_id}`")]
     WrongToken { child_id: ChildId, attempt: u32 },
@@ -84,21 +84,6 @@ pub enum Refusal {
     ChildBranches { child_id: ChildId },
     #[error("the trace already keeps {0} cancels for contexts that don't exist yet, and takes no more")]
     TooManyTombstones(usize),
-}
-
-/// What does not fit, in the dimension that is exceeded.
-fn denial(denied: &HoldDenied) -> String {
-    let HoldDenied { context, asked, limit, spent, held, .. } = denied;
-    match denied.dimension {
-        Dimension::Cost => format!(
-            "{} does not fit into `{context}`: limit {}, spent {}, held {}, left {}",
-            asked.cost_usd, limit.cost_usd, spent.cost_usd, held.cost_usd, denied.left_usd
-        ),
-        Dimension::Tokens => format!(
-            "{} tokens do not fit into `{context}`: limit {}, spent {}, held {}, left {}",
-            asked.tokens, limit.tokens, spent.tokens, held.tokens, denied.left_tokens
-        ),
-    }
 }
 
 fn list(tools: &[ToolName]) -> String {

@@ -107,7 +107,7 @@ impl Stream {
 
 /// The one stream that holds the subjects of all these filters.
 pub(super) fn stream_of_all(filters: &[Filter]) -> Result<Stream, Error> {
-    let refused = |reason: String| Error::Failed { doing: "looking for a stream".into(), reason };
+    let refused = |reason: String| Error::Failed { doing: "finding the streams".into(), reason };
     let mut streams = filters
         .iter()
         .map(|filter| Stream::of(filter).ok_or_else(|| refused(format!("`{filter}` is not stored"))));

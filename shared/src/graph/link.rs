@@ -314,7 +314,9 @@ impl Linker<'_, '_> {
                 Mode::Sequential => {
                     "in a sequential group a step can only wait for earlier ones: reorder them, or set `mode: parallel`"
                 }
-                Mode::Parallel => "remove one of these dependencies",
+                Mode::Parallel => {
+                    "remove one of these dependencies: a step can't need what is made from its own output"
+                }
             };
             self.problems.add(path, message, Some(hint.into()));
         }

@@ -30,13 +30,15 @@ pub struct DeadLetter {
 impl DeadLetter {
     /// `subject` and `payload` are those of the refused message.
     pub fn new(subject: impl Into<String>, payload: &[u8], refusal: Refusal) -> Self {
+        // A byte more than is kept, so that a cut is marked.
+        let kept = &payload[..payload.len().min(KEPT_BYTES + 1)];
         DeadLetter {
             subject: subject.into(),
             refusal,
             trace_id: None,
             child_id: None,
             call_id: None,
-            payload: text::cut(String::from_utf8_lossy(payload).into_owned(), KEPT_BYTES),
+            payload: text::cut(String::from_utf8_lossy(kept).into_owned(), KEPT_BYTES),
         }
     }
 

@@ -91,7 +91,7 @@ pub struct ReportTo {
     pub history: String,
     /// What the agent says while it works; not stored.
     pub stream: String,
-    /// Broadcast: stop running this trace.
+    /// Broadcast: stop running one context of this trace.
     pub stop: String,
 }
 
@@ -112,7 +112,7 @@ pub struct ChildResult {
 pub struct GivenAnswer {
     pub question: Text,
     pub answer: Text,
-    /// No answer: a restore withdrew the question. Its number is used again.
+    /// No answer: a restore withdrew the question. It keeps its number: the next question gets the next one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub withdrawn: bool,
 }

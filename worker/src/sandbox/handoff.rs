@@ -17,7 +17,7 @@ use shared::{
 /// removed or replaced.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
-/// The environment variable that holds the helper's [`Handoff`]. Every user of a machine can read arguments, but
+/// The environment variable that holds the helper's handoff. Every user of a machine can read arguments, but
 /// not the environment of others.
 pub const VARIABLE: &str = "TRELLIS_SANDBOX";
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use shared::{
     Json, Timestamp,
     graph::{Group, Policy},
-    wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus},
+    wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus, exhausted},
 };
 
 use super::view::result_of;
@@ -82,7 +82,7 @@ fn fail(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Ev
     let error = Failure { kind: FailureKind::Step, message, retryable: false };
     match trace.blocked(graph) {
         Some((context, dimension)) => {
-            let reason = format!("the {dimension} budget of `{}` is used up", context.id);
+            let reason = exhausted(&context.id, dimension);
             end::with_error(trace, graph, EndStatus::Aborted, error, Some(reason))
         }
         None => end::with_error(trace, graph, EndStatus::Failed, error, None),

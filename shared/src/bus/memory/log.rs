@@ -64,7 +64,8 @@ impl Entry {
 }
 
 impl Log {
-    /// Checks in the server's order: a duplicate is recognised before anything else.
+    /// A duplicate is recognised first. (A server checks the expected sequence before the id; whoever sends both
+    /// looks for its own entry then, so both orders come to the same.)
     pub(super) fn append(
         &mut self,
         subject: String,

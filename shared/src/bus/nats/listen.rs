@@ -109,7 +109,7 @@ impl Nats {
     /// are received.
     async fn listening(&self, subscriber: Subscriber) -> Result<Subscription, Error> {
         let flushed = self.0.client.flush().await;
-        flushed.map_err(|error| failed("listening", &error))?;
+        flushed.map_err(|error| failed("subscribing", &error))?;
         Ok(Subscription { nats: self.clone(), subscriber })
     }
 

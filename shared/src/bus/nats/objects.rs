@@ -51,7 +51,7 @@ impl Nats {
                 Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(failed(doing(), &error)),
             };
-            // The size in the object's description may be wrong.
+            // The size is what the writer claimed: it is not trusted.
             let mut bytes = Vec::with_capacity(object.info().size.min(1 << 20));
             let read = (&mut object).take(MAX_OBJECT_BYTES + 1).read_to_end(&mut bytes).await;
             if read.map_err(|error| failed(doing(), &error))? as u64 > MAX_OBJECT_BYTES {
