@@ -3,7 +3,7 @@
 //! an attempt and decides nothing: what a result means is decided by the coordinator.
 //!
 //! Layers, top first; each uses only those beneath it: `service` takes deliveries, `delivery` handles one,
-//! `agent` runs an agent, `billing` makes its paid calls, `tool` its tool calls, `journal` records its steps,
+//! `agent` runs an agent, `billing` makes its paid calls, `tool` its tool calls, `journal` records what was done,
 //! `sandbox` confines its programs, `files` holds its files, `model` calls providers, and `attempt` is who
 //! acts, under which lease.
 

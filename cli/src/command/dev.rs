@@ -1,5 +1,5 @@
-//! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin. Nothing outlives the
-//! process.
+//! `trellis dev`: a coordinator and a worker in this process, with submissions from stdin. It uses no
+//! servers, even if `NATS_URL` names one, and nothing outlives the process.
 
 use std::{io::IsTerminal, net::SocketAddr, path::PathBuf};
 

@@ -1,4 +1,5 @@
-//! `trellis run`: submits a task, shows its progress and prints its outcome.
+//! `trellis run`: submits a task, shows its progress and prints its outcome; in this process, or in the cluster that
+//! `NATS_URL` names.
 
 use shared::{
     bus::Bus,

@@ -1,6 +1,6 @@
 //! Everything that comes in over the bus: submissions and controls of clients, asks and reports of workers,
-//! queries. Each message becomes a job for a shard, or a refusal for its sender and a dead letter. Nothing
-//! is decided here.
+//! queries. Each message becomes a job for a shard, or a refusal for its sender and a dead letter; queries
+//! are answered here, and `apply_agents` writes profiles. Nothing about a trace is decided here.
 
 pub(crate) mod ask;
 pub(crate) mod intake;

@@ -1,4 +1,5 @@
-//! Queries about runs, agents and coordinators, answered by any coordinator from the store.
+//! Queries about runs, agents and coordinators, answered by any coordinator from the store. `apply_agents` is the one
+//! that writes: it adds or replaces agent profiles.
 
 use shared::{
     AgentProfile, Problems,

@@ -1,5 +1,5 @@
-//! Gives each job to the shard of its trace. The sender waits while the shard is full: so load stays in the
-//! queues.
+//! Gives each job to the shard of its trace. The sender waits while the shard is full, so that messages wait
+//! in the bus, not in memory.
 
 use shared::TraceId;
 use tokio::sync::mpsc;

@@ -1,5 +1,5 @@
 //! Where traces are decided: jobs come in, are decided on traces in memory, committed, sent and answered. A
-//! shard owns its share of the traces among this coordinator's loops. It does not know how a job came in.
+//! coordinator has several shards; each trace belongs to one of them. A shard does not know how a job came in.
 
 mod batch;
 mod cache;

@@ -1,5 +1,6 @@
 //! The reply to a job that was decided: what is answered, to whom, and when. The answer is made from the
-//! state right after the decision, and sent when the decision is committed and its messages are stored.
+//! state right after the decision, and sent when the decision is committed and its messages are stored; the
+//! answer to a claim, a tick or a read is sent right after the commit.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The loop of a shard. One turn: drain jobs → load missing traces (one pipeline) → decide all → commit all
-//! (one pipeline) → send (pipelined) → reply and acknowledge. A shard owns its share of the traces among
-//! this coordinator's loops; between coordinators, the compare-and-set keeps a trace consistent.
+//! (one pipeline) → send (pipelined) → reply and acknowledge. A coordinator has several shards; each trace
+//! belongs to one of them. Between coordinators, the compare-and-set keeps a trace consistent.
 //!
 //! Crash windows: before the commit nothing has happened, and the message is delivered again. Between
 //! commit and send, the outbox is in the store, and whoever finds it due sends it. Between send and

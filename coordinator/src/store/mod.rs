@@ -2,7 +2,7 @@
 //! know their meaning and decides nothing. Two implementations with one behaviour (the conformance suite
 //! runs on both); only this module knows Redis.
 //!
-//! After an `Err` of a write its outcome is unknown. That is harmless: load again and compare the version.
+//! After an `Err` it is unknown whether the write happened. That is harmless: load again and compare the version.
 
 mod keys;
 mod memory;

@@ -1,5 +1,5 @@
 //! Admission (section P): whether a context may be created, and on what terms. The checks run in the
-//! specification's order: shape, parent live, depth, contexts and children, cycle, tools, model, budget. A
+//! order of docs/rules.md: shape, parent live, depth, contexts and children, cycle, tools, model, budget. A
 //! refusal names the rule and changes nothing.
 //!
 //! A second delivery is harmless: the same `child_id` with the same content is the same spawn and gives no

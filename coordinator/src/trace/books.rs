@@ -1,7 +1,7 @@
 //! How a change of one budget moves up the tree (section B).
 //!
 //! A context keeps an amount held on its parent, its *hold on the parent*: if it is shared, what its own
-//! calls and its descendants hold; if it was granted and lives, its whole unspent limit. So a change at one
+//! calls and its descendants hold; if it was granted and lives, its whole unspent ceiling. So a change at one
 //! context reaches each ancestor as the change of the hold on it, and the same walk serves holds,
 //! settlements, grants, raises and ends:
 //!
@@ -123,7 +123,7 @@ impl Trace {
         self.post_from(parent, posting);
     }
 
-    /// Raises a limit, and with it the limits beneath that are inherited from it (B8).
+    /// Raises a ceiling, and with it the ceilings beneath that are inherited from it (B8).
     pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
         let more = limit.saturating_sub(self.node(at).budget.limit);
         self.change_budget(at, |node| node.budget.limit = limit);

@@ -55,7 +55,7 @@ pub struct Budget {
     /// Descendants can't hold this part (B7).
     pub reserve_usd: Usd,
     pub granted: Granted,
-    /// Dimensions in which its limit is its parent's: raised when the parent's is.
+    /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
     pub inherited: Granted,
 }
 

@@ -1,5 +1,5 @@
 //! The core: one trace as a state machine, decided by pure functions. No I/O, no clock, no randomness:
-//! `now` and fresh ids come in with the command. Every rule of the specification about budgets, spawning,
+//! `now` and fresh ids come in with the command. Every rule of docs/rules.md about budgets, spawning,
 //! graphs and lifecycles is here, once.
 //!
 //! [`Trace::handle`] is the entry: [`decide`] gives the events of a command, or a [`Refusal`], which

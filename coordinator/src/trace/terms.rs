@@ -1,5 +1,5 @@
 //! The terms on which a context is admitted: its ceiling and how its parent funds it (B6), and what it
-//! inherits of limits, deadline, window and the rest (L, W1). A request may only lower what its parent has.
+//! inherits of limits, deadline, window and the rest (L, W1). A spawn may only lower what its parent has.
 
 use std::sync::Arc;
 

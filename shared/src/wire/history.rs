@@ -1,4 +1,4 @@
-//! The journal of a context, on `agent.history.<trace>.<child>`: every finished step, in order. Each entry
+//! The journal of a context, on `agent.history.<trace>.<child>`: every model answer and tool call, in order. Each entry
 //! is a checkpoint (W5). An entry is appended only behind the last one that its writer has seen, so that a
 //! worker that lost its context can't add to the journal.
 
@@ -38,7 +38,7 @@ pub enum HistoryStep {
     /// The entries after `to` and before this one no longer count (W5). The restores of a context are
     /// numbered from 1: each is written once, by whichever attempt.
     Restored { number: u32, to: u32 },
-    /// The model and tool steps that another context had at `from.step` follow as copies, `copies` of them
+    /// The model and tool entries that another context had at `from.step` follow as copies, `copies` of them
     /// (W5). They were paid for there.
     Branched { from: Checkpoint, copies: u32 },
     /// How it ended.

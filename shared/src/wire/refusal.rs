@@ -10,7 +10,7 @@ use crate::problem::{Problem, Problems};
 pub struct Refusal {
     /// A code that programs can match on, such as `depth` or `budget`.
     pub code: String,
-    /// The rule of the specification, such as `B6`.
+    /// The rule in docs/rules.md, such as `B6`.
     pub rule: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,8 +1,8 @@
 //! The beginning and the end of every agent that has a journal. At the end its files go to the object store,
-//! and how it ended is its last entry. A crash before that entry repeats the collecting; one after it finds
-//! the verdict there, and only reports it. An agent that parks or is tried again writes nothing here: that is
-//! not its end. One that is ended from outside (a cancel, a timeout, a limit) does not come here either: its
-//! files are removed with its workspace.
+//! and how it ended is its last entry. After a crash before that entry, the files are collected again; after a
+//! crash behind it, the next attempt reads the verdict and only reports it. An agent that parks or is tried
+//! again writes nothing here: that is not its end. One that is ended from outside (a cancel, a timeout, a
+//! limit) does not come here either: its files are removed with its workspace.
 
 use shared::wire::{Failure, FailureKind, HistoryStep, OutputFile, ResultStep, SandboxReport, Verdict};
 

@@ -13,7 +13,7 @@ use shared::{
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-/// How long a claim lasts without a tick, unless the claim says less.
+/// How long a lease lasts without a tick, unless the answer to the claim says less.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 const MIN_LEASE: Duration = Duration::from_secs(1);
 
@@ -61,8 +61,8 @@ impl HeldLease {
         !self.left().is_zero()
     }
 
-    /// Waits until the lease is certainly valid; needed before every hold, spawn, context write and result. Returns at
-    /// once as long as ticks are answered.
+    /// Waits until the lease is certainly valid; needed before every hold, spawn, write to the shared store, MCP tool
+    /// call and result. Returns at once as long as ticks are answered.
     pub(crate) async fn live(&self) {
         let mut standing = self.standing.subscribe();
         loop {

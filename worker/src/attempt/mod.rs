@@ -1,6 +1,7 @@
-//! One attempt at running a context: who acts, for which context, under which lease. Every request
-//! that changes something outside goes through it and waits until the lease is valid. The answer `stop` ends the
-//! attempt, so that agents never see it.
+//! One attempt at running a context: who acts, for which context, under which lease. Holds, spawns,
+//! writes to the shared store, MCP tool calls and the result wait until the lease is certainly valid. Costs never
+//! wait, and the journal is guarded by its own sequence. The answer `stop` ends the attempt, so that agents never
+//! see it.
 
 pub(crate) mod children;
 pub(crate) mod coordinator;

@@ -1,5 +1,5 @@
-//! Paid calls: the bound of a call, its hold, the call itself, and what it cost. Nothing outside this folder
-//! calls a model or settles a cost.
+//! Paid calls: the bound of a call, its hold, the call itself, and what it cost. Models are
+//! called nowhere else, and every hold and cost goes through its meter.
 
 pub(crate) mod meter;
 pub(crate) mod model_call;

@@ -1,9 +1,9 @@
 //! One paid call of a model, for any kind of agent (B3): reserve the worst case; call; record the cost in memory
-//! before the next `.await`; then write the journal and publish the cost at the same time. A hold that does
-//! not fit is never shrunk and used anyway: the answer is made shorter, or the fallback model is called, or
-//! there is no call (B5).
+//! before the next `.await`; then write the journal and publish the cost at the same time. No call is
+//! made that its hold does not cover: if a hold is denied, a shorter answer or the fallback model is held for
+//! instead, or no call is made (B5).
 //!
-//! Crash windows: before the call only a hold is open, which the successor forfeits; between the answer and
+//! Crash windows: before the call only a hold is open, which is booked when a successor resumes; between the answer and
 //! the journal the call is lost and its hold is booked (B10); once the call is in the journal it is never
 //! made again, and the successor books it from there.
 

@@ -1,6 +1,6 @@
-//! One delivery from beginning to end: claim, run, report, acknowledge, in this order. A crash before the
-//! last brings the delivery again, and the next claim finds how far it got: a context that still runs
-//! elsewhere is `taken`, one whose result is stored has ended.
+//! One delivery from beginning to end: claim, run, report, acknowledge, in this order. After a
+//! crash before the acknowledgement the delivery comes again, and the answer to its claim says what is left to
+//! do: nothing, wait, or run it.
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
-//! The report of an attempt: how it ended, stored before the delivery is acknowledged. A crash in between
-//! brings the delivery again, and the claim then finds the context ended. An older attempt's result changes
-//! no state, so a late report is harmless.
+//! The report of an attempt: how it ended, stored before the delivery is acknowledged. After a
+//! crash in between the delivery comes again, and the answer to its claim says what is left to do: nothing,
+//! wait, or run it. An older attempt's result changes no state, so a late report is harmless.
 
 use shared::{
     bus::{Bus, Outgoing, PublishError},

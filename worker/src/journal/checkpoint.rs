@@ -1,5 +1,5 @@
-//! Checkpoints (W5): a context that branches begins with a copy of another context's steps, and a restored
-//! one continues from an earlier step of its own. Both are written to the journal before any other step, and once:
+//! Checkpoints (W5): a context that branches begins with a copy of another context's entries, and a restored
+//! one continues from an earlier entry of its own. Both are written to the journal before any other entry, and once:
 //! if an attempt ends in between, the next one completes the rest.
 
 use shared::{

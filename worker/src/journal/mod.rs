@@ -1,4 +1,4 @@
-//! The journal of a context: its finished steps. Appends and reads them, and copies or revokes them at checkpoints.
+//! The journal of a context: its entries. Appends and reads them, and copies or revokes them at checkpoints.
 
 pub(crate) mod checkpoint;
 mod stored;

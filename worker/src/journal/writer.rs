@@ -1,4 +1,4 @@
-//! The journal of a context as its attempt writes it: every finished step is appended after the last one
+//! The journal of a context as its attempt writes it: every entry is appended after the last one
 //! this attempt knows, or not at all. A worker that lost its context without noticing finds another
 //! attempt's entry in that place and stops (t5). Its successor reads the entries and continues, so that no
 //! call is paid for twice and no child is started twice.

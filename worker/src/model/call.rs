@@ -1,5 +1,5 @@
-//! One stream_answer call to a provider. At its timeout it is dropped, which closes the connection. It is never retried
-//! here: the caller decides what to do about a failure.
+//! One call to a provider, whose answer is streamed. At its timeout it is dropped, which closes the connection.
+//! It is never retried here: the caller decides what to do about a failure.
 
 use futures_util::StreamExt;
 use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd};

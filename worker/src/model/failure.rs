@@ -1,4 +1,4 @@
-//! Classifies a failed call: refused by the provider, not sent, or of unknown outcome. If in doubt the outcome is
+//! Classifies a failed call: refused by the provider, not sent, or of unknown end. If in doubt the end is
 //! unknown, because a call that may have been served may be charged.
 
 use std::time::Duration;

@@ -23,7 +23,7 @@ const BUILT_IN: [(&str, Protocol); 4] = [
 /// The limit for connecting. Nothing has been sent yet when it is exceeded.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Common servers close an idle connection after five seconds. A call on a connection that is just closing has an
-/// unknown outcome, so connections are dropped earlier.
+/// unknown end, so connections are dropped earlier.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]

@@ -26,7 +26,7 @@ pub(super) fn attend(mut handoff: Handoff, signals: &SigSet) -> Result<ExitCode,
     prctl::set_dumpable(false).map_err(system("protect its own memory"))?;
     handoff.parent = watch::own_pid()?;
     let watch = Watch::new(&handoff.policy, reach);
-    let program = handoff.next("program").spawn().map_err(|e| Error::System("start the last step", e))?;
+    let program = handoff.next("program").spawn().map_err(|e| Error::System("start the last stage", e))?;
     let program = Pid::from_raw(i32::try_from(program.id()).expect("a process id fits"));
     watch.begin();
     let status = loop {

@@ -1,4 +1,4 @@
-//! The data that the steps of the sandbox pass on: the policy of a program, the layers applied so far, and the
+//! The data that the stages of the sandbox pass on: the policy of a program, the layers applied so far, and the
 //! messages that the helper writes for the worker.
 
 use std::{
@@ -35,16 +35,16 @@ pub(crate) struct Policy {
     pub(crate) workspace_bytes: u64,
 }
 
-/// What one step of the sandbox passes to the next.
+/// What one stage of the sandbox passes to the next.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Handoff {
     pub(super) policy: Policy,
     /// Layers the operator has switched off.
     pub(super) without: BTreeSet<Layer>,
     pub(super) report: SandboxReport,
-    /// The process that started this step, by its number in `/proc`. When it ends, this step ends.
+    /// The process that started this stage, by its number in `/proc`. When it ends, this stage ends.
     pub(super) parent: i32,
-    /// Whether the step runs in a user namespace, whose rights the program must give up.
+    /// Whether the stage runs in a user namespace, whose rights the program must give up.
     pub(super) mapped: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum HelperMessage {
     Ready(SandboxReport),
     /// The profile requires a layer that this machine does not have.
     Refused(SandboxReport),
-    /// A step failed, for this reason.
+    /// A stage failed, for this reason.
     Broken(String),
     /// The program was killed because it exceeded this limit.
     Exceeded(String),
@@ -66,7 +66,7 @@ pub(super) enum HelperMessage {
 /// Every message of the helper begins with this.
 pub(super) const MESSAGE_PREFIX: &str = "trellis-sandbox: ";
 
-/// Why a step of the sandbox failed.
+/// Why a stage of the sandbox failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("could not {0}: {1}")]
@@ -80,7 +80,7 @@ pub(super) enum Error {
     Unmapped(#[source] io::Error),
     #[error("could not read the policy of the program: {0}")]
     Policy(#[from] serde_json::Error),
-    #[error("unknown step `{0}` of the sandbox")]
+    #[error("unknown stage `{0}` of the sandbox")]
     Stage(String),
     #[error("`{program}` could not be run: {source}")]
     Program {
@@ -123,7 +123,7 @@ impl Handoff {
         self.report.applied.iter().any(|applied| applied.layer == layer)
     }
 
-    /// The command that runs the next step.
+    /// The command that runs the next stage.
     pub(super) fn next(&self, stage: &str) -> std::process::Command {
         let mut command = std::process::Command::new(OWN_EXECUTABLE);
         command.args(["sandbox", stage]).env_clear();

@@ -1,6 +1,6 @@
 //! The sandbox around a program that is an agent (I4). `unsafe` is forbidden here, so no code can run between
 //! fork and exec. Instead the worker starts a helper, which is its own executable under a hidden command.
-//! The helper restricts itself step by step, and then becomes the program:
+//! The helper restricts itself stage by stage, and then becomes the program:
 //!
 //! 1. [`outside`] makes the namespaces, and waits outside of them;
 //! 2. [`init`] is the first process in them: it mounts its own `/proc`, makes everything but the workspace
@@ -8,7 +8,7 @@
 //! 3. [`program`] gives up its rights, and becomes the program.
 //!
 //! A layer that this machine does not have is reported as missing. Whether the program runs without it is decided
-//! by the profile, in the last step, before the program has run.
+//! by the profile, in the last stage, before the program has run.
 
 mod attend;
 mod environment;
@@ -30,10 +30,10 @@ pub(crate) use start::{Event, MAX_LINE_BYTES, NotStarted, Program, Sandbox};
 
 use handoff::{Error, HelperMessage, send};
 
-/// The helper's exit code when a step failed.
+/// The helper's exit code when a stage failed.
 const BROKEN: u8 = 125;
 
-/// Runs the named step of the helper, the first one if none is named. Returns when every process it waits for has
+/// Runs the named stage of the helper, the first one if none is named. Returns when every process it waits for has
 /// ended. Must be called while the process has a single thread.
 pub fn enter(stage: Option<&str>, handoff: &str) -> ExitCode {
     let entered = serde_json::from_str(handoff).map_err(Error::from).and_then(|handoff| match stage {

@@ -43,7 +43,7 @@ fn read_only(workspace: &Path) -> Vec<String> {
         let mut fields = line.split(' ').skip(4);
         let (Some(at), Some(options)) = (fields.next(), fields.next()) else { continue };
         let at = unescaped(at);
-        // The last step still writes its user mapping to `/proc`.
+        // The last stage still writes its user mapping to `/proc`.
         if Path::new(&at) == workspace || at == "/proc" {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The first step: makes the namespaces and stays outside of them. The first process of a new pid namespace is
+//! The first stage: makes the namespaces and stays outside of them. The first process of a new pid namespace is
 //! always a child, so this process waits for that child, passes SIGTERM on, and returns its exit code. Without a
 //! pid namespace, this process does the child's work itself.
 

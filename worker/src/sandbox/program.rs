@@ -1,4 +1,4 @@
-//! The last step: gives up every right that the program must not have, reports the applied layers, and becomes
+//! The last stage: gives up every right that the program must not have, reports the applied layers, and becomes
 //! the program. Before that, no code of the program runs.
 
 use std::{

@@ -1,4 +1,4 @@
-//! Calls to a worker: describe itself, and drain.
+//! Admin requests to a worker, on `agent.worker`: describe itself, and drain.
 
 use shared::{
     Problems, Timestamp,
@@ -20,7 +20,7 @@ impl Description {
         Description { started_at: config.clock.now() }
     }
 
-    /// Answers a call, and returns whether the worker must drain. A second call to drain changes nothing.
+    /// Answers an admin request, and returns whether the worker must drain. A second request to drain changes nothing.
     pub(crate) async fn answer(
         &self,
         bus: &Bus,
@@ -32,7 +32,7 @@ impl Description {
         let call: WorkerCall = match decode::json(&message.payload) {
             Ok(call) => call,
             Err(problems) => {
-                tracing::warn!(%problems, "received an invalid call");
+                tracing::warn!(%problems, "received an invalid admin request");
                 self.refuse(bus, message, &problems).await;
                 return false;
             }
@@ -55,19 +55,19 @@ impl Description {
             };
             let payload = serde_json::to_vec(&state).expect("a message has string keys").into();
             if let Err(error) = bus.reply(to, payload).await {
-                tracing::warn!(%error, "the answer to a call could not be sent");
+                tracing::warn!(%error, "the answer to an admin request could not be sent");
             }
         }
         must_drain
     }
 
-    /// Stores no dead letter: every worker receives a call, and each would store one.
+    /// Stores no dead letter: every worker receives an admin request, and each would store one.
     async fn refuse(&self, bus: &Bus, message: &Message, problems: &Problems) {
         let Some(to) = &message.reply_to else { return };
         let refusal = Refusal::invalid(problems);
         let payload = serde_json::to_vec(&refusal).expect("a message has string keys").into();
         if let Err(error) = bus.reply(to, payload).await {
-            tracing::warn!(%error, "the answer to a call could not be sent");
+            tracing::warn!(%error, "the answer to an admin request could not be sent");
         }
     }
 }

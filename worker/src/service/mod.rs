@@ -1,4 +1,4 @@
-//! The worker as a service: it takes deliveries, answers calls about itself and health checks.
+//! The worker as a service: it takes deliveries, answers admin requests and health checks.
 
 mod admin;
 pub(crate) mod pull;

@@ -1,5 +1,5 @@
-//! The loop of a worker: takes as many deliveries as it has free slots, handles stop messages and calls, and shuts down
-//! in order. Every attempt is its own task, awaited before the worker ends.
+//! The loop of a worker: takes as many deliveries as it has free slots, handles stop messages and admin requests,
+//! and shuts down in order. Every attempt is its own task, awaited before the worker ends.
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
     retry::Backoff,
 };
 
-/// Takes and runs work until `shutdown` or a call to drain; then finishes or hands back the running attempts.
+/// Takes and runs work until `shutdown` or a request to drain; then finishes or hands back the running attempts.
 pub async fn run(config: Config, bus: Bus, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     boxed(config, bus, Box::pin(shutdown)).await
 }
@@ -67,7 +67,7 @@ struct Worker {
     resources: Arc<Resources>,
     bus: Bus,
     stops: Subscription,
-    calls: Subscription,
+    admin_requests: Subscription,
     consumption: Consumption,
     attempts: JoinSet<()>,
     running: HashMap<Id, Running>,
@@ -97,7 +97,10 @@ impl Worker {
         };
         // Subscribe before taking work, so that a stop for the first delivery is received.
         let stops = bus.subscribe(&Filter::Stops).await.map_err(failed("listen for stops"))?;
-        let calls = bus.subscribe(&Filter::One(Subject::Worker)).await.map_err(failed("listen for calls"))?;
+        let admin_requests = bus
+            .subscribe(&Filter::One(Subject::Worker))
+            .await
+            .map_err(failed("listen for admin requests"))?;
         let consumer = Consumer::Execute(config.pool.clone());
         let consumption = consume(&bus, &consumer).await.map_err(failed("take work"))?;
         let description = admin::Description::new(&config);
@@ -107,7 +110,7 @@ impl Worker {
             resources: Arc::new(resources),
             bus,
             stops,
-            calls,
+            admin_requests,
             consumption,
             attempts: JoinSet::new(),
             running: HashMap::new(),
@@ -135,7 +138,7 @@ impl Worker {
                     Some(message) => self.stop(&message.payload),
                     None => break LoopEnd::Closed,
                 },
-                message = self.calls.next() => match message {
+                message = self.admin_requests.next() => match message {
                     Some(message) => {
                         if self.answer(&message).await {
                             break LoopEnd::Drain;
@@ -159,7 +162,9 @@ impl Worker {
 
     /// Takes no more work. Running attempts may finish within the drain time; then they are handed back.
     async fn end(self) {
-        let Worker { config, resources, bus, mut stops, mut calls, consumption, mut attempts, .. } = self;
+        let Worker {
+            config, resources, bus, mut stops, mut admin_requests, consumption, mut attempts, ..
+        } = self;
         let (running, hand_back, description) = (self.running, self.hand_back, self.description);
         drop(consumption);
         tracing::info!(running = attempts.len(), "the worker takes no more work");
@@ -173,7 +178,7 @@ impl Worker {
                     hand_back.cancel();
                 }
                 Some(message) = stops.next() => stop(running.values(), &message.payload),
-                Some(message) = calls.next() => {
+                Some(message) = admin_requests.next() => {
                     description.answer(&bus, &config, &message, attempts.len(), true).await;
                 }
             }
@@ -232,7 +237,7 @@ impl Worker {
         stop(self.running.values(), payload);
     }
 
-    /// Answers a call, and returns whether the worker must drain.
+    /// Answers an admin request, and returns whether the worker must drain.
     async fn answer(&self, message: &Message) -> bool {
         self.description.answer(&self.bus, &self.config, message, self.attempts.len(), false).await
     }

@@ -1,5 +1,5 @@
 //! Whether a worker is ready: not only that it runs, but that work reaches it. A running worker may have lost its
-//! queue without noticing, so the check checks the loop when the queue was last heard of.
+//! queue without noticing, so a health check asks the loop when it last heard from the queue.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,5 +1,5 @@
-//! How a context is started for a step: its order, its id, and the evaluation of its conditions. When it is
-//! started is decided in `schedule` and `step`.
+//! How a context is started for a step: what is asked for it (`Order`), its id, and the evaluation of its
+//! conditions. When it is started is decided in `schedule` and `step`.
 
 use shared::{
     ChildId, ContextKey, Json, StepId, Timestamp,

@@ -27,7 +27,7 @@ pub(in crate::tool) const DESCRIPTION: &str = "Reads a text from a web address. 
 const MAX_REDIRECTS: usize = 5;
 /// For the whole call, with redirects and the body.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The max of a body that is read, unless the settings say otherwise.
+/// The most bytes of a body that are read, unless the settings say otherwise.
 const DEFAULT_MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
