@@ -160,3 +160,15 @@ fn the_code_has_no_todos() {
         }
     }
 }
+
+/// I4: a program may replace any file of its workspace by a link. Only the workspace opens files beneath it, without
+/// following links; the bare path is for the sandbox alone, which mounts it.
+#[test]
+fn i4_only_the_sandbox_gets_the_bare_path_of_a_workspace() {
+    for (path, text) in sources("worker/src") {
+        let product = text.split("#[cfg(test)]").next().unwrap_or(&text);
+        if !path.ends_with("agent/command/launch.rs") && !path.ends_with("workspace/tests.rs") {
+            assert_eq!(breach(product, &["workspace.path()"]), None, "in {}", path.display());
+        }
+    }
+}

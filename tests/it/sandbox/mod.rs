@@ -7,6 +7,7 @@ mod crash;
 mod escapes;
 mod gone;
 mod isolation;
+mod links;
 mod money;
 mod parking;
 mod protocol;

@@ -24,7 +24,7 @@ use crate::{
         model_call::{self, CallOutcome, Shortage},
         token_bound::PaidRequest,
     },
-    files::{restore, workspace::Workspace},
+    files::{objects, restore, workspace::Workspace},
     journal::Journal,
     model::{ScriptInput, ToolSpec},
     sandbox::{self, Event, Program},
@@ -192,7 +192,7 @@ impl Session<'_> {
                 // point, since the program may write to the same file itself.
                 restore::write_again(self.workspace, &request.arguments);
             }
-            let text = self.full_output(&step.output);
+            let text = self.full_output(&step.output).await;
             return Answered::With(Answer {
                 id: Some(request.id),
                 text,
@@ -277,12 +277,22 @@ impl Session<'_> {
         self.run.meter.settle(&call_id, amount.into()).await;
     }
 
-    /// The whole output of a tool: a large one was restored into the workspace.
-    fn full_output(&self, output: &ToolOutput) -> String {
+    /// The whole output of a tool. A large one comes from the object store: the copy in the workspace is the
+    /// program's to write, and may be a link to a file that only the worker can read (I4).
+    async fn full_output(&self, output: &ToolOutput) -> String {
         match output {
             ToolOutput::Inline(text) => text.clone(),
-            ToolOutput::Offloaded { path, preview, .. } => {
-                std::fs::read_to_string(self.workspace.path().join(path)).unwrap_or_else(|_| preview.clone())
+            ToolOutput::Offloaded { preview, object, .. } => {
+                match objects::get(&self.run.attempt.bus, object).await {
+                    Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                    Err(error) => {
+                        tracing::warn!(
+                            error,
+                            "a large tool output can't be replayed; the program gets its preview"
+                        );
+                        preview.clone()
+                    }
+                }
             }
         }
     }
