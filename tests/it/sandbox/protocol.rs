@@ -40,28 +40,6 @@ async fn any_program_is_an_agent_whose_output_is_its_result() {
     cluster.stop().await;
 }
 
-/// G1 (`output_schema`): a result that the coordinator refuses is not replayed. The program is run again, and finds the
-/// files it wrote by tools.
-#[tokio::test(flavor = "multi_thread")]
-async fn g1_a_program_whose_result_does_not_fit_the_schema_is_run_again() {
-    let cluster = cluster(&[&[]]);
-    let body = r#"
-import os
-if os.path.exists("tried.txt"):
-    say(type="result", result={"fits": True})
-else:
-    ask(type="tool", id="1", tool="fs.write", arguments={"path": "tried.txt", "content": "once"})
-    say(type="result", result="does not fit")
-"#;
-    apply(&cluster.client, vec![python("learns", body)]).await;
-    let schema = json!({"type": "object", "required": ["fits"]});
-    let goal = json!({"goal": "fit", "agent_id": "learns", "output_schema": schema});
-    let outcome = cluster.client.run(goal).await;
-    assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2), "{outcome:#?}");
-    assert_eq!(result(&outcome), json!({"fits": true}));
-    cluster.stop().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn i1_a_program_is_told_its_goal_inputs_and_tools_and_answered_what_it_asks() {
     let cluster = cluster(&[&[]]);

@@ -111,7 +111,7 @@ async fn i5_a_tool_outside_the_set_is_refused_at_the_call() {
     assert!(error(written).contains("`fs.write` is not among the tools of this context"));
     assert_eq!(written.tool.as_str(), "fs.write");
     assert!(error(misspelt).contains("did you mean `fs.read`?"), "{misspelt:?}");
-    assert!(error(unknown).contains("the tools of this context are fs.read, fs.list"), "{unknown:?}");
+    assert!(error(unknown).contains("its tools are fs.read, fs.list"), "{unknown:?}");
     assert!(error(reached).contains("there is no tool `http.get`"), "nothing may be reached: {reached:?}");
     assert_eq!(said(listed), "`outputs` is empty", "nothing was written");
     cluster.stop().await;
@@ -359,9 +359,8 @@ async fn i5_tools_of_a_server_are_called_only_by_agents_that_may() {
     assert_eq!(steps[0].tool.as_str(), "everything:echo");
     assert!(error(&steps[1]).contains("\"message\" is a required property"), "{steps:?}");
     assert!(
-        error(&steps[2]).contains(
-            "is not among the tools of this context\n\nhint: the tools of this context are everything:echo"
-        ),
+        error(&steps[2])
+            .contains("is not among the tools of this context\n\nhint: its tools are everything:echo"),
         "{steps:?}"
     );
     cluster.stop().await;

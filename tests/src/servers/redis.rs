@@ -76,9 +76,10 @@ fn arguments(settings: &Settings) -> Vec<OsString> {
 fn sentinel_arguments(settings: &Settings) -> Vec<OsString> {
     let [name, master] = settings.extra.as_slice() else { panic!("a name and a port") };
     let (port, dir) = (settings.port, settings.dir.display());
+    // A master is down after 5 s: one that only waits for a core must not be replaced.
     let text = format!(
         "port {port}\nbind 127.0.0.1\ndir \"{dir}\"\nsentinel monitor {name} 127.0.0.1 {master} 1\n\
-         sentinel down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 2000\n"
+         sentinel down-after-milliseconds {name} 5000\nsentinel failover-timeout {name} 10000\n"
     );
     let file = settings.dir.join("sentinel.conf");
     std::fs::write(&file, text).expect("the directory is ours");

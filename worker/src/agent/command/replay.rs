@@ -1,7 +1,5 @@
 //! The answers of earlier attempts. A program that is started again repeats its requests. A request that was answered
-//! before gets the recorded answer, each answer once and in order, and is not paid again. A result that the coordinator
-//! refuses is an end of that: the program starts anew, with the files it left and none of the recorded answers, which
-//! would only lead it to the same result.
+//! before gets the recorded answer, each answer once and in order, and is not paid again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +17,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn new(entries: &[HistoryEntry], is_refused: impl Fn(&ResultStep) -> bool) -> Self {
+    pub(super) fn new(entries: &[HistoryEntry]) -> Self {
         let mut replay = Replay::default();
         for entry in entries {
             match &entry.step {
@@ -31,9 +29,6 @@ impl Replay {
                 }
                 HistoryStep::Tool(step) => {
                     replay.tools.entry(step.id.clone()).or_default().push_back((**step).clone());
-                }
-                HistoryStep::Result(result) if is_refused(result) => {
-                    replay = Replay { retries: replay.retries, ..Replay::default() };
                 }
                 HistoryStep::Result(result) => {
                     let again = matches!(&result.verdict, shared::wire::Verdict::Failed(f) if f.retryable);

@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use shared::{
     Amount, CallId, Json,
-    graph::OutputSchema,
-    wire::{Execute, Failure, FailureKind, ModelStep, Payload, Said, ToolOutput, Verdict},
+    wire::{Failure, FailureKind, ModelStep, Said, ToolOutput, Verdict},
 };
 
 use super::{
@@ -51,7 +50,7 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
         Err(verdict) => return verdict,
     };
     let entries = journal.entries();
-    let mut replay = Replay::new(&entries, |result| does_not_fit(run.work(), &result.verdict));
+    let mut replay = Replay::new(&entries);
     if let Some(result) = replay.result.take() {
         return result.verdict;
     }
@@ -70,22 +69,6 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
         Err((verdict, report)) => (verdict, report),
     };
     journaled::finish(run.attempt, &journal, &workspace, verdict, report).await
-}
-
-/// Whether the coordinator refuses this verdict: the result does not fit the schema that was asked for.
-fn does_not_fit(work: &Execute, verdict: &Verdict) -> bool {
-    let Some(Ok(schema)) = work.output_schema.as_ref().map(OutputSchema::compile) else { return false };
-    match verdict {
-        Verdict::Completed(Payload::Inline(value)) => schema.check(value).is_err(),
-        Verdict::Completed(Payload::Reference(_)) => true,
-        Verdict::LastReport(_)
-        | Verdict::Failed(_)
-        | Verdict::Halted { .. }
-        | Verdict::Waiting { .. }
-        | Verdict::InputRequired { .. }
-        | Verdict::OutOfBudget
-        | Verdict::HandedBack => false,
-    }
 }
 
 /// A running program.
