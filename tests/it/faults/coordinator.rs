@@ -52,7 +52,6 @@ async fn crash_at(point: &str) {
         cluster.run("c1");
         let outcome = cluster.outcome(paid).await;
         assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 1));
-        assert_eq!(outcome.context.budget.own.cost_usd, shared::Usd::from_cents(2), "{outcome:#?}");
 
         // Its worker is gone: what the coordinator does first is to see the lease expire.
         let lost = json!({"goal": "boom", "agent_id": "crash", "inputs": {"times": 1}});
@@ -68,6 +67,9 @@ async fn crash_at(point: &str) {
         assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
 
         cluster.check(&[submitted, reported, paid, lost]).await;
+        // Looked at in the end: the result may be handled before the redelivered cost (until B20 works).
+        let books = cluster.client.trace(paid).await.root().unwrap().budget.clone();
+        assert_eq!(books.own.cost_usd, shared::Usd::from_cents(2), "{books:#?}");
         cluster.configure(settings.clone());
     }
 }
