@@ -21,7 +21,7 @@ Examples:
   trellis run --goal 'hello' -o json            run one agent, for programs
   NATS_URL=nats://… trellis runs list           look at a cluster
 
-Without a NATS URL, `run` and `dev` run everything in this process; commands about runs and servers need a cluster, and say so.
+`dev`, and `run` without a NATS URL, run everything in this process; commands about runs and servers need a cluster, and say so.
 ";
 
 /// Runs trees of LLM agents, and never spends more than their budget.

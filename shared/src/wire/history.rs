@@ -50,17 +50,13 @@ impl HistoryStep {
         if let HistoryStep::Model(step) = self { Some(step) } else { None }
     }
 
-    pub fn as_tool(&self) -> Option<&ToolStep> {
-        if let HistoryStep::Tool(step) = self { Some(step) } else { None }
-    }
-
     pub fn as_result(&self) -> Option<&ResultStep> {
         if let HistoryStep::Result(step) = self { Some(step) } else { None }
     }
 
     /// Whether it is work of the agent: a model's answer or a tool's. The rest is bookkeeping.
     pub fn is_work(&self) -> bool {
-        self.as_model().is_some() || self.as_tool().is_some()
+        matches!(self, HistoryStep::Model(_) | HistoryStep::Tool(_))
     }
 }
 

@@ -65,3 +65,17 @@ impl Refusal {
         Self::new("worker_lost", "B15", message)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_problem_is_written_once() {
+        let problems = Problems::one("goal", "the text is empty", None);
+        let text = Refusal::invalid(&problems).to_text();
+        assert_eq!(text, "the request is invalid:\ngoal: the text is empty");
+        let apart = Refusal { message: "refused".into(), ..Refusal::invalid(&problems) };
+        assert_eq!(apart.to_text(), "refused\ngoal: the text is empty");
+    }
+}

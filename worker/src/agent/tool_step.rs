@@ -84,3 +84,17 @@ fn emit(run: &Run<'_>, tool: &str, began: Timestamp, outcome: &Outcome) {
     }
     .emit();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x4_a_span_names_tools_and_no_text_that_a_program_chose() {
+        assert_eq!(span_name("fs.read"), "fs.read");
+        assert_eq!(span_name("everything:echo"), "everything:echo");
+        for text in ["", "my secret is 42", "line\nline", &"x".repeat(1 << 20)] {
+            assert_eq!(span_name(text), "unknown");
+        }
+    }
+}
