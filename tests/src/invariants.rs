@@ -34,10 +34,11 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     ensure(node.open_calls as usize == open.count(), || "open_calls is off".into())?;
 
     let own = node.calls.values().fold(Amount::ZERO, |sum, call| match call.state {
-        CallState::Settled(amount) | CallState::Charged(amount) => add(sum, amount),
+        CallState::Settled(amount) => add(sum, amount),
         CallState::Forfeited => add(sum, call.held),
         CallState::Held | CallState::Released => sum,
     });
+    let own = node.charges.values().fold(own, |sum, amount| add(sum, *amount));
     ensure(budget.own == own, || format!("b3: own {}, its calls cost {own}", budget.own))?;
     let spent = children.iter().fold(own, |sum, child| add(sum, child.budget.spent));
     ensure(budget.spent == spent, || format!("b3: spent {}, own and children's are {spent}", budget.spent))?;
@@ -48,6 +49,8 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         format!("b3: estimated {}, forfeits {estimated}", budget.estimated)
     })?;
 
+    let final_now = !node.is_live() && budget.held.is_zero();
+    ensure(!(final_now && node.outcome_due), || "b20: nothing is held, and its outcome is due".into())?;
     let live = children.iter().filter(|child| child.is_live()).count();
     ensure(node.live_children as usize == live, || "live_children is off".into())?;
     ensure(node.is_live() || live == 0, || "t1: it has ended, a child of it has not".into())?;

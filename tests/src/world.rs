@@ -220,8 +220,16 @@ impl World {
     }
 
     pub fn report(&mut self, lease: &Lease, verdict: Verdict) -> Result<Vec<Event>, Refusal> {
-        let report = Report { lease: lease.clone(), progress: Progress::default(), verdict };
-        self.handle(Command::Report(Box::new(report)))
+        self.report_with(lease, Progress::default(), verdict)
+    }
+
+    pub fn report_with(
+        &mut self,
+        lease: &Lease,
+        progress: Progress,
+        verdict: Verdict,
+    ) -> Result<Vec<Event>, Refusal> {
+        self.handle(Command::Report(Box::new(Report { lease: lease.clone(), progress, verdict })))
     }
 
     pub fn complete(&mut self, lease: &Lease, result: impl Into<Value>) -> Result<Vec<Event>, Refusal> {

@@ -25,6 +25,8 @@ pub(super) enum FollowUp {
     Beneath(ContextIndex),
     /// This context ended: what does it mean for its parent?
     Above(ContextIndex),
+    /// A hold ended here, or the context did: whose outcome is final now?
+    Close(ContextIndex),
     /// Something changed for this graph: what starts next, or does it end?
     Graph(ContextIndex),
     /// A human answered.
@@ -51,11 +53,16 @@ impl Agenda {
     pub(super) fn follow(&mut self, trace: &Trace, event: &Event) {
         match event {
             Event::Settled { child_id, .. }
+            | Event::Released { child_id, .. }
             | Event::Forfeited { child_id, .. }
+            | Event::Corrected { child_id, .. }
             | Event::Charged { child_id, .. } => {
-                self.add(FollowUp::Spent(trace.expect(child_id)));
+                let at = trace.expect(child_id);
+                self.add(FollowUp::Spent(at));
+                self.add(FollowUp::Close(at));
                 self.add_if_paused(trace);
             }
+
             Event::Exhausted { child_id, .. } => self.add(FollowUp::Exhausted(trace.expect(child_id))),
             Event::Raised { child_id, .. } | Event::Replenished { child_id } => {
                 let at = trace.expect(child_id);
@@ -67,6 +74,7 @@ impl Agenda {
                 let at = trace.expect(&ended.child_id);
                 self.add(FollowUp::Beneath(at));
                 self.add(FollowUp::Above(at));
+                self.add(FollowUp::Close(at));
                 self.add_if_paused(trace);
             }
             Event::Admitted(admitted) => {
@@ -104,10 +112,10 @@ impl Agenda {
             | Event::Waiting { .. }
             | Event::InputRequired { .. }
             | Event::Paused { .. }
+            | Event::Closed { .. }
             | Event::Deleted { .. }
             | Event::Restored { .. }
             | Event::Held { .. }
-            | Event::Released { .. }
             | Event::ValueSet { .. }
             | Event::ValueDeleted { .. }
             | Event::StoreCleared
@@ -136,6 +144,7 @@ pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<
         FollowUp::Returned => may_start_again(trace, now),
         FollowUp::Beneath(at) => beneath(trace, at),
         FollowUp::Above(at) => above(trace, at, now),
+        FollowUp::Close(at) => end::closable(trace, at),
         FollowUp::Graph(at) => graph::advance(trace, at, now),
         FollowUp::Answered(at) => vec![queue_again(trace, at, Requeue::Answered, now)],
         FollowUp::Due(at) => timer::due(trace, at, now),

@@ -80,6 +80,7 @@ impl Trace {
                 }
             }),
             Event::Ended(ended) => self.ended(ended, now),
+            Event::Closed { child_id } => self.change(child_id, |node| node.outcome_due = false),
             Event::Deleted { child_id } => {
                 self.change(child_id, scrub);
                 self.unsaved.orders.insert(self.expect(child_id));
@@ -99,16 +100,14 @@ impl Trace {
             Event::Held { child_id, call_id, attempt, amount } => {
                 self.open_call(child_id, call_id, *attempt, *amount);
             }
-            Event::Settled { child_id, call_id, amount } => {
+            Event::Settled { child_id, call_id, amount } | Event::Corrected { child_id, call_id, amount } => {
                 self.close_call(child_id, call_id, CallState::Settled(*amount));
             }
             Event::Released { child_id, call_id } => self.close_call(child_id, call_id, CallState::Released),
             Event::Forfeited { child_id, call_id } => {
                 self.close_call(child_id, call_id, CallState::Forfeited)
             }
-            Event::Charged { child_id, key, amount } => {
-                self.close_call(child_id, key, CallState::Charged(*amount));
-            }
+            Event::Charged { child_id, key, amount } => self.book_charge(child_id, key, *amount),
             Event::Exhausted { child_id, dimension } => {
                 self.change(child_id, |node| node.exhausted = Some(*dimension));
             }

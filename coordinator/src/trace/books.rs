@@ -87,7 +87,7 @@ impl Trace {
             node.open_calls -= 1;
         }
         let booked = |state: CallState| match state {
-            CallState::Settled(amount) | CallState::Charged(amount) => amount,
+            CallState::Settled(amount) => amount,
             CallState::Forfeited => held,
             CallState::Held | CallState::Released => Amount::ZERO,
         };
@@ -95,7 +95,7 @@ impl Trace {
         // A cost up to its hold is covered; a released hold covers nothing any more.
         let covered = match was {
             CallState::Held | CallState::Forfeited => held,
-            CallState::Settled(_) | CallState::Released | CallState::Charged(_) => Amount::ZERO,
+            CallState::Settled(_) | CallState::Released => Amount::ZERO,
         };
         let posting = Posting {
             held: if was == CallState::Held { Move::less(held) } else { Move::default() },
@@ -106,6 +106,13 @@ impl Trace {
         };
         self.post(at, posting);
         self.retime(at);
+    }
+
+    /// Books an external charge.
+    pub(super) fn book_charge(&mut self, child_id: &ChildId, key: &CallId, amount: Amount) {
+        let at = self.expect(child_id);
+        self.node_mut(at).charges.insert(key.clone(), amount);
+        self.post(at, Posting { spent: Move::more(amount), uncovered: amount, ..Posting::default() });
     }
 
     /// Changes a budget, or whether its context lives, and passes the change of its hold on to the parent.

@@ -59,7 +59,7 @@ pub struct Budget {
     pub inherited: Granted,
 }
 
-/// One paid call, or one external charge. Kept for the trace's life: money is booked once (B9).
+/// One paid call. Kept for the trace's life: money is booked once (B9).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// The attempt that held it; 0 for a cost that came without a hold.
@@ -69,7 +69,7 @@ pub struct Call {
 }
 
 /// A hold ends once: settled, released or forfeited. The last two may still be corrected by the
-/// real cost; a settled call or a charge never changes again.
+/// real cost; a settled call never changes again.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallState {
@@ -77,7 +77,6 @@ pub enum CallState {
     Settled(Amount),
     Released,
     Forfeited,
-    Charged(Amount),
 }
 
 pub(super) type Calls = HashMap<CallId, Call>;

@@ -45,9 +45,9 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         Event::Ended(ended) => {
             let child_id = ended.child_id.clone();
             let ran = trace.context(&child_id).is_some_and(|node| node.attempt() > 0);
-            let stop = ran.then(|| Effect::Stop { child_id: child_id.clone() });
-            stop.into_iter().chain([Effect::Outcome { child_id }]).collect()
+            ran.then_some(Effect::Stop { child_id }).into_iter().collect()
         }
+        Event::Closed { child_id } => vec![Effect::Outcome { child_id: child_id.clone() }],
         Event::Deleted { child_id } => vec![Effect::Remove { child_id: child_id.clone() }],
         Event::Opened { .. }
         | Event::AgentAdded { .. }
@@ -66,6 +66,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Settled { .. }
         | Event::Released { .. }
         | Event::Forfeited { .. }
+        | Event::Corrected { .. }
         | Event::Charged { .. }
         | Event::Exhausted { .. }
         | Event::Raised { .. }

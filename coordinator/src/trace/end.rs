@@ -86,6 +86,12 @@ pub(super) fn cancel(
     Ok(vec![Event::Tombstoned { child_id: child_id.cloned(), reason }])
 }
 
+/// B20: the contexts, from `at` up to the root, that have ended and of which nothing is held any more.
+pub(super) fn closable(trace: &Trace, at: ContextIndex) -> Vec<Event> {
+    let final_now = trace.chain(at).filter(|(_, node)| node.outcome_due && node.budget.held.is_zero());
+    final_now.map(|(_, node)| Event::Closed { child_id: node.id.clone() }).collect()
+}
+
 /// Ends everything beneath a context that has ended.
 pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);

@@ -90,6 +90,10 @@ pub enum Event {
         reason: String,
     },
     Ended(Box<Ended>),
+    /// The context has ended and nothing of it is held any more: its outcome is final (B20).
+    Closed {
+        child_id: ChildId,
+    },
     Deleted {
         child_id: ChildId,
     },
@@ -119,6 +123,12 @@ pub enum Event {
     Forfeited {
         child_id: ChildId,
         call_id: CallId,
+    },
+    /// The real cost of a call that was booked by an estimate, or as free.
+    Corrected {
+        child_id: ChildId,
+        call_id: CallId,
+        amount: Amount,
     },
     Charged {
         child_id: ChildId,
@@ -301,12 +311,14 @@ impl Event {
             | Event::InputRequired { child_id, .. }
             | Event::Answered { child_id, .. }
             | Event::Paused { child_id, .. }
+            | Event::Closed { child_id }
             | Event::Deleted { child_id }
             | Event::Restored { child_id, .. }
             | Event::Held { child_id, .. }
             | Event::Settled { child_id, .. }
             | Event::Released { child_id, .. }
             | Event::Forfeited { child_id, .. }
+            | Event::Corrected { child_id, .. }
             | Event::Charged { child_id, .. }
             | Event::Exhausted { child_id, .. }
             | Event::Raised { child_id, .. }

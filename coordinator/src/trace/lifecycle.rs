@@ -58,6 +58,7 @@ impl Trace {
             budget,
             calls: Default::default(),
             open_calls: 0,
+            charges: Default::default(),
             exhausted: None,
             limits: admitted.limits.clone(),
             tools: admitted.tools.clone(),
@@ -75,6 +76,7 @@ impl Trace {
             clock_stopped_at: now,
             started_at: now,
             deleted: false,
+            outcome_due: false,
             timer: None,
         }
     }
@@ -177,7 +179,10 @@ impl Trace {
         };
         // Ending returns the unspent part of a grant: the hold on the parent shrinks to the calls still
         // open.
-        self.change_budget(at, |node| node.status = Status::Ended(Box::new(end)));
+        self.change_budget(at, |node| {
+            node.status = Status::Ended(Box::new(end));
+            node.outcome_due = true;
+        });
         self.retime(at);
         self.end_steps(at);
         let (parent, step) = (self.node(at).parent, self.node(at).step);

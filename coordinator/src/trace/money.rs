@@ -42,8 +42,11 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
 pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.issued(lease)?);
     match node.calls.get(call_id) {
-        // Only the attempt that holds it knows that the call was not made.
-        Some(Call { state: CallState::Held, attempt, .. }) if *attempt == lease.attempt => {
+        // Only the attempt that holds it knows that the call was not made. If nobody had heard of it for too
+        // long, the call was booked at its hold, and this corrects it.
+        Some(Call { state: CallState::Held | CallState::Forfeited, attempt, .. })
+            if *attempt == lease.attempt =>
+        {
             Ok(vec![Event::Released { child_id: node.id.clone(), call_id: call_id.clone() }])
         }
         Some(Call { state: CallState::Released, .. }) => Ok(Vec::new()),
@@ -84,14 +87,17 @@ fn settlement(
 ) -> Result<Option<Event>, Refusal> {
     let node = trace.node(at);
     match node.calls.get(call_id).map(|call| call.state) {
-        Some(CallState::Settled(booked)) if booked == amount => return Ok(None),
-        Some(CallState::Settled(_) | CallState::Charged(_)) => {
-            return Err(Refusal::CallConflict(call_id.clone()));
+        Some(CallState::Settled(booked)) if booked == amount => Ok(None),
+        Some(CallState::Settled(_)) => Err(Refusal::CallConflict(call_id.clone())),
+        Some(CallState::Released | CallState::Forfeited) => {
+            check_books(trace, amount)?;
+            Ok(Some(Event::Corrected { child_id: node.id.clone(), call_id: call_id.clone(), amount }))
         }
-        Some(CallState::Held | CallState::Released | CallState::Forfeited) | None => {}
+        Some(CallState::Held) | None => {
+            check_books(trace, amount)?;
+            Ok(Some(Event::Settled { child_id: node.id.clone(), call_id: call_id.clone(), amount }))
+        }
     }
-    check_books(trace, amount)?;
-    Ok(Some(Event::Settled { child_id: node.id.clone(), call_id: call_id.clone(), amount }))
 }
 
 /// B10: the journal of the next attempt shows how earlier calls ended. Calls that it does not show are
@@ -135,8 +141,8 @@ pub(super) fn open_calls(
 
 pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refusal> {
     let at = trace.known(&charge.child_id)?;
-    match trace.node(at).calls.get(&charge.key).map(|call| call.state) {
-        Some(CallState::Charged(booked)) if booked == charge.amount => return Ok(Vec::new()),
+    match trace.node(at).charges.get(&charge.key) {
+        Some(booked) if *booked == charge.amount => return Ok(Vec::new()),
         Some(_) => return Err(Refusal::CallConflict(charge.key.clone())),
         None => {}
     }

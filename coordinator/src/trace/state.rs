@@ -9,8 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentId, AgentProfile, Amount, ChildId, ContextKey, Dimension, Json, LeaseToken, Limits, ThreadId,
-    Timestamp, Tokens, TraceId, WorkerId,
+    AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, LeaseToken, Limits,
+    ThreadId, Timestamp, Tokens, TraceId, WorkerId,
     graph::Plan,
     id::ToolName,
     limits::Settings,
@@ -77,6 +77,9 @@ pub struct ContextNode {
     pub budget: Budget,
     pub calls: Calls,
     pub open_calls: u32,
+    /// External charges, by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub charges: BTreeMap<CallId, Amount>,
     /// Its budget is used up; the first dimension in which it was.
     pub exhausted: Option<Dimension>,
     pub limits: Arc<Limits>,
@@ -100,6 +103,9 @@ pub struct ContextNode {
     pub clock_stopped_at: Timestamp,
     pub started_at: Timestamp,
     pub deleted: bool,
+    /// It has ended, and its outcome waits until nothing of it is held (B20).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outcome_due: bool,
     #[serde(skip)]
     pub(super) timer: Option<Timestamp>,
 }

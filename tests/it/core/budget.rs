@@ -405,6 +405,16 @@ fn b11_a_charge_needs_no_hold_counts_once_and_may_pass_the_limit() {
 }
 
 #[test]
+fn b11_the_keys_of_charges_and_the_ids_of_calls_are_apart() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.charge("root", "1-1", cents(5)).unwrap();
+    world.pay(&root, "1-1", cents(7)).unwrap();
+    world.charge("root", "1-1", cents(5)).unwrap();
+    assert_eq!(world.spent_cents("root"), 12);
+}
+
+#[test]
 fn b11_a_provider_that_takes_more_than_the_hold_is_booked_and_shown() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.1}));
     let root = world.claim("root");

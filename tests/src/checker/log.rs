@@ -31,6 +31,7 @@ struct Seen {
     settled: HashSet<String>,
     steps_ended: HashSet<u32>,
     ended: bool,
+    closed: bool,
 }
 
 pub(super) fn check(log: &[Logged]) -> Result<(), String> {
@@ -70,6 +71,21 @@ impl Log {
             Event::Settled { child_id, call_id, .. } => {
                 let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
                 ensure(seen.settled.insert(call_id.to_string()), || "one cost booked twice".into())?;
+                let held = seen.calls.contains(call_id.as_str());
+                ensure(!(seen.closed && held), || "b20: a hold was open after the outcome".into())?;
+            }
+            Event::Corrected { child_id, call_id, .. } => {
+                let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
+                ensure(seen.settled.insert(call_id.to_string()), || "one cost booked twice".into())?;
+            }
+            Event::Forfeited { child_id, .. } => {
+                let seen = self.contexts.get(child_id).ok_or("no such context")?;
+                ensure(!seen.closed, || "b20: a hold was open after the outcome".into())?;
+            }
+            Event::Closed { child_id } => {
+                let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
+                ensure(seen.ended, || "t2: an outcome before the end".into())?;
+                ensure(!std::mem::replace(&mut seen.closed, true), || "t2: two outcomes".into())?;
             }
             Event::AttemptLost { child_id, attempt } => {
                 let seen = self.live(child_id)?;
@@ -98,7 +114,6 @@ impl Log {
             | Event::Answered { .. }
             | Event::Deleted { .. }
             | Event::Released { .. }
-            | Event::Forfeited { .. }
             | Event::Charged { .. }
             | Event::Exhausted { .. }
             | Event::Replenished { .. }
