@@ -40,9 +40,11 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
 pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(existing) = trace.context(&spawn.order.child_id) {
         let parent = existing.parent.map(|parent| &trace.node(parent).id);
+        // W3: the snapshot of the parent's window is taken once; the parent's window may have grown since.
+        let asked = Order { shared_messages: existing.order.shared_messages.clone(), ..spawn.order };
         let same = parent == Some(&spawn.lease.child_id)
-            && same_content(trace, existing, &spawn.order, spawn.plan.as_deref());
-        let conflict = Refusal::Conflict { child_id: spawn.order.child_id };
+            && same_content(trace, existing, &asked, spawn.plan.as_deref());
+        let conflict = Refusal::Conflict { child_id: asked.child_id };
         return if same { Ok(Vec::new()) } else { Err(conflict) };
     }
     let child_id = spawn.order.child_id.clone();

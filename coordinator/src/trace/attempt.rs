@@ -121,33 +121,41 @@ pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Eve
     let at = trace.running(&tick.lease)?;
     let node = trace.node(at);
     let progress = grown(node.progress, tick.progress);
-    let limits = &node.limits;
-    let reached = [
-        ("max_steps", u64::from(progress.steps), u64::from(limits.max_steps)),
-        (
-            "max_retries_total",
-            u64::from(progress.retries) + u64::from(node.retried),
-            over(limits.max_retries_total),
-        ),
-        ("max_output_files", u64::from(progress.output_files), u64::from(limits.max_output_files)),
-        ("max_output_size_bytes", progress.output_size_bytes, limits.max_output_size_bytes),
-    ];
     let until = now.plus_millis(trace.settings().lease_ms);
     let mut events = vec![Event::Ticked { child_id: node.id.clone(), until, progress }];
-    if let Some((limit, has, max)) = reached.into_iter().find(|(_, has, max)| has >= max) {
-        events.push(limit_exceeded(trace, at, limit, has, max));
-    }
+    events.extend(passed_limit(node, progress).map(|passed| limit_exceeded(trace, at, &passed)));
     Ok(events)
 }
 
-/// `allowed` retries are allowed: one more reaches the limit.
-fn over(allowed: u32) -> u64 {
-    u64::from(allowed) + 1
+/// A limit, and what was used of it.
+struct Passed {
+    limit: &'static str,
+    has: u64,
+    max: u64,
 }
 
-fn limit_exceeded(trace: &Trace, at: ContextIndex, limit: &str, has: u64, max: u64) -> Event {
-    let message = format!("{limit}: {has} of {max}");
-    end::failed(trace, at, FailureKind::LimitExceeded, message)
+/// The first limit of section L that an agent has passed. Whoever has used all of a limit may still finish, so
+/// the answer is the same at a tick, at the end, and whenever a tick comes.
+fn passed_limit(node: &ContextNode, progress: Progress) -> Option<Passed> {
+    let limits = &node.limits;
+    let used = [
+        ("max_steps", u64::from(progress.steps), u64::from(limits.max_steps)),
+        ("max_retries_total", retries(node, progress).into(), limits.max_retries_total.into()),
+        ("max_output_files", u64::from(progress.output_files), u64::from(limits.max_output_files)),
+        ("max_output_size_bytes", progress.output_size_bytes, limits.max_output_size_bytes),
+    ];
+    let passed = used.into_iter().find(|(_, has, max)| has > max);
+    passed.map(|(limit, has, max)| Passed { limit, has, max })
+}
+
+fn limit_exceeded(trace: &Trace, at: ContextIndex, passed: &Passed) -> Event {
+    let Passed { limit, has, max } = passed;
+    end::failed(trace, at, FailureKind::LimitExceeded, format!("{limit}: {has} of {max}"))
+}
+
+/// Retries used, with those of the attempt that reports this progress (B15).
+fn retries(node: &ContextNode, progress: Progress) -> u32 {
+    node.retried.saturating_add(progress.retries)
 }
 
 /// Counters only grow, in whatever order reports arrive.
@@ -171,7 +179,7 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
     }
     events.extend(match report.verdict {
         Verdict::Completed(payload) => completed(trace, at, payload, progress, now),
-        Verdict::Failed(failure) => vec![failed(trace, at, failure, now)],
+        Verdict::Failed(failure) => vec![failed(trace, at, failure, progress, now)],
         Verdict::Halted { check, reason } => {
             let reason = format!("check `{check}` halted it: {reason}");
             vec![end::stopped(trace, at, EndStatus::Aborted, reason)]
@@ -185,7 +193,6 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
     Ok(events)
 }
 
-/// A finished agent may have used all of its limits, but no more.
 fn completed(
     trace: &Trace,
     at: ContextIndex,
@@ -194,26 +201,26 @@ fn completed(
     now: Timestamp,
 ) -> Vec<Event> {
     let node = trace.node(at);
-    let limits = &node.limits;
-    let inline_bytes = match &payload {
-        Payload::Inline(value) => value.size_bytes(),
-        Payload::Reference(_) => 0,
-    };
-    let passed = [
-        ("max_steps", u64::from(progress.steps), u64::from(limits.max_steps)),
-        ("max_output_files", u64::from(progress.output_files), u64::from(limits.max_output_files)),
-        ("max_output_size_bytes", progress.output_size_bytes, limits.max_output_size_bytes),
-        ("max_result_bytes", inline_bytes, limits.max_result_bytes),
-    ];
-    if let Some((limit, has, max)) = passed.into_iter().find(|(_, has, max)| has > max) {
-        return vec![limit_exceeded(trace, at, limit, has, max)];
+    if let Some(passed) = passed_limit(node, progress).or_else(|| too_large(node, &payload)) {
+        return vec![limit_exceeded(trace, at, &passed)];
     }
     match unfit(node, &payload) {
         Some(message) => {
             let failure = Failure { kind: FailureKind::OutputSchema, message, retryable: true };
-            vec![failed(trace, at, failure, now)]
+            vec![failed(trace, at, failure, progress, now)]
         }
         None => finish(trace, at, payload),
+    }
+}
+
+/// The limit that a result by value passes, if it does.
+fn too_large(node: &ContextNode, payload: &Payload) -> Option<Passed> {
+    let max = node.limits.max_result_bytes;
+    match payload {
+        Payload::Inline(value) if value.size_bytes() > max => {
+            Some(Passed { limit: "max_result_bytes", has: value.size_bytes(), max })
+        }
+        Payload::Inline(_) | Payload::Reference(_) => None,
     }
 }
 
@@ -243,9 +250,9 @@ fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
 }
 
 /// B15: another attempt after a delay, as long as retries are left.
-fn failed(trace: &Trace, at: ContextIndex, failure: Failure, now: Timestamp) -> Event {
+fn failed(trace: &Trace, at: ContextIndex, failure: Failure, progress: Progress, now: Timestamp) -> Event {
     let node = trace.node(at);
-    if failure.retryable && node.retries() < node.limits.max_retries_total {
+    if failure.retryable && retries(node, progress) < node.limits.max_retries_total {
         let settings = trace.settings();
         let doubled = settings.retry_base_ms.saturating_mul(1 << node.retried.min(20));
         return queue_again(trace, at, Requeue::Retry, now.plus_millis(doubled.min(settings.retry_max_ms)));
@@ -330,12 +337,9 @@ fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
 
 /// B7: its last report. The context was cut short, so it never ends as completed.
 fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
-    let max = trace.node(at).limits.max_result_bytes;
-    match &payload {
-        Payload::Inline(value) if value.size_bytes() > max => {
-            limit_exceeded(trace, at, "max_result_bytes", value.size_bytes(), max)
-        }
-        Payload::Inline(_) | Payload::Reference(_) => end::last_report(trace, at, payload),
+    match too_large(trace.node(at), &payload) {
+        Some(passed) => limit_exceeded(trace, at, &passed),
+        None => end::last_report(trace, at, payload),
     }
 }
 

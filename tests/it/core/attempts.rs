@@ -139,6 +139,17 @@ fn b15_retries_of_calls_count_too() {
 }
 
 #[test]
+fn b15_retries_that_a_failing_report_tells_of_count() {
+    let mut world = World::with_root(json!({"limits": {"max_retries_total": 2}}));
+    let root = world.claim("root");
+    let failure = shared::wire::Failure::retryable("it broke");
+    let progress = Progress { retries: 2, ..Progress::default() };
+    world.report_with(&root, progress, Verdict::Failed(failure)).unwrap();
+    assert_eq!(world.status("root"), "failed", "its call was tried again twice, and there is no third");
+    assert_eq!((world.node("root").attempt(), world.node("root").retries()), (1, 2));
+}
+
+#[test]
 fn progress_only_grows_whatever_order_it_comes_in() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");

@@ -244,31 +244,36 @@ fn p_the_checks_run_in_the_order_of_the_specification() {
     assert_eq!(code(&mut world, &root, &late), "ended");
 }
 
+/// What is used of each limit is reported at `n - 1`, `n` and `n + 1` of `n`, with a tick before the end and without.
 #[test]
-fn l_limits_are_reached_at_the_limit_and_named() {
-    let reach = |progress: Progress| {
-        let mut world = World::with_root(json!({}));
-        let root = world.claim("root");
-        world.tick(&root, progress).unwrap();
-        let error = world.node("root").end().and_then(|end| end.error.clone());
-        error.map(|error| (error.kind, error.message))
-    };
-    let of = |steps, output_files, output_size_bytes| Progress {
-        steps,
-        retries: 0,
-        output_files,
-        output_size_bytes,
-        ..Progress::default()
-    };
-    assert_eq!(reach(of(19, 9, 999_999)), None);
-    for (progress, limit) in [
-        (of(20, 0, 0), "max_steps"),
-        (of(0, 10, 0), "max_output_files"),
-        (of(0, 0, 1_000_000), "max_output_size_bytes"),
-    ] {
-        let (kind, message) = reach(progress).expect(limit);
-        assert_eq!(kind, wire::FailureKind::LimitExceeded);
-        assert!(message.starts_with(limit), "{message}");
+fn l_a_limit_means_the_same_at_a_tick_and_at_the_end() {
+    type Use = fn(u64) -> Progress;
+    let limits: [(&str, u64, Use); 4] = [
+        ("max_steps", 3, |n| Progress { steps: n as u32, ..Progress::default() }),
+        ("max_retries_total", 2, |n| Progress { retries: n as u32, ..Progress::default() }),
+        ("max_output_files", 0, |n| Progress { output_files: n as u32, ..Progress::default() }),
+        ("max_output_size_bytes", 1_000, |n| Progress { output_size_bytes: n, ..Progress::default() }),
+    ];
+    for (limit, max, of) in limits {
+        for used in max.saturating_sub(1)..=max + 1 {
+            for ticked in [false, true] {
+                let mut world = World::with_root(json!({"limits": {limit: max}}));
+                let root = world.claim("root");
+                if ticked {
+                    world.tick(&root, of(used)).unwrap();
+                }
+                let done = wire::Verdict::Completed(wire::Payload::Inline(json!("done").into()));
+                world.report_with(&root, of(used), done).ok();
+                let end = world.node("root").end().expect("it has ended");
+                let error = end.error.as_ref().map(|error| (error.kind, error.message.clone()));
+                let passed = (wire::FailureKind::LimitExceeded, format!("{limit}: {used} of {max}"));
+                assert_eq!(
+                    error,
+                    (used > max).then_some(passed),
+                    "{limit} {used} of {max}, ticked: {ticked}"
+                );
+            }
+        }
     }
 }
 
@@ -372,6 +377,23 @@ fn w3_a_share_is_a_snapshot_of_system_and_context_alone() {
         let refused = decode::value::<wire::Spawn>(&json!({"goal": "x", "share": [forbidden]})).unwrap_err();
         assert!(refused.to_string().contains("share[0]"), "{refused}");
     }
+}
+
+#[test]
+fn w3_a_spawn_asked_again_keeps_its_first_snapshot() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    let ask = |world: &mut World, said: &str| {
+        let message: SharedMessage =
+            serde_json::from_value(json!({"category": "context", "content": said})).unwrap();
+        let spawn = json!({"goal": "x", "child_id": "a", "share": ["context"]});
+        let order = Order::from_spawn(&decode::value(&spawn).unwrap(), &[message], &id("c")).unwrap();
+        let command = Spawn { lease: root.clone(), order, plan: None, agents: world.agents.clone() };
+        world.handle(Command::Spawn(Box::new(command)))
+    };
+    ask(&mut world, "it rains").unwrap();
+    assert_eq!(ask(&mut world, "it rains; then the sun came out").unwrap(), []);
+    assert_eq!(world.work(&id("a")).unwrap().shared_messages[0].content.as_str(), "it rains");
 }
 
 #[test]

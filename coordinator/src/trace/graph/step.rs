@@ -46,7 +46,7 @@ pub(super) fn item_refused(
     let child_id = trace.node(graph).id.clone();
     let refused = Event::ItemRefused { child_id, step, item: items.started, reason: reason.clone() };
     let mut events = vec![refused];
-    if group.policy == Policy::Fail {
+    if gives_up(group, step) {
         events.extend(give_up(trace, graph, step, StepStatus::Failed, reason));
     } else if items.ended + 1 == items.total {
         let first = run.step(step).reason.as_deref().unwrap_or(&reason);
@@ -184,7 +184,7 @@ impl Over<'_> {
     fn item(&self) -> Vec<Event> {
         let items = self.run.step(self.step).items.as_ref().expect("an item has a list");
         let status = status_of(self.end.status);
-        if failed(status) && self.group.policy == Policy::Fail {
+        if failed(status) && gives_up(self.group, self.step) {
             return give_up(self.trace, self.graph, self.step, status, self.why());
         }
         if items.ended == items.total {
@@ -192,6 +192,11 @@ impl Over<'_> {
         }
         Vec::new()
     }
+}
+
+/// Whether one failed item ends the whole step: its graph would fail with it.
+fn gives_up(group: &Group, step: StepIndex) -> bool {
+    group.policy == Policy::Fail && group.steps[step as usize].required
 }
 
 /// The step ends, and whatever still runs for it is cancelled.

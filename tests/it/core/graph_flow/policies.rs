@@ -116,6 +116,18 @@ fn g4_a_step_that_is_not_required_never_counts_as_failure() {
 }
 
 #[test]
+fn g4_a_failed_item_of_a_step_that_is_not_required_leaves_its_siblings() {
+    let mut world = World::with_graph(json!({"inputs": {"topics": ["a", "b"]}, "steps": [
+        step("each", json!({"for_each": "topics", "required": false, "output_to": "found"})),
+    ]}));
+    world.break_it("each-1");
+    assert_eq!(world.status("each-2"), "submitted");
+    world.run("each-2", "ok");
+    assert_eq!((world.status("graph").as_str(), verdict(&world)), ("completed", GraphVerdict::Partial));
+    world.rest();
+}
+
+#[test]
 fn g4_seven_of_ten_succeed() {
     for (policy, status, expected) in [
         ("continue", "completed", GraphVerdict::Partial),
