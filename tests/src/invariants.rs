@@ -50,7 +50,7 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     })?;
 
     let final_now = !node.is_live() && budget.held.is_zero();
-    ensure(!(final_now && node.outcome_due), || "b20: nothing is held, and its outcome is due".into())?;
+    ensure(!(final_now && node.outcome_due), || "B20: nothing is held, and its outcome is due".into())?;
     let live = children.iter().filter(|child| child.is_live()).count();
     ensure(node.live_children as usize == live, || "live_children is off".into())?;
     ensure(node.is_live() || live == 0, || "t1: it has ended, a child of it has not".into())?;

@@ -60,7 +60,9 @@ async fn i4_f04_a_worker_killed_outright_leaves_no_process_of_its_agents() {
 /// Reports its workspace. On SIGTERM it waits half a second, writes a file there and reports whether that worked.
 const TIDY: &str = r#"
 import os, signal, socket, time
-out = socket.create_connection(("127.0.0.1", start["inputs"]["port"])).makefile("w")
+out = socket.create_connection(("127.0.0.1", start["inputs"]["port"]))
+# Without a buffer: the signal may come while the first line is being written.
+def say(text): out.sendall((text + "\n").encode())
 def tidy(*_):
     time.sleep(0.5)
     try:
@@ -68,10 +70,10 @@ def tidy(*_):
         said = "tidied"
     except OSError as error:
         said = str(error)
-    print(said, file=out, flush=True)
+    say(said)
     os._exit(0)
 signal.signal(signal.SIGTERM, tidy)
-print(os.getcwd(), file=out, flush=True)
+say(os.getcwd())
 while True: signal.pause()
 "#;
 

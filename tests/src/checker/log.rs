@@ -72,7 +72,7 @@ impl Log {
                 let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
                 ensure(seen.settled.insert(call_id.to_string()), || "one cost booked twice".into())?;
                 let held = seen.calls.contains(call_id.as_str());
-                ensure(!(seen.closed && held), || "b20: a hold was open after the outcome".into())?;
+                ensure(!(seen.closed && held), || "B20: a hold was open after the outcome".into())?;
             }
             Event::Corrected { child_id, call_id, .. } => {
                 let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
@@ -80,7 +80,7 @@ impl Log {
             }
             Event::Forfeited { child_id, .. } => {
                 let seen = self.contexts.get(child_id).ok_or("no such context")?;
-                ensure(!seen.closed, || "b20: a hold was open after the outcome".into())?;
+                ensure(!seen.closed, || "B20: a hold was open after the outcome".into())?;
             }
             Event::Closed { child_id } => {
                 let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
