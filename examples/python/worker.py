@@ -70,7 +70,13 @@ class Attempt:
         self.calls += 1
         call_id = f"{self.lease['attempt']}-{self.calls}"
         worst = {"cost_usd": cost_usd, "tokens": tokens}
-        kind, answer = await self.ask({"hold": {"lease": self.lease, "call_id": call_id, "amount": worst}})
+        hold = {"hold": {"lease": self.lease, "call_id": call_id, "amount": worst}}
+        kind, answer = await self.ask(hold)
+        # Only calls in flight leave too little for it: it has a place in the line, and asks again for a while.
+        until = time.monotonic() + LEASE_SECONDS
+        while kind == "wait" and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+            kind, answer = await self.ask(hold)
         if kind != "done":
             return None, (kind, answer)
         value, cost = await call()
@@ -126,7 +132,7 @@ async def count_words(attempt):
     if refused is None:
         return {"completed": {"inline": {"words": words}}}
     kind, answer = refused
-    if kind in ("halt", "denied") and answer.get("pause"):
+    if kind == "wait" or (kind in ("halt", "denied") and answer.get("pause")):
         return "out_of_budget"
     message = f"the call could not be paid: {kind} {json.dumps(answer)}"
     return {"failed": {"kind": "budget", "message": message, "retryable": False}}

@@ -92,7 +92,10 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         let mut chain =
             std::iter::successors(Some(node), |node| node.parent.map(|parent| trace.node(parent)));
         let nothing = |left: Amount| left.cost_usd == Usd::ZERO || left.tokens == Tokens::ZERO;
-        let starved = chain.any(|node| node.exhausted.is_some() || nothing(node.budget.left_for_children()));
+        let starved = chain.any(|node| {
+            let calls_in_flight = node.budget.held != node.budget.carved;
+            node.exhausted.is_some() || calls_in_flight || nothing(node.budget.left_for_children())
+        });
         ensure(starved, || "the graph is paused, and nobody lacks anything".into())?;
     }
     let twice =

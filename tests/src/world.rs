@@ -9,8 +9,8 @@ use shared::{
     limits::Settings,
     subject::{Home, Namespace, Partition},
     wire::{
-        Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload, Progress,
-        Raise, Referrers, Report, Resume, SettledCall, Tick, Verdict,
+        Answer, Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload,
+        Progress, Raise, Referrers, Report, Resume, SettledCall, Tick, Verdict,
     },
 };
 
@@ -163,6 +163,12 @@ impl World {
     pub fn hold(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
         let call_id = call.parse().expect("a valid call id");
         self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: false }))
+    }
+
+    /// Asks for a hold, as a worker does; what it is answered.
+    pub fn ask_hold(&mut self, hold: Hold) -> Answer {
+        let decided = self.handle(Command::Hold(hold.clone())).map(drop);
+        self.trace.answer_hold(&hold, decided.as_ref().copied())
     }
 
     /// A hold for the agent's last report.

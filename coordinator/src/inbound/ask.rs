@@ -67,7 +67,7 @@ impl Asks {
         let (work, kind) = match ask {
             Ask::Claim(claim) => (command(Command::Claim(claim.clone())), AnswerKind::Claim(claim)),
             Ask::Tick(tick) => (command(Command::Tick(tick.clone())), AnswerKind::Tick(tick)),
-            Ask::Hold(hold) => (command(Command::Hold(hold)), AnswerKind::Plain),
+            Ask::Hold(hold) => (command(Command::Hold(hold.clone())), AnswerKind::Hold(hold)),
             Ask::Release { lease, call_id } => {
                 (command(Command::Release { lease, call_id }), AnswerKind::Plain)
             }

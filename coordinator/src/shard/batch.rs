@@ -16,6 +16,8 @@ pub(super) struct Open {
     pub(super) expected: u64,
     pub(super) had_root: bool,
     pub(super) events: Vec<Event>,
+    /// Some of the events may have made room for holds that wait.
+    pub(super) frees_room: bool,
     pub(super) replies: Vec<Reply>,
 }
 
@@ -23,6 +25,7 @@ pub(super) struct Open {
 pub(super) struct Settled {
     pub(super) trace_id: TraceId,
     pub(super) outbox: Option<Arc<Outbox>>,
+    pub(super) frees_room: bool,
     pub(super) replies: Vec<Reply>,
 }
 

@@ -68,7 +68,8 @@ impl Shard {
         }
         let settle = |id: &TraceId| {
             let open = opened.remove(id)?;
-            Some(Settled { trace_id: *id, outbox: outboxes.remove(id), replies: open.replies })
+            let (outbox, frees_room) = (outboxes.remove(id), open.frees_room);
+            Some(Settled { trace_id: *id, outbox, frees_room, replies: open.replies })
         };
         order.iter().filter_map(settle).collect()
     }

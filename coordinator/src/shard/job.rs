@@ -4,7 +4,7 @@ use shared::{
     ChildId, ContextKey, TraceId,
     bus::Delivery,
     subject::Subject,
-    wire::{Claim, Lease, Tick},
+    wire::{Claim, Hold, Lease, Tick},
 };
 
 use tokio::sync::mpsc;
@@ -51,6 +51,7 @@ pub(crate) enum Origin {
 pub(crate) enum AnswerKind {
     Claim(Claim),
     Tick(Tick),
+    Hold(Hold),
     Spawn(ChildId),
     /// `Done`, or the refusal.
     Plain,

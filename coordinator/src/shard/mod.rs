@@ -14,5 +14,6 @@ mod send;
 mod spans;
 mod state;
 mod turn;
+mod waiting;
 
 pub(crate) use state::Shard;

@@ -28,6 +28,8 @@ const REDELIVER_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Reply {
     job: Job,
     answer: Option<Bytes>,
+    /// It asks for a hold that waits in the line.
+    waits: bool,
     /// The answer is sent right after the commit. If the store loses the commit, this costs a lease, no
     /// money.
     early: bool,
@@ -46,13 +48,22 @@ impl Reply {
         home: &Home,
         now: Timestamp,
     ) -> Self {
-        let mut reply =
-            Reply { job, answer: None, early: false, dead_letter: None, elsewhere: None, ack: true };
+        let mut reply = Reply {
+            job,
+            answer: None,
+            waits: false,
+            early: false,
+            dead_letter: None,
+            elsewhere: None,
+            ack: true,
+        };
         match &reply.job.origin {
             Origin::Timer | Origin::Sweep { .. } => {}
             Origin::Ask { kind, .. } => {
                 reply.early = matches!(kind, AnswerKind::Claim(_) | AnswerKind::Tick(_) | AnswerKind::Read);
-                reply.answer = Some(json(&answer(kind, &reply.job.work, trace, decided, home)));
+                let answer = answer(kind, &reply.job.work, trace, decided, home);
+                reply.waits = matches!(answer, Answer::Wait(_));
+                reply.answer = Some(json(&answer));
             }
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
@@ -92,11 +103,16 @@ impl Reply {
             Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
         };
-        Reply { job, answer, early: false, dead_letter: None, elsewhere: None, ack: false }
+        Reply { job, answer, waits: false, early: false, dead_letter: None, elsewhere: None, ack: false }
     }
 
     pub(crate) fn job(&self) -> &Job {
         &self.job
+    }
+
+    /// Whether it asks for a hold that waits in the line of its trace.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
     }
 
     pub(crate) fn into_job(self) -> Job {
@@ -179,6 +195,7 @@ fn answer(
     match kind {
         AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
         AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
+        AnswerKind::Hold(hold) => trace.answer_hold(hold, as_ref(&decided)),
         AnswerKind::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
         AnswerKind::Plain => answered(decided, || Answer::Done),
         AnswerKind::Read => read(work, trace),

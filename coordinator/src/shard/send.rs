@@ -30,7 +30,7 @@ impl Shard {
         let mut messages: Vec<Outgoing> = Vec::new();
         let mut parts = Vec::new();
         let mut removed = Vec::new();
-        for Settled { trace_id, outbox, replies } in settled {
+        for Settled { trace_id, outbox, frees_room, replies } in settled {
             let start = messages.len();
             let mut outboxes: Vec<Arc<Outbox>> = self.overdue(trace_id, &replies, now);
             outboxes.extend(outbox);
@@ -55,12 +55,16 @@ impl Shard {
             for reply in replies {
                 match reply.redirected() {
                     Ok(job) => self.again.push(job),
+                    Err(reply) if reply.waits() => self.waiting.keep(*reply),
                     Err(mut reply) => {
                         reply.answer_early(&self.handles.bus).await;
                         messages.extend(reply.dead_letter.take());
                         waiting.push(*reply);
                     }
                 }
+            }
+            if frees_room {
+                self.again.extend(self.waiting.of(trace_id));
             }
             let versions = outboxes.iter().map(|outbox| outbox.version).collect();
             parts.push(Part { trace_id, versions, messages: start..messages.len(), replies: waiting });

@@ -7,7 +7,7 @@ use futures_util::{future::BoxFuture, stream::FuturesUnordered};
 use shared::TraceId;
 use tokio::sync::mpsc;
 
-use super::{batch::Batch, cache::Cache, job::Job, reply::Reply};
+use super::{batch::Batch, cache::Cache, job::Job, reply::Reply, waiting::Waiting};
 use crate::handles::Handles;
 
 /// How often a job is decided again because another coordinator committed first.
@@ -23,6 +23,7 @@ pub(crate) struct Shard {
     pub(super) sent: HashMap<TraceId, Vec<u64>>,
     /// Jobs to be decided again on what is stored now.
     pub(super) again: Vec<Job>,
+    pub(super) waiting: Waiting,
 }
 
 impl Shard {
@@ -30,7 +31,16 @@ impl Shard {
         let cache = Cache::new(handles.config.cached_contexts / handles.config.shards.max(1));
         let epoch = handles.epoch.number();
         let sending = FuturesUnordered::new();
-        Shard { handles, jobs, cache, epoch, sending, sent: HashMap::new(), again: Vec::new() }
+        Shard {
+            handles,
+            jobs,
+            cache,
+            epoch,
+            sending,
+            sent: HashMap::new(),
+            again: Vec::new(),
+            waiting: Waiting::default(),
+        }
     }
 
     /// Another coordinator committed first: load its state and decide again.

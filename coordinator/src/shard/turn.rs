@@ -53,8 +53,16 @@ impl Shard {
                         self.turn(jobs).await;
                     }
                 },
-                _ = clear.tick() => self.clear_outboxes().await,
+                _ = clear.tick() => {
+                    self.clear_outboxes().await;
+                    for reply in self.waiting.overdue() {
+                        reply.finish(&self.handles.bus).await;
+                    }
+                }
             }
+        }
+        for reply in self.waiting.all() {
+            reply.finish(&self.handles.bus).await;
         }
         self.clear_outboxes().await;
     }
@@ -87,9 +95,11 @@ impl Shard {
             let open = opened.entry(trace_id).or_insert_with(|| {
                 order.push(trace_id);
                 let had_root = entry.trace.root().is_some();
-                Open { expected: entry.trace.version(), had_root, events: Vec::new(), replies: Vec::new() }
+                let (events, replies) = (Vec::new(), Vec::new());
+                Open { expected: entry.trace.version(), had_root, events, frees_room: false, replies }
             });
             let (events, decided) = decide(&mut entry.trace, &job.work, now);
+            open.frees_room |= events.iter().any(Event::frees_room);
             open.events.extend(events);
             open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));
         }

@@ -8,7 +8,7 @@ use shared::Timestamp;
 use super::{
     ContextIndex, Event, Phase, Requeue, RunPhase, Status, Trace,
     attempt::{children_ended, queue_again},
-    context_store, end, graph, money, timer,
+    context_store, end, graph, line, money, timer,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ pub(super) enum FollowUp {
     Exhausted(ContextIndex),
     /// This budget was raised: which contexts beneath it may go on?
     Raised(ContextIndex),
-    /// Money was returned: which paused graphs may start steps again?
+    /// Money was returned, or a place in the line became free: who may go on?
     Returned,
     /// This context ended: what happens to its descendants?
     Beneath(ContextIndex),
@@ -97,7 +97,13 @@ impl Agenda {
                 if trace.node(at).graph.is_some() {
                     self.add(FollowUp::Graph(at));
                 }
+                self.add_if_paused(trace);
             }
+            // Whoever stops may leave a place in the line.
+            Event::Waiting { .. }
+            | Event::InputRequired { .. }
+            | Event::Paused { .. }
+            | Event::PlaceLost { .. } => self.add_if_paused(trace),
             Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
             Event::Opened { .. }
             | Event::AgentAdded { .. }
@@ -109,13 +115,11 @@ impl Agenda {
             | Event::Progressed { .. }
             | Event::AttemptLost { .. }
             | Event::Redispatched { .. }
-            | Event::Waiting { .. }
-            | Event::InputRequired { .. }
-            | Event::Paused { .. }
             | Event::Closed { .. }
             | Event::Deleted { .. }
             | Event::Restored { .. }
             | Event::Held { .. }
+            | Event::HoldQueued { .. }
             | Event::ValueSet { .. }
             | Event::ValueDeleted { .. }
             | Event::StoreCleared
@@ -167,22 +171,34 @@ fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
 
 fn may_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let parked = trace.subtree(at).into_iter().filter(|index| trace.paused.contains(index));
-    let free = parked.filter(|index| trace.blocked(*index).is_none() && !waits_for_money(trace, *index));
+    let free = parked.filter(|index| trace.blocked(*index).is_none() && !waits_for_money(trace, *index, now));
     free.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
 }
 
-/// Resumes graphs that paused because everything was granted or reserved: an ended grant or a correction
-/// may have returned something. Agents that paused wait for a raise.
+/// Resumes what paused for want of money: contexts in the line whose turn has come; graphs that may start steps again,
+/// because an ended grant or a correction has returned something; agents to which more is left than when they paused.
 fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
-    let graphs = trace.paused.iter().filter(|index| trace.node(**index).graph.is_some());
-    let free = graphs.filter(|index| trace.blocked(**index).is_none() && !waits_for_money(trace, **index));
-    free.map(|index| queue_again(trace, *index, Requeue::Raised, now)).collect()
+    let mut events = line::called_up(trace, now);
+    let more_is_left = |index: ContextIndex| {
+        let node = trace.node(index);
+        if runs_steps(trace, index) {
+            return !waits_for_money(trace, index, now);
+        }
+        let left = trace.left_apart_from_calls(index);
+        node.waiting.is_empty() && node.left_at_pause.is_some_and(|then| left.exceeds(then).is_some())
+    };
+    let free = trace.paused.iter().filter(|index| trace.blocked(**index).is_none() && more_is_left(**index));
+    events.extend(free.map(|index| queue_again(trace, *index, Requeue::Room, now)));
+    events
 }
 
 /// Whether a graph would pause again at once.
-fn waits_for_money(trace: &Trace, at: ContextIndex) -> bool {
-    let runs_steps = trace.node(at).graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps);
-    runs_steps && trace.starved(at).is_some()
+fn waits_for_money(trace: &Trace, at: ContextIndex, now: Timestamp) -> bool {
+    runs_steps(trace, at) && (trace.starved(at).is_some() || graph::next_is_busy(trace, at, now))
+}
+
+fn runs_steps(trace: &Trace, at: ContextIndex) -> bool {
+    trace.node(at).graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps)
 }
 
 /// Ends the descendants with it. If it did not complete, the value it wrote to its output is withdrawn.

@@ -8,7 +8,10 @@ use shared::{
     wire::{GivenAnswer, Payload, RestorePoint, StepStatus},
 };
 
-use super::{Attempt, CallState, ContextNode, Entry, Event, GraphRun, Items, Phase, RunPhase, Status, Trace};
+use super::{
+    Attempt, CallState, ContextNode, Entry, Event, GraphRun, Items, Phase, RunPhase, Status, Trace,
+    WaitingHold,
+};
 
 impl Trace {
     /// Applies one event that happened at `now`.
@@ -69,9 +72,7 @@ impl Trace {
             Event::InputRequired { child_id, question, .. } => {
                 self.parked(child_id, Status::InputRequired { question: question.clone() }, now);
             }
-            Event::Paused { child_id, reason } => {
-                self.parked(child_id, Status::Paused { reason: reason.clone() }, now);
-            }
+            Event::Paused { child_id, reason, in_line } => self.pause(child_id, reason, *in_line, now),
             Event::Answered { child_id, answer, .. } => self.change(child_id, |node| {
                 if let Status::InputRequired { question } = &node.status {
                     let (question, answer) = (question.clone(), answer.clone());
@@ -99,6 +100,22 @@ impl Trace {
             }),
             Event::Held { child_id, call_id, attempt, amount } => {
                 self.open_call(child_id, call_id, *attempt, *amount);
+            }
+            Event::HoldQueued { child_id, call_id, attempt, amount, closing } => {
+                let hold = WaitingHold {
+                    ticket: self.version,
+                    call_id: call_id.clone(),
+                    attempt: *attempt,
+                    amount: *amount,
+                    closing: *closing,
+                    kept_until: None,
+                };
+                self.queue_hold(self.expect(child_id), hold);
+            }
+            Event::PlaceLost { child_id, call_id } => {
+                let at = self.expect(child_id);
+                self.leave_line(at, |hold| hold.call_id == *call_id);
+                self.retime(at);
             }
             Event::Settled { child_id, call_id, amount } | Event::Corrected { child_id, call_id, amount } => {
                 self.close_call(child_id, call_id, CallState::Settled(*amount));

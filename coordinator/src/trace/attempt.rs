@@ -343,11 +343,18 @@ fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
     }
 }
 
-/// B8: pauses if the context or an ancestor has `on_exhausted: pause`; aborts otherwise.
+/// B8: pauses if the context or an ancestor has `on_exhausted: pause`, or if only calls in flight leave too little
+/// for the next call; aborts otherwise.
 fn out_of_budget(trace: &Trace, at: ContextIndex) -> Event {
+    let node = trace.node(at);
+    let child_id = node.id.clone();
+    if node.waiting.iter().any(|hold| hold.attempt == node.attempt()) && !trace.blocked_for_good(at) {
+        let reason = "its next call waits for calls in flight to return what they don't use".into();
+        return Event::Paused { child_id, reason, in_line: true };
+    }
     if trace.may_pause(at) {
         let reason = "its budget is too small for the next call".into();
-        return Event::Paused { child_id: trace.node(at).id.clone(), reason };
+        return Event::Paused { child_id, reason, in_line: false };
     }
     end::stopped(trace, at, EndStatus::Aborted, "its budget is too small for the next call".into())
 }
@@ -361,7 +368,7 @@ pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_bef
             let reason = exhausted(&context.id, dimension);
             match context.on_exhausted {
                 OnExhausted::Abort => end::stopped(trace, at, EndStatus::Aborted, reason),
-                OnExhausted::Pause => Event::Paused { child_id, reason },
+                OnExhausted::Pause => Event::Paused { child_id, reason, in_line: false },
             }
         }
     }

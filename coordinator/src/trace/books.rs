@@ -14,6 +14,7 @@ use shared::{Amount, CallId, ChildId, Dimension, Tokens, Usd, wire::HoldDenied};
 use super::{
     ContextIndex, ContextNode, Refusal, Trace,
     budget::{Call, CallState, Granted},
+    line::Reserved,
 };
 
 /// An amount that is added and one that is taken away; both at once when a hold becomes a cost.
@@ -72,6 +73,7 @@ impl Trace {
         let node = self.node_mut(at);
         node.calls.insert(call_id.clone(), Call { attempt, held, state: CallState::Held });
         node.open_calls += 1;
+        self.leave_line(at, |hold| hold.call_id == *call_id || hold.attempt < attempt);
         self.post(at, Posting { held: Move::more(held), ..Posting::default() });
     }
 
@@ -199,15 +201,48 @@ impl Trace {
     /// Whether `amount` can be held at `at` and on all its ancestors (B3); if not, which context denies it
     /// (B5). A hold that fits exactly is admitted (B4).
     pub(super) fn check_hold(&self, at: ContextIndex, amount: Amount, by_child: bool) -> Result<(), Refusal> {
+        self.check_hold_behind(at, amount, by_child, &Reserved::default()).map_err(Refusal::Denied)
+    }
+
+    /// As `check_hold`, without what is kept for those ahead in the line.
+    pub(super) fn check_hold_behind(
+        &self,
+        at: ContextIndex,
+        amount: Amount,
+        by_child: bool,
+        ahead: &Reserved,
+    ) -> Result<(), Box<HoldDenied>> {
+        self.walk_hold(at, amount, by_child, |index, node, for_descendant| {
+            node.budget.room(for_descendant).saturating_sub(ahead.at(index))
+        })
+    }
+
+    /// Whether `amount` could be held if all calls in flight were free: if not, nobody's end helps.
+    pub(super) fn check_hold_apart_from_calls(
+        &self,
+        at: ContextIndex,
+        amount: Amount,
+        by_child: bool,
+    ) -> Result<(), Box<HoldDenied>> {
+        self.walk_hold(at, amount, by_child, |_, node, for_descendant| {
+            node.budget.left_apart_from_calls(for_descendant)
+        })
+    }
+
+    fn walk_hold(
+        &self,
+        at: ContextIndex,
+        amount: Amount,
+        by_child: bool,
+        room: impl Fn(ContextIndex, &ContextNode, bool) -> Amount,
+    ) -> Result<(), Box<HoldDenied>> {
         let mut need = amount;
         let mut for_descendant = by_child;
-        let mut next = Some(at);
-        while let Some(index) = next {
-            let node = self.node(index);
-            let room = node.budget.room(for_descendant);
+        for (index, node) in self.chain(at) {
+            let room = room(index, node, for_descendant);
             if let Some(dimension) = need.exceeds(room) {
                 let budget = &node.budget;
-                return Err(Refusal::Denied(Box::new(HoldDenied {
+                return Err(Box::new(HoldDenied {
                     context: node.id.clone(),
                     dimension,
                     asked: amount,
@@ -217,15 +252,28 @@ impl Trace {
                     left_usd: room.cost_usd,
                     left_tokens: room.tokens,
                     pause: self.may_pause(at),
-                })));
+                }));
             }
             need = node.parent_hold_growth(need);
             if need.is_zero() {
                 return Ok(());
             }
             for_descendant = true;
-            next = node.parent;
         }
         Ok(())
+    }
+
+    /// What is left to a context on all its ancestors if all calls in flight were free. Above a grant nothing counts:
+    /// the granted amount belongs to its holder.
+    pub(super) fn left_apart_from_calls(&self, at: ContextIndex) -> Amount {
+        let mut left = Amount::new(Usd::MAX, Tokens::MAX);
+        let mut guaranteed = Granted::default();
+        for (_, node) in self.chain(at) {
+            let here = node.budget.left_for_children();
+            left = guaranteed.choose(left, left.min(here));
+            guaranteed.cost |= node.budget.granted.cost;
+            guaranteed.tokens |= node.budget.granted.tokens;
+        }
+        left
     }
 }

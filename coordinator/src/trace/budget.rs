@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    Amount, CallId, Usd,
+    Amount, CallId, Timestamp, Usd,
     money::booked,
-    wire::{BudgetSnapshot, Funding},
+    wire::{BudgetSnapshot, Funding, Hold},
 };
 
 /// Some of the two dimensions. For a grant: the ceilings it names, which are carved out of the parent; the
@@ -24,7 +24,7 @@ impl Granted {
         self.choose(amount, Amount::ZERO)
     }
 
-    fn choose(self, granted: Amount, shared: Amount) -> Amount {
+    pub(super) fn choose(self, granted: Amount, shared: Amount) -> Amount {
         Amount {
             cost_usd: if self.cost { granted.cost_usd } else { shared.cost_usd },
             tokens: if self.tokens { granted.tokens } else { shared.tokens },
@@ -79,6 +79,29 @@ pub enum CallState {
     Forfeited,
 }
 
+/// A hold that waits for calls in flight.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitingHold {
+    /// Its place in the line: the version of the trace when it came.
+    pub ticket: u64,
+    pub call_id: CallId,
+    pub attempt: u32,
+    pub amount: Amount,
+    /// For the last report: may use the closing reserve (B7).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closing: bool,
+    /// Its turn has come while it was parked: until then its place is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_until: Option<Timestamp>,
+}
+
+impl WaitingHold {
+    /// Whether this is the hold that is asked for again.
+    pub(super) fn is_of(&self, hold: &Hold) -> bool {
+        self.call_id == hold.call_id && self.attempt == hold.lease.attempt
+    }
+}
+
 pub(super) type Calls = HashMap<CallId, Call>;
 
 impl Budget {
@@ -107,7 +130,13 @@ impl Budget {
     /// What a child without a ceiling of its own gets. Calls in flight don't count: most of their hold
     /// returns, and a ceiling should not depend on who is calling at the moment.
     pub fn left_for_children(&self) -> Amount {
-        self.open_to_descendants().saturating_sub(self.spent).saturating_sub(self.carved)
+        self.left_apart_from_calls(true)
+    }
+
+    /// What a new hold of the context itself, or of a descendant, could take if all calls in flight were free.
+    pub fn left_apart_from_calls(&self, for_descendant: bool) -> Amount {
+        let limit = if for_descendant { self.open_to_descendants() } else { self.limit };
+        limit.saturating_sub(self.spent).saturating_sub(self.carved)
     }
 
     fn open_to_descendants(&self) -> Amount {

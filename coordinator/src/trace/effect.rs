@@ -63,6 +63,8 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Paused { .. }
         | Event::Restored { .. }
         | Event::Held { .. }
+        | Event::HoldQueued { .. }
+        | Event::PlaceLost { .. }
         | Event::Settled { .. }
         | Event::Released { .. }
         | Event::Forfeited { .. }

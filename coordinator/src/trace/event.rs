@@ -88,6 +88,9 @@ pub enum Event {
     Paused {
         child_id: ChildId,
         reason: String,
+        /// It keeps its place in the line of holds, and goes on when its turn comes.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_line: bool,
     },
     Ended(Box<Ended>),
     /// The context has ended and nothing of it is held any more: its outcome is final (B20).
@@ -109,6 +112,20 @@ pub enum Event {
         call_id: CallId,
         attempt: u32,
         amount: Amount,
+    },
+    /// The hold fits once calls in flight have ended: it waits in the line.
+    HoldQueued {
+        child_id: ChildId,
+        call_id: CallId,
+        attempt: u32,
+        amount: Amount,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        closing: bool,
+    },
+    /// The hold no longer waits: it can't be had any more, or its turn had come and no worker took it in time.
+    PlaceLost {
+        child_id: ChildId,
+        call_id: CallId,
     },
     Settled {
         child_id: ChildId,
@@ -273,6 +290,8 @@ pub enum Requeue {
     ChildrenEnded,
     Answered,
     Raised,
+    /// Its turn in the line of holds has come, or more is left than when it paused.
+    Room,
     Synthesis,
     Restored,
 }
@@ -288,6 +307,26 @@ pub struct Ended {
 }
 
 impl Event {
+    /// Whether a hold that waits in the line may fit after it.
+    pub fn frees_room(&self) -> bool {
+        matches!(
+            self,
+            Event::Settled { .. }
+                | Event::Released { .. }
+                | Event::Forfeited { .. }
+                | Event::Corrected { .. }
+                | Event::Raised { .. }
+                | Event::Replenished { .. }
+                | Event::AttemptLost { .. }
+                | Event::Requeued { .. }
+                | Event::Waiting { .. }
+                | Event::InputRequired { .. }
+                | Event::Paused { .. }
+                | Event::PlaceLost { .. }
+                | Event::Ended(_)
+        )
+    }
+
     /// The context the event is about; none for events of the whole trace.
     pub fn child_id(&self) -> Option<&ChildId> {
         match self {
@@ -315,6 +354,8 @@ impl Event {
             | Event::Deleted { child_id }
             | Event::Restored { child_id, .. }
             | Event::Held { child_id, .. }
+            | Event::HoldQueued { child_id, .. }
+            | Event::PlaceLost { child_id, .. }
             | Event::Settled { child_id, .. }
             | Event::Released { child_id, .. }
             | Event::Forfeited { child_id, .. }

@@ -58,6 +58,8 @@ impl Trace {
             budget,
             calls: Default::default(),
             open_calls: 0,
+            waiting: Vec::new(),
+            left_at_pause: None,
             charges: Default::default(),
             exhausted: None,
             limits: admitted.limits.clone(),
@@ -117,13 +119,33 @@ impl Trace {
     ) {
         let at = self.expect(child_id);
         self.unparked(at, now);
+        if why == Requeue::Room {
+            self.keep_place(at, now.plus_millis(self.settings().lease_ms));
+        } else {
+            self.leave_line(at, |_| true);
+        }
         self.change(child_id, |node| {
+            node.left_at_pause = None;
             let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps);
             node.retried += u32::from(why == Requeue::Retry);
             let sent_at = (not_before <= now).then_some(now);
             let queued = Phase::Queued { not_before, sent_at };
             node.status = Status::Working(if runs_steps { Phase::Steps } else { queued });
         });
+    }
+
+    /// The context waits for money: for calls in flight, which its deadline bounds, or for a human to raise its budget.
+    pub(super) fn pause(&mut self, child_id: &ChildId, reason: &str, in_line: bool, now: Timestamp) {
+        let at = self.expect(child_id);
+        let left = self.left_apart_from_calls(at);
+        self.node_mut(at).left_at_pause = Some(left);
+        let status = Status::Paused { reason: reason.to_owned() };
+        if in_line {
+            self.change(child_id, |node| node.status = status);
+        } else {
+            self.leave_line(at, |_| true);
+            self.parked(child_id, status, now);
+        }
     }
 
     /// The context waits for a human: its deadline and those of its ancestors stop.
@@ -223,6 +245,11 @@ impl Trace {
     }
 }
 
+/// Whether it waits for a human: to answer, or to raise its budget.
 fn is_parked(node: &ContextNode) -> bool {
-    matches!(node.status, Status::InputRequired { .. } | Status::Paused { .. })
+    match &node.status {
+        Status::InputRequired { .. } => true,
+        Status::Paused { .. } => node.waiting.is_empty(),
+        Status::Submitted { .. } | Status::Working(_) | Status::Ended(_) => false,
+    }
 }

@@ -8,10 +8,12 @@ use shared::{
     graph::Source,
     id::ToolName,
     subject::Home,
-    wire::{Answer, ChildResult, Claim, Claimed, Execute, Lease, OpenHold, StepStatus, Text, Tick},
+    wire::{Answer, ChildResult, Claim, Claimed, Execute, Hold, Lease, OpenHold, StepStatus, Text, Tick},
 };
 
-use super::{CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, graph::synthesis_goal};
+use super::{
+    CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, graph::synthesis_goal, line::Fit,
+};
 
 impl Trace {
     /// Everything a worker needs to run a context; none if no worker runs it.
@@ -133,6 +135,24 @@ impl Trace {
         }
     }
 
+    /// The answer to a hold that was just decided: taken, or it waits in the line, or why it can't be had.
+    pub fn answer_hold(&self, hold: &Hold, decided: Result<(), &Refusal>) -> Answer {
+        if let Err(refusal) = decided {
+            return answer_refusal(refusal);
+        }
+        let Some(at) = self.find(&hold.lease.child_id) else { return answer_refusal(&Refusal::NoTrace) };
+        let node = self.node(at);
+        if node.calls.contains_key(&hold.call_id) {
+            return Answer::Done;
+        }
+        let ticket = node.waiting.iter().find(|waits| waits.is_of(hold)).map(|waits| waits.ticket);
+        match self.fit(at, hold.amount, hold.closing, ticket) {
+            Fit::Later(denied) => Answer::Wait(*denied),
+            Fit::Never(refusal) => answer_refusal(&refusal),
+            Fit::Now => answer_refusal(&Refusal::NoHold(hold.call_id.clone())),
+        }
+    }
+
     /// The answer to a tick that was just decided: go on, or stop because it ended meanwhile.
     pub fn answer_tick(&self, tick: &Tick, decided: Result<(), &Refusal>) -> Answer {
         match (decided, self.context(&tick.lease.child_id).map(|node| &node.status)) {
@@ -154,6 +174,7 @@ pub fn answer_refusal(refusal: &Refusal) -> Answer {
         | Refusal::NoTrace
         | Refusal::UnknownContext(_) => Answer::Stop { reason: refusal.to_string() },
         Refusal::Denied(denied) => Answer::Denied((**denied).clone()),
+        Refusal::Busy(denied) => Answer::Wait((**denied).clone()),
         Refusal::Halted { context, dimension, pause } => {
             Answer::Halt { context: context.clone(), dimension: *dimension, pause: *pause }
         }

@@ -27,6 +27,7 @@ mod graph;
 mod graph_run;
 mod index;
 mod lifecycle;
+mod line;
 mod log;
 mod message;
 mod money;
@@ -40,7 +41,7 @@ mod terms;
 mod timer;
 mod unsaved;
 
-pub use budget::{Budget, Call, CallState, Granted};
+pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use command::{Command, Spawn, Submit};
 pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Ended, Event, Ran, Requeue, StepOf};

@@ -14,6 +14,7 @@ use shared::{
 use super::{
     CallState, ContextIndex, ContextNode, Event, Refusal, Trace,
     budget::{Budget, Call},
+    line::Fit,
 };
 
 pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
@@ -28,15 +29,21 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
         let pause = context.on_exhausted == OnExhausted::Pause;
         return Err(Refusal::Halted { context: context.id.clone(), dimension, pause });
     }
-    // The closing reserve is for the last report only: neither its own calls nor its descendants' may use
-    // it (B7).
-    trace.check_hold(at, hold.amount, !hold.closing)?;
-    Ok(vec![Event::Held {
-        child_id: node.id.clone(),
-        call_id: hold.call_id.clone(),
-        attempt: hold.lease.attempt,
-        amount: hold.amount,
-    }])
+    let waits = node.waiting.iter().find(|waits| waits.is_of(hold));
+    if waits.is_some_and(|waits| waits.amount != hold.amount || waits.closing != hold.closing) {
+        return Err(Refusal::CallConflict(hold.call_id.clone()));
+    }
+    let (child_id, call_id, amount) = (node.id.clone(), hold.call_id.clone(), hold.amount);
+    let (attempt, closing) = (hold.lease.attempt, hold.closing);
+    let ticket = waits.map(|waits| waits.ticket).or_else(|| node.kept_ticket(attempt));
+    match (trace.fit(at, amount, closing, ticket), waits) {
+        (Fit::Now, _) => Ok(vec![Event::Held { child_id, call_id, attempt, amount }]),
+        (Fit::Later(_), Some(_)) => Ok(Vec::new()),
+        (Fit::Later(_), None) => Ok(vec![Event::HoldQueued { child_id, call_id, attempt, amount, closing }]),
+        // Nobody keeps a place for what can't be had; `answer_hold` says why.
+        (Fit::Never(_), Some(_)) => Ok(vec![Event::PlaceLost { child_id, call_id }]),
+        (Fit::Never(refusal), None) => Err(refusal),
+    }
 }
 
 pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {

@@ -37,6 +37,8 @@ pub enum Refusal {
 
     #[error("{}", .0.describe("hold"))]
     Denied(Box<HoldDenied>),
+    #[error("{}; only calls in flight leave too little", .0.describe("grant"))]
+    Busy(Box<HoldDenied>),
     #[error("{}: no call is made", exhausted(.context, *.dimension))]
     Halted { context: ChildId, dimension: Dimension, pause: bool },
     #[error("call `{0}` was already used with another amount or purpose")]
@@ -107,6 +109,7 @@ impl Refusal {
             Refusal::Model { .. } => ("model", "P"),
             Refusal::NothingLeft { .. } => ("budget", "B6"),
             Refusal::Denied(_) => ("budget_denied", "B5"),
+            Refusal::Busy(_) => ("budget_busy", "B5"),
             Refusal::Halted { .. } => ("halt", "B4"),
             Refusal::CallConflict(_) => ("call_conflict", "B9"),
             Refusal::NoHold(_) => ("no_hold", "B3"),

@@ -7,7 +7,7 @@ use shared::{
     wire::{ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Payload, Question},
 };
 
-use super::{ContextIndex, ContextNode, End, Phase, Status, Trace};
+use super::{ContextIndex, ContextNode, End, Phase, Status, Trace, line::Fit};
 
 impl ContextNode {
     pub fn status_word(&self) -> ContextStatus {
@@ -50,6 +50,7 @@ impl Trace {
                 | Status::Paused { .. }
                 | Status::Ended(_) => Vec::new(),
             },
+            waits: self.waits(node),
             budget: node.budget.snapshot(),
             limits: (*node.limits).clone(),
             deadline: self.deadline(node),
@@ -61,6 +62,17 @@ impl Trace {
             children: node.children.iter().map(id).collect(),
             notes: node.notes.clone(),
         }
+    }
+
+    fn waits(&self, node: &ContextNode) -> Option<String> {
+        let reason = if let Status::Paused { reason } = &node.status { Some(reason.clone()) } else { None };
+        let Some(hold) = node.waiting.first() else { return reason };
+        let at = self.find(&node.id)?;
+        Some(match self.fit(at, hold.amount, hold.closing, Some(hold.ticket)) {
+            Fit::Later(denied) => format!("{}; it waits for calls in flight", denied.describe("hold")),
+            Fit::Now => "its turn in the line for the budget has come".into(),
+            Fit::Never(refusal) => refusal.to_string(),
+        })
     }
 
     /// The outcome of a context that has ended.

@@ -18,7 +18,7 @@ use shared::{
 };
 
 use super::{
-    ContextIndex, GraphRun, Order, StepOf,
+    ContextIndex, GraphRun, Order, StepOf, WaitingHold,
     budget::{Budget, Calls},
     unsaved::Unsaved,
 };
@@ -44,6 +44,8 @@ pub struct Trace {
     pub(super) timers: BTreeSet<(Timestamp, ContextIndex)>,
     /// The contexts that are paused.
     pub(super) paused: BTreeSet<ContextIndex>,
+    /// The holds that wait for calls in flight, by their tickets.
+    pub(super) line: BTreeSet<(u64, ContextIndex)>,
     /// What has changed since it was last stored.
     pub(super) unsaved: Unsaved,
 }
@@ -77,6 +79,12 @@ pub struct ContextNode {
     pub budget: Budget,
     pub calls: Calls,
     pub open_calls: u32,
+    /// Its holds that wait for calls in flight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingHold>,
+    /// What was left to it, calls in flight apart, when it paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_at_pause: Option<Amount>,
     /// External charges, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub charges: BTreeMap<CallId, Amount>,
@@ -231,6 +239,7 @@ impl Trace {
             by_id: HashMap::new(),
             timers: BTreeSet::new(),
             paused: BTreeSet::new(),
+            line: BTreeSet::new(),
             unsaved: Unsaved::default(),
         }
     }

@@ -122,7 +122,11 @@ impl Trace {
             trace.contexts.push(node);
         }
         let count = u32::try_from(trace.contexts.len()).expect("max_contexts is a u32");
-        (0..count).map(ContextIndex).for_each(|index| trace.retime(index));
+        for index in (0..count).map(ContextIndex) {
+            let tickets = trace.node(index).waiting.iter().map(|hold| (hold.ticket, index));
+            trace.line.extend(tickets.collect::<Vec<_>>());
+            trace.retime(index);
+        }
         trace.unsaved = Unsaved::default();
         Ok(trace)
     }

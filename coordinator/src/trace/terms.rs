@@ -37,8 +37,16 @@ impl Place<'_> {
             (None, Funding::Granted) | (_, Funding::Shared) => Granted::default(),
         };
         if let Some((at, _)) = self.parent {
-            // A grant must fit in full: it is not reduced to what is left.
-            self.trace.check_hold(at, granted.of(asked), true)?;
+            // A grant must fit in full: it is not reduced to what is left. It may come again when calls in flight have
+            // ended.
+            let grant = granted.of(asked);
+            let apart_from_calls = || self.trace.check_hold_apart_from_calls(at, grant, true);
+            self.trace.check_hold(at, grant, true).map_err(|refusal| {
+                match (refusal, apart_from_calls()) {
+                    (Refusal::Denied(denied), Ok(())) => Refusal::Busy(denied),
+                    (refusal, _) => refusal,
+                }
+            })?;
         }
         // A reserve inherited from a profile can't exceed the ceiling.
         let reserve_usd = asked_reserve.unwrap_or_default().min(ceiling.cost_usd);

@@ -3,7 +3,7 @@
 
 use shared::{Timestamp, wire::EndStatus};
 
-use super::{ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, money};
+use super::{ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, line, money};
 
 impl Trace {
     /// When the trace next needs a wake.
@@ -24,6 +24,7 @@ impl Trace {
         } else {
             self.paused.remove(&index);
         }
+        self.check_places(index);
         let due = self.due_at(index);
         let node = self.node_mut(index);
         let was = std::mem::replace(&mut node.timer, due);
@@ -56,7 +57,7 @@ impl Trace {
                 None
             }
         };
-        [waits, node.running_deadline()].into_iter().flatten().min()
+        [waits, node.running_deadline(), node.place_kept_until()].into_iter().flatten().min()
     }
 }
 
@@ -79,6 +80,9 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
     match &node.status {
         Status::Working(Phase::Running { .. }) => attempt::lost(trace, at, now),
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => {
+            if node.place_kept_until().is_some_and(|until| until <= now) {
+                return line::places_lost(trace, at);
+            }
             vec![Event::Redispatched { child_id: node.id.clone() }]
         }
         Status::Working(Phase::Steps) => graph::gathering_is_over(trace, at),

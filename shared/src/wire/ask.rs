@@ -124,6 +124,9 @@ pub enum Answer {
     /// Done now or before: the state is as asked.
     Done,
     Denied(HoldDenied),
+    /// The hold fits once calls in flight have returned what they don't use. It has a place in the line; ask again
+    /// with the same `call_id`, or report `out_of_budget` to keep the place without a worker.
+    Wait(HoldDenied),
     /// The budget is used up: make no call (B4). With `pause`, report `out_of_budget`.
     Halt {
         context: ChildId,
@@ -155,6 +158,9 @@ impl Answer {
                 "B5",
                 denied.describe(if ask == "spawn" { "grant" } else { "hold" }),
             ),
+            Answer::Wait(denied) => {
+                Refusal::new("budget_busy", "B5", format!("{}; ask again", denied.describe("hold")))
+            }
             Answer::Halt { context, dimension, .. } => {
                 Refusal::new("halt", "B4", exhausted(&context, dimension))
             }

@@ -92,6 +92,9 @@ pub struct ContextSnapshot {
     pub status: ContextStatus,
     /// The children it waits for.
     pub waiting_for: Vec<ChildId>,
+    /// What it waits for in its budget: a raise, or calls in flight to return what they don't use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     pub budget: BudgetSnapshot,
     pub limits: Limits,
     /// None if it has none, or while it waits for a human.

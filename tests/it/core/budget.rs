@@ -65,11 +65,10 @@ fn b3_tokens_are_held_and_spent_like_money() {
     let mut world = World::with_root(json!({"max_tokens": 1000}));
     let lease = world.claim("root");
     let tokens = |n| Amount::new(Usd::ZERO, Tokens::new(n));
-    world.hold(&lease, "c1", tokens(600)).unwrap();
+    world.pay(&lease, "c1", tokens(600)).unwrap();
     let denied = world.hold(&lease, "c2", tokens(401)).unwrap_err();
     assert!(matches!(denied, Refusal::Denied(ref d) if d.dimension == Dimension::Tokens), "{denied}");
     world.hold(&lease, "c2", tokens(400)).unwrap();
-    world.settle(&lease, "c1", tokens(600)).unwrap();
     world.settle(&lease, "c2", tokens(400)).unwrap();
     assert_eq!(world.node("root").exhausted, Some(Dimension::Tokens));
 }
@@ -79,7 +78,8 @@ fn b4_a_hold_that_fits_exactly_is_admitted_and_at_the_limit_calls_are_halted() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.5}));
     let lease = world.claim("root");
     world.hold(&lease, "c1", cents(50)).unwrap();
-    assert!(matches!(world.hold(&lease, "c2", cents(1)).unwrap_err(), Refusal::Denied(_)), "not halted yet");
+    let queued = world.hold(&lease, "c2", cents(1)).unwrap();
+    assert!(matches!(queued.as_slice(), [Event::HoldQueued { .. }]), "not halted yet: {queued:?}");
     world.settle(&lease, "c1", cents(50)).unwrap();
     let snapshot = world.trace.snapshot(world.node("root"));
     assert!(snapshot.aborted && snapshot.reason.unwrap().contains("cost"));
@@ -108,14 +108,13 @@ fn b4_reaching_the_limit_of_an_ancestor_halts_everyone_under_it() {
 #[test]
 fn b5_a_denial_names_the_context_the_dimension_and_what_is_left() {
     let (mut world, [root, _, lease]) = three_levels(100, 60, 50);
-    world.pay(&root, "c0", cents(40)).unwrap();
-    world.hold(&root, "c1", cents(30)).unwrap();
+    world.pay(&root, "c0", cents(70)).unwrap();
     let Refusal::Denied(denied) = world.hold(&lease, "c2", cents(35)).unwrap_err() else {
         panic!("not denied")
     };
     assert_eq!((denied.context, denied.dimension), (id("root"), Dimension::Cost));
-    assert_eq!((denied.limit.cost_usd, denied.spent.cost_usd), (Usd::from_cents(100), Usd::from_cents(40)));
-    assert_eq!((denied.held.cost_usd, denied.left_usd), (Usd::from_cents(30), Usd::from_cents(30)));
+    assert_eq!((denied.limit.cost_usd, denied.spent.cost_usd), (Usd::from_cents(100), Usd::from_cents(70)));
+    assert_eq!((denied.held.cost_usd, denied.left_usd), (Usd::ZERO, Usd::from_cents(30)));
     // Lowered until it fits, it is admitted.
     world.hold(&lease, "c2", Amount::cost(denied.left_usd)).unwrap();
 }
@@ -502,7 +501,8 @@ fn acceptance_a_hundred_calls_of_ten_cents_under_five_dollars_exactly_fifty() {
             world.claim(&name)
         })
         .collect();
-    let admitted: Vec<bool> = leases.iter().map(|lease| world.hold(lease, "c1", cents(10)).is_ok()).collect();
+    let mut admit = |lease| matches!(world.hold(lease, "c1", cents(10)).as_deref(), Ok([Event::Held { .. }]));
+    let admitted: Vec<bool> = leases.iter().map(&mut admit).collect();
     assert_eq!(admitted.iter().filter(|ok| **ok).count(), 50);
     for (lease, _) in leases.iter().zip(&admitted).filter(|(_, ok)| **ok) {
         world.settle(lease, "c1", cents(10)).unwrap();

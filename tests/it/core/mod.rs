@@ -5,6 +5,7 @@ mod bad_input;
 mod budget;
 mod cancel;
 mod checkpoints;
+mod contention;
 mod context_store;
 mod graph;
 mod graph_flow;

@@ -46,6 +46,15 @@ fn in_status(status: &str) -> (World, Lease) {
         }
         "input_required" => drop(world.ask_human(&lease, "which?")),
         "paused" => drop(world.report(&lease, Verdict::OutOfBudget)),
+        "in the line" | "parked in the line" | "called up" => {
+            world.hold(&lease, "waits", cents(95)).unwrap();
+            if status != "in the line" {
+                world.report(&lease, Verdict::OutOfBudget).unwrap();
+            }
+            if status == "called up" {
+                world.release(&lease, "open").unwrap();
+            }
+        }
         "completed" => drop(world.complete(&lease, "ok")),
         "failed" => drop(world.fail(&lease, false)),
         "cancelled" => drop(world.cancel(None)),
@@ -148,6 +157,9 @@ fn every_status_has_an_answer_to_every_command_and_to_its_second_delivery() {
         "steps",
         "input_required",
         "paused",
+        "in the line",
+        "parked in the line",
+        "called up",
         "completed",
         "failed",
         "cancelled",

@@ -37,6 +37,11 @@ fn with(mut step: Value, more: Value) -> Value {
     step
 }
 
+/// A step that pays for a call as the graph's inputs say.
+fn paying(number: u32) -> Value {
+    with(step(&format!("s{number}"), "spend"), json!({"input_from": ["usd", "hold_usd", "ms"]}))
+}
+
 fn failing(id: &str) -> Value {
     with(step(id, "fail"), json!({"retries": 0}))
 }
@@ -62,6 +67,26 @@ fn cases() -> Vec<Case> {
             "completed succeeded",
             &["last succeeded", "b succeeded", "a succeeded"],
             json!({"a": "do a", "b": "do b"}),
+        ),
+        case(
+            "ten calls at once that hold more than there is, and cost less",
+            json!({"mode": "parallel", "max_cost_usd": 0.2,
+                "inputs": {"usd": "0.0093", "hold_usd": "0.0372", "ms": 100},
+                "steps": (0..10).map(paying).collect::<Vec<_>>()}),
+            "completed succeeded",
+            &[
+                "s0 succeeded",
+                "s1 succeeded",
+                "s2 succeeded",
+                "s3 succeeded",
+                "s4 succeeded",
+                "s5 succeeded",
+                "s6 succeeded",
+                "s7 succeeded",
+                "s8 succeeded",
+                "s9 succeeded",
+            ],
+            json!({}),
         ),
         case(
             "when",
@@ -295,4 +320,21 @@ async fn g1_every_construct_of_a_graph_in_memory() {
 async fn g1_every_construct_of_a_graph_on_real_servers() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     try_all(Cluster::on(&nats, &redis).await).await;
+}
+
+/// Two calls of 11.5 s on a budget with room for one hold: the second waits in its worker's slot for 10 s, parks, and is made
+/// when the first has returned its rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn b8_a_call_that_waits_for_long_gives_up_its_slot_and_is_made_when_its_turn_comes() {
+    let cluster = Cluster::embedded();
+    let inputs = json!({"usd": "0.01", "hold_usd": "0.12", "ms": 11_500});
+    let steps: Vec<Value> = (0..2).map(paying).collect();
+    let graph = json!({"mode": "parallel", "max_cost_usd": 0.2, "inputs": inputs, "steps": steps});
+    let outcome = cluster.client.run(graph).await;
+    assert_eq!(outcome.context.budget.spent.cost_usd, shared::Usd::from_cents(2), "{outcome:#?}");
+    let trace = cluster.client.trace(outcome.trace_id).await;
+    let mut attempts: Vec<u32> = trace.contexts().iter().skip(1).map(|node| node.attempt()).collect();
+    attempts.sort_unstable();
+    assert_eq!(attempts, [1, 2], "one parked");
+    cluster.stop().await;
 }

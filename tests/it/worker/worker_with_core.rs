@@ -123,7 +123,7 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
             let decided = world.handle(Command::Tick(tick.clone())).map(drop);
             world.trace.answer_tick(&tick, decided.as_ref().copied())
         }
-        Ask::Hold(hold) => done(world.handle(Command::Hold(hold))),
+        Ask::Hold(hold) => world.ask_hold(hold),
         Ask::Forfeit { lease, call_id } => done(world.handle(Command::Forfeit { lease, call_id })),
         Ask::Release { lease, call_id } => done(world.handle(Command::Release { lease, call_id })),
         Ask::Settle { lease, call_id, amount } => {

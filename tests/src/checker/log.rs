@@ -114,6 +114,8 @@ impl Log {
             | Event::Answered { .. }
             | Event::Deleted { .. }
             | Event::Released { .. }
+            | Event::HoldQueued { .. }
+            | Event::PlaceLost { .. }
             | Event::Charged { .. }
             | Event::Exhausted { .. }
             | Event::Replenished { .. }

@@ -7,7 +7,12 @@ use shared::{
     wire::{Answer, Ask, ChildSpawn, SharedMessage, Spawn},
 };
 
-use super::Attempt;
+use tokio::time::Instant;
+
+use super::{
+    Attempt,
+    coordinator::{ASK_AGAIN_AFTER, PATIENCE},
+};
 
 /// The requested child: one agent, or a graph.
 #[derive(Debug)]
@@ -25,14 +30,19 @@ pub(crate) enum Spawned {
 
 impl Attempt {
     /// Requests a child, with the messages of the caller's window that it gets (W3). A second request with the same id
-    /// and content returns the same child.
+    /// and content returns the same child. A grant for which only calls in flight leave too little is asked for again.
     pub(crate) async fn spawn(&self, child: Child, shared_messages: Vec<SharedMessage>) -> Spawned {
         let (spawn, graph) = match child {
             Child::Agent(spawn) => (Some(*spawn), None),
             Child::Graph(graph) => (None, Some(*graph)),
         };
-        let spawn = ChildSpawn { lease: self.token(), spawn, graph, shared_messages };
-        let answer = self.ask(Ask::Spawn(Box::new(spawn))).await;
+        let spawn = Box::new(ChildSpawn { lease: self.token(), spawn, graph, shared_messages });
+        let patience = Instant::now() + PATIENCE;
+        let mut answer = self.ask(Ask::Spawn(spawn.clone())).await;
+        while matches!(answer, Answer::Wait(_)) && Instant::now() < patience {
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
+            answer = self.ask(Ask::Spawn(spawn.clone())).await;
+        }
         let Answer::Spawned { child_id } = answer else {
             return Spawned::Refused(answer.into_refusal("spawn").to_text());
         };

@@ -16,7 +16,15 @@ use shared::{
     wire::{self, Answer, Ask, Cost, HoldDenied, OpenHold, Refusal, Resume, SettledCall},
 };
 
-use crate::{attempt::Attempt, retry::Backoff};
+use tokio::time::Instant;
+
+use crate::{
+    attempt::{
+        Attempt,
+        coordinator::{ASK_AGAIN_AFTER, PATIENCE},
+    },
+    retry::Backoff,
+};
 
 /// How long an attempt that ended may take to send what its calls cost.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,6 +38,9 @@ pub(crate) enum Hold {
     Held,
     /// It does not fit (B5).
     Denied(Box<HoldDenied>),
+    /// Only calls in flight leave too little for it, and they take long: its context keeps its place in the line
+    /// without this worker.
+    Crowded(Box<HoldDenied>),
     /// The budget is used up: make no call (B4).
     Halt {
         context: ChildId,
@@ -98,16 +109,18 @@ impl<'a> Meter<'a> {
         CallId::new(&format!("{}-{}", self.attempt.number(), books.calls)).expect("digits and a dash")
     }
 
-    /// Holds the worst case. If it is denied while costs of this attempt are not booked yet, it has them
-    /// booked and asks once more.
+    /// Holds the worst case. If it does not fit while costs of this attempt are not booked yet, it has them
+    /// booked and asks once more. While only calls in flight leave too little, it waits for a while.
     pub(crate) async fn hold(&self, call_id: &CallId, amount: Amount, closing: bool) -> Hold {
-        let held = match self.ask_hold(call_id, amount, closing).await {
-            Hold::Denied(denied) => match self.confirm().await {
-                0 => Hold::Denied(denied),
-                _ => self.ask_hold(call_id, amount, closing).await,
-            },
-            held @ (Hold::Held | Hold::Halt { .. } | Hold::Refused(_)) => held,
-        };
+        let mut held = self.ask_hold(call_id, amount, closing).await;
+        if matches!(held, Hold::Denied(_) | Hold::Crowded(_)) && self.confirm().await > 0 {
+            held = self.ask_hold(call_id, amount, closing).await;
+        }
+        let patience = Instant::now() + PATIENCE;
+        while matches!(held, Hold::Crowded(_)) && Instant::now() < patience {
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
+            held = self.ask_hold(call_id, amount, closing).await;
+        }
         if matches!(held, Hold::Held) {
             self.books().held_at.insert(call_id.clone(), self.attempt.now());
             // The process may have been suspended before it saw the answer.
@@ -121,6 +134,7 @@ impl<'a> Meter<'a> {
         match self.attempt.ask(Ask::Hold(hold)).await {
             Answer::Done => Hold::Held,
             Answer::Denied(denied) => Hold::Denied(Box::new(denied)),
+            Answer::Wait(denied) => Hold::Crowded(Box::new(denied)),
             Answer::Halt { context, dimension, pause } => Hold::Halt { context, dimension, pause },
             answer @ (Answer::Claimed(_)
             | Answer::Taken { .. }

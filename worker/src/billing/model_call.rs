@@ -48,9 +48,9 @@ pub(crate) enum CallOutcome {
 
 #[derive(Debug)]
 pub(crate) struct Shortage {
-    /// The context may wait for a larger budget (B8).
+    /// The context may wait: for a larger budget (B8), or for calls in flight.
     pub(crate) pause: bool,
-    /// The budget is used up (B4): not even a last report is possible.
+    /// No other call is possible either: the budget is used up (B4), or calls in flight have it.
     pub(crate) halted: bool,
     pub(crate) why: String,
 }
@@ -191,6 +191,10 @@ impl Call<'_> {
                         }
                         Some(_) | None => return Err(cannot_afford(&denied)),
                     }
+                }
+                Hold::Crowded(denied) => {
+                    let why = denied.describe("hold");
+                    return Err(CallOutcome::CannotAfford(Shortage { pause: true, halted: true, why }));
                 }
                 Hold::Halt { context, dimension, pause } => {
                     let why = exhausted(&context, dimension);

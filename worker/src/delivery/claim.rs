@@ -81,6 +81,7 @@ fn judge(answer: Answer, now: Timestamp) -> Claim {
         Answer::Refused(refusal) => Claim::Refused(refusal),
         answer @ (Answer::GoOn { .. }
         | Answer::Denied(_)
+        | Answer::Wait(_)
         | Answer::Halt { .. }
         | Answer::Spawned { .. }
         | Answer::Value { .. }

@@ -2,7 +2,7 @@
 //! nothing can start. So a thousand steps cost a thousand small decisions.
 
 use shared::{
-    ChildId, ContextKey, Json, Timestamp,
+    ContextKey, Json, Timestamp,
     graph::{self, EvaluationError, Group, Policy, Source, StepIndex},
     wire::{OnExhausted, StepStatus},
 };
@@ -13,7 +13,7 @@ use super::{
     start::{ask, begin, refused},
     status_of, step,
 };
-use crate::trace::{ContextIndex, ContextNode, Event, GraphRun, Ran, RunPhase, Trace};
+use crate::trace::{ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, Trace};
 
 /// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
 /// or has ended.
@@ -29,7 +29,7 @@ pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timesta
     if let Some(context) = trace.starved(graph)
         && context.on_exhausted == OnExhausted::Pause
     {
-        return pause_when_idle(trace, graph, &context.id);
+        return pause_when_idle(trace, graph, format!("the budget of `{}` is used up", context.id));
     }
     if node.live_children >= node.limits.max_children {
         return Vec::new();
@@ -40,13 +40,15 @@ pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timesta
     }
 }
 
-fn pause_when_idle(trace: &Trace, graph: ContextIndex, by: &ChildId) -> Vec<Event> {
+/// Nothing can start before money returns. What still runs will return some when it ends; if nothing runs, the graph
+/// pauses.
+fn pause_when_idle(trace: &Trace, graph: ContextIndex, reason: String) -> Vec<Event> {
     let node = trace.node(graph);
     let paused = matches!(node.status, crate::trace::Status::Paused { .. });
     if node.live_children > 0 || paused {
         return Vec::new();
     }
-    vec![Event::Paused { child_id: node.id.clone(), reason: format!("the budget of `{by}` is used up") }]
+    vec![Event::Paused { child_id: node.id.clone(), reason, in_line: false }]
 }
 
 /// A ready step may start, unless it is a `for_each` whose `max_parallel` items are running.
@@ -183,6 +185,9 @@ impl Start<'_> {
     fn begin(&self, ran: Ran) -> Vec<Event> {
         let refusal = match begin(self.trace, self.graph, self.step, ran, self.now) {
             Ok(events) => return events,
+            Err(refusal @ Refusal::Busy(_)) => {
+                return pause_when_idle(self.trace, self.graph, refusal.to_string());
+            }
             Err(refusal) => refused(&refusal),
         };
         match ran {
@@ -194,6 +199,18 @@ impl Start<'_> {
             }
         }
     }
+}
+
+/// Whether the next step of a graph waits for calls in flight to leave room for its grant.
+pub(in crate::trace) fn next_is_busy(trace: &Trace, graph: ContextIndex, now: Timestamp) -> bool {
+    let (run, group) = trace.expect_run(graph);
+    let Some(step) = run.ready.iter().find(|step| may_start(run, group, **step)) else { return false };
+    let next = match (&run.step(*step).items, run.step(*step).next) {
+        (Some(items), _) => Ran::Item(items.started),
+        (None, Some(next)) => next,
+        (None, None) => Ran::Itself,
+    };
+    matches!(begin(trace, graph, *step, next, now), Err(Refusal::Busy(_)))
 }
 
 impl Trace {

@@ -134,7 +134,7 @@ fn g1_nested_groups_run_in_their_own_mode_with_their_own_budget() {
     assert_eq!(queued(&world), ["one", "two"]);
     assert_eq!(["both", "one"].map(|c| world.node(c).depth), [0, 1], "a group is not an agent");
     let (one, two) = (world.claim("one"), world.claim("two"));
-    world.hold(&one, "c1", cents(20)).unwrap();
+    world.pay(&one, "c1", cents(20)).unwrap();
     let denied = world.hold(&two, "c1", cents(11)).unwrap_err();
     assert!(matches!(denied, Refusal::Denied(ref d) if d.context == id("both")), "{denied}");
     world.complete(&one, 1).unwrap();

@@ -33,6 +33,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         match run.meter.hold(&call_id, hold, false).await {
             Hold::Held => {}
             // There is no cheaper call: it waits for a raise if it may, or stops (B5, B8).
+            Hold::Crowded(_) => return Ok(Verdict::OutOfBudget),
             Hold::Denied(denied) if denied.pause => return Ok(Verdict::OutOfBudget),
             Hold::Denied(denied) => return Ok(out_of_budget(denied.describe("hold"))),
             Hold::Halt { pause: true, .. } => return Ok(Verdict::OutOfBudget),
