@@ -92,6 +92,7 @@ impl Agenda {
             }
             Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
             Event::Opened { .. }
+            | Event::Rebuilt { .. }
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
             | Event::Tombstoned { .. }

@@ -8,7 +8,10 @@ use shared::{
     wire::{GivenAnswer, Payload, RestorePoint, StepStatus},
 };
 
-use super::{Attempt, CallState, ContextNode, Entry, Event, GraphRun, Items, Phase, RunPhase, Status, Trace};
+use super::{
+    Attempt, CallState, ContextNode, Entry, Event, Generation, GraphRun, Items, Phase, RunPhase, Status,
+    Trace,
+};
 
 impl Trace {
     /// Applies one event that happened at `now`.
@@ -18,6 +21,10 @@ impl Trace {
             Event::Opened { settings } => {
                 self.unsaved.head = true;
                 self.settings = Some(Arc::new((**settings).clone()));
+            }
+            Event::Rebuilt { generation } => {
+                self.unsaved.head = true;
+                self.generation = Generation { number: *generation, since: self.version };
             }
             Event::AgentAdded { agent } => {
                 self.unsaved.agents = true;

@@ -8,6 +8,7 @@ mod checkpoints;
 mod context_store;
 mod graph;
 mod graph_flow;
+mod log_cuts;
 mod property;
 mod rule_combinations;
 mod spawning;
