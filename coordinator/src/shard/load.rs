@@ -41,7 +41,7 @@ impl Shard {
         let mut missing = HashSet::new();
         let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
         for job in &jobs {
-            if matches!(job.origin, Origin::Sweep { .. }) {
+            if matches!(job.origin, Origin::Sweep(_)) {
                 doubted.insert(job.trace_id);
             }
             // Only the store knows whether our unsent outboxes are still unsent.
@@ -119,7 +119,7 @@ impl Shard {
         }
         let thoroughly = handles.epoch.number() > 0;
         let checks = doubtful.into_iter().map(|found| async {
-            let checked = rebuild::check(&handles.bus, &found.trace, thoroughly, now).await;
+            let checked = rebuild::check(&handles, &found.trace, thoroughly, now).await;
             (found, checked)
         });
         let checked: Vec<_> =

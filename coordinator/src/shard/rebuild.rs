@@ -1,16 +1,20 @@
 //! Compares a trace with its event log. The log has every event with the version it made. A stored trace
 //! that is behind its log has lost writes, and is rebuilt from the log before anything is decided on it
-//! (t9). A commit that the log has only in part is left out. A log with gaps rebuilds nothing: the result would be an older state.
+//! (t9). A commit that the log has only in part is left out. A log with gaps rebuilds nothing: the result
+//! would be an older state. A run that has ended and expired is left alone: its log is kept for longer.
 
 use std::collections::HashSet;
 
 use shared::{
-    ChildId, Timestamp,
+    ChildId, Timestamp, TraceId,
     bus::{self, Bus},
     subject::{Filter, Subject},
 };
 
-use crate::trace::{Event, Logged, Replay, Rest, Trace};
+use crate::{
+    handles::Handles,
+    trace::{Event, Logged, Replay, Rest, Trace},
+};
 
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
@@ -35,12 +39,12 @@ pub(crate) enum Error {
 /// its last message is not always the newest event, because messages that are sent again are stored behind
 /// later ones.
 pub(crate) async fn check(
-    bus: &Bus,
+    handles: &Handles,
     stored: &Trace,
     thoroughly: bool,
     now: Timestamp,
 ) -> Result<Option<Rebuilt>, Error> {
-    let id = stored.id();
+    let (bus, id) = (&handles.bus, stored.id());
     let Some(last) = bus.last(&Filter::EventsOf(id)).await? else { return Ok(None) };
     if !thoroughly && read(&last.payload)?.last_version() <= stored.version() {
         return Ok(None);
@@ -48,6 +52,7 @@ pub(crate) async fn check(
     let log = bus.read(&Filter::EventsOf(id)).await?;
     let messages = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
     let has_first = messages.iter().any(|logged| logged.version == 1);
+    let last_at = messages.iter().map(|logged| logged.at).max().unwrap_or_default();
     let replay = Replay::all(stored.clone(), messages);
     let rest = replay.rest();
     let mut trace = replay.into_trace();
@@ -57,17 +62,26 @@ pub(crate) async fn check(
         Rest::Gap(_) if trace.version() == 0 && !has_first => return Ok(None),
         Rest::Gap(before) => return Err(Error::Gap(before)),
         Rest::Nothing if newness(&trace) <= newness(stored) => return Ok(None),
-        Rest::Unfinished => {
-            tracing::warn!(trace_id = %id, "the event log ends inside a commit, which is not applied");
-        }
-        Rest::Nothing => {}
+        Rest::Nothing | Rest::Unfinished => {}
+    }
+    let published = published(bus, id).await?;
+    let told = trace.root().is_none_or(|root| published.contains(&root.id));
+    let expired = last_at.plus_millis(handles.retention_ms()) <= now;
+    if stored.version() == 0 && trace.is_over() && told && expired {
+        return Ok(None);
     }
     let events = trace.begin_generation(stored.version(), now);
     trace.mark_all_changed();
-    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), "a trace was rebuilt from the event log");
-    let published = bus.subjects(&Filter::OutcomesOf(id)).await?;
+    let unfinished = rest == Rest::Unfinished;
+    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), unfinished, "a trace was rebuilt from the event log");
+    Ok(Some(Rebuilt { trace, events, published }))
+}
+
+/// The contexts whose outcome is published.
+async fn published(bus: &Bus, id: TraceId) -> Result<HashSet<ChildId>, Error> {
+    let subjects = bus.subjects(&Filter::OutcomesOf(id)).await?;
     let child = |subject| if let Subject::Outcome(_, child_id) = subject { Some(child_id) } else { None };
-    Ok(Some(Rebuilt { trace, events, published: published.into_iter().filter_map(child).collect() }))
+    Ok(subjects.into_iter().filter_map(child).collect())
 }
 
 fn read(payload: &[u8]) -> Result<Logged, Error> {

@@ -1,6 +1,11 @@
 //! Traces that only the event log has: coordinators rebuild them, and they go on.
 
-use coordinator::{store, trace::Logged};
+use std::time::Duration;
+
+use coordinator::{
+    store::{self, Store},
+    trace::{Logged, Status},
+};
 use serde_json::json;
 use shared::{
     ChildId, TraceId,
@@ -8,7 +13,7 @@ use shared::{
     subject::{Filter, Subject},
     wire::EndStatus,
 };
-use trellis_tests::cluster::{Cluster, SOON, name};
+use trellis_tests::cluster::{Cluster, SOON, eventually, name};
 
 fn config() -> coordinator::Config {
     let mut config = coordinator::Config::new(name("coordinator"));
@@ -21,9 +26,15 @@ fn memory() -> Bus {
     Bus::Memory(Memory::new(Default::default()))
 }
 
+fn empty_store() -> Store {
+    Store::Memory(store::Memory::new(config().topology.partitions))
+}
+
 fn start(bus: Bus) -> Cluster {
-    let config = config();
-    let store = store::Store::Memory(store::Memory::new(config.topology.partitions));
+    start_with(config(), bus, empty_store())
+}
+
+fn start_with(config: coordinator::Config, bus: Bus, store: Store) -> Cluster {
     Cluster::start(bus, store, vec![config], vec![worker::Config::new(name("worker"))])
 }
 
@@ -73,4 +84,37 @@ async fn f18_a_store_wiped_while_the_log_ends_at_any_message() {
         assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     }
     tokio::time::timeout(SOON, cluster.stop()).await.unwrap();
+}
+
+/// proves: a run that has ended and expired is not rebuilt from its log, which is kept for longer. The run beside it, which
+/// is live and only in the log, shows that the log was looked through.
+#[tokio::test(flavor = "multi_thread")]
+async fn f18_an_expired_run_does_not_come_back_with_a_restart() {
+    let (bus, store) = (memory(), empty_store());
+    let config = || coordinator::Config { retention: Duration::from_millis(1), shards: 1, ..config() };
+    let cluster = start_with(config(), bus.clone(), store.clone());
+    let expired = cluster.client.run(json!({"goal": "hello"})).await.trace_id;
+    let asking = json!({"goal": "which?", "agent_id": "ask", "child_id": "root"});
+    let asking = cluster.client.accepted(asking).await.trace_id;
+    eventually("it asks", async || {
+        let trace = cluster.client.trace(asking).await;
+        trace.root().is_some_and(|root| matches!(root.status, Status::InputRequired { .. }))
+    })
+    .await;
+    let there = async |id: TraceId| store.versions(&[id]).await.unwrap()[0] > 0;
+    eventually("the run expires", async || !there(expired).await).await;
+    cluster.stop().await;
+
+    let live = TraceId::from_u128(u128::MAX).unwrap();
+    for stored in log_of(&bus, asking).await {
+        copy(&bus, &stored, asking, live).await;
+    }
+    let cluster = start_with(config(), bus, store.clone());
+    eventually("the log is looked through", async || there(live).await).await;
+    // In the shard's next turn all of that is done.
+    cluster.client.run(json!({"goal": "hello"})).await;
+    let rebuilt = async |id: TraceId| cluster.client.trace(id).await.generation().number > 0;
+    assert!(!rebuilt(expired).await, "it has come back");
+    assert!(rebuilt(live).await && !rebuilt(asking).await);
+    cluster.stop().await;
 }
