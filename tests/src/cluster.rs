@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coordinator::{
     store::{Redis, Store},
-    trace::{Logged, Trace},
+    trace::{Logged, Replay, Rest, Trace},
 };
 use serde_json::Value;
 use shared::{
@@ -102,12 +102,9 @@ impl Client {
         for stored in self.bus.read(&Filter::EventsOf(trace_id)).await.expect("read") {
             log.push(serde_json::from_slice(&stored.payload).expect("an event message"));
         }
-        log.sort_by_key(|logged| logged.version);
-        let mut trace = Trace::new(trace_id);
-        for logged in &log {
-            assert!(trace.replay(logged), "the log of {trace_id} has a gap before {}", logged.version);
-        }
-        trace
+        let replay = Replay::all(Trace::new(trace_id), log);
+        assert!(!matches!(replay.rest(), Rest::Gap(_)), "the log of {trace_id}: {:?}", replay.rest());
+        replay.into_trace()
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod checker;
 pub mod cluster;
 pub mod invariants;
+pub mod log_cuts;
 pub mod processes;
 pub mod script;
 pub mod servers;

@@ -14,13 +14,15 @@ use shared::{
     },
 };
 
-use crate::invariants;
+use crate::{invariants, log_cuts};
 
 #[derive(Debug, Clone)]
 pub struct World {
     pub trace: Trace,
     pub now: Timestamp,
     pub log: Vec<(Timestamp, Event)>,
+    /// The commands that were not refused.
+    pub commands: Vec<(Timestamp, Command)>,
     pub settings: Settings,
     pub agents: Vec<AgentProfile>,
     tokens: u32,
@@ -62,6 +64,7 @@ impl World {
             ),
             now: Timestamp::from_millis(1_000_000),
             log: Vec::new(),
+            commands: Vec::new(),
             settings: Settings::default(),
             agents: names.into_iter().map(profile).collect(),
             tokens: 0,
@@ -97,8 +100,9 @@ impl World {
     pub fn handle(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
         let before = self.trace.clone();
         let shown = format!("{command:?}");
-        match self.trace.handle(command, self.now) {
+        match self.trace.handle(command.clone(), self.now) {
             Ok(events) => {
+                self.commands.push((self.now, command));
                 self.log.extend(events.iter().map(|event| (self.now, event.clone())));
                 invariants::check(&self.trace).unwrap_or_else(|what| panic!("{what}\nafter {shown}"));
                 Ok(events)
@@ -290,6 +294,7 @@ impl World {
 
     pub fn check_replay(&self) {
         invariants::check_replay(&self.trace, &self.log).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
     }
 
     pub fn node(&self, child: &str) -> &ContextNode {

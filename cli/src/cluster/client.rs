@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use coordinator::trace::{Logged, Trace};
+use coordinator::trace::{Logged, Replay, Trace};
 use serde::{Serialize, de::DeserializeOwned};
 use shared::{
     ChildId, TraceId,
@@ -170,17 +170,10 @@ pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace
 /// The trace replayed from whatever its log holds: the beginning may be gone, or no context may have begun.
 async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Trace>> {
     let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
-    let mut log =
+    let log =
         stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;
-    log.sort_by_key(|logged| logged.version);
-    let mut trace = Trace::new(trace_id);
-    // Replay up to the first gap: the remaining messages of a commit may not be stored yet.
-    for message in &log {
-        if !trace.replay(message) {
-            break;
-        }
-    }
-    Ok((!log.is_empty()).then_some(trace))
+    // Whatever can be replayed: the remaining messages of a commit may not be stored yet.
+    Ok((!log.is_empty()).then(|| Replay::all(Trace::new(trace_id), log).into_trace()))
 }
 
 pub(crate) fn logged(payload: &[u8]) -> anyhow::Result<Logged> {

@@ -44,16 +44,16 @@ pub(crate) async fn follow(
         tokio::select! {
             next = watch.next() => {
                 next?;
-                display.changed(&watch.trace);
+                display.changed(watch.trace());
                 let questions = watch.questions();
                 if asked.has_news(&questions) {
-                    display.draw(&watch.trace);
+                    display.draw(watch.trace());
                     display.leave_standing();
                 }
                 asked.ask(bus, questions).await?;
             }
             piece = stream.next() => output::note(&line(&piece)),
-            _ = redraw.tick() => if !asked.is_asking() { display.draw(&watch.trace) },
+            _ = redraw.tick() => if !asked.is_asking() { display.draw(watch.trace()) },
             typed = asked.typed() => asked.answer(bus, typed?).await?,
             () = signals.next() => {
                 display.leave_standing();

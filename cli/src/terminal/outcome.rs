@@ -18,8 +18,8 @@ pub(crate) fn print(watch: &Watch, output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Json => output::print_json(&json!(outcome))?,
         // The outcome may be kept longer than the log.
-        Output::Text if watch.trace.root().is_none() => output::print(&one_line(outcome))?,
-        Output::Text => output::print(&tree::show(&watch.trace))?,
+        Output::Text if watch.trace().root().is_none() => output::print(&one_line(outcome))?,
+        Output::Text => output::print(&tree::show(watch.trace()))?,
     }
     Ok(outcome.context.status.into())
 }

@@ -2,7 +2,11 @@
 //! when it begins to own it, and again when the store has lost writes: nobody else would notice the loss of
 //! a trace that only waits for a human or a timer.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use shared::{
     TraceId, bus,
@@ -14,7 +18,7 @@ use crate::{
     handles::Handles,
     shard::{
         dispatch::Dispatch,
-        job::{Job, Origin, Work},
+        job::{Job, Origin, Swept, Work},
     },
     store,
 };
@@ -23,8 +27,7 @@ use crate::{
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// Traces looked up at once.
 const LOOKUP_BATCH: usize = 500;
-/// How often a sweep is repeated for traces that can't be rebuilt. Some never can: their first events have
-/// expired.
+/// How often a sweep is repeated for traces that can't be rebuilt. Some never can: their log has a gap.
 const MAX_TRIES: u32 = 5;
 
 #[derive(Debug, thiserror::Error)]
@@ -63,31 +66,25 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
 }
 
 /// Wakes every trace that is not in the store; all traces, if the store has lost writes, because those that
-/// are there may be old. Returns how many are still missing afterwards.
+/// are there may be old. Returns how many could not be loaded. A run that has expired is not one of them.
 async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<usize, Error> {
     let subjects = handles.bus.subjects(&Filter::Events).await?;
     let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
     let traces: BTreeSet<TraceId> = subjects.into_iter().filter_map(trace).collect();
     let traces: Vec<TraceId> = traces.into_iter().filter(|id| of.contains(&handles.partition(*id))).collect();
-    let mut lost = Vec::new();
     let (waiting, mut done) = mpsc::channel(1);
+    let swept = Swept { _waiting: waiting, failed: Arc::default() };
     for some in traces.chunks(LOOKUP_BATCH) {
         let versions = handles.store.versions(some).await?;
         for (trace_id, version) in some.iter().zip(versions) {
             if all || version == 0 {
-                let origin = Origin::Sweep { _waiting: waiting.clone() };
+                let origin = Origin::Sweep(swept.clone());
                 dispatch.give(Job::new(*trace_id, Work::Wake, origin)).await;
-            }
-            if version == 0 {
-                lost.push(*trace_id);
             }
         }
     }
-    drop(waiting);
+    let failed = swept.failed.clone();
+    drop(swept);
     done.recv().await;
-    let mut missing = 0;
-    for some in lost.chunks(LOOKUP_BATCH) {
-        missing += handles.store.versions(some).await?.into_iter().filter(|version| *version == 0).count();
-    }
-    Ok(missing)
+    Ok(failed.load(Ordering::Relaxed))
 }

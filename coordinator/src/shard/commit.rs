@@ -105,10 +105,9 @@ impl Shard {
     }
 }
 
-/// Live traces never expire. Traces that have ended, or never began, expire after the retention.
+/// Live traces never expire. Traces that are over expire after the retention.
 fn expire_ms(trace: &Trace, retention_ms: u64) -> Option<u64> {
-    let over = trace.root().is_none_or(|root| !root.is_live()) && trace.next_timer().is_none();
-    over.then_some(retention_ms)
+    trace.is_over().then_some(retention_ms)
 }
 
 pub(super) fn text(value: &impl Serialize) -> String {

@@ -1,5 +1,7 @@
 //! What a shard is given to do: work on a trace, and who waits for the answer.
 
+use std::sync::{Arc, atomic::AtomicUsize};
+
 use shared::{
     ChildId, ContextKey, TraceId,
     bus::Delivery,
@@ -36,14 +38,23 @@ pub(crate) enum Work {
 pub(crate) enum Origin {
     /// Our own timers; nobody waits for an answer.
     Timer,
-    /// A sweep, which waits until all its jobs are done. It has reason to distrust the store.
-    Sweep { _waiting: mpsc::Sender<()> },
+    /// A sweep. It has reason to distrust the store.
+    Sweep(Swept),
     /// A worker's ask.
     Ask { reply_to: String, kind: AnswerKind },
     /// A submission of a client.
     Submission(Box<Submission>),
     /// A message from a queue; it is acknowledged and gets no other answer.
     Queue { delivery: Box<Delivery>, subject: Subject },
+}
+
+/// How a sweep learns what became of its jobs.
+#[derive(Debug, Clone)]
+pub(crate) struct Swept {
+    /// The sweep waits until all of these are gone.
+    pub(crate) _waiting: mpsc::Sender<()>,
+    /// How many traces could not be loaded.
+    pub(crate) failed: Arc<AtomicUsize>,
 }
 
 /// Which answer a worker gets.

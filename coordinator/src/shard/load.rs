@@ -41,7 +41,7 @@ impl Shard {
         let mut missing = HashSet::new();
         let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
         for job in &jobs {
-            if matches!(job.origin, Origin::Sweep { .. }) {
+            if matches!(job.origin, Origin::Sweep(_)) {
                 doubted.insert(job.trace_id);
             }
             // Only the store knows whether our unsent outboxes are still unsent.
@@ -119,7 +119,7 @@ impl Shard {
         }
         let thoroughly = handles.epoch.number() > 0;
         let checks = doubtful.into_iter().map(|found| async {
-            let checked = rebuild::check(&handles.bus, &found.trace, thoroughly).await;
+            let checked = rebuild::check(&handles, &found.trace, thoroughly, now).await;
             (found, checked)
         });
         let checked: Vec<_> =
@@ -127,7 +127,7 @@ impl Shard {
         for (found, checked) in checked {
             let (id, version) = (found.trace.id(), found.version);
             let kept = match checked {
-                Ok(Some(rebuilt)) if rebuilt.trace.version() >= version => {
+                Ok(Some(rebuilt)) if rebuilt.trace.version() > version => {
                     self.keep_rebuilt(rebuilt, found, now).await
                 }
                 Ok(_) if found.corrupt => Err("it is corrupt, and its event log can't rebuild it".into()),
@@ -178,9 +178,9 @@ impl Shard {
 
     /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
-        let Rebuilt { mut trace, published } = rebuilt;
+        let Rebuilt { mut trace, events, published } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
-        let outbox = Arc::new(Outbox::of_rebuilt(&trace, &published, due));
+        let outbox = Arc::new(Outbox::of_rebuilt(&trace, events, &published, due));
         let changes = trace.take_changes();
         let write = Write {
             trace_id: trace.id(),

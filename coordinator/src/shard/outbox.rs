@@ -23,6 +23,9 @@ pub(crate) struct Outbox {
     /// The version that the commit made.
     pub(crate) version: u64,
     pub(crate) at: Timestamp,
+    /// How often the trace was rebuilt before: another commit may have made the same version then.
+    #[serde(default)]
+    generation: u32,
     events: Vec<EventMessage>,
     effects: Vec<Effect>,
 }
@@ -39,18 +42,18 @@ impl Outbox {
     /// The outbox of events that have just been applied to `trace`.
     pub(crate) fn new(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Self {
         let effects = effects(trace, &events);
-        let message = |logged: Logged| EventMessage {
-            body: serde_json::value::to_raw_value(&logged).expect("events have string keys only"),
-            child_id: logged.child_id,
-            version: logged.version,
-        };
-        let events = logged(trace, events, at).into_iter().map(message).collect();
-        Outbox { version: trace.version(), at, events, effects }
+        let generation = trace.generation().number;
+        Outbox { version: trace.version(), at, generation, events: messages(trace, events, at), effects }
     }
 
-    /// The outbox of a trace that was rebuilt from its event log, with everything that may never have been
-    /// sent: queued work, open questions, and outcomes that are not in the log.
-    pub(crate) fn of_rebuilt(trace: &Trace, published: &HashSet<ChildId>, at: Timestamp) -> Self {
+    /// The outbox of a trace that was rebuilt from its event log by `events`, with everything that may never
+    /// have been sent: queued work, open questions, and outcomes that are not in the log.
+    pub(crate) fn of_rebuilt(
+        trace: &Trace,
+        events: Vec<Event>,
+        published: &HashSet<ChildId>,
+        at: Timestamp,
+    ) -> Self {
         let effect = |node: &crate::trace::ContextNode| match &node.status {
             Status::Submitted { .. } | Status::Working(Phase::Queued { sent_at: Some(_), .. }) => {
                 Some(Effect::Execute { child_id: node.id.clone(), attempt: node.attempt() + 1 })
@@ -62,7 +65,16 @@ impl Outbox {
             Status::Working(_) | Status::Paused { .. } | Status::Ended(_) => None,
         };
         let effects = trace.contexts().iter().filter_map(effect).collect();
-        Outbox { version: trace.version(), at, events: Vec::new(), effects }
+        let generation = trace.generation().number;
+        Outbox { version: trace.version(), at, generation, events: messages(trace, events, at), effects }
+    }
+
+    /// A version in the id of a message.
+    fn numbered(&self, version: u64) -> String {
+        match self.generation {
+            0 => version.to_string(),
+            generation => format!("{generation}-{version}"),
+        }
     }
 
     pub(crate) fn effects(&self) -> &[Effect] {
@@ -74,7 +86,7 @@ impl Outbox {
         for event in &self.events {
             out.push(Outgoing {
                 subject: Subject::Event(trace.id(), event.child_id.clone()),
-                id: Some(format!("{}.{}.event", trace.id(), event.version)),
+                id: Some(format!("{}.{}.event", trace.id(), self.numbered(event.version))),
                 headers: headers(trace, &event.child_id),
                 payload: Bytes::copy_from_slice(event.body.get().as_bytes()),
                 expect_last: None,
@@ -97,7 +109,7 @@ impl Outbox {
                     return Vec::new();
                 };
                 let pool = work.agent.pool.clone().unwrap_or_else(PoolName::default_pool);
-                let kind = format!("{attempt}.{}.execute", self.version);
+                let kind = format!("{attempt}.{}.execute", self.numbered(self.version));
                 vec![message(child_id, Subject::Execute(pool), kind, json(&work))]
             }
             Effect::Question { child_id } => {
@@ -124,6 +136,15 @@ impl Outbox {
             Effect::Stop { .. } | Effect::Remove { .. } => Vec::new(),
         }
     }
+}
+
+fn messages(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Vec<EventMessage> {
+    let message = |logged: Logged| EventMessage {
+        body: serde_json::value::to_raw_value(&logged).expect("events have string keys only"),
+        child_id: logged.child_id,
+        version: logged.version,
+    };
+    logged(trace, events, at).into_iter().map(message).collect()
 }
 
 fn headers(trace: &Trace, child_id: &ChildId) -> Headers {

@@ -1,20 +1,26 @@
 //! Compares a trace with its event log. The log has every event with the version it made. A stored trace
 //! that is behind its log has lost writes, and is rebuilt from the log before anything is decided on it
-//! (t9). A log with gaps rebuilds nothing: the result would be an older state.
+//! (t9). A commit that the log has only in part is left out. A log with gaps rebuilds nothing: the result
+//! would be an older state. A run that has ended and expired is left alone: its log is kept for longer.
 
 use std::collections::HashSet;
 
 use shared::{
-    ChildId,
+    ChildId, Timestamp, TraceId,
     bus::{self, Bus},
     subject::{Filter, Subject},
 };
 
-use crate::trace::{Logged, Trace};
+use crate::{
+    handles::Handles,
+    trace::{Event, Logged, Replay, Rest, Trace},
+};
 
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) trace: Trace,
+    /// The events that say so, which the log does not have yet.
+    pub(crate) events: Vec<Event>,
     /// The contexts whose outcome is already published.
     pub(crate) published: HashSet<ChildId>,
 }
@@ -32,34 +38,50 @@ pub(crate) enum Error {
 /// The trace as its log has it, if the log is ahead of the stored trace. `thoroughly` reads the whole log:
 /// its last message is not always the newest event, because messages that are sent again are stored behind
 /// later ones.
-pub(crate) async fn check(bus: &Bus, stored: &Trace, thoroughly: bool) -> Result<Option<Rebuilt>, Error> {
-    let id = stored.id();
+pub(crate) async fn check(
+    handles: &Handles,
+    stored: &Trace,
+    thoroughly: bool,
+    now: Timestamp,
+) -> Result<Option<Rebuilt>, Error> {
+    let (bus, id) = (&handles.bus, stored.id());
     let Some(last) = bus.last(&Filter::EventsOf(id)).await? else { return Ok(None) };
     if !thoroughly && read(&last.payload)?.last_version() <= stored.version() {
         return Ok(None);
     }
     let log = bus.read(&Filter::EventsOf(id)).await?;
-    let mut messages = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
-    // Of two messages with the same version the first counts.
-    messages.sort_by_key(|logged| logged.version);
-    if stored.version() == 0 && messages.first().is_some_and(|first| first.version > 1) {
+    let messages = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
+    let has_first = messages.iter().any(|logged| logged.version == 1);
+    let last_at = messages.iter().map(|logged| logged.at).max().unwrap_or_default();
+    let replay = Replay::all(stored.clone(), messages);
+    let rest = replay.rest();
+    let mut trace = replay.into_trace();
+    let newness = |trace: &Trace| (trace.generation().number, trace.version());
+    match rest {
         // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
+        Rest::Gap(_) if trace.version() == 0 && !has_first => return Ok(None),
+        Rest::Gap(before) => return Err(Error::Gap(before)),
+        Rest::Nothing if newness(&trace) <= newness(stored) => return Ok(None),
+        Rest::Nothing | Rest::Unfinished => {}
+    }
+    let published = published(bus, id).await?;
+    let told = trace.root().is_none_or(|root| published.contains(&root.id));
+    let expired = last_at.plus_millis(handles.retention_ms()) <= now;
+    if stored.version() == 0 && trace.is_over() && told && expired {
         return Ok(None);
     }
-    let mut trace = stored.clone();
-    for logged in &messages {
-        if !trace.replay(logged) {
-            return Err(Error::Gap(logged.version));
-        }
-    }
-    if trace.version() <= stored.version() {
-        return Ok(None);
-    }
+    let events = trace.begin_generation(stored.version(), now);
     trace.mark_all_changed();
-    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), "a trace was rebuilt from the event log");
-    let published = bus.subjects(&Filter::OutcomesOf(id)).await?;
+    let unfinished = rest == Rest::Unfinished;
+    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), unfinished, "a trace was rebuilt from the event log");
+    Ok(Some(Rebuilt { trace, events, published }))
+}
+
+/// The contexts whose outcome is published.
+async fn published(bus: &Bus, id: TraceId) -> Result<HashSet<ChildId>, Error> {
+    let subjects = bus.subjects(&Filter::OutcomesOf(id)).await?;
     let child = |subject| if let Subject::Outcome(_, child_id) = subject { Some(child_id) } else { None };
-    Ok(Some(Rebuilt { trace, published: published.into_iter().filter_map(child).collect() }))
+    Ok(subjects.into_iter().filter_map(child).collect())
 }
 
 fn read(payload: &[u8]) -> Result<Logged, Error> {

@@ -2,7 +2,7 @@
 //! state right after the decision, and sent when the decision is committed and its messages are stored; the
 //! answer to a claim, a tick or a read is sent right after the commit.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -58,7 +58,7 @@ impl Reply {
             ack: true,
         };
         match &reply.job.origin {
-            Origin::Timer | Origin::Sweep { .. } => {}
+            Origin::Timer | Origin::Sweep(_) => {}
             Origin::Ask { kind, .. } => {
                 reply.early = matches!(kind, AnswerKind::Claim(_) | AnswerKind::Tick(_) | AnswerKind::Read);
                 let answer = answer(kind, &reply.job.work, trace, decided, home);
@@ -95,9 +95,12 @@ impl Reply {
 
     /// B13: nothing can be decided now.
     pub(crate) fn unavailable(job: Job) -> Self {
+        if let Origin::Sweep(swept) = &job.origin {
+            swept.failed.fetch_add(1, Ordering::Relaxed);
+        }
         let refusal = wire::Refusal::unavailable();
         let answer = match &job.origin {
-            Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
+            Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
             // A published submission is delivered again; a requested one gets an answer.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
@@ -133,9 +136,7 @@ impl Reply {
                     ..*submission
                 }))
             }
-            other @ (Origin::Timer | Origin::Sweep { .. } | Origin::Ask { .. } | Origin::Queue { .. }) => {
-                other
-            }
+            other @ (Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Queue { .. }) => other,
         };
         Ok(Job { trace_id, work, origin, tries })
     }
@@ -151,7 +152,7 @@ impl Reply {
     pub(crate) async fn finish(mut self, bus: &Bus) {
         self.send_answer(bus).await;
         let delivery = match &self.job.origin {
-            Origin::Timer | Origin::Sweep { .. } | Origin::Ask { .. } => None,
+            Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
             Origin::Queue { delivery, .. } => Some(&**delivery),
         };
@@ -164,7 +165,7 @@ impl Reply {
 
     async fn send_answer(&mut self, bus: &Bus) {
         let to = match &self.job.origin {
-            Origin::Timer | Origin::Sweep { .. } | Origin::Queue { .. } => None,
+            Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { reply_to, .. } => Some(reply_to),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };

@@ -80,9 +80,7 @@ impl Shard {
     async fn turn(&mut self, jobs: Vec<Job>) {
         self.handles.config.crash.pass(Point::Received);
         if self.handles.epoch.number() != self.epoch {
-            self.epoch = self.handles.epoch.number();
-            self.cache.clear();
-            self.sent.clear();
+            self.begin_epoch().await;
         }
         let now = self.handles.clock.now();
         let (jobs, fresh) = self.load(jobs, now).await;
@@ -109,6 +107,17 @@ impl Shard {
         self.handles.config.crash.pass(Point::Committed);
         self.send(committed, now).await;
         self.cache.trim();
+    }
+
+    /// The store has lost writes: drops what is remembered. What is being sent is waited for first, because
+    /// a log without it would rebuild an older state.
+    async fn begin_epoch(&mut self) {
+        while let Some(batch) = self.sending.next().await {
+            self.stored(batch).await;
+        }
+        self.epoch = self.handles.epoch.number();
+        self.cache.clear();
+        self.sent.clear();
     }
 
     /// Decisions that change nothing are not committed, so this checks that they were made on the current
@@ -166,5 +175,55 @@ fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result
         Work::Wake => one(&Command::Wake),
         // Reading changes nothing; `Reply` does it.
         Work::ReadValue(..) | Work::ListValues(..) => (Vec::new(), Ok(())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
+    use shared::bus::{Bus, Memory};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::{super::batch::Batch, *};
+    use crate::{Config, clock::Clock, epoch::Epoch, handles::Handles, store};
+
+    fn handles() -> Arc<Handles> {
+        let config = Config::new("c1".parse().unwrap());
+        let store = store::Store::Memory(store::Memory::new(config.topology.partitions));
+        let now = Timestamp::from_millis(1_000);
+        Arc::new(Handles {
+            config,
+            bus: Bus::Memory(Memory::new(Default::default())),
+            store,
+            clock: Clock::new(now),
+            epoch: Epoch::new(),
+            started_at: now,
+            panicked: Default::default(),
+        })
+    }
+
+    #[tokio::test]
+    async fn t9_a_shard_waits_for_its_own_sends_before_it_reads_the_log_again() {
+        let handles = handles();
+        let (_jobs, receiver) = mpsc::channel(1);
+        let mut shard = Shard::new(handles.clone(), receiver);
+        let (stored, sending) = oneshot::channel::<()>();
+        let batch = sending.map(|_| Batch { parts: Vec::new(), results: Vec::new(), removed: Vec::new() });
+        shard.sending.push(batch.boxed());
+        let id = TraceId::from_u128(1).unwrap();
+        shard.cache.put(Trace::new(id), Vec::new());
+        let (home, now) = (handles.partition(id), handles.clock.now());
+        handles.epoch.own(home, now);
+        handles.epoch.observe(home, 0, 7, now);
+        handles.epoch.observe(home, 7, 6, now);
+        {
+            let mut turn = std::pin::pin!(shard.turn(Vec::new()));
+            assert!((&mut turn).now_or_never().is_none(), "its messages are not stored yet");
+            stored.send(()).unwrap();
+            turn.await;
+        }
+        assert!(!shard.cache.has(id) && shard.sending.is_empty());
     }
 }

@@ -106,6 +106,7 @@ impl Agenda {
             | Event::PlaceLost { .. } => self.add_if_paused(trace),
             Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
             Event::Opened { .. }
+            | Event::Rebuilt { .. }
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
             | Event::Tombstoned { .. }

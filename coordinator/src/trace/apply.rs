@@ -9,8 +9,8 @@ use shared::{
 };
 
 use super::{
-    Attempt, CallState, ContextNode, Entry, Event, GraphRun, Items, Phase, RunPhase, Status, Trace,
-    WaitingHold,
+    Attempt, CallState, ContextNode, Entry, Event, Generation, GraphRun, Items, Phase, RunPhase, Status,
+    Trace, WaitingHold,
 };
 
 impl Trace {
@@ -21,6 +21,10 @@ impl Trace {
             Event::Opened { settings } => {
                 self.unsaved.head = true;
                 self.settings = Some(Arc::new((**settings).clone()));
+            }
+            Event::Rebuilt { generation } => {
+                self.unsaved.head = true;
+                self.generation = Generation { number: *generation, since: self.version };
             }
             Event::AgentAdded { agent } => {
                 self.unsaved.agents = true;

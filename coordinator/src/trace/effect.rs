@@ -50,6 +50,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         Event::Closed { child_id } => vec![Effect::Outcome { child_id: child_id.clone() }],
         Event::Deleted { child_id } => vec![Effect::Remove { child_id: child_id.clone() }],
         Event::Opened { .. }
+        | Event::Rebuilt { .. }
         | Event::AgentAdded { .. }
         | Event::PlanAdded { .. }
         | Event::Tombstoned { .. }

@@ -21,6 +21,11 @@ pub enum Event {
     Opened {
         settings: Box<Settings>,
     },
+    /// The store lost the trace, or its latest events, and it was rebuilt from its log. Events of earlier
+    /// generations from this version on do not count.
+    Rebuilt {
+        generation: u32,
+    },
     AgentAdded {
         agent: Box<AgentProfile>,
     },
@@ -331,6 +336,7 @@ impl Event {
     pub fn child_id(&self) -> Option<&ChildId> {
         match self {
             Event::Opened { .. }
+            | Event::Rebuilt { .. }
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
             | Event::StoreCleared => None,

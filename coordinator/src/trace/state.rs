@@ -18,7 +18,7 @@ use shared::{
 };
 
 use super::{
-    ContextIndex, GraphRun, Order, StepOf, WaitingHold,
+    ContextIndex, Generation, GraphRun, Order, StepOf, WaitingHold,
     budget::{Budget, Calls},
     unsaved::Unsaved,
 };
@@ -28,6 +28,7 @@ pub struct Trace {
     pub(super) id: TraceId,
     /// The number of events so far.
     pub(super) version: u64,
+    pub(super) generation: Generation,
     /// None until it is opened by a submission.
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) contexts: Vec<ContextNode>,
@@ -227,6 +228,7 @@ impl Trace {
         Trace {
             id,
             version: 0,
+            generation: Generation::default(),
             settings: None,
             contexts: Vec::new(),
             agents: BTreeMap::new(),

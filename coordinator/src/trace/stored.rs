@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shared::{ChildId, ContextKey, TraceId, limits::Settings, wire::RunSummary};
 
-use super::{ContextIndex, ContextNode, Entry, Order, Trace, unsaved::Unsaved};
+use super::{ContextIndex, ContextNode, Entry, Generation, Order, Trace, unsaved::Unsaved};
 
 const HEAD: &str = "head";
 const AGENTS: &str = "agents";
@@ -40,6 +40,8 @@ struct Head {
     tombstones: BTreeMap<ChildId, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancelled_before: Option<String>,
+    #[serde(default, skip_serializing_if = "Generation::is_first")]
+    generation: Generation,
 }
 
 fn context_field(index: u32) -> String {
@@ -69,6 +71,7 @@ impl Trace {
                 settings: self.settings.clone(),
                 tombstones: self.tombstones.clone(),
                 cancelled_before: self.cancelled_before.clone(),
+                generation: self.generation,
             };
             fields.push((HEAD.into(), json(&head)));
         }
@@ -102,6 +105,7 @@ impl Trace {
             trace.settings = head.settings;
             trace.tombstones = head.tombstones;
             trace.cancelled_before = head.cancelled_before;
+            trace.generation = head.generation;
         }
         trace.agents = read(fields, AGENTS)?.unwrap_or_default();
         trace.plans = read(fields, PLANS)?.unwrap_or_default();

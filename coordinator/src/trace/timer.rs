@@ -11,6 +11,11 @@ impl Trace {
         self.timers.first().map(|(at, _)| *at)
     }
 
+    /// Whether nothing can happen to it any more by itself: it has ended, or never began.
+    pub fn is_over(&self) -> bool {
+        self.root().is_none_or(|root| !root.is_live()) && self.next_timer().is_none()
+    }
+
     /// The contexts whose timer is due.
     pub(super) fn due(&self, now: Timestamp) -> Vec<ContextIndex> {
         self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index).collect()

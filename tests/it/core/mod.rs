@@ -9,6 +9,7 @@ mod contention;
 mod context_store;
 mod graph;
 mod graph_flow;
+mod log_cuts;
 mod outcomes;
 mod property;
 mod rule_combinations;

@@ -13,7 +13,7 @@ use shared::{
         Referrers, Report, Restore, Resume, SettledCall, Text, Tick, Verdict,
     },
 };
-use trellis_tests::{invariants, world::id};
+use trellis_tests::{invariants, log_cuts, world::id};
 
 fn cases() -> u32 {
     #[expect(clippy::disallowed_methods, reason = "the one setting of the long mode")]
@@ -39,6 +39,8 @@ struct Player {
     trace: Trace,
     now: Timestamp,
     log: Vec<(Timestamp, Event)>,
+    /// The commands that were not refused.
+    commands: Vec<(Timestamp, Command)>,
     leases: Vec<Lease>,
     /// Commands that were sent, to be sent again.
     sent: Vec<Command>,
@@ -53,6 +55,7 @@ impl Player {
             trace: Trace::new(TraceId::from_u128(7).unwrap()),
             now: Timestamp::from_millis(1_000_000),
             log: Vec::new(),
+            commands: Vec::new(),
             leases: Vec::new(),
             sent: Vec::new(),
             agents: agents.to_vec(),
@@ -108,7 +111,10 @@ impl Player {
         self.fresh += 1;
         let version = self.trace.version();
         match self.trace.handle(command.clone(), self.now) {
-            Ok(events) => self.log.extend(events.into_iter().map(|event| (self.now, event))),
+            Ok(events) => {
+                self.log.extend(events.into_iter().map(|event| (self.now, event)));
+                self.commands.push((self.now, command.clone()));
+            }
             Err(_) => assert_eq!(self.trace.version(), version, "a refusal changed the trace: {command:?}"),
         }
         invariants::check(&self.trace).unwrap_or_else(|what| panic!("{what}\nafter {command:?}"));
@@ -538,7 +544,7 @@ proptest! {
 
     /// b1, b2, b3 after every command; b4, t1 and t2 at rest; t9 at the end.
     #[test]
-    fn b1_b2_b3_b4_t1_t9_hold_after_any_commands(graph in any::<bool>(), cancel in any::<bool>(), ops in ops()) {
+    fn b1_b2_b3_b4_t1_t9_hold_after_any_commands(graph in any::<bool>(), cancel in any::<bool>(), cut in any::<u16>(), ops in ops()) {
         let mut player = Player::new(graph, ops[0]);
         player.plant(ops[1]);
         for op in ops {
@@ -550,6 +556,8 @@ proptest! {
         player.heal();
         invariants::check_at_rest(&player.trace).unwrap_or_else(|what| panic!("{what}"));
         invariants::check_replay(&player.trace, &player.log).unwrap_or_else(|what| panic!("{what}"));
+        let at = usize::from(cut) % player.commands.len();
+        log_cuts::check_at(player.trace.id(), &player.commands, at).unwrap_or_else(|what| panic!("{what}"));
         for node in player.trace.contexts() {
             let open = node.calls.values().any(|call| call.state == CallState::Held);
             prop_assert!(!open, "{} has an open hold at rest", node.id);

@@ -5,5 +5,6 @@ mod cluster;
 mod embedded;
 mod graphs_live;
 mod observers;
+mod rebuild;
 mod servers;
 mod telemetry;

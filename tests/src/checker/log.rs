@@ -129,7 +129,8 @@ impl Log {
             | Event::StepContinues { .. }
             | Event::StepsSkipped { .. }
             | Event::GatheringEnded { .. }
-            | Event::SynthesisBegun { .. } => {}
+            | Event::SynthesisBegun { .. }
+            | Event::Rebuilt { .. } => {}
         }
         Ok(())
     }

@@ -1,0 +1,133 @@
+//! Logs that end inside a commit. Every other test of the core that comes to rest cuts its log too (`World::rest`).
+
+use coordinator::trace::{Command, Event, Logged, Replay, Rest, Superseded, Trace, logged};
+use serde_json::json;
+use shared::wire::Verdict;
+use trellis_tests::{World, log_cuts, world::cents};
+
+/// The messages of a world's log, by commit.
+fn commits(world: &World) -> Vec<Vec<Logged>> {
+    let mut trace = Trace::new(world.trace.id());
+    let commit = |(now, command): &(_, Command)| {
+        let events = trace.handle(command.clone(), *now).unwrap();
+        if events.is_empty() { Vec::new() } else { logged(&trace, events, *now) }
+    };
+    world.commands.iter().map(commit).filter(|messages| !messages.is_empty()).collect()
+}
+
+fn parent_of_two() -> World {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let lease = world.claim("root");
+    world.spawn(&lease, json!({"goal": "a", "child_id": "a"})).unwrap();
+    world.spawn(&lease, json!({"goal": "b", "child_id": "b"})).unwrap();
+    world.wait(&lease, &["a", "b"]).unwrap();
+    world.run("a", "ok");
+    world.run("b", "ok");
+    world
+}
+
+/// The end of the last child and the requeue of its parent are one commit of two messages. With the first alone, the
+/// child has ended, and its parent waits for it for ever.
+#[test]
+fn t9_a_log_that_ends_inside_a_commit_leaves_nobody_waiting_for_ever() {
+    let world = parent_of_two();
+    let commits = commits(&world);
+    let (last, earlier) = commits.split_last().unwrap();
+    let named: Vec<&str> = last.iter().map(|message| message.child_id.as_str()).collect();
+    assert_eq!(named, ["b", "root"]);
+    let mut log = earlier.concat();
+    log.push(last[0].clone());
+    let replay = Replay::all(Trace::new(world.trace.id()), log);
+    assert_eq!(replay.rest(), Rest::Unfinished);
+    assert!(replay.trace().context(&"b".parse().unwrap()).unwrap().is_live(), "its report comes again");
+}
+
+/// One of each kind of commit that has several messages.
+#[test]
+fn t9_a_log_may_end_at_any_message_of_any_kind_of_commit() {
+    let mut world = parent_of_two();
+    let lease = world.claim("root");
+    world.hold(&lease, "1", cents(10)).unwrap();
+    world
+        .spawn(&lease, json!({"goal": "c", "child_id": "c", "funding": "granted", "max_cost_usd": 0.2}))
+        .unwrap();
+    let child = world.claim("c");
+    world.ask_human(&child, "which?").unwrap();
+    world.answer("c", 1, "that").unwrap();
+    world.spawn_graph(&lease, json!({"child_id": "g", "mode": "parallel", "steps": [
+        {"id": "x", "agent_id": "writer", "task_description": "t", "for_each": "items", "output_to": "found"},
+        {"id": "y", "agent_id": "writer", "task_description": "t", "when": "has(outputs.found)", "input_from": ["found"]},
+        {"id": "r", "mode": "parallel", "race": true, "steps": [
+            {"id": "r1", "agent_id": "writer", "task_description": "t"},
+            {"id": "r2", "agent_id": "critic", "task_description": "t"}]},
+    ], "inputs": {"items": [1, 2]}})).unwrap();
+    world.run("x-1", "ok");
+    world.run("x-2", "ok");
+    world.run("r2", "ok");
+    world.break_it("y");
+    world.pass(30_000);
+    let lease = world.claim("root");
+    world.report(&lease, Verdict::HandedBack).unwrap();
+    world.cancel(None).unwrap();
+    world.delete(None, true).unwrap();
+    let many = commits(&world).iter().filter(|messages| messages.len() > 1).count();
+    assert!(many >= 7, "{many}");
+    world.rest();
+}
+
+/// Whoever reads a log live shows a commit when it is whole, and begins again if it showed one that a rebuild left out.
+#[test]
+fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
+    let world = parent_of_two();
+    let commits = commits(&world);
+    let (late, earlier) = commits.split_last().unwrap();
+    let mut live = Replay::new(Trace::new(world.trace.id()));
+    let first = |live: &mut Replay| {
+        earlier.concat().into_iter().for_each(|message| live.add(message).unwrap());
+    };
+    first(&mut live);
+    let mut rebuilt = live.trace().clone();
+    live.add(late[1].clone()).unwrap();
+    assert_eq!(*live.trace(), rebuilt, "half a commit shows nothing");
+    live.add(late[0].clone()).unwrap();
+    assert_eq!(*live.trace(), world.trace);
+
+    let begun = rebuilt.begin_generation(0, world.now);
+    assert_eq!(begun, [Event::Rebuilt { generation: 1 }]);
+    let begun = logged(&rebuilt, begun, world.now).remove(0);
+    assert_eq!(live.add(begun.clone()), Err(Superseded));
+    live.restart();
+    first(&mut live);
+    late.iter().chain([&begun]).for_each(|message| live.add(message.clone()).unwrap());
+    assert_eq!(*live.trace(), rebuilt);
+    assert_eq!(live.rest(), Rest::Nothing);
+
+    // A stored trace that has the events which were left out is not gone on from either.
+    let log = [earlier.concat(), vec![begun]].concat();
+    assert_eq!(*Replay::all(world.trace.clone(), log).trace(), rebuilt);
+}
+
+/// Logs written before messages named their commit: each message counts by itself.
+#[test]
+fn t9_a_log_without_commits_is_read_as_before() {
+    let mut world = parent_of_two();
+    world.run("root", "done");
+    world.rest();
+    let mut log = commits(&world).concat();
+    log.iter_mut().for_each(|message| message.commit = None);
+    let text = serde_json::to_string(&log).unwrap();
+    assert!(!text.contains("\"commit\"") && !text.contains("generation"), "{text}");
+    let replay = Replay::all(Trace::new(world.trace.id()), serde_json::from_str(&text).unwrap());
+    assert_eq!(*replay.trace(), world.trace);
+}
+
+/// A commit that is missing while later ones are there was acknowledged: nothing is rebuilt without it.
+#[test]
+fn t9_a_missing_commit_is_a_gap() {
+    let world = parent_of_two();
+    let mut commits = commits(&world);
+    let gone = commits.remove(2);
+    let replay = Replay::all(Trace::new(world.trace.id()), commits.concat());
+    assert_eq!(replay.rest(), Rest::Gap(gone.last().unwrap().last_version() + 1));
+    log_cuts::check(world.trace.id(), &world.commands).unwrap();
+}

@@ -1,0 +1,120 @@
+//! Traces that only the event log has: coordinators rebuild them, and they go on.
+
+use std::time::Duration;
+
+use coordinator::{
+    store::{self, Store},
+    trace::{Logged, Status},
+};
+use serde_json::json;
+use shared::{
+    ChildId, TraceId,
+    bus::{Bus, Headers, Memory, Outgoing, Stored},
+    subject::{Filter, Subject},
+    wire::EndStatus,
+};
+use trellis_tests::cluster::{Cluster, SOON, eventually, name};
+
+fn config() -> coordinator::Config {
+    let mut config = coordinator::Config::new(name("coordinator"));
+    // A worker whose trace was cut back is gone: its lease has to pass.
+    config.settings.lease_ms = 2_000;
+    config
+}
+
+fn memory() -> Bus {
+    Bus::Memory(Memory::new(Default::default()))
+}
+
+fn empty_store() -> Store {
+    Store::Memory(store::Memory::new(config().topology.partitions))
+}
+
+fn start(bus: Bus) -> Cluster {
+    start_with(config(), bus, empty_store())
+}
+
+fn start_with(config: coordinator::Config, bus: Bus, store: Store) -> Cluster {
+    Cluster::start(bus, store, vec![config], vec![worker::Config::new(name("worker"))])
+}
+
+async fn log_of(bus: &Bus, trace: TraceId) -> Vec<Stored> {
+    bus.read(&Filter::EventsOf(trace)).await.unwrap()
+}
+
+/// Stores an event of one trace as the same event of another.
+async fn copy(bus: &Bus, stored: &Stored, from: TraceId, to: TraceId) {
+    let Subject::Event(_, child_id) = &stored.subject else { panic!("{:?}", stored.subject) };
+    let text =
+        String::from_utf8(stored.payload.to_vec()).unwrap().replace(&from.to_string(), &to.to_string());
+    let subject = Subject::Event(to, child_id.clone());
+    let (id, headers, payload) = (None, Headers::new(), text.into());
+    bus.publish(Outgoing { subject, id, headers, payload, expect_last: None }).await.unwrap();
+}
+
+/// proves: an unfinished commit is not applied. With it, a parent waits for ever for a child that has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn f18_a_store_wiped_while_the_log_ends_at_any_message() {
+    let cluster = start(memory());
+    let graph = json!({"child_id": "root", "mode": "parallel", "inputs": {"items": [1, 2, 3]}, "steps": [
+        {"id": "each", "agent_id": "echo", "task_description": "t", "for_each": "items", "output_to": "all"},
+        {"id": "grow", "agent_id": "tree", "task_description": "t"},
+        {"id": "last", "agent_id": "spend", "task_description": "t", "input_from": ["all"]},
+    ]});
+    let run = cluster.client.run(graph).await.trace_id;
+    let log = log_of(&cluster.client.bus, run).await;
+    cluster.stop().await;
+    let read = |stored: &Stored| serde_json::from_slice::<Logged>(&stored.payload).unwrap();
+    let first = read(&log[0]).commit().last;
+    let begun = log.iter().position(|stored| read(stored).last_version() == first).unwrap() + 1;
+    assert!(log.len() > begun + 20, "{} messages", log.len());
+
+    let bus = memory();
+    bus.set_up(&config().topology).await.unwrap();
+    let ids: Vec<TraceId> = (begun..log.len()).map(|n| TraceId::from_u128(n as u128 + 1).unwrap()).collect();
+    for (length, id) in (begun..).zip(&ids) {
+        for stored in &log[..length] {
+            copy(&bus, stored, run, *id).await;
+        }
+    }
+    let cluster = start(bus);
+    let root = ChildId::new("root").unwrap();
+    for id in ids {
+        let outcome = cluster.client.outcome(id, &root).await;
+        assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    }
+    tokio::time::timeout(SOON, cluster.stop()).await.unwrap();
+}
+
+/// proves: a run that has ended and expired is not rebuilt from its log, which is kept for longer. The run beside it, which
+/// is live and only in the log, shows that the log was looked through.
+#[tokio::test(flavor = "multi_thread")]
+async fn f18_an_expired_run_does_not_come_back_with_a_restart() {
+    let (bus, store) = (memory(), empty_store());
+    let config = || coordinator::Config { retention: Duration::from_millis(1), shards: 1, ..config() };
+    let cluster = start_with(config(), bus.clone(), store.clone());
+    let expired = cluster.client.run(json!({"goal": "hello"})).await.trace_id;
+    let asking = json!({"goal": "which?", "agent_id": "ask", "child_id": "root"});
+    let asking = cluster.client.accepted(asking).await.trace_id;
+    eventually("it asks", async || {
+        let trace = cluster.client.trace(asking).await;
+        trace.root().is_some_and(|root| matches!(root.status, Status::InputRequired { .. }))
+    })
+    .await;
+    let there = async |id: TraceId| store.versions(&[id]).await.unwrap()[0] > 0;
+    eventually("the run expires", async || !there(expired).await).await;
+    cluster.stop().await;
+
+    let live = TraceId::from_u128(u128::MAX).unwrap();
+    for stored in log_of(&bus, asking).await {
+        copy(&bus, &stored, asking, live).await;
+    }
+    let cluster = start_with(config(), bus, store.clone());
+    eventually("the log is looked through", async || there(live).await).await;
+    // In the shard's next turn all of that is done.
+    cluster.client.run(json!({"goal": "hello"})).await;
+    let rebuilt = async |id: TraceId| cluster.client.trace(id).await.generation().number > 0;
+    assert!(!rebuilt(expired).await, "it has come back");
+    assert!(rebuilt(live).await && !rebuilt(asking).await);
+    cluster.stop().await;
+}

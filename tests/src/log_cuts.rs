@@ -1,0 +1,128 @@
+//! Cuts the event log of a trace inside each of its commits, and rebuilds the trace from what is left: it must be as it
+//! was before the commit, go on to the same end, and be rebuilt again from the log that has both.
+
+use coordinator::trace::{Command, Logged, Replay, Rest, Trace, logged};
+use serde_json::Value;
+use shared::{Timestamp, TraceId};
+
+/// Longer lists of commands are not cut: each cut plays the rest of them again.
+const MOST_COMMANDS: usize = 60;
+
+/// Places at which one commit is cut; a graph may start hundreds of contexts at once.
+const MOST_CUTS: usize = 8;
+
+type Commands = [(Timestamp, Command)];
+
+/// One commit that has several messages.
+struct Cut<'a> {
+    before: &'a Trace,
+    /// The messages of all commits before it.
+    earlier: &'a [Logged],
+    messages: &'a [Logged],
+    /// The command that it came from, and all after it.
+    rest: &'a Commands,
+}
+
+/// t9, for a log that ends anywhere.
+pub fn check(id: TraceId, commands: &Commands) -> Result<(), String> {
+    if commands.len() > MOST_COMMANDS {
+        return Ok(());
+    }
+    cut_each(id, commands, 0, usize::MAX)
+}
+
+/// t9, for a log that ends in the commit of one command, or in the next that has several messages.
+pub fn check_at(id: TraceId, commands: &Commands, number: usize) -> Result<(), String> {
+    cut_each(id, commands, number, 1)
+}
+
+/// Cuts commits that have several messages: at most so many, of the commands from this one on.
+fn cut_each(id: TraceId, commands: &Commands, from: usize, mut count: usize) -> Result<(), String> {
+    let mut last = Trace::new(id);
+    play(&mut last, commands)?;
+    let mut trace = Trace::new(id);
+    let mut log = play(&mut trace, &commands[..from])?;
+    for number in from..commands.len() {
+        let before = trace.clone();
+        let messages = play(&mut trace, &commands[number..=number])?;
+        if messages.len() > 1 {
+            let rest = &commands[number..];
+            Cut { before: &before, earlier: &log, messages: &messages, rest }.check(&last)?;
+            count -= 1;
+            if count == 0 {
+                return Ok(());
+            }
+        }
+        log.extend(messages);
+    }
+    Ok(())
+}
+
+impl Cut<'_> {
+    fn check(&self, last: &Trace) -> Result<(), String> {
+        let step = self.messages.len() / MOST_CUTS + 1;
+        for end in (1..self.messages.len()).step_by(step) {
+            self.rebuild(&self.messages[..end])?;
+            let missing = [&self.messages[..end - 1], &self.messages[end..]].concat();
+            self.rebuild(&missing)?;
+        }
+        // What follows does not depend on where in its commit the log ended.
+        self.go_on(&self.messages[..1 + self.rest.len() % (self.messages.len() - 1)], last)
+    }
+
+    fn rebuild(&self, kept: &[Logged]) -> Result<Trace, String> {
+        let replay = Replay::all(Trace::new(self.before.id()), [self.earlier, kept].concat());
+        let (first, count) = (self.messages[0].version, self.messages.len());
+        let told = format!("t9: a log with {} of {count} messages of the commit from {first} on", kept.len());
+        ensure(replay.rest() == Rest::Unfinished, || format!("{told} ends as {:?}", replay.rest()))?;
+        ensure(replay.trace() == self.before, || {
+            format!("{told} gives version {}", replay.trace().version())
+        })?;
+        Ok(replay.into_trace())
+    }
+
+    /// Whoever waited asks again, and all the rest follows.
+    fn go_on(&self, kept: &[Logged], last: &Trace) -> Result<(), String> {
+        let mut trace = self.rebuild(kept)?;
+        let now = self.rest[0].0;
+        let begun = trace.begin_generation(0, now);
+        let mut log = logged(&trace, begun, now);
+        log.extend(play(&mut trace, self.rest)?);
+        ensure(content(&trace) == content(last), || {
+            format!("t9: another end after a rebuild at version {}", self.before.version())
+        })?;
+        // All of the commit that was left out comes late; of the others, the last first.
+        log.extend(self.messages.iter().chain(self.earlier).cloned());
+        log.reverse();
+        let again = Replay::all(Trace::new(trace.id()), log);
+        ensure(again.rest() == Rest::Nothing, || format!("t9: the longer log has {:?}", again.rest()))?;
+        ensure(*again.trace() == trace, || "t9: the longer log gives another trace".into())
+    }
+}
+
+/// Handles commands that were handled before; returns their events as messages.
+fn play(trace: &mut Trace, commands: &Commands) -> Result<Vec<Logged>, String> {
+    let mut messages = Vec::new();
+    for (now, command) in commands {
+        let events = trace.handle(command.clone(), *now);
+        let events = events.map_err(|refusal| format!("t9: {refusal}, of {command:?}"))?;
+        if !events.is_empty() {
+            messages.extend(logged(trace, events, *now));
+        }
+    }
+    Ok(messages)
+}
+
+/// All of a trace but its version and generation.
+fn content(trace: &Trace) -> impl PartialEq {
+    let mut trace = trace.clone();
+    trace.mark_all_changed();
+    let changes = trace.take_changes();
+    let read = |(field, text): (String, String)| (field, serde_json::from_str::<Value>(&text).ok());
+    let fields = changes.fields.into_iter().filter(|(field, _)| field != "head");
+    (fields.map(read).collect::<Vec<_>>(), changes.values)
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}
