@@ -52,7 +52,7 @@ impl Reply {
             Origin::Timer | Origin::Sweep { .. } => {}
             Origin::Ask { kind, .. } => {
                 reply.early = matches!(kind, AnswerKind::Claim(_) | AnswerKind::Tick(_) | AnswerKind::Read);
-                reply.answer = Some(json(&answer(kind, &reply.job.work, trace, decided, home)));
+                reply.answer = Some(json(&answer(kind, &reply.job.work, trace, decided, home, now)));
             }
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
@@ -175,13 +175,16 @@ fn answer(
     trace: &Trace,
     decided: Result<(), Refusal>,
     home: &Home,
+    now: Timestamp,
 ) -> Answer {
     match kind {
-        AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
-        AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
-        AnswerKind::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
-        AnswerKind::Plain => answered(decided, || Answer::Done),
-        AnswerKind::Read => read(work, trace),
+        AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home, now),
+        AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided), now),
+        AnswerKind::Spawn(child_id) => {
+            answered(decided, now, || Answer::Spawned { child_id: child_id.clone() })
+        }
+        AnswerKind::Plain => answered(decided, now, || Answer::Done),
+        AnswerKind::Read => read(work, trace, now),
     }
 }
 
@@ -192,14 +195,14 @@ fn as_ref(decided: &Result<(), Refusal>) -> Result<(), &Refusal> {
     }
 }
 
-fn answered(decided: Result<(), Refusal>, answer: impl FnOnce() -> Answer) -> Answer {
+fn answered(decided: Result<(), Refusal>, now: Timestamp, answer: impl FnOnce() -> Answer) -> Answer {
     match decided {
         Ok(()) => answer(),
-        Err(refusal) => answer_refusal(&refusal),
+        Err(refusal) => answer_refusal(&refusal, now),
     }
 }
 
-fn read(work: &Work, trace: &Trace) -> Answer {
+fn read(work: &Work, trace: &Trace, now: Timestamp) -> Answer {
     let answer = match work {
         Work::ReadValue(lease, key) => trace.check_lease(lease).and_then(|()| {
             let entry = trace.read_value(&lease.child_id, key)?;
@@ -216,7 +219,7 @@ fn read(work: &Work, trace: &Trace) -> Answer {
             .and_then(|()| Ok(Answer::Keys { keys: trace.readable_keys(&lease.child_id)? })),
         Work::Command(_) | Work::Commands(_) | Work::Wake => Ok(Answer::Done),
     };
-    answer.unwrap_or_else(|refusal| answer_refusal(&refusal))
+    answer.unwrap_or_else(|refusal| answer_refusal(&refusal, now))
 }
 
 fn json(value: &impl Serialize) -> Bytes {
