@@ -1,67 +1,199 @@
-//! The time that decisions are made at: the store's clock, advanced by our own between two readings. It
-//! never goes back. If the store's clock is set back, ours runs at half speed until the two meet, so that
-//! leases and timers still expire.
+//! The time that decisions are made at: the store's clock less its correction, advanced by our own clock
+//! between two readings. It never goes back.
+//!
+//! A clock of a store jumps: it is set, or a replica with another clock takes over. Followed at once, a jump
+//! ahead would end every lease and pass every deadline. So each reading is compared with the time that has
+//! passed here, by a clock that counts suspended time. A difference too large for a slow answer is a jump,
+//! and is not followed: the coordinator proposes a correction, which is stored beside the clock for all
+//! coordinators, those that start later too.
+//!
+//! If several coordinators see a jump, the first correction of its number is kept. If only one sees it, that
+//! one stood still (a virtual machine was stopped): to the others its correction is a jump, so they correct
+//! it back, and a coordinator whose correction is replaced soon follows the store. One that has just started
+//! has nothing to compare with, and follows too. A small difference is followed; if the store's clock is
+//! behind, ours runs at half speed until the two meet, so that leases and timers still expire.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use shared::{Timestamp, time::millis};
-use tokio::time::Instant;
+use shared::{
+    Timestamp,
+    clock::{Clock as Machine, Mark},
+    time::millis,
+};
+
+use crate::store::{Correction, StoreTime};
+
+/// The largest difference that is followed. A reading may be late by as long as the store may take to answer. A
+/// lease survives it: ticks come every third of a lease.
+const MOST_FOLLOWED_MS: u64 = 3_000;
+/// How long a correction may be replaced by another coordinator that knows better: many heartbeats.
+const REPLACED_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Clock(Arc<Mutex<Reading>>);
 
 #[derive(Debug)]
 struct Reading {
-    /// The store's last reading, and when it was taken.
-    store_time: Timestamp,
-    read_at: Instant,
+    /// The clock that passes between two readings.
+    machine: Machine,
+    /// The last reading that was followed, and when it was taken.
+    time: Timestamp,
+    read_at: Mark,
+    /// Whether two readings agreed, so that a third that does not is a jump.
+    steady: bool,
+    /// The number of the correction that we proposed last, and when.
+    proposed: Option<(u64, Mark)>,
     /// The latest time given out, and when.
     given: Timestamp,
-    given_at: Instant,
+    given_at: Mark,
 }
 
 impl Clock {
-    pub(crate) fn new(store_time: Timestamp) -> Self {
-        let read_at = Instant::now();
-        Clock(Arc::new(Mutex::new(Reading { store_time, read_at, given: store_time, given_at: read_at })))
+    pub(crate) fn new(machine: Machine, store: StoreTime) -> Self {
+        let (time, read_at) = (store.corrected(), machine.mark());
+        let reading =
+            Reading { machine, time, read_at, steady: false, proposed: None, given: time, given_at: read_at };
+        Clock(Arc::new(Mutex::new(reading)))
     }
 
-    pub(crate) fn set(&self, store_time: Timestamp) {
+    /// Takes a reading of the store's clock. Returns the correction to propose if the clock has jumped.
+    pub(crate) fn set(&self, store: StoreTime) -> Option<Correction> {
         let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        reading.store_time = store_time;
-        reading.read_at = Instant::now();
+        let expected = reading.expected();
+        let time = store.corrected();
+        let (ahead, behind) = (time.millis_since(expected), expected.millis_since(time));
+        let agrees = ahead.max(behind) <= MOST_FOLLOWED_MS;
+        if agrees || reading.overruled(store.correction) || !reading.steady {
+            reading.steady = agrees;
+            if !agrees {
+                tracing::warn!(ahead, behind, "following the store's clock after a jump of ours");
+            }
+            (reading.time, reading.read_at) = (time, reading.machine.mark());
+            return None;
+        }
+        let number = store.correction.number + 1;
+        reading.proposed = Some((number, reading.machine.mark()));
+        tracing::warn!(ahead, behind, number, "the store's clock has jumped; proposing to correct it");
+        let change = signed(ahead) - signed(behind);
+        Some(Correction { number, ahead_ms: store.correction.ahead_ms.saturating_add(change) })
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let real = reading.store_time.plus_millis(millis(reading.read_at.elapsed()));
-        let slow = reading.given.plus_millis(millis(reading.given_at.elapsed()) / 2);
+        let passed = millis(reading.machine.since(reading.given_at));
+        let slow = reading.given.plus_millis(passed / 2);
+        let now = reading.expected().max(slow);
         // Advances of less than a millisecond are not lost: `given_at` moves only together with `given`.
-        if real.max(slow) > reading.given {
-            reading.given = real.max(slow);
-            reading.given_at = Instant::now();
+        if now > reading.given {
+            (reading.given, reading.given_at) = (now, reading.machine.mark());
         }
         reading.given
     }
 }
 
+impl Reading {
+    /// What the store's clock shows by now, unless it has jumped.
+    fn expected(&self) -> Timestamp {
+        self.time.plus_millis(millis(self.machine.since(self.read_at)))
+    }
+
+    /// Whether another coordinator has replaced the correction that we proposed.
+    fn overruled(&self, correction: Correction) -> bool {
+        self.proposed.is_some_and(|(number, at)| {
+            correction.number > number && self.machine.since(at) < REPLACED_WITHIN
+        })
+    }
+}
+
+fn signed(millis: u64) -> i64 {
+    i64::try_from(millis).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
+    const HOURS: u64 = 3 * 3_600_000;
+    const NONE: Correction = Correction { number: 0, ahead_ms: 0 };
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_000_000_000 + millis)
+    }
+
+    fn reads(millis: u64, correction: Correction) -> StoreTime {
+        StoreTime { read: at(millis), correction }
+    }
+
+    /// A clock that has seen two readings, at 0 and 1000 ms.
+    async fn steady() -> Clock {
+        let clock = Clock::new(Machine::simulated(Timestamp::from_millis(5)), reads(0, NONE));
+        pass(1_000).await;
+        assert_eq!(clock.set(reads(1_000, NONE)), None);
+        clock
+    }
+
+    async fn pass(millis: u64) {
+        tokio::time::advance(Duration::from_millis(millis)).await;
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn f28_it_never_goes_back_and_never_stands_still() {
-        let at = Timestamp::from_millis;
-        let clock = Clock::new(at(1_000_000));
-        tokio::time::advance(Duration::from_millis(500)).await;
-        assert_eq!(clock.now(), at(1_000_500));
-        clock.set(at(9_000_000));
-        assert_eq!(clock.now(), at(9_000_000), "set ahead, it follows");
-        clock.set(at(1_000_600));
-        assert_eq!(clock.now(), at(9_000_000), "set back, it does not");
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(clock.now(), at(9_005_000), "but goes on, at half speed");
+    async fn f28_small_differences_are_followed_and_it_never_goes_back_or_stands_still() {
+        let clock = steady().await;
+        pass(500).await;
+        assert_eq!(clock.now(), at(1_500));
+        assert_eq!(clock.set(reads(4_000, NONE)), None);
+        assert_eq!(clock.now(), at(4_000), "a little ahead, it follows");
+        assert_eq!(clock.set(reads(2_000, NONE)), None);
+        assert_eq!(clock.now(), at(4_000), "a little behind, it does not go back");
+        pass(1_000).await;
+        assert_eq!(clock.now(), at(4_500), "but goes on, at half speed");
+        pass(10_000).await;
+        assert_eq!(clock.now(), at(13_000), "until the two meet");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f28_a_jump_ahead_and_back_is_corrected_and_not_followed() {
+        let clock = steady().await;
+        pass(1_000).await;
+        let ahead = clock.set(reads(2_000 + HOURS, NONE)).expect("it has jumped");
+        assert_eq!((ahead.number, ahead.ahead_ms), (1, HOURS as i64));
+        assert_eq!(clock.now(), at(2_000));
+        pass(1_000).await;
+        assert_eq!(clock.set(reads(3_000 + HOURS, ahead)), None);
+        assert_eq!(clock.now(), at(3_000));
+        let back = clock.set(reads(3_000, ahead)).expect("it has jumped back");
+        assert_eq!((back.number, back.ahead_ms), (2, 0));
+        assert_eq!(clock.now(), at(3_000));
+        assert_eq!(clock.set(reads(3_000, back)), None);
+        // The store lost the correction with everything else, while its clock was ahead.
+        assert_eq!(clock.set(reads(3_000 + HOURS, NONE)).map(|c| c.number), Some(1));
+        assert_eq!(clock.now(), at(3_000));
+    }
+
+    /// The clocks of the two pass in turn: what the second sees as an hour, the first sees as nothing.
+    #[tokio::test(start_paused = true)]
+    async fn f28_of_several_coordinators_the_one_that_stood_still_gives_way() {
+        let other = steady().await;
+        pass(HOURS).await;
+        let stopped = steady().await;
+        assert_eq!(other.set(reads(1_000 + HOURS, NONE)).map(|c| c.number), None, "it saw the hours pass");
+        let wrong = stopped.set(reads(1_000 + HOURS, NONE)).expect("to this one the store has jumped");
+        assert_eq!(stopped.set(reads(1_000 + HOURS, wrong)), None, "as it says itself");
+        let right = other.set(reads(1_000 + HOURS, wrong)).expect("to that one the correction is a jump");
+        assert_eq!((right.number, right.ahead_ms), (2, 0));
+        assert_eq!(stopped.set(reads(1_000 + HOURS, right)), None);
+        assert_eq!((stopped.now(), other.now()), (at(1_000 + HOURS), at(1_000 + HOURS)));
+        assert_eq!(stopped.set(reads(1_000 + HOURS, right)), None, "and both stay there");
+        assert_eq!(other.set(reads(1_000 + HOURS, right)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f28_a_coordinator_that_has_just_started_follows() {
+        let clock = Clock::new(Machine::simulated(Timestamp::from_millis(5)), reads(0, NONE));
+        assert_eq!(clock.set(reads(HOURS, NONE)), None);
+        assert_eq!(clock.now(), at(HOURS));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use shared::{WorkerId, bus::Topology, limits::Settings};
+use shared::{WorkerId, bus::Topology, clock::Clock, limits::Settings};
 
 use crate::crash::Crash;
 
@@ -29,6 +29,8 @@ pub struct Config {
     pub timer_interval: Duration,
     /// Delay after which messages that were committed, but may never have been sent, are sent again.
     pub resend_after: Duration,
+    /// What passes between two readings of the store's clock.
+    pub clock: Clock,
     /// Where to abort on purpose, to test recovery.
     pub crash: Crash,
 }
@@ -47,6 +49,7 @@ impl Config {
             heartbeat_ttl: Duration::from_millis(3_500),
             timer_interval: Duration::from_millis(200),
             resend_after: Duration::from_millis(5_000),
+            clock: Clock::Machine,
             crash: Crash::default(),
         }
     }

@@ -73,15 +73,15 @@ fn boxed(
 async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
     bus.set_up(&config.topology).await?;
     store.settle_partitions(config.topology.partitions).await?;
-    let now = store.now().await?;
+    let clock = Clock::new(config.clock, store.time().await?);
     let directory = Directory::open(store.clone()).await?;
     let handles = Arc::new(Handles {
         config,
         bus,
         store,
-        clock: Clock::new(now),
+        started_at: clock.now(),
+        clock,
         epoch: Epoch::new(),
-        started_at: now,
         panicked: CancellationToken::new(),
     });
     let listener = health_listener(&handles).await?;

@@ -150,8 +150,7 @@ async def run(nc, js, msg, stops, ending):
     except TimeoutError:
         return await msg.nak(delay=2)
     if kind == "taken":
-        wait = claimed["until"] / 1000 - time.time()
-        return await msg.nak(delay=min(max(wait, 0.2), LEASE_SECONDS))
+        return await msg.nak(delay=min(max(claimed["for_ms"] / 1000, 0.2), LEASE_SECONDS))
     if kind != "claimed":
         print(f"{work['trace_id']} {work['child_id']}: {kind} {claimed}", file=sys.stderr)
         return await msg.term()

@@ -75,6 +75,7 @@ pub struct AgentProfile {
     pub on_exhausted: Option<OnExhausted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
+    /// From when its first attempt begins; 0: no timeout of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default)]

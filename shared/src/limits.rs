@@ -34,8 +34,12 @@ pub struct Limits {
     pub max_tokens_per_step: u32,
     pub max_output_files: u32,
     pub max_output_size_bytes: u64,
-    /// The timeout of a spawned child that names none; 0: no timeout of its own.
+    /// The timeout of a spawned child that names none, from when its first attempt begins; 0: no timeout of its
+    /// own.
     pub timeout_ms: u64,
+    /// The longest wait in the queue for a worker; 0: no bound.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_queue_ms: u64,
     pub max_depth: u32,
     /// Live at the same time, under one context.
     pub max_children: u32,
@@ -57,6 +61,7 @@ impl Default for Limits {
             max_output_files: 10,
             max_output_size_bytes: 1_000_000,
             timeout_ms: 60_000,
+            max_queue_ms: 0,
             max_depth: 3,
             max_children: 100,
             max_contexts: 10_000,
@@ -81,6 +86,9 @@ pub struct LimitOverrides {
     pub max_output_files: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_size_bytes: Option<u64>,
+    /// 0: no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_queue_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_depth: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,12 +117,28 @@ impl LimitOverrides {
             max_tokens_per_step: small(base.max_tokens_per_step, self.max_tokens_per_step),
             max_output_files: small(base.max_output_files, self.max_output_files),
             max_output_size_bytes: large(base.max_output_size_bytes, self.max_output_size_bytes),
+            max_queue_ms: bound(large(no_bound(base.max_queue_ms), self.max_queue_ms.map(no_bound))),
             max_depth: small(base.max_depth, self.max_depth),
             max_children: small(base.max_children, self.max_children),
             max_result_bytes: large(base.max_result_bytes, self.max_result_bytes),
             ..*base
         }
     }
+}
+
+/// Where 0 means no bound: as a number that is more than any bound.
+fn no_bound(millis: u64) -> u64 {
+    if millis == 0 { u64::MAX } else { millis }
+}
+
+/// The reverse of `no_bound`.
+fn bound(millis: u64) -> u64 {
+    if millis == u64::MAX { 0 } else { millis }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What a deployment sets for every trace it admits. A trace keeps the copy it was admitted with, so that
@@ -199,6 +223,23 @@ mod tests {
         let replaced = asked.replace(&base);
         assert_eq!((replaced.max_steps, replaced.max_children), (50, 5));
         assert_eq!(replaced.max_depth, 3);
+    }
+
+    #[test]
+    fn l_no_bound_of_the_wait_for_a_worker_is_more_than_any() {
+        let queue = |max_queue_ms| LimitOverrides { max_queue_ms, ..Default::default() };
+        let base = |max_queue_ms| Limits { max_queue_ms, ..Default::default() };
+        for (had, asked, lowered, replaced) in [
+            (0, None, 0, 0),
+            (0, Some(5), 5, 5),
+            (5, Some(0), 5, 0),
+            (5, Some(7), 5, 7),
+            (5, Some(3), 3, 3),
+            (5, None, 5, 5),
+        ] {
+            assert_eq!(queue(asked).lower(&base(had)).max_queue_ms, lowered, "{had} {asked:?}");
+            assert_eq!(queue(asked).replace(&base(had)).max_queue_ms, replaced, "{had} {asked:?}");
+        }
     }
 
     #[test]

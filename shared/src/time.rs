@@ -35,6 +35,10 @@ impl Timestamp {
         Timestamp(self.0.saturating_add(millis))
     }
 
+    pub const fn minus_millis(self, millis: u64) -> Self {
+        Timestamp(self.0.saturating_sub(millis))
+    }
+
     /// Milliseconds since `earlier`; zero if the clock went back in between.
     pub const fn millis_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0)

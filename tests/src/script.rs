@@ -16,7 +16,7 @@ use shared::{
     subject::{Filter, Namespace, Subject},
     wire::{
         self, Answer, Ask, AskMessage, Claimed, Cost, DeadLetter, Execute, GivenAnswer, Lease, Report,
-        Verdict,
+        TimeLeft, Verdict,
     },
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -204,9 +204,13 @@ fn agree(
             let work = works.get(&child_id).cloned().expect("work the test knows");
             let lease = Lease { child_id, attempt: *attempt, token };
             let lease_until = now.plus_millis(10_000);
-            Answer::Claimed(Box::new(Claimed { lease, lease_until, work, open_holds: Vec::new() }))
+            let left = Some(TimeLeft { now, lease_ms: 10_000, deadline_ms: None });
+            Answer::Claimed(Box::new(Claimed { lease, lease_until, left, work, open_holds: Vec::new() }))
         }
-        Ask::Tick(_) => Answer::GoOn { until: now.plus_millis(10_000) },
+        Ask::Tick(_) => {
+            let left = Some(TimeLeft { now, lease_ms: 10_000, deadline_ms: None });
+            Answer::GoOn { until: now.plus_millis(10_000), left }
+        }
         Ask::Spawn(child) => {
             let spawn = child.spawn.as_ref().expect("built-in agents spawn no graphs");
             Answer::Spawned { child_id: spawn.child_id.clone().expect("they name their children") }

@@ -172,7 +172,7 @@ impl World {
     /// Asks for a hold, as a worker does; what it is answered.
     pub fn ask_hold(&mut self, hold: Hold) -> Answer {
         let decided = self.handle(Command::Hold(hold.clone())).map(drop);
-        self.trace.answer_hold(&hold, decided.as_ref().copied())
+        self.trace.answer_hold(&hold, decided.as_ref().copied(), self.now)
     }
 
     /// A hold for the agent's last report.

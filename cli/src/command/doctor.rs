@@ -8,7 +8,7 @@ use serde_json::json;
 use shared::{
     bus::{Bus, Stream, Topology},
     text::with_causes,
-    wire::{Query, QueryAnswer},
+    wire::{Query, QueryAnswer, WorkerState},
 };
 use tokio::time::Instant;
 
@@ -131,8 +131,23 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
             let running: u32 = found.iter().map(|worker| worker.running).sum();
             let said = format!("{} alive, {running} of {slots} slots in use", found.len());
             findings.add("workers", Level::Ok, said, None);
+            worker_clocks(&found, findings);
         }
         Err(error) => findings.add_error("workers", &error),
+    }
+}
+
+/// A wrong clock does not harm a run, but the times in its journal and spans.
+fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
+    let wrong = |worker: &WorkerState| {
+        let ahead = worker.clock_ahead_ms? / 1000;
+        let side = if ahead < 0 { "behind" } else { "ahead" };
+        Some(format!("{} {} s {side}", worker.worker_id, ahead.unsigned_abs()))
+    };
+    let wrong: Vec<String> = workers.iter().filter_map(wrong).collect();
+    if !wrong.is_empty() {
+        let said = format!("differ from the coordinators': {}", wrong.join(", "));
+        findings.add("worker-clocks", Level::Warn, said, Some("set them by NTP"));
     }
 }
 

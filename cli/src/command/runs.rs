@@ -29,7 +29,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 20)]
         limit: u32,
     },
-    /// Show one run: its tree, and each context's budget, attempts and questions.
+    /// Show one run: its tree, and each context's budget, attempts, time limits and questions.
     Describe {
         /// Its id, as `runs list` shows it.
         trace: TraceId,
@@ -169,6 +169,9 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
     let heading = ["CONTEXT", "STATUS", "SPENT", "HELD", "LEFT", "TOKENS", "ATTEMPTS", "WORKER"];
     let rows: Vec<_> = trace.contexts().iter().map(row).collect();
     let mut text = format!("trace {}\n\n{}\n{}", trace.id(), tree::show(trace), table::show(heading, &rows));
+    for node in trace.contexts() {
+        text.push_str(&time_limits(node));
+    }
     for question in questions(trace) {
         let (child, number) = (&question.child_id, question.number);
         text.push_str(&format!("\nquestion {number} of {child}: {}\n", question.question));
@@ -176,6 +179,26 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
     }
     output::print(&text)?;
     Ok(Ending::Completed)
+}
+
+/// What limits the time of a live context, besides its ancestors.
+fn time_limits(node: &ContextNode) -> String {
+    let mut limits = Vec::new();
+    match (node.timeout_ms, node.deadline) {
+        (Some(timeout), _) => limits.push(format!("may run {timeout} ms from its first attempt on")),
+        (None, Some(deadline)) => {
+            let lasts = deadline.millis_since(node.started_at);
+            limits.push(format!("must end within {lasts} ms of its submission"));
+        }
+        (None, None) => {}
+    }
+    if node.limits.max_queue_ms > 0 {
+        limits.push(format!("may wait {} ms for a worker", node.limits.max_queue_ms));
+    }
+    if limits.is_empty() || !node.is_live() {
+        return String::new();
+    }
+    format!("\ntime of {}: {}\n", node.id, limits.join(", "))
 }
 
 /// Whether the cancelled context has ended. A cancel that comes before its run is stored, and takes effect when the run

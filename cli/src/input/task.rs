@@ -46,7 +46,7 @@ pub(crate) struct Task {
     /// Token limit of the run; overrides the file.
     #[arg(long, value_name = "N", value_parser = parse::tokens)]
     max_tokens: Option<Tokens>,
-    /// Time limit of the run, such as 30s or 10m; overrides the file.
+    /// Time limit of the run from its submission, such as 30s or 10m; overrides the file.
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
     /// Begin with another agent's journal up to this step, without paying for its steps again.

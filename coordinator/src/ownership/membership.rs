@@ -75,8 +75,11 @@ impl Membership {
                 return;
             }
         };
-        if let Ok(now) = handles.store.now().await {
-            handles.clock.set(now);
+        if let Ok(time) = handles.store.time().await
+            && let Some(correction) = handles.clock.set(time)
+            && let Err(error) = handles.store.correct_time(correction).await
+        {
+            tracing::warn!(%error, "the store's clock could not be corrected yet");
         }
         if let Err(error) = self.directory.refresh().await {
             tracing::warn!(%error, "the agent profiles can't be read; using those already known");

@@ -61,7 +61,7 @@ impl Reply {
             Origin::Timer | Origin::Sweep(_) => {}
             Origin::Ask { kind, .. } => {
                 reply.early = matches!(kind, AnswerKind::Claim(_) | AnswerKind::Tick(_) | AnswerKind::Read);
-                let answer = answer(kind, &reply.job.work, trace, decided, home);
+                let answer = answer(kind, &reply.job.work, trace, decided, home, now);
                 reply.waits = matches!(answer, Answer::Wait(_));
                 reply.answer = Some(json(&answer));
             }
@@ -192,14 +192,17 @@ fn answer(
     trace: &Trace,
     decided: Result<(), Refusal>,
     home: &Home,
+    now: Timestamp,
 ) -> Answer {
     match kind {
-        AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home),
-        AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided)),
-        AnswerKind::Hold(hold) => trace.answer_hold(hold, as_ref(&decided)),
-        AnswerKind::Spawn(child_id) => answered(decided, || Answer::Spawned { child_id: child_id.clone() }),
-        AnswerKind::Plain => answered(decided, || Answer::Done),
-        AnswerKind::Read => read(work, trace),
+        AnswerKind::Claim(claim) => trace.answer_claim(claim, as_ref(&decided), home, now),
+        AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided), now),
+        AnswerKind::Hold(hold) => trace.answer_hold(hold, as_ref(&decided), now),
+        AnswerKind::Spawn(child_id) => {
+            answered(decided, now, || Answer::Spawned { child_id: child_id.clone() })
+        }
+        AnswerKind::Plain => answered(decided, now, || Answer::Done),
+        AnswerKind::Read => read(work, trace, now),
     }
 }
 
@@ -210,14 +213,14 @@ fn as_ref(decided: &Result<(), Refusal>) -> Result<(), &Refusal> {
     }
 }
 
-fn answered(decided: Result<(), Refusal>, answer: impl FnOnce() -> Answer) -> Answer {
+fn answered(decided: Result<(), Refusal>, now: Timestamp, answer: impl FnOnce() -> Answer) -> Answer {
     match decided {
         Ok(()) => answer(),
-        Err(refusal) => answer_refusal(&refusal),
+        Err(refusal) => answer_refusal(&refusal, now),
     }
 }
 
-fn read(work: &Work, trace: &Trace) -> Answer {
+fn read(work: &Work, trace: &Trace, now: Timestamp) -> Answer {
     let answer = match work {
         Work::ReadValue(lease, key) => trace.check_lease(lease).and_then(|()| {
             let entry = trace.read_value(&lease.child_id, key)?;
@@ -234,7 +237,7 @@ fn read(work: &Work, trace: &Trace) -> Answer {
             .and_then(|()| Ok(Answer::Keys { keys: trace.readable_keys(&lease.child_id)? })),
         Work::Command(_) | Work::Commands(_) | Work::Wake => Ok(Answer::Done),
     };
-    answer.unwrap_or_else(|refusal| answer_refusal(&refusal))
+    answer.unwrap_or_else(|refusal| answer_refusal(&refusal, now))
 }
 
 fn json(value: &impl Serialize) -> Bytes {

@@ -193,11 +193,13 @@ mod tests {
         let config = Config::new("c1".parse().unwrap());
         let store = store::Store::Memory(store::Memory::new(config.topology.partitions));
         let now = Timestamp::from_millis(1_000);
+        let time = store::StoreTime { read: now, correction: Default::default() };
+        let clock = Clock::new(config.clock, time);
         Arc::new(Handles {
             config,
             bus: Bus::Memory(Memory::new(Default::default())),
             store,
-            clock: Clock::new(now),
+            clock,
             epoch: Epoch::new(),
             started_at: now,
             panicked: Default::default(),

@@ -81,6 +81,11 @@ impl Keys {
         self.namespace.key("coordinators")
     }
 
+    /// A hash: the corrections of the clock, by number.
+    pub(super) fn clock(&self) -> String {
+        self.namespace.key("clock")
+    }
+
     /// How many partitions the deployment has.
     pub(super) fn partitions(&self) -> String {
         self.namespace.key("partitions")

@@ -8,7 +8,7 @@ use std::{
 
 use shared::{Timestamp, TraceId, WorkerId, clock::Clock, subject::Partition};
 
-use super::{Committed, Loaded, Record, Sent, Write, record::RUNS_KEPT};
+use super::{Committed, Correction, Loaded, Record, Sent, StoreTime, Write, record::RUNS_KEPT};
 
 #[derive(Debug, Clone)]
 pub struct Memory {
@@ -26,6 +26,7 @@ struct Kept {
     revision: u64,
     agents: BTreeMap<String, String>,
     partitions: Option<u16>,
+    correction: Correction,
 }
 
 #[derive(Debug)]
@@ -125,8 +126,19 @@ impl Memory {
             .collect()
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    fn now(&self) -> Timestamp {
         Clock::Machine.now()
+    }
+
+    pub(super) fn time(&self) -> StoreTime {
+        StoreTime { read: self.now(), correction: self.kept().correction }
+    }
+
+    pub(super) fn correct_time(&self, correction: Correction) {
+        let kept = &mut self.kept().correction;
+        if correction.number > kept.number {
+            *kept = correction;
+        }
     }
 
     pub(super) fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Vec<WorkerId> {

@@ -15,7 +15,7 @@ use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
 
 pub use self::redis::Redis;
 pub use memory::Memory;
-pub use record::{Committed, Durability, Error, Loaded, Record, Sent, Write};
+pub use record::{Committed, Correction, Durability, Error, Loaded, Record, Sent, StoreTime, Write};
 
 #[derive(Debug, Clone)]
 pub enum Store {
@@ -67,11 +67,22 @@ impl Store {
         }
     }
 
-    /// The clock of record.
-    pub async fn now(&self) -> Result<Timestamp, Error> {
+    /// The clock of record, and its correction.
+    pub async fn time(&self) -> Result<StoreTime, Error> {
         match self {
-            Store::Redis(redis) => redis.now().await,
-            Store::Memory(memory) => Ok(memory.now()),
+            Store::Redis(redis) => redis.time().await,
+            Store::Memory(memory) => Ok(memory.time()),
+        }
+    }
+
+    /// Proposes a correction of the clock; nothing happens if there is one of its number.
+    pub async fn correct_time(&self, correction: Correction) -> Result<(), Error> {
+        match self {
+            Store::Redis(redis) => redis.correct_time(correction).await,
+            Store::Memory(memory) => {
+                memory.correct_time(correction);
+                Ok(())
+            }
         }
     }
 

@@ -75,6 +75,32 @@ pub struct Sent {
     pub timer: Option<Timestamp>,
 }
 
+/// The store's clock as it was read, and its correction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreTime {
+    pub read: Timestamp,
+    pub correction: Correction,
+}
+
+/// How far the store's clock is ahead of the time that decisions are made at (behind, if negative). The coordinators agree
+/// on it by its number: the first of a number is kept, and the highest number counts. Number 0 is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Correction {
+    pub number: u64,
+    pub ahead_ms: i64,
+}
+
+impl StoreTime {
+    /// The time that decisions are made at.
+    pub fn corrected(&self) -> Timestamp {
+        let millis = self.correction.ahead_ms.unsigned_abs();
+        match self.correction.ahead_ms {
+            0.. => self.read.minus_millis(millis),
+            _ => self.read.plus_millis(millis),
+        }
+    }
+}
+
 /// How the server persists what it has acknowledged. None where it does not say, or there is no server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durability {

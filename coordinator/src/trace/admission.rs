@@ -151,6 +151,7 @@ impl<'a> Place<'a> {
         };
         events.extend(plan.map(|plan| Event::PlanAdded { plan }));
         let window_tokens = self.window(&order, agent);
+        let timeout = self.timeout(&order, agent, is_graph, now);
         let child_id = order.child_id.clone();
         events.push(Event::Admitted(Box::new(Admitted {
             parent_id: self.parent.map(|(_, node)| node.id.clone()),
@@ -165,7 +166,8 @@ impl<'a> Place<'a> {
             limits,
             tools,
             window_tokens,
-            deadline: self.deadline(&order, agent, is_graph, now),
+            deadline: timeout.deadline(),
+            timeout_ms: timeout.of_attempts(),
             on_exhausted: self.on_exhausted(&order, agent),
             hitl: self.hitl(&order, agent),
             scope: self.scope(&order, step.is_some(), is_graph),

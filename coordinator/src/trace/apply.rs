@@ -48,6 +48,9 @@ impl Trace {
                 self.change(parent_id, |node| node.notes.push(note));
             }
             Event::Claimed { child_id, token, worker_id, until, .. } => self.change(child_id, |node| {
+                if let (0, Some(timeout)) = (node.attempts.len(), node.timeout_ms) {
+                    node.deadline = Some(now.plus_millis(timeout));
+                }
                 node.attempts.push(Attempt { token: token.clone(), worker_id: worker_id.clone() });
                 node.status = Status::Working(Phase::Running { until: *until });
             }),

@@ -245,7 +245,11 @@ pub struct Admitted {
     pub limits: Arc<Limits>,
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
     pub window_tokens: Option<Tokens>,
+    /// Set at its admission: a graph's, and that of a submission which names one.
     pub deadline: Option<Timestamp>,
+    /// Its own timeout, counted from when its first attempt begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
     pub on_exhausted: OnExhausted,
     pub hitl: Hitl,
     /// The graph whose keys it reads and writes, if not the root.

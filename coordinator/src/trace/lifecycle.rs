@@ -74,6 +74,7 @@ impl Trace {
             restores: Vec::new(),
             notes: Vec::new(),
             deadline: admitted.deadline,
+            timeout_ms: admitted.timeout_ms,
             waiting_for_humans: 0,
             clock_stopped_at: now,
             started_at: now,

@@ -1,14 +1,17 @@
 //! The messages to a worker, made from the state: the work itself, and the answers to its asks. An answer
-//! is made from the state after the command, so that asking twice gives the same answer.
+//! is made from the state after the command, so that asking twice gives the same answer; only the time that is left
+//! has grown shorter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use shared::{
-    AgentProfile, ChildId, ContextKey, Json,
+    AgentProfile, ChildId, ContextKey, Json, Timestamp,
     graph::Source,
     id::ToolName,
     subject::Home,
-    wire::{Answer, ChildResult, Claim, Claimed, Execute, Hold, Lease, OpenHold, StepStatus, Text, Tick},
+    wire::{
+        Answer, ChildResult, Claim, Claimed, Execute, Hold, Lease, OpenHold, StepStatus, Text, Tick, TimeLeft,
+    },
 };
 
 use super::{
@@ -118,29 +121,36 @@ impl Trace {
     }
 
     /// The answer to a claim that was just decided.
-    pub fn answer_claim(&self, claim: &Claim, decided: Result<(), &Refusal>, home: &Home) -> Answer {
+    pub fn answer_claim(
+        &self,
+        claim: &Claim,
+        decided: Result<(), &Refusal>,
+        home: &Home,
+        now: Timestamp,
+    ) -> Answer {
         if let Err(refusal) = decided {
-            return answer_refusal(refusal);
+            return answer_refusal(refusal, now);
         }
-        let Some(node) = self.context(&claim.child_id) else { return answer_refusal(&Refusal::NoTrace) };
+        let Some(node) = self.context(&claim.child_id) else { return answer_refusal(&Refusal::NoTrace, now) };
         let holds_it = node.attempts.last().is_some_and(|attempt| attempt.token == claim.token);
         match (&node.status, self.execute(&node.id, home)) {
             (Status::Working(Phase::Running { until }), Some(work)) if holds_it => {
                 let attempt = node.attempt();
                 let lease = Lease { child_id: node.id.clone(), attempt, token: claim.token.clone() };
                 let open_holds = open_holds(node, attempt);
-                Answer::Claimed(Box::new(Claimed { lease, lease_until: *until, work, open_holds }))
+                let left = Some(self.time_left(node, *until, now));
+                Answer::Claimed(Box::new(Claimed { lease, lease_until: *until, left, work, open_holds }))
             }
             _ => Answer::Stop { reason: "it no longer runs".into() },
         }
     }
 
     /// The answer to a hold that was just decided: taken, or it waits in the line, or why it can't be had.
-    pub fn answer_hold(&self, hold: &Hold, decided: Result<(), &Refusal>) -> Answer {
+    pub fn answer_hold(&self, hold: &Hold, decided: Result<(), &Refusal>, now: Timestamp) -> Answer {
         if let Err(refusal) = decided {
-            return answer_refusal(refusal);
+            return answer_refusal(refusal, now);
         }
-        let Some(at) = self.find(&hold.lease.child_id) else { return answer_refusal(&Refusal::NoTrace) };
+        let Some(at) = self.find(&hold.lease.child_id) else { return answer_refusal(&Refusal::NoTrace, now) };
         let node = self.node(at);
         if node.calls.contains_key(&hold.call_id) {
             return Answer::Done;
@@ -148,25 +158,39 @@ impl Trace {
         let ticket = node.waiting.iter().find(|waits| waits.is_of(hold)).map(|waits| waits.ticket);
         match self.fit(at, hold.amount, hold.closing, ticket) {
             Fit::Later(denied) => Answer::Wait(*denied),
-            Fit::Never(refusal) => answer_refusal(&refusal),
-            Fit::Now => answer_refusal(&Refusal::NoHold(hold.call_id.clone())),
+            Fit::Never(refusal) => answer_refusal(&refusal, now),
+            Fit::Now => answer_refusal(&Refusal::NoHold(hold.call_id.clone()), now),
         }
     }
 
     /// The answer to a tick that was just decided: go on, or stop because it ended meanwhile.
-    pub fn answer_tick(&self, tick: &Tick, decided: Result<(), &Refusal>) -> Answer {
-        match (decided, self.context(&tick.lease.child_id).map(|node| &node.status)) {
-            (Ok(()), Some(Status::Working(Phase::Running { until }))) => Answer::GoOn { until: *until },
-            (Ok(()), _) => Answer::Stop { reason: "it has ended".into() },
-            (Err(refusal), _) => answer_refusal(refusal),
+    pub fn answer_tick(&self, tick: &Tick, decided: Result<(), &Refusal>, now: Timestamp) -> Answer {
+        if let Err(refusal) = decided {
+            return answer_refusal(refusal, now);
+        }
+        match self.context(&tick.lease.child_id).map(|node| (node, &node.status)) {
+            Some((node, Status::Working(Phase::Running { until }))) => {
+                Answer::GoOn { until: *until, left: Some(self.time_left(node, *until, now)) }
+            }
+            _ => Answer::Stop { reason: "it has ended".into() },
+        }
+    }
+
+    fn time_left(&self, node: &ContextNode, lease_until: Timestamp, now: Timestamp) -> TimeLeft {
+        TimeLeft {
+            now,
+            lease_ms: lease_until.millis_since(now),
+            deadline_ms: self.deadline(node).map(|deadline| deadline.millis_since(now)),
         }
     }
 }
 
 /// The answer to an ask that was refused.
-pub fn answer_refusal(refusal: &Refusal) -> Answer {
+pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
     match refusal {
-        Refusal::Taken { until, .. } | Refusal::NotYet { until, .. } => Answer::Taken { until: *until },
+        Refusal::Taken { until, .. } | Refusal::NotYet { until, .. } => {
+            Answer::Taken { until: *until, for_ms: Some(until.millis_since(now)) }
+        }
         Refusal::Ended { .. }
         | Refusal::Stale { .. }
         | Refusal::WrongToken { .. }

@@ -54,6 +54,8 @@ impl Trace {
             budget: node.budget.snapshot(),
             limits: (*node.limits).clone(),
             deadline: self.deadline(node),
+            timeout_ms: node.timeout_ms,
+            queue_until: node.queue_until(),
             attempts: node.attempt(),
             steps: node.progress.steps,
             retries: node.retries(),

@@ -107,6 +107,9 @@ pub struct ContextNode {
     pub restores: Vec<RestorePoint>,
     pub notes: Vec<String>,
     pub deadline: Option<Timestamp>,
+    /// Its own timeout, if it counts from when its first attempt begins; the deadline is set then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
     /// How many contexts here and beneath wait for a human; its deadline stands still meanwhile.
     pub waiting_for_humans: u32,
     pub clock_stopped_at: Timestamp,
@@ -214,6 +217,20 @@ impl ContextNode {
     /// Clears `exhausted` if the budget has something left again.
     pub(super) fn replenish(&mut self) {
         self.exhausted = self.exhausted.and(self.budget.spent.reaches(self.budget.limit));
+    }
+
+    /// Until when it may wait in the queue for a worker; none if it does not wait, or without such a bound.
+    pub fn queue_until(&self) -> Option<Timestamp> {
+        let since = match &self.status {
+            Status::Submitted { .. } => self.started_at,
+            Status::Working(Phase::Queued { not_before, .. }) => *not_before,
+            Status::Working(Phase::Running { .. } | Phase::Waiting { .. } | Phase::Steps)
+            | Status::InputRequired { .. }
+            | Status::Paused { .. }
+            | Status::Ended(_) => return None,
+        };
+        let max = self.limits.max_queue_ms;
+        (max > 0).then(|| since.plus_millis(max))
     }
 
     /// Its own deadline; none while a human is waited for.

@@ -18,6 +18,31 @@ pub(super) struct Terms {
     pub(super) reserve_usd: Usd,
 }
 
+/// What limits the time of a context, besides its ancestors' deadlines.
+pub(super) enum Timeout {
+    None,
+    /// Of a graph or a submission: wall time from its admission.
+    At(Timestamp),
+    /// Of an agent: from when its first attempt begins. The wait for a worker does not count.
+    OfAttempts(u64),
+}
+
+impl Timeout {
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        match self {
+            Timeout::At(deadline) => Some(*deadline),
+            Timeout::None | Timeout::OfAttempts(_) => None,
+        }
+    }
+
+    pub(super) fn of_attempts(&self) -> Option<u64> {
+        match self {
+            Timeout::OfAttempts(timeout) => Some(*timeout),
+            Timeout::None | Timeout::At(_) => None,
+        }
+    }
+}
+
 impl Place<'_> {
     pub(super) fn check_budget(&self, order: &Order, agent: Option<&AgentProfile>) -> Result<Terms, Refusal> {
         let asked_usd = order.max_cost_usd.or(agent.and_then(|a| a.max_cost_usd));
@@ -84,17 +109,22 @@ impl Place<'_> {
         }
     }
 
-    /// Its own deadline; its ancestors' apply too. Roots and graphs have none unless they ask for one.
-    pub(super) fn deadline(
+    /// Its own timeout; its ancestors' deadlines apply too. Roots and graphs have none unless they ask for one.
+    pub(super) fn timeout(
         &self,
         order: &Order,
         agent: Option<&AgentProfile>,
         is_graph: bool,
         now: Timestamp,
-    ) -> Option<Timestamp> {
+    ) -> Timeout {
         let default = if is_graph || self.parent.is_none() { 0 } else { self.limits.timeout_ms };
         let timeout = order.timeout_ms.or(agent.and_then(|a| a.timeout_ms)).unwrap_or(default);
-        (timeout > 0).then(|| now.plus_millis(timeout))
+        let is_requests = self.parent.is_none() && order.timeout_ms.is_some();
+        match timeout {
+            0 => Timeout::None,
+            _ if is_graph || is_requests => Timeout::At(now.plus_millis(timeout)),
+            _ => Timeout::OfAttempts(timeout),
+        }
     }
 
     /// As asked for, else as its parent.

@@ -1,5 +1,5 @@
-//! What happens when time passes: leases expire, deadlines pass, retries are due, open holds of ended
-//! contexts are booked. Each context has one timer, for the earliest of these.
+//! What happens when time passes: leases expire, deadlines pass, the wait for a worker was too long, retries
+//! are due, open holds of ended contexts are booked. Each context has one timer, for the earliest of these.
 
 use shared::{Timestamp, wire::EndStatus};
 
@@ -62,7 +62,10 @@ impl Trace {
                 None
             }
         };
-        [waits, node.running_deadline(), node.place_kept_until()].into_iter().flatten().min()
+        [waits, node.running_deadline(), node.place_kept_until(), node.queue_until()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -81,6 +84,10 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
     }
     if node.running_deadline().is_some_and(|deadline| deadline <= now) {
         return vec![end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into())];
+    }
+    if node.queue_until().is_some_and(|until| until <= now) {
+        let reason = format!("max_queue_ms: no worker took it within {} ms", node.limits.max_queue_ms);
+        return vec![end::stopped(trace, at, EndStatus::TimedOut, reason)];
     }
     match &node.status {
         Status::Working(Phase::Running { .. }) => attempt::lost(trace, at, now),

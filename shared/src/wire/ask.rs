@@ -110,12 +110,17 @@ pub struct SettledCall {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Claimed(Box<Claimed>),
-    /// Another attempt has a live lease.
+    /// Another attempt has a live lease, or it must not run yet.
     Taken {
         until: Timestamp,
+        /// How long until then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        for_ms: Option<u64>,
     },
     GoOn {
         until: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left: Option<TimeLeft>,
     },
     /// Stop now: cancelled, ended, or taken over by another attempt.
     Stop {
@@ -186,10 +191,26 @@ pub fn exhausted(context: &ChildId, dimension: Dimension) -> String {
 pub struct Claimed {
     pub lease: Lease,
     pub lease_until: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<TimeLeft>,
     /// The work as of now, which may be newer than the delivery.
     pub work: Execute,
     /// Holds of earlier attempts that are still open; answer with `resume`.
     pub open_holds: Vec<OpenHold>,
+}
+
+/// How much time an attempt has, as of this answer. A worker counts it down by a clock that counts suspended
+/// time: its time of day may differ from the coordinator's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TimeLeft {
+    /// The coordinator's time.
+    pub now: Timestamp,
+    /// Until the lease expires.
+    pub lease_ms: u64,
+    /// Until the deadline of the context; absent if it has none, or if it stands still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

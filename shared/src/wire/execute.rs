@@ -40,6 +40,7 @@ pub struct Execute {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
     pub limits: Limits,
+    /// By the coordinators' clock. The answers to the claim and to ticks say how much time is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ mod submission;
 
 pub use ask::{
     Answer, Ask, AskMessage, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume, SettledCall,
-    Tick, exhausted,
+    Tick, TimeLeft, exhausted,
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;

@@ -97,8 +97,14 @@ pub struct ContextSnapshot {
     pub waits: Option<String>,
     pub budget: BudgetSnapshot,
     pub limits: Limits,
-    /// None if it has none, or while it waits for a human.
+    /// None if it has none, while it waits for a human, or before its first attempt begins.
     pub deadline: Option<Timestamp>,
+    /// Its own timeout, if it counts from when its first attempt begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Until when it may wait for a worker, if it waits and `max_queue_ms` bounds that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_until: Option<Timestamp>,
     pub attempts: u32,
     pub steps: u32,
     pub retries: u32,

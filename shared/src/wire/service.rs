@@ -93,4 +93,7 @@ pub struct WorkerState {
     pub draining: bool,
     pub version: String,
     pub started_at: Timestamp,
+    /// How far its time of day is ahead of the coordinators' (behind, if negative), if that was found to be much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_ms: Option<i64>,
 }

@@ -71,7 +71,8 @@ pub struct Spawn {
     pub on_exhausted: Option<OnExhausted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
-    /// 0: no timeout of its own.
+    /// Of a submission: wall time from now on. Of a spawned child: from when its first attempt begins, so that waiting
+    /// for a worker does not count (`max_queue_ms` in `limits` bounds that). 0: no timeout of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default)]

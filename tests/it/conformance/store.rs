@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use coordinator::store::{Committed, Durability, Error, Memory, Redis, Sent, Store, Write};
+use coordinator::store::{Committed, Correction, Durability, Error, Memory, Redis, Sent, Store, Write};
 use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
 use trellis_tests::{cluster::SOON, servers::RedisServer};
 
@@ -57,6 +57,7 @@ on_both![
     coordinators_are_alive_while_their_heartbeats_last,
     the_partition_count_is_settled_once,
     the_clock_of_the_store_is_current_and_advances,
+    the_clock_is_corrected_once_a_number,
 ];
 
 pub(super) fn trace(number: u128) -> TraceId {
@@ -398,11 +399,27 @@ async fn the_partition_count_is_settled_once(store: Store) {
 }
 
 async fn the_clock_of_the_store_is_current_and_advances(store: Store) {
-    let before = store.now().await.unwrap();
+    let before = store.time().await.unwrap().read;
     assert!(before > at(1_700_000_000_000), "{before:?}");
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let passed = store.now().await.unwrap().millis_since(before);
+    let passed = store.time().await.unwrap().read.millis_since(before);
     assert!((15..600_000).contains(&passed), "{passed}");
+}
+
+/// f28: the first correction of a number is kept, and the last number counts.
+async fn the_clock_is_corrected_once_a_number(store: Store) {
+    let correction = |number, ahead_ms| Correction { number, ahead_ms };
+    assert_eq!(store.time().await.unwrap().correction, correction(0, 0));
+    for number in 1..30 {
+        store.correct_time(correction(number, 7_200_000)).await.unwrap();
+        store.correct_time(correction(number, -5)).await.unwrap();
+        let time = store.time().await.unwrap();
+        assert_eq!(time.correction, correction(number, 7_200_000));
+        assert_eq!(time.read.millis_since(time.corrected()), 7_200_000);
+    }
+    store.correct_time(correction(30, -5)).await.unwrap();
+    let time = store.time().await.unwrap();
+    assert_eq!((time.correction.ahead_ms, time.corrected().millis_since(time.read)), (-5, 5));
 }
 
 #[tokio::test]

@@ -31,7 +31,9 @@ fn t3_a_claim_is_known_by_its_token() {
         Claim { child_id: id("root"), worker_id: "w".parse().unwrap(), token: "mine".parse().unwrap() };
     assert_eq!(world.handle(Command::Claim(claim.clone())).unwrap().len(), 1);
     assert_eq!(world.handle(Command::Claim(claim.clone())).unwrap(), []);
-    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home()) else {
+    let Answer::Claimed(claimed) =
+        world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home(), world.now)
+    else {
         panic!()
     };
     assert_eq!((claimed.lease.attempt, claimed.work.attempt), (1, 1));
@@ -54,7 +56,7 @@ fn t3_a_tick_keeps_the_lease_and_says_go_on_or_stop() {
     world.cancel(None).unwrap();
     let tick = shared::wire::Tick { lease: root, progress: Progress::default() };
     let refusal = world.handle(Command::Tick(tick.clone())).unwrap_err();
-    assert!(matches!(world.trace.answer_tick(&tick, Err(&refusal)), Answer::Stop { .. }));
+    assert!(matches!(world.trace.answer_tick(&tick, Err(&refusal), world.now), Answer::Stop { .. }));
 }
 
 #[test]
@@ -304,7 +306,9 @@ fn claims_answer_with_the_holds_a_predecessor_left_open() {
     world.pass(10_000);
     let second = world.claim("root");
     let claim = Claim { child_id: id("root"), worker_id: "worker".parse().unwrap(), token: second.token };
-    let Answer::Claimed(claimed) = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home()) else {
+    let Answer::Claimed(claimed) =
+        world.trace.answer_claim(&claim, Ok(()), &trellis_tests::home(), world.now)
+    else {
         panic!()
     };
     let open: Vec<_> = claimed.open_holds.iter().map(|h| (h.call_id.as_str(), h.attempt)).collect();

@@ -304,6 +304,9 @@ fn l_a_childs_deadline_is_the_earlier_of_its_own_and_its_parents() {
     world.spawn(&root, json!({"goal": "a", "child_id": "default"})).unwrap();
     world.spawn(&root, json!({"goal": "b", "child_id": "short", "timeout_ms": 20_000})).unwrap();
     world.spawn(&root, json!({"goal": "c", "child_id": "none", "timeout_ms": 0})).unwrap();
+    for child in ["default", "short", "none"] {
+        world.claim(child);
+    }
     let deadline = |c: &str| world.trace.deadline(world.node(c)).map(|d| d.millis_since(world.now));
     assert_eq!(["default", "short", "none"].map(deadline), [Some(50_000), Some(20_000), Some(50_000)]);
 
@@ -312,8 +315,113 @@ fn l_a_childs_deadline_is_the_earlier_of_its_own_and_its_parents() {
     assert_eq!(world.trace.deadline(world.node("root")), None, "a root has none of its own");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     world.spawn(&root, json!({"goal": "b", "child_id": "b", "timeout_ms": 0})).unwrap();
+    for child in ["a", "b"] {
+        world.claim(child);
+    }
     let deadline = |c: &str| world.trace.deadline(world.node(c)).map(|d| d.millis_since(world.now));
     assert_eq!(["a", "b"].map(deadline), [Some(60_000), None]);
+}
+
+/// One worker slot, four steps of 1.4 s each, and a timeout of 3 s each: none waits for the others in vain.
+#[test]
+fn l_the_timeout_of_a_step_counts_from_its_first_attempt() {
+    let step =
+        |id: &str| json!({"id": id, "agent_id": "writer", "task_description": id, "timeout_ms": 3_000});
+    let steps: Vec<_> = ["a", "b", "c", "d"].map(step).to_vec();
+    let mut world = World::with_graph(json!({"mode": "parallel", "timeout_ms": 60_000, "steps": steps}));
+    for id in ["a", "b", "c", "d"] {
+        let snapshot = world.trace.snapshot(world.node(id));
+        assert_eq!(snapshot.timeout_ms, Some(3_000), "shown before it begins");
+        let lease = world.claim(id);
+        let left = world.trace.snapshot(world.node(id)).deadline.unwrap().millis_since(world.now);
+        assert_eq!(left, 3_000);
+        world.pass(1_400);
+        world.complete(&lease, id).unwrap();
+    }
+    assert_eq!(world.status("graph"), "completed");
+    world.rest();
+}
+
+#[test]
+fn l_a_timeout_goes_on_through_retries_and_the_wait_between_them() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a", "timeout_ms": 20_000})).unwrap();
+    world.wait(&root, &["a"]).unwrap();
+    world.pass(100_000);
+    let lease = world.claim("a");
+    world.fail(&lease, true).unwrap();
+    world.pass(19_999);
+    assert_eq!(world.status("a"), "working", "queued again");
+    world.pass(1);
+    assert_eq!(world.status("a"), "timed_out");
+}
+
+/// The timeout of a submission is wall time; that of a root's profile is how long the agent may run.
+#[test]
+fn l_the_timeout_of_a_submission_counts_from_its_admission() {
+    let mut world = World::with_root(json!({"timeout_ms": 5_000}));
+    world.pass(4_999);
+    assert_eq!(world.status("root"), "submitted");
+    world.pass(1);
+    assert_eq!(world.status("root"), "timed_out");
+
+    let mut world = World::new();
+    world.agent(json!({"agent_id": "default", "timeout_ms": 5_000}));
+    world.submit(json!({"goal": "root", "child_id": "root"})).unwrap();
+    world.pass(50_000);
+    world.claim("root");
+    world.pass(4_999);
+    assert_eq!(world.status("root"), "working");
+    world.pass(1);
+    assert_eq!(world.status("root"), "timed_out");
+}
+
+#[test]
+fn l_max_queue_ms_bounds_each_wait_for_a_worker() {
+    let waits = |millis: u64| {
+        let mut world = World::with_root(json!({"limits": {"max_queue_ms": 7_000}}));
+        let until = world.trace.snapshot(world.node("root")).queue_until.unwrap();
+        assert_eq!(until.millis_since(world.now), 7_000);
+        world.pass(millis);
+        world
+    };
+    let world = waits(7_000);
+    assert_eq!(world.status("root"), "timed_out");
+    let end = world.node("root").end().unwrap();
+    assert_eq!(end.reason.as_deref(), Some("max_queue_ms: no worker took it within 7000 ms"));
+
+    // In time. While it runs nothing is bounded; the wait of the next attempt is.
+    let mut world = waits(6_999);
+    let lease = world.claim("root");
+    assert_eq!(world.trace.snapshot(world.node("root")).queue_until, None);
+    for _ in 0..10 {
+        world.pass(5_000);
+        world.tick(&lease, Progress::default()).unwrap();
+    }
+    world.spawn(&lease, json!({"goal": "a", "child_id": "a"})).unwrap();
+    assert_eq!(world.node("a").limits.max_queue_ms, 7_000, "a child has its parent's");
+    let a = world.claim("a");
+    world.wait(&lease, &["a"]).unwrap();
+    world.complete(&a, "done").unwrap();
+    world.pass(6_999);
+    assert_eq!(world.status("root"), "working", "queued for its child's result");
+    world.pass(1);
+    assert_eq!(world.status("root"), "timed_out");
+    world.rest();
+}
+
+/// What was stored before timeouts counted from the first attempt still loads, and keeps its deadline.
+#[test]
+fn l_a_context_of_an_earlier_version_keeps_its_deadline() {
+    let mut world = World::with_root(json!({"timeout_ms": 5_000}));
+    let (_, admitted) = world.log.iter().find(|(_, event)| matches!(event, Event::Admitted(_))).unwrap();
+    let stored = serde_json::to_value(admitted).unwrap();
+    assert!(stored.get("timeout_ms").is_none(), "as it was stored then: {stored}");
+    let read: Event = serde_json::from_value(stored).unwrap();
+    assert_eq!(read, *admitted);
+    world.claim("root");
+    assert_eq!(world.node("root").deadline.unwrap().millis_since(world.now), 5_000);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The whole system in one process: in memory, and with two coordinators and two workers on real servers.
 
+use coordinator::store::Store;
 use serde_json::{Value, json};
 use shared::{
     Usd,
@@ -72,5 +73,21 @@ async fn goals_trees_and_money_on_real_servers() {
         vec![worker::Config::new(name("w1")), worker::Config::new(name("w2"))],
     );
     try_everything(&cluster).await;
+    cluster.stop().await;
+}
+
+/// One slot, and steps that together take longer than the timeout of each: the wait for the slot does not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn l_a_step_does_not_time_out_while_it_waits_for_a_slot() {
+    let coordinator = coordinator::Config::new(name("coordinator"));
+    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
+    let worker = worker::Config { slots: 1, ..worker::Config::new(name("worker")) };
+    let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
+    let step = |id| json!({"id": id, "agent_id": "sleep", "task_description": id, "input_from": ["ms"], "timeout_ms": 6_000});
+    let steps: Vec<_> = ["a", "b", "c", "d", "e"].map(step).to_vec();
+    let outcome =
+        cluster.client.run(json!({"mode": "parallel", "inputs": {"ms": 1_500}, "steps": steps})).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     cluster.stop().await;
 }

@@ -111,17 +111,18 @@ fn report(world: &mut World, delivery: &Delivery) {
 }
 
 fn answer(world: &mut World, ask: Ask) -> Answer {
+    let now = world.now;
     let done = |decided: Result<_, Refusal>| {
-        decided.map_or_else(|refusal| answer_refusal(&refusal), |_| Answer::Done)
+        decided.map_or_else(|refusal| answer_refusal(&refusal, now), |_| Answer::Done)
     };
     match ask {
         Ask::Claim(claim) => {
             let decided = world.handle(Command::Claim(claim.clone())).map(drop);
-            world.trace.answer_claim(&claim, decided.as_ref().copied(), &home())
+            world.trace.answer_claim(&claim, decided.as_ref().copied(), &home(), now)
         }
         Ask::Tick(tick) => {
             let decided = world.handle(Command::Tick(tick.clone())).map(drop);
-            world.trace.answer_tick(&tick, decided.as_ref().copied())
+            world.trace.answer_tick(&tick, decided.as_ref().copied(), now)
         }
         Ask::Hold(hold) => world.ask_hold(hold),
         Ask::Forfeit { lease, call_id } => done(world.handle(Command::Forfeit { lease, call_id })),
@@ -136,7 +137,7 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
             let spawn = Spawn { lease: child.lease, order, plan: None, agents };
             match world.handle(Command::Spawn(Box::new(spawn))) {
                 Ok(_) => Answer::Spawned { child_id },
-                Err(refusal) => answer_refusal(&refusal),
+                Err(refusal) => answer_refusal(&refusal, now),
             }
         }
         Ask::ContextGet { lease, key } => match world.trace.read_value(&lease.child_id, &key) {
@@ -148,11 +149,11 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
                     size_bytes: entry.value.size_bytes(),
                 }),
             },
-            Err(refusal) => answer_refusal(&refusal),
+            Err(refusal) => answer_refusal(&refusal, now),
         },
         Ask::ContextList { lease } => match world.trace.readable_keys(&lease.child_id) {
             Ok(keys) => Answer::Keys { keys },
-            Err(refusal) => answer_refusal(&refusal),
+            Err(refusal) => answer_refusal(&refusal, now),
         },
         Ask::ContextSet { lease, key, value } => done(world.handle(Command::SetValue { lease, key, value })),
         Ask::ContextDelete { lease, key } => done(world.handle(Command::DeleteValue { lease, key })),

@@ -56,13 +56,16 @@ pub struct Shape {
     pub environment: Vec<(String, String)>,
     pub nats: NatsServer,
     pub redis: RedisServer,
+    /// Where the processes reach Redis, if not at its own address.
+    pub redis_url: Option<String>,
 }
 
 impl Shape {
     pub fn new(coordinators: usize, workers: usize) -> Self {
         let (nats, redis) = (NatsServer::start(), RedisServer::start());
         let (settings, worker, environment) = (json!({}), json!({}), Vec::new());
-        Shape { coordinators, workers, slots: 16, settings, worker, environment, nats, redis }
+        let slots = 16;
+        Shape { coordinators, workers, slots, settings, worker, environment, nats, redis, redis_url: None }
     }
 }
 
@@ -91,7 +94,8 @@ impl Processes {
     }
 
     async fn in_room(shape: Shape, room: OwnedSemaphorePermit) -> Self {
-        let Shape { coordinators, workers, slots, settings, worker, environment, nats, redis } = shape;
+        let Shape { coordinators, workers, slots, settings, worker, environment, nats, redis, redis_url } =
+            shape;
         let dir = std::env::temp_dir().join(format!("trellis-cluster-{}", fresh_trace()));
         std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
         let file = settings_file(&dir, settings);
@@ -104,7 +108,10 @@ impl Processes {
         let bus = Bus::Nats(Nats::connect(&connect).await.expect("the server was started"));
         let store = Redis::connect(&redis.url(), Default::default(), PARTITIONS).await;
         let store = Store::Redis(store.expect("the server was started"));
-        let servers = vec![("NATS_URL".to_owned(), nats.url()), ("REDIS_URL".to_owned(), redis.url())];
+        let servers = vec![
+            ("NATS_URL".to_owned(), nats.url()),
+            ("REDIS_URL".to_owned(), redis_url.unwrap_or_else(|| redis.url())),
+        ];
         let mut nodes = BTreeMap::new();
         for number in 1..=coordinators {
             let name = format!("c{number}");

@@ -6,30 +6,38 @@
 use std::time::Duration;
 
 use shared::{
-    Timestamp,
     clock::{Clock, Mark},
-    wire::Lease,
+    wire::{Lease, TimeLeft},
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-/// How long a lease lasts without a tick, unless the answer to the claim says less.
+/// How long a lease lasts without a tick, unless the answer to the claim or tick says less: no longer than
+/// the delivery's ack wait.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
-const MIN_LEASE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 struct Standing {
-    /// When the tick was sent that was last answered with `go on`.
+    /// When the claim or tick was sent that was last answered with `go on`.
     renewed_at: Mark,
+    /// How long the lease lasts from then on.
+    lasts: Duration,
     /// A later tick was not answered.
     in_doubt: bool,
+}
+
+impl Standing {
+    /// What was left when the answer was made was left when the question was sent, at least.
+    fn renewed(sent_at: Mark, left: Option<TimeLeft>) -> Self {
+        let lasts = left.map_or(LEASE, |left| Duration::from_millis(left.lease_ms).min(LEASE));
+        Standing { renewed_at: sent_at, lasts, in_doubt: false }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
     clock: Clock,
-    lasts: Duration,
     standing: watch::Sender<Standing>,
     tick_now: Notify,
     stopped: CancellationToken,
@@ -37,23 +45,21 @@ pub(crate) struct HeldLease {
 
 impl HeldLease {
     /// `asked_at` is the moment before the claim was sent: the lease can't have begun earlier.
-    pub(crate) fn new(lease: Lease, until: Timestamp, asked_at: Mark, clock: Clock) -> Self {
-        // Clocks differ between machines: what the claim says counts only if it is plausible here.
-        let given = Duration::from_millis(until.millis_since(clock.now()));
-        let lasts = if (MIN_LEASE..LEASE).contains(&given) { given } else { LEASE };
-        let standing = watch::Sender::new(Standing { renewed_at: asked_at, in_doubt: false });
+    pub(crate) fn new(lease: Lease, left: Option<TimeLeft>, asked_at: Mark, clock: Clock) -> Self {
+        let standing = watch::Sender::new(Standing::renewed(asked_at, left));
         let (tick_now, stopped) = (Notify::new(), CancellationToken::new());
-        HeldLease { lease, clock, lasts, standing, tick_now, stopped }
+        HeldLease { lease, clock, standing, tick_now, stopped }
     }
 
     /// How long it lasts from one renewal.
     pub(crate) fn lasts(&self) -> Duration {
-        self.lasts
+        self.standing.borrow().lasts
     }
 
     /// How much of it is left by our own clock.
     pub(crate) fn left(&self) -> Duration {
-        self.lasts.saturating_sub(self.clock.since(self.standing.borrow().renewed_at))
+        let standing = *self.standing.borrow();
+        standing.lasts.saturating_sub(self.clock.since(standing.renewed_at))
     }
 
     /// Whether it has not expired by our own clock.
@@ -96,8 +102,8 @@ impl HeldLease {
     }
 
     /// The tick sent at `sent_at` was answered with `go on`.
-    pub(crate) fn renewed(&self, sent_at: Mark) {
-        self.standing.send_replace(Standing { renewed_at: sent_at, in_doubt: false });
+    pub(crate) fn renewed(&self, sent_at: Mark, left: Option<TimeLeft>) {
+        self.standing.send_replace(Standing::renewed(sent_at, left));
     }
 
     /// A tick was not answered: nothing new may begin until one is.

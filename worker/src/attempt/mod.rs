@@ -5,6 +5,7 @@
 
 pub(crate) mod children;
 pub(crate) mod coordinator;
+pub(crate) mod deadline;
 mod exit;
 pub(crate) mod lease;
 pub(crate) mod live_output;
@@ -23,6 +24,7 @@ use shared::{
 
 use crate::config::Config;
 use coordinator::Coordinator;
+use deadline::Deadline;
 use exit::Exit;
 use lease::HeldLease;
 use progress::Progress;
@@ -31,6 +33,7 @@ use progress::Progress;
 pub(crate) struct Attempt {
     pub(crate) work: Execute,
     pub(crate) lease: HeldLease,
+    pub(crate) deadline: Deadline,
     pub(crate) progress: Progress,
     pub(crate) exit: Exit,
     pub(crate) config: Arc<Config>,
@@ -45,6 +48,7 @@ impl Attempt {
     pub(crate) fn new(
         work: Execute,
         lease: HeldLease,
+        deadline: Deadline,
         coordinator: Coordinator,
         partition: Partition,
         config: Arc<Config>,
@@ -53,7 +57,7 @@ impl Attempt {
         let Lease { child_id, attempt, .. } = &lease.lease;
         let span = span_id(work.trace_id, &format!("{child_id}.{attempt}"));
         let (progress, exit) = (Progress::default(), Exit::default());
-        Attempt { work, lease, progress, exit, config, bus, coordinator, span, partition }
+        Attempt { work, lease, deadline, progress, exit, config, bus, coordinator, span, partition }
     }
 
     pub(crate) fn trace_id(&self) -> TraceId {

@@ -166,10 +166,7 @@ impl Call<'_> {
     }
 
     fn time_left(&self) -> Duration {
-        let now = self.attempt.now();
-        let left =
-            self.attempt.work.deadline.map(|deadline| Duration::from_millis(deadline.millis_since(now)));
-        left.unwrap_or(MAX_CALL_TIME).min(MAX_CALL_TIME)
+        self.attempt.deadline.left().unwrap_or(MAX_CALL_TIME).min(MAX_CALL_TIME)
     }
 
     /// Holds the worst case, of a shorter answer if the budget is too small.

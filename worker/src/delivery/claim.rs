@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use shared::{
-    LeaseToken, Timestamp,
+    LeaseToken,
     bus::Delivery,
     wire::{self, Answer, Ask, Claimed, Execute, Refusal},
 };
@@ -50,7 +50,7 @@ pub(super) async fn claim(
         () = keep_alive(delivery) => unreachable!("it never ends"),
     };
     match answer {
-        Ok(answer) => judge(answer, config.clock.now()),
+        Ok(answer) => judge(answer),
         Err(_) => {
             tracing::warn!("no coordinator answered the claim within {} s", CLAIM_TIMEOUT.as_secs());
             Claim::Later(REDELIVER_AFTER)
@@ -65,12 +65,11 @@ async fn keep_alive(delivery: &Delivery) {
     }
 }
 
-fn judge(answer: Answer, now: Timestamp) -> Claim {
+fn judge(answer: Answer) -> Claim {
     match answer {
         Answer::Claimed(claimed) => Claim::Ours(claimed),
-        Answer::Taken { until } => {
-            // Clocks differ between machines, so the next claim may come a little too early, or up to one lease too late.
-            let delay = Duration::from_millis(until.millis_since(now));
+        Answer::Taken { for_ms, .. } => {
+            let delay = for_ms.map_or(REDELIVER_AFTER, Duration::from_millis);
             Claim::Later(delay.clamp(MIN_DELAY, LEASE))
         }
         Answer::Stop { reason } => {

@@ -18,11 +18,13 @@ use super::{
     claim::{Claim, REDELIVER_AFTER, claim},
     dead_letter,
     heartbeat::{self, Lost},
-    report, spans,
+    report,
+    skew::Skew,
+    spans,
 };
 use crate::{
     agent::{self, Resources, Run},
-    attempt::{Attempt, coordinator::Coordinator, lease::HeldLease},
+    attempt::{Attempt, coordinator::Coordinator, deadline::Deadline, lease::HeldLease},
     billing::meter::Meter,
     config::Config,
     crash::Point,
@@ -34,6 +36,7 @@ pub(crate) struct Handler {
     pub(crate) config: Arc<Config>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) bus: Bus,
+    pub(crate) skew: Arc<Skew>,
     /// The coordinator broadcast that this context is to stop.
     pub(crate) stop: CancellationToken,
     /// The worker ends: a running attempt reports that it was handed back, unclaimed work returns to the queue.
@@ -65,10 +68,14 @@ impl Handler {
         };
         match claimed {
             Claim::Ours(claimed) => {
-                let Claimed { lease, lease_until, work, open_holds } = *claimed;
-                let lease = HeldLease::new(lease, lease_until, asked_at, self.config.clock);
+                let Claimed { lease, lease_until: _, left, work, open_holds } = *claimed;
+                if let Some(left) = left {
+                    self.skew.compare(left.now, self.config.clock.now());
+                }
+                let lease = HeldLease::new(lease, left, asked_at, self.config.clock);
+                let deadline = Deadline::new(self.config.clock, left);
                 let (config, bus) = (self.config.clone(), self.bus.clone());
-                let attempt = Attempt::new(work, lease, coordinator, partition, config, bus);
+                let attempt = Attempt::new(work, lease, deadline, coordinator, partition, config, bus);
                 tracing::Span::current().record("attempt", attempt.number());
                 self.carry_out(&attempt, &open_holds, &delivery).await;
             }

@@ -49,8 +49,9 @@ pub(super) async fn run(attempt: &Attempt, delivery: &Delivery) -> Lost {
             () = lease.stopped() => return Lost::Stopped { ours: !left.is_zero() },
         };
         match answer {
-            Some(Answer::GoOn { .. }) => {
-                lease.renewed(sent_at);
+            Some(Answer::GoOn { left, .. }) => {
+                lease.renewed(sent_at, left);
+                attempt.deadline.renew(left);
                 delivery.progress().await;
             }
             Some(Answer::Stop { reason }) => {

@@ -5,4 +5,5 @@ pub(crate) mod dead_letter;
 pub(crate) mod handle;
 mod heartbeat;
 mod report;
+pub(crate) mod skew;
 mod spans;

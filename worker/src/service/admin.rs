@@ -1,5 +1,7 @@
 //! Admin requests to a worker, on `agent.worker`: describe itself, and drain.
 
+use std::sync::Arc;
+
 use shared::{
     Problems, Timestamp,
     bus::{Bus, Message},
@@ -7,17 +9,18 @@ use shared::{
     wire::{Refusal, WorkerCall, WorkerState},
 };
 
-use crate::config::Config;
+use crate::{config::Config, delivery::skew::Skew};
 
-/// What a worker reports about itself and does not change while it runs.
+/// What a worker reports about itself.
 #[derive(Debug)]
 pub(crate) struct Description {
     started_at: Timestamp,
+    skew: Arc<Skew>,
 }
 
 impl Description {
-    pub(crate) fn new(config: &Config) -> Self {
-        Description { started_at: config.clock.now() }
+    pub(crate) fn new(config: &Config, skew: Arc<Skew>) -> Self {
+        Description { started_at: config.clock.now(), skew }
     }
 
     /// Answers an admin request, and returns whether the worker must drain. A second request to drain changes nothing.
@@ -52,6 +55,7 @@ impl Description {
                 draining: draining || must_drain,
                 version: env!("CARGO_PKG_VERSION").into(),
                 started_at: self.started_at,
+                clock_ahead_ms: self.skew.ahead_ms(),
             };
             let payload = serde_json::to_vec(&state).expect("a message has string keys").into();
             if let Err(error) = bus.reply(to, payload).await {

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     agent::Resources,
     config::Config,
-    delivery::{dead_letter, handle::Handler},
+    delivery::{dead_letter, handle::Handler, skew::Skew},
     error::Error,
     retry::Backoff,
 };
@@ -73,6 +73,7 @@ struct Worker {
     running: HashMap<Id, Running>,
     hand_back: CancellationToken,
     description: admin::Description,
+    skew: Arc<Skew>,
 }
 
 /// A running attempt, to which stop messages are matched.
@@ -103,7 +104,8 @@ impl Worker {
             .map_err(failed("listen for admin requests"))?;
         let consumer = Consumer::Execute(config.pool.clone());
         let consumption = consume(&bus, &consumer).await.map_err(failed("take work"))?;
-        let description = admin::Description::new(&config);
+        let skew = Arc::new(Skew::default());
+        let description = admin::Description::new(&config, skew.clone());
         tracing::info!(worker_id = %config.id, pool = %config.pool, slots = config.slots, "the worker takes work");
         Ok(Worker {
             config: Arc::new(config),
@@ -116,6 +118,7 @@ impl Worker {
             running: HashMap::new(),
             hand_back: CancellationToken::new(),
             description,
+            skew,
         })
     }
 
@@ -202,6 +205,7 @@ impl Worker {
                     config: self.config.clone(),
                     resources: self.resources.clone(),
                     bus: self.bus.clone(),
+                    skew: self.skew.clone(),
                     stop: stop.clone(),
                     hand_back: self.hand_back.clone(),
                 };

@@ -6,14 +6,38 @@ use redis::{Cmd, Value};
 use shared::{Timestamp, WorkerId};
 
 use super::{
-    super::{Durability, Error, keys},
+    super::{Correction, Durability, Error, StoreTime, keys},
     Redis,
     reply::{corrupt, decode},
     unavailable,
 };
 
+/// How many corrections of the clock are kept. Only the last counts.
+const CORRECTIONS_KEPT: u64 = 8;
+
 impl Redis {
-    pub(in super::super) async fn now(&self) -> Result<Timestamp, Error> {
+    pub(in super::super) async fn time(&self) -> Result<StoreTime, Error> {
+        let doing = "read the correction of the clock in Redis";
+        let answer = self.one(doing, Cmd::hgetall(self.keys.clock())).await?;
+        let corrections: BTreeMap<u64, i64> = decode(doing, answer)?;
+        let latest = corrections.last_key_value();
+        let correction = latest.map(|(number, ahead_ms)| Correction { number: *number, ahead_ms: *ahead_ms });
+        // The correction comes first: one that is stored meanwhile is seen at the next reading.
+        Ok(StoreTime { read: self.now().await?, correction: correction.unwrap_or_default() })
+    }
+
+    /// The first of a number is kept, and the last few.
+    pub(in super::super) async fn correct_time(&self, correction: Correction) -> Result<(), Error> {
+        let doing = "correct the clock in Redis";
+        let key = self.keys.clock();
+        let mut correct = redis::pipe();
+        correct.hset_nx(&key, correction.number, correction.ahead_ms).ignore();
+        correct.hdel(&key, correction.number.saturating_sub(CORRECTIONS_KEPT)).ignore();
+        self.link.transact(correct).await.map_err(unavailable(doing))?;
+        Ok(())
+    }
+
+    async fn now(&self) -> Result<Timestamp, Error> {
         let doing = "read the time of Redis";
         let (seconds, micros): (u64, u64) = decode(doing, self.ask(doing, redis::cmd("TIME")).await?)?;
         Ok(Timestamp::from_millis(seconds.saturating_mul(1000).saturating_add(micros / 1000)))

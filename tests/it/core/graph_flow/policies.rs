@@ -177,6 +177,7 @@ fn g1_a_steps_timeout_is_its_own() {
         World::with_graph(json!({"on_partial_success": "continue", "mode": "parallel", "steps": [
             step("slow", json!({"timeout_ms": 1000})), step("other", json!({})),
         ]}));
+    world.claim("slow");
     world.pass(1000);
     expect(&world, "graph", &[("slow", "timed_out"), ("other", "running")]);
     world.run("other", "ok");

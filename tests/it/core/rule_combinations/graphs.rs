@@ -35,6 +35,9 @@ fn g1_a_fallback_keeps_its_place_when_places_are_few() {
             step("d", json!({})),
         ]}))
         .unwrap();
+    for id in ["a", "z"] {
+        world.claim(id);
+    }
     world.pass(1000);
     while let Some(next) = world.queued().first().cloned() {
         world.run(next.as_str(), "ok");

@@ -1,0 +1,42 @@
+//! The deadline of an attempt's context, counted down from what the coordinator said last, by a clock that
+//! counts suspended time. Never by the time of day, which differs between machines. The coordinator decides
+//! when the deadline has passed; the worker only starts nothing that could not end in time.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use shared::{
+    clock::{Clock, Mark},
+    wire::TimeLeft,
+};
+
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    clock: Clock,
+    /// What was left, and when that was said; none without a deadline, or while it stands still.
+    said: Mutex<Option<(Duration, Mark)>>,
+}
+
+impl Deadline {
+    pub(crate) fn new(clock: Clock, left: Option<TimeLeft>) -> Self {
+        let deadline = Deadline { clock, said: Mutex::default() };
+        deadline.renew(left);
+        deadline
+    }
+
+    /// The coordinator has just said how much is left. Coordinators of earlier versions say nothing: then
+    /// the worker has no deadline of its own.
+    pub(crate) fn renew(&self, left: Option<TimeLeft>) {
+        let left = left.and_then(|left| left.deadline_ms).map(Duration::from_millis);
+        let said = left.map(|left| (left, self.clock.mark()));
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
+    }
+
+    /// How much is left now; none without a deadline.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let said = *self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.map(|(left, at)| left.saturating_sub(self.clock.since(at)))
+    }
+}

@@ -1,0 +1,41 @@
+//! How far this machine's time of day is from the coordinators'. Nothing is measured by it, but journals and
+//! spans are stamped with it: a clock that is wrong is told, once in the log and in `describe`.
+
+use std::sync::{Mutex, PoisonError};
+
+use shared::Timestamp;
+
+/// A smaller difference may be the time that an answer took.
+const MUCH_MS: u64 = 5_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Skew(Mutex<Option<i64>>);
+
+impl Skew {
+    /// A coordinator said its time, just now.
+    pub(crate) fn compare(&self, coordinators: Timestamp, ours: Timestamp) {
+        let ahead = signed(ours.millis_since(coordinators)) - signed(coordinators.millis_since(ours));
+        let found = (ahead.unsigned_abs() >= MUCH_MS).then_some(ahead);
+        let before = {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, found)
+        };
+        match (before, found) {
+            (None, Some(ahead_ms)) => tracing::warn!(
+                ahead_ms,
+                "this machine's clock differs from the coordinators': deadlines and leases are not affected, the times in \
+                 journals and spans are wrong"
+            ),
+            (Some(_), None) => tracing::info!("this machine's clock agrees with the coordinators' again"),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+    }
+
+    pub(crate) fn ahead_ms(&self) -> Option<i64> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn signed(millis: u64) -> i64 {
+    i64::try_from(millis).unwrap_or(i64::MAX)
+}
