@@ -14,6 +14,7 @@ use shared::{
 };
 use tokio::sync::mpsc;
 
+use super::timer::SPARED_MS;
 use crate::{
     handles::Handles,
     shard::{
@@ -72,6 +73,8 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bo
     let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
     let traces: BTreeSet<TraceId> = subjects.into_iter().filter_map(trace).collect();
     let traces: Vec<TraceId> = traces.into_iter().filter(|id| of.contains(&handles.partition(*id))).collect();
+    // What comes from the log has been without a coordinator for a while.
+    let spare_until = Some(handles.clock.now().plus_millis(SPARED_MS));
     let (waiting, mut done) = mpsc::channel(1);
     let swept = Swept { _waiting: waiting, failed: Arc::default() };
     for some in traces.chunks(LOOKUP_BATCH) {
@@ -79,7 +82,7 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bo
         for (trace_id, version) in some.iter().zip(versions) {
             if all || version == 0 {
                 let origin = Origin::Sweep(swept.clone());
-                dispatch.give(Job::new(*trace_id, Work::Wake, origin)).await;
+                dispatch.give(Job::new(*trace_id, Work::Wake { spare_until }, origin)).await;
             }
         }
     }

@@ -1,9 +1,13 @@
 //! Wakes the traces whose timer is due. If two coordinators wake a trace at once, one commit wins. A wake
 //! that finds nothing to do corrects the timer.
+//!
+//! While no coordinator watches a partition, or the store can't be read, no lease can be renewed. So leases that have
+//! expired when the watch begins again are spared for a moment: a worker that held on to a call asks again
+//! by then (B13), and one that is gone is noticed a little later.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use shared::subject::Partition;
+use shared::{Timestamp, clock::Mark, subject::Partition};
 use tokio::sync::watch;
 
 use crate::{
@@ -16,6 +20,11 @@ use crate::{
 
 /// Traces of one partition woken in one round.
 const MAX_WOKEN: usize = 500;
+/// How long leases are spared: a worker whose ticks are not answered waits 2 s for an answer, and asks again after half a
+/// second.
+pub(super) const SPARED_MS: u64 = 5_000;
+/// A longer time between two rounds is a gap in the watch.
+const GAP: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(
     handles: Arc<Handles>,
@@ -24,6 +33,7 @@ pub(crate) async fn run(
 ) {
     let mut interval = tokio::time::interval(handles.config.timer_interval);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut watched = Watched { since: HashMap::new(), last: handles.config.clock.mark() };
     loop {
         interval.tick().await;
         let partitions = owned.borrow().clone();
@@ -32,8 +42,11 @@ pub(crate) async fn run(
         }
         match handles.store.due(&partitions, handles.clock.now(), MAX_WOKEN).await {
             Ok(due) => {
+                let now = handles.clock.now();
+                watched.round(&handles, &partitions, now);
                 for trace_id in due {
-                    dispatch.give(Job::new(trace_id, Work::Wake, Origin::Timer)).await;
+                    let spare_until = watched.spare_until(handles.partition(trace_id), now);
+                    dispatch.give(Job::new(trace_id, Work::Wake { spare_until }, Origin::Timer)).await;
                 }
             }
             Err(error) => {
@@ -41,5 +54,31 @@ pub(crate) async fn run(
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
+    }
+}
+
+/// Since when each partition is watched without a gap.
+struct Watched {
+    since: HashMap<Partition, Timestamp>,
+    last: Mark,
+}
+
+impl Watched {
+    fn round(&mut self, handles: &Handles, partitions: &[Partition], now: Timestamp) {
+        let clock = handles.config.clock;
+        if clock.since(self.last) > GAP {
+            self.since.clear();
+        }
+        self.last = clock.mark();
+        self.since.retain(|partition, _| partitions.contains(partition));
+        for partition in partitions {
+            self.since.entry(*partition).or_insert(now);
+        }
+    }
+
+    /// Until when leases of this partition are spared; none after that.
+    fn spare_until(&self, partition: Partition, now: Timestamp) -> Option<Timestamp> {
+        let until = self.since.get(&partition)?.plus_millis(SPARED_MS);
+        (now < until).then_some(until)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::AtomicUsize};
 
 use shared::{
-    ChildId, ContextKey, TraceId,
+    ChildId, ContextKey, Timestamp, TraceId,
     bus::Delivery,
     subject::Subject,
     wire::{Claim, Hold, Lease, Tick},
@@ -29,8 +29,11 @@ pub(crate) enum Work {
     Commands(Vec<Command>),
     ReadValue(Lease, ContextKey),
     ListValues(Lease),
-    /// Checks what is due in a trace, and what was never sent.
-    Wake,
+    /// Checks what is due in a trace, and what was never sent. Leases that expired while nobody served the trace last
+    /// until the time given.
+    Wake {
+        spare_until: Option<Timestamp>,
+    },
 }
 
 /// Where a job came from: this determines who gets an answer and what is acknowledged.
@@ -83,7 +86,7 @@ pub(crate) struct Submission {
     pub(crate) link: Option<(TraceId, u64)>,
     /// The caller's span.
     pub(crate) parent_span: Option<u64>,
-    pub(crate) received_at: shared::Timestamp,
+    pub(crate) received_at: Timestamp,
 }
 
 impl Job {

@@ -45,7 +45,7 @@ impl Shard {
                 doubted.insert(job.trace_id);
             }
             // Only the store knows whether our unsent outboxes are still unsent.
-            let unsure = matches!(job.work, Work::Wake)
+            let unsure = matches!(job.work, Work::Wake { .. })
                 && self.cache.peek(job.trace_id).is_some_and(|e| e.in_flight == 0 && !e.unsent.is_empty());
             if unsure {
                 self.cache.remove(job.trace_id);

@@ -235,7 +235,7 @@ fn read(work: &Work, trace: &Trace, now: Timestamp) -> Answer {
         Work::ListValues(lease) => trace
             .check_lease(lease)
             .and_then(|()| Ok(Answer::Keys { keys: trace.readable_keys(&lease.child_id)? })),
-        Work::Command(_) | Work::Commands(_) | Work::Wake => Ok(Answer::Done),
+        Work::Command(_) | Work::Commands(_) | Work::Wake { .. } => Ok(Answer::Done),
     };
     answer.unwrap_or_else(|refusal| answer_refusal(&refusal, now))
 }

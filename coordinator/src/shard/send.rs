@@ -43,7 +43,7 @@ impl Shard {
                 outbox.messages(&entry.trace, &home, &mut messages);
             }
             entry.in_flight += u32::from(!outboxes.is_empty());
-            let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake));
+            let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
             if outboxes.is_empty() && woken {
                 // Nothing was due, or it is being sent: set the timer to what is due next.
                 if entry.in_flight > 0 {
@@ -81,7 +81,7 @@ impl Shard {
     /// Outboxes that were committed a while ago, by any coordinator, and are not known to be sent. Sending
     /// them again is harmless: the ids of their messages are the same.
     fn overdue(&mut self, id: TraceId, replies: &[Reply], now: Timestamp) -> Vec<Arc<Outbox>> {
-        let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake));
+        let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
         let resend_ms = self.handles.resend_ms();
         let Some(entry) = self.cache.peek(id).filter(|entry| woken && entry.in_flight == 0) else {
             return Vec::new();

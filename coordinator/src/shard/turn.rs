@@ -172,7 +172,11 @@ fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result
             }
             all
         }
-        Work::Wake => one(&Command::Wake),
+        Work::Wake { spare_until } => {
+            let spare = spare_until.map(|until| one(&Command::Spare { until }).0);
+            let (events, decided) = one(&Command::Wake);
+            ([spare.unwrap_or_default(), events].concat(), decided)
+        }
         // Reading changes nothing; `Reply` does it.
         Work::ReadValue(..) | Work::ListValues(..) => (Vec::new(), Ok(())),
     }

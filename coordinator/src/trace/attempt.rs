@@ -127,6 +127,23 @@ pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Eve
     Ok(events)
 }
 
+/// Extends the leases that have expired: while nobody served the trace they could not be renewed (B13).
+pub(super) fn spare(trace: &Trace, until: Timestamp, now: Timestamp) -> Vec<Event> {
+    let expired = |at: &ContextIndex| match &trace.node(*at).status {
+        Status::Working(Phase::Running { until }) => *until <= now,
+        Status::Submitted { .. }
+        | Status::Working(_)
+        | Status::InputRequired { .. }
+        | Status::Paused { .. }
+        | Status::Ended(_) => false,
+    };
+    let extend = |at| {
+        let node = trace.node(at);
+        Event::Ticked { child_id: node.id.clone(), until, progress: node.progress }
+    };
+    trace.due(now).into_iter().filter(expired).map(extend).collect()
+}
+
 /// A limit, and what was used of it.
 struct Passed {
     limit: &'static str,

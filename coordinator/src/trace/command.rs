@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use shared::{
-    AgentProfile, Amount, CallId, ChildId, ContextKey, Json,
+    AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Timestamp,
     graph::Plan,
     limits::Settings,
     wire::{Answered, Charge, Claim, Delete, Hold, Lease, Raise, Report, Restore, Resume, Tick},
@@ -56,6 +56,11 @@ pub enum Command {
     },
     Delete(Delete),
     Restore(Restore),
+    /// Nobody served the trace for a while, so that its workers could not renew their leases: those that have
+    /// expired last until then instead. Comes before a wake.
+    Spare {
+        until: Timestamp,
+    },
     /// Time has passed: handles every due timer.
     Wake,
 }

@@ -83,6 +83,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete(delete) => removal::delete(trace, &delete),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
+        Command::Spare { until } => Ok(attempt::spare(trace, until, now)),
         // A wake decides nothing by itself: `handle` adds the due contexts to the agenda.
         Command::Wake => Ok(Vec::new()),
     }

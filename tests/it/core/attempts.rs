@@ -314,3 +314,31 @@ fn claims_answer_with_the_holds_a_predecessor_left_open() {
     let open: Vec<_> = claimed.open_holds.iter().map(|h| (h.call_id.as_str(), h.attempt)).collect();
     assert_eq!(open, [("a", 1), ("b", 1)]);
 }
+
+/// B13: while nobody served the trace no lease could be renewed. Its worker gets a moment to do so.
+#[test]
+fn b13_a_lease_that_expired_while_nobody_served_is_spared_once() {
+    let mut world = World::with_root(json!({}));
+    let lease = world.claim("root");
+    world.now = world.now.plus_millis(60_000);
+    let until = world.now.plus_millis(5_000);
+    world.handle(Command::Spare { until }).unwrap();
+    assert_eq!(world.handle(Command::Wake).unwrap(), [], "it is not lost");
+    assert!(matches!(world.try_claim("root"), Err(Refusal::Taken { .. })));
+    world.tick(&lease, Progress::default()).unwrap();
+    world.pass(9_999);
+    assert_eq!(world.node("root").attempt(), 1);
+    assert_eq!(
+        world.handle(Command::Spare { until: world.now.plus_millis(5_000) }).unwrap(),
+        [],
+        "it stands"
+    );
+    // One that does not come back is lost, as ever.
+    world.pass(1);
+    assert_eq!(world.queued(), [id("root")]);
+    world.claim("root");
+    world.now = world.now.plus_millis(60_000);
+    world.handle(Command::Spare { until: world.now.plus_millis(5_000) }).unwrap();
+    world.pass(5_000);
+    assert_eq!(world.queued(), [id("root")]);
+}

@@ -141,6 +141,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
             Command::Delete(Delete { child_id: Some(id("x")), force: true, outside: Referrers::Unknown }),
         ),
         ("restore", Command::Restore(Restore { child_id: id("x"), number: 1, to: 1 })),
+        ("spare", Command::Spare { until: shared::Timestamp::from_millis(u64::from(u32::MAX)) }),
         ("wake", Command::Wake),
     ]
 }

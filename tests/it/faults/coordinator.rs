@@ -12,9 +12,11 @@ use tokio::time::Instant;
 use trellis_tests::{
     cluster::SOON,
     processes::{LEASE, Processes, Shape},
+    servers::{Gate, ModelServer, Reply},
 };
 
 use super::{calling, drive, home, repeats, root, running, sleep};
+use crate::agents;
 
 /// Longer than the time after which others count a coordinator as dead.
 const FORGOTTEN: Duration = Duration::from_millis(5_000);
@@ -197,6 +199,70 @@ async fn f07_all_coordinators_dead_for_a_while() {
     cluster.run("c1");
     cluster.run("c2");
     cluster.check(&runs).await;
+}
+
+/// How the only coordinator is away.
+#[derive(Debug, Clone, Copy)]
+enum Away {
+    Killed,
+    Stopped,
+    WithoutStore,
+}
+
+/// proves: a call in flight outlives its lease and is finished (B13), and a lease that nobody took over can be renewed
+/// after it has expired: the call is made and paid for once, by one attempt.
+async fn away_during_a_call(how: Away) {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let model = ModelServer::start(move |prompt| Reply {
+        gate: (prompt.turn() == 0).then(|| held.clone()),
+        calls: if prompt.turn() == 0 { vec![("fs_list".into(), json!({}))] } else { Vec::new() },
+        ..agents::say("done")
+    })
+    .await;
+    let profile = json!({"agent_id": "author", "kind": "llm", "model": "test/model", "tools": ["fs.list"]});
+    let mut cluster = agents::cluster(2, &model, json!([profile])).await;
+    let run = cluster.begin(json!({"goal": "write", "agent_id": "author"})).await;
+    gate.reached().await;
+    match how {
+        Away::Killed => cluster.kill("c1"),
+        Away::Stopped => cluster.pause("c1"),
+        Away::WithoutStore => cluster.redis.kill(),
+    }
+    tokio::time::sleep(LEASE * 3).await;
+    match how {
+        Away::Killed => cluster.run("c1"),
+        Away::Stopped => cluster.resume("c1"),
+        Away::WithoutStore => cluster.redis.restart(),
+    }
+    // Until the lease is renewed: it lasts longer than the sparing.
+    let version = cluster.client.trace(run).await.version();
+    cluster.until(run, "ticked", |trace| trace.version() > version + 1).await;
+    gate.open();
+    let (outcome, trace) = agents::finished(&cluster, run).await;
+    assert_eq!(
+        (&outcome["status"], &outcome["attempts"]),
+        (&json!("completed"), &json!(1)),
+        "{how:?}: {outcome:#}"
+    );
+    assert_eq!(model.bill().len(), 2, "{how:?}: each call is made once: {:#?}", model.bill());
+    assert_eq!(trace.root().unwrap().budget.estimated, shared::Amount::ZERO);
+    agents::check_bill(&model, &[&trace], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b13_f07_no_coordinator_for_longer_than_a_lease_during_a_call() {
+    away_during_a_call(Away::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b13_f09_a_coordinator_stopped_for_longer_than_a_lease_during_a_call() {
+    away_during_a_call(Away::Stopped).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b13_f16_no_store_for_longer_than_a_lease_during_a_call() {
+    away_during_a_call(Away::WithoutStore).await;
 }
 
 /// proves: a process that is told to stop finishes or hands back its work, and the others continue: a rolling restart

@@ -190,6 +190,60 @@ async fn a_lease_that_runs_out_is_given_up_without_a_result() {
     assert_eq!((bench.queued().await, bench.reports().await.len()), (1, 0));
 }
 
+/// Does not answer the first ticks; each is waited for 2 s and sent again half a second later, the first after 3 s.
+fn silent_ticks(count: u32, then: Option<Answer>) -> Script {
+    let mut ticks = 0;
+    Box::new(move |ask, answer| {
+        if !matches!(ask, Ask::Tick(_)) {
+            return Some(answer);
+        }
+        ticks += 1;
+        (ticks > count).then(|| then.clone().unwrap_or(answer))
+    })
+}
+
+fn holds(bench: &Bench) -> Vec<u64> {
+    let asks = bench.asks().into_iter();
+    asks.filter(|(_, ask)| matches!(ask, Ask::Hold(_))).map(|(at, _)| at).collect()
+}
+
+/// No tick is answered between 3 s and 18 s, and the lease expires after 10 s: the call of 20 s is finished and paid for
+/// once, and the attempt goes on.
+#[tokio::test(start_paused = true)]
+async fn b13_a_call_in_flight_outlives_the_lease_and_the_attempt_goes_on() {
+    let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
+    let bench = Bench::run(work, silent_ticks(6, None)).await;
+    bench.until_done().await;
+    assert_eq!(bench.claims().len(), 1, "nobody else got it");
+    assert_eq!(bench.verdicts().await, [inline(json!({"calls": 2, "spent_usd": "0.02"}))]);
+    assert_eq!(bench.costs().await.len(), 2);
+    assert_eq!(holds(&bench).len(), 2);
+}
+
+/// The coordinator never comes back: the call is finished and its cost stored, no other begins, and one lease after its end
+/// the attempt gives up.
+#[tokio::test(start_paused = true)]
+async fn b13_an_attempt_gives_up_one_lease_after_its_last_call() {
+    let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
+    let bench = Bench::run(work, silent_ticks(1_000, None)).await;
+    bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
+    let again = bench.claims()[1].0;
+    assert!((30_000..36_000).contains(&again), "claimed again at {again}");
+    assert_eq!((bench.costs().await.len(), bench.reports().await.len()), (1, 0));
+    assert_eq!(holds(&bench).iter().filter(|at| **at < again).count(), 1, "nothing new began");
+}
+
+/// Another attempt has taken over meanwhile: the answer is `stop`. The delivery is not acknowledged, since it may be the
+/// other's.
+#[tokio::test(start_paused = true)]
+async fn t5_a_call_in_flight_is_cut_off_when_somebody_else_has_the_context() {
+    let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
+    let stop = Answer::Stop { reason: "stale".into() };
+    let bench = Bench::run(work, silent_ticks(6, Some(stop))).await;
+    bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
+    assert!(bench.reports().await.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_paid_call_begins_while_ticks_are_unanswered() {
     let inputs = json!({"calls": 100, "ms": 1000, "usd": 0.001});

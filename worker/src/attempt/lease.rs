@@ -1,7 +1,7 @@
 //! The lease of an attempt: whether it certainly holds, by a clock that counts suspended time. The
 //! heartbeat (`delivery/heartbeat`) renews it; this file keeps its state. A worker whose ticks are not
 //! answered finishes its current call and starts no other; after a long stop it does nothing before its
-//! next tick is answered. When the lease has expired, the attempt ends by itself.
+//! next tick is answered. When the lease has expired and no call is in flight, the attempt ends by itself.
 
 use std::time::Duration;
 

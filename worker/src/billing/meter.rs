@@ -122,9 +122,9 @@ impl<'a> Meter<'a> {
             held = self.ask_hold(call_id, amount, closing).await;
         }
         if matches!(held, Hold::Held) {
-            self.books().held_at.insert(call_id.clone(), self.attempt.now());
             // The process may have been suspended before it saw the answer.
             self.attempt.lease.live().await;
+            self.books().held_at.insert(call_id.clone(), self.attempt.now());
         }
         held
     }
@@ -176,10 +176,10 @@ impl<'a> Meter<'a> {
     }
 
     async fn end_hold(&self, ask: Ask, call_id: &CallId) {
+        self.books().held_at.remove(call_id);
         if let Answer::Refused(refusal) = self.attempt.coordinator.until_answered(ask).await {
             tracing::warn!(%call_id, message = refusal.message, "a hold could not be ended");
         }
-        self.books().held_at.remove(call_id);
     }
 
     /// Records what the ended call cost: [`Meter::settle`] sends it, or the end of the attempt does.
@@ -274,6 +274,11 @@ impl<'a> Meter<'a> {
         let mut books = self.books();
         books.unsent.remove(call_id);
         books.unconfirmed.insert(call_id.clone(), amount);
+    }
+
+    /// Whether a call is being made, or its cost is not stored yet.
+    pub(crate) fn in_flight(&self) -> bool {
+        !self.books().held_at.is_empty()
     }
 
     /// Never held over an await.

@@ -95,7 +95,7 @@ impl Handler {
         spans::emit_queue_wait(attempt, delivery.at, started_at);
         tracing::debug!(agent = %attempt.work.agent.agent_id, "an attempt begins");
         let meter = Meter::new(attempt);
-        let mut heartbeat = std::pin::pin!(heartbeat::run(attempt, delivery));
+        let mut heartbeat = std::pin::pin!(heartbeat::run(attempt, &meter, delivery));
         let run = Run { attempt, meter: &meter, resources: &self.resources, open_holds };
         let acting = async {
             AssertUnwindSafe(agent::run(&run)).catch_unwind().await.unwrap_or_else(|panic| panicked(&*panic))
@@ -142,7 +142,7 @@ async fn conclude(attempt: &Attempt, started_at: Timestamp, end: &End, delivery:
         End::Stopped { ours: false } => {}
         End::LeaseExpired => {
             tracing::warn!(
-                "gave up: no tick was answered for a whole lease, or the result could not be stored"
+                "gave up: no tick was answered for a whole lease and no call was in flight, or the result could not be stored"
             );
             delivery.nak(REDELIVER_AFTER).await;
         }

@@ -1,5 +1,10 @@
 //! The heartbeat of an attempt: ticks that renew its lease, until the attempt must end. A tick that is sent
 //! twice only moves the lease on.
+//!
+//! A lease that has expired without an answer ends the attempt, unless a paid call is in flight: that call is finished,
+//! because it costs the same if it is cut off (B13). Until it has ended, and for one lease more, the heartbeat goes
+//! on asking. Nothing new begins meanwhile (`HeldLease::live`). If nobody has taken the context over, the next
+//! answer renews the lease; if somebody has, it is `stop`.
 
 use std::time::Duration;
 
@@ -8,7 +13,10 @@ use shared::{
     wire::{Answer, Ask, Tick},
 };
 
-use crate::attempt::{Attempt, coordinator::ANSWER_TIMEOUT};
+use crate::{
+    attempt::{Attempt, coordinator::ANSWER_TIMEOUT},
+    billing::meter::Meter,
+};
 
 /// The longest pause between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(3);
@@ -21,28 +29,35 @@ pub(super) enum Lost {
     /// The coordinator has decided so. `ours` is false if the lease had expired before: the delivery may be
     /// another worker's by now, and an acknowledgement would take it from that worker.
     Stopped { ours: bool },
-    /// No tick was answered for a whole lease.
+    /// No tick was answered for a whole lease, and no call is in flight.
     Expired,
 }
 
 /// Renews the lease as long as the attempt may run.
-pub(super) async fn run(attempt: &Attempt, delivery: &Delivery) -> Lost {
-    let lease = &attempt.lease;
+pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Delivery) -> Lost {
+    let (lease, clock) = (&attempt.lease, attempt.config.clock);
+    // Since the ticks are not answered: whether a call was in flight at the last look, and until when.
+    let (mut calling, mut called_at) = (false, None);
     loop {
         let in_doubt = lease.in_doubt();
-        let wait =
-            if in_doubt { RETRY_INTERVAL.min(lease.left()) } else { TICK_INTERVAL.min(lease.lasts() / 3) };
+        let wait = if in_doubt { until_retry(lease.left()) } else { TICK_INTERVAL.min(lease.lasts() / 3) };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = lease.tick_wanted() => {}
             () = lease.stopped() => return Lost::Stopped { ours: lease.stands() },
         }
         let left = lease.left();
-        if in_doubt && left.is_zero() {
+        let was_calling = std::mem::replace(&mut calling, in_doubt && meter.in_flight());
+        if calling || was_calling {
+            called_at = Some(clock.mark());
+            // The delivery stays ours while the call is finished.
+            delivery.progress().await;
+        }
+        if in_doubt && left.is_zero() && called_at.is_none_or(|at| clock.since(at) >= lease.lasts()) {
             return Lost::Expired;
         }
         let timeout = if left.is_zero() { ANSWER_TIMEOUT } else { left.min(ANSWER_TIMEOUT) };
-        let sent_at = attempt.config.clock.mark();
+        let sent_at = clock.mark();
         let tick = Tick { lease: attempt.token(), progress: attempt.progress.get() };
         let answer = tokio::select! {
             answer = attempt.coordinator.try_once(Ask::Tick(tick), timeout) => answer,
@@ -52,6 +67,7 @@ pub(super) async fn run(attempt: &Attempt, delivery: &Delivery) -> Lost {
             Some(Answer::GoOn { left, .. }) => {
                 lease.renewed(sent_at, left);
                 attempt.deadline.renew(left);
+                (calling, called_at) = (false, None);
                 delivery.progress().await;
             }
             Some(Answer::Stop { reason }) => {
@@ -66,4 +82,9 @@ pub(super) async fn run(attempt: &Attempt, delivery: &Delivery) -> Lost {
             None => lease.doubt(),
         }
     }
+}
+
+/// The pause before the next try: shorter if the lease expires before, since that is to be noticed.
+fn until_retry(left: Duration) -> Duration {
+    if left.is_zero() { RETRY_INTERVAL } else { RETRY_INTERVAL.min(left) }
 }

@@ -255,6 +255,8 @@ impl Session<'_> {
                 if let Some(entry) = self.journal.last() {
                     tool_step::note_in_history(self.workspace, &entry);
                 }
+                // The call may have outlived the lease: the program must not act before it is valid again.
+                self.run.attempt.lease.live().await;
                 Answered::With(completion(request.id, &step))
             }
             CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Answered::Ends(Verdict::OutOfBudget),
