@@ -6,7 +6,7 @@ use shared::{
     subject::{Filter, Subject},
     wire::{EndStatus, HistoryEntry, HistoryStep, Outcome},
 };
-use trellis_tests::cluster::Cluster;
+use trellis_tests::cluster::{Cluster, SOON};
 
 use super::{apply, cluster, error, python, result};
 
@@ -138,5 +138,54 @@ say(type="result", result=[first["text"], answer["text"], second["text"]])
     let journal = journal(&cluster, &outcome).await;
     let models = journal.iter().filter(|entry| matches!(entry.step, HistoryStep::Model(_))).count();
     assert_eq!(models, 2, "what was paid for is not paid for again");
+    cluster.stop().await;
+}
+
+/// A program is run again for its `output_schema`: told why, with its outputs as it left them, and its requests are made
+/// anew. The same answers would lead to the same result.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_a_program_whose_result_was_refused_begins_anew_behind_it() {
+    let cluster = cluster(&[&[]]);
+    let body = r#"
+import os
+before = open("outputs/log.txt").read() if os.path.exists("outputs/log.txt") else ""
+answer = ask(type="model", id="m", messages=[{"role": "user", "content": "a number, please"}])
+ask(type="tool", id="w", tool="fs.write", arguments={"path": "outputs/log.txt", "content": before + answer["text"] + ";"})
+asked = ask(type="tool", id="h", tool="ask_human", arguments={"question": "sure?"})["text"] if "refused" in start else ""
+text = answer["text"]
+say(type="result", result={"n": int(text) if text.isdigit() else text, "log": open("outputs/log.txt").read(),
+    "refused": start.get("refused", ""), "asked": asked, "files": sorted(os.listdir("outputs"))})
+"#;
+    let mut agent = python("numbers", body);
+    agent["model"] = json!("scripted");
+    agent["script"] = json!([{"say": "many"}, {"say": "a few"}, {"say": "7"}, {"say": "8"}]);
+    apply(&cluster.client, vec![agent]).await;
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let accepted = cluster
+        .client
+        .accepted(json!({"goal": "count", "agent_id": "numbers", "output_schema": schema}))
+        .await;
+    let question = Filter::One(Subject::Question(accepted.trace_id, accepted.child_id.clone()));
+    let mut follow = cluster.client.bus.follow(&[question], shared::bus::From::Start).await.unwrap();
+    for number in 1..=2 {
+        let asked =
+            tokio::time::timeout(SOON, follow.next()).await.expect("a refused result leads to a question");
+        let asked: Value = serde_json::from_slice(&asked.unwrap().payload).unwrap();
+        assert_eq!(asked["number"], number);
+        let answered =
+            json!({"child_id": accepted.child_id, "question": number, "answer": format!("yes {number}")});
+        let input = json!({"trace_id": accepted.trace_id, "answered": answered});
+        cluster.client.publish(Subject::Input, &input).await;
+    }
+    let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let said = result(&outcome);
+    assert_eq!((&said["n"], &said["log"]), (&json!(7), &json!("many;a few;7;")));
+    assert!(said["asked"].as_str().unwrap().contains("yes 2"), "{said}");
+    assert!(said["refused"].as_str().unwrap().contains("integer"), "{said}");
+    let journal = journal(&cluster, &outcome).await;
+    let models = journal.iter().filter(|entry| entry.step.as_model().is_some()).count();
+    assert_eq!(models, 3, "each try asks once, also the one that waited for a human: {journal:#?}");
+    assert_eq!((outcome.context.retries, outcome.context.steps), (2, 8));
     cluster.stop().await;
 }

@@ -1,5 +1,5 @@
 //! Restores a workspace: a later attempt starts with an empty directory, and the journal tells what the last one
-//! contained. A file that can't be restored is missing, which the agent will notice.
+//! contained: what an LLM agent wrote with tools, and the files that were stored with a result. A file that can't be restored is missing, which the agent will notice.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared::{
     Json,
-    wire::{HistoryEntry, HistoryStep, ObjectReference, ToolOutput},
+    wire::{HistoryEntry, HistoryStep, ObjectReference, OutputFile, ToolOutput},
 };
 
 use super::{
@@ -45,10 +45,13 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
                     write_again(workspace, arguments.value());
                 }
             }
-            HistoryStep::Began { .. }
-            | HistoryStep::Restored { .. }
-            | HistoryStep::Branched { .. }
-            | HistoryStep::Result(_) => {}
+            // The agent goes on, so this result was refused: it finds its files as it left them.
+            HistoryStep::Result(result) => {
+                for OutputFile { path, object } in &result.outputs {
+                    restore_file(attempt, workspace, path, object).await;
+                }
+            }
+            HistoryStep::Began { .. } | HistoryStep::Restored { .. } | HistoryStep::Branched { .. } => {}
         }
     }
 }
@@ -64,6 +67,16 @@ async fn restore_output(attempt: &Attempt, workspace: &Workspace, path: &str, re
     let name = path.strip_prefix(TOOL_OUTPUTS_PREFIX).unwrap_or(path);
     if let Err(error) = workspace.store_tool_output(name, &bytes) {
         tracing::warn!(%error, path, "could not write a tool's output into the workspace");
+    }
+}
+
+async fn restore_file(attempt: &Attempt, workspace: &Workspace, path: &str, reference: &ObjectReference) {
+    let written = match objects::get(&attempt.bus, reference).await {
+        Ok(bytes) => workspace.write(&format!("outputs/{path}"), &bytes).map_err(|error| error.to_string()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = written {
+        tracing::warn!(path, error, "a file of a refused result could not be restored");
     }
 }
 

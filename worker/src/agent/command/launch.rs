@@ -11,7 +11,6 @@ use crate::{
         verdict::{failed, retryable},
     },
     files::workspace::Workspace,
-    model::ToolSpec,
     sandbox::{NotStarted, Policy, Program},
 };
 
@@ -23,7 +22,7 @@ const WORKSPACE_PER_OUTPUT: u64 = 16;
 pub(super) async fn start(
     run: &Run<'_>,
     workspace: &Arc<Workspace>,
-    tools: &[ToolSpec],
+    start: &Start<'_>,
 ) -> Result<Program, (Verdict, Option<SandboxReport>)> {
     let Some(sandbox) = &run.resources.sandbox else {
         return Err((
@@ -31,7 +30,7 @@ pub(super) async fn start(
             None,
         ));
     };
-    let policy = policy(run, workspace, tools).map_err(|verdict| (verdict, None))?;
+    let policy = policy(run, workspace, start).map_err(|verdict| (verdict, None))?;
     sandbox.start(policy, workspace.clone()).await.map_err(|error| match error {
         NotStarted::Helper { source, .. } => {
             (retryable(format!("the sandbox could not be made: {source}")), None)
@@ -41,11 +40,11 @@ pub(super) async fn start(
     })
 }
 
-fn policy(run: &Run<'_>, workspace: &Workspace, tools: &[ToolSpec]) -> Result<Policy, Verdict> {
+fn policy(run: &Run<'_>, workspace: &Workspace, start: &Start<'_>) -> Result<Policy, Verdict> {
     let (work, profile) = (run.work(), &run.work().agent);
     let path = workspace.path().canonicalize();
     let path = path.map_err(|error| retryable(format!("the workspace could not be found: {error}")))?;
-    let start = serde_json::to_vec_pretty(&Start::new(work, tools)).expect("plain fields");
+    let start = serde_json::to_vec_pretty(start).expect("plain fields");
     let prepared = std::fs::create_dir_all(path.join("tmp"))
         .and_then(|()| std::fs::write(path.join("input.json"), start));
     prepared.map_err(|error| retryable(format!("the workspace could not be written: {error}")))?;

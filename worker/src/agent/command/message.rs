@@ -26,6 +26,9 @@ pub(super) struct Start<'a> {
     budget: &'a BudgetSnapshot,
     /// The answers of humans so far.
     answers: &'a [GivenAnswer],
+    /// Why its last result was refused; absent if none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -36,7 +39,7 @@ struct Tool<'a> {
 }
 
 impl<'a> Start<'a> {
-    pub(super) fn new(work: &'a Execute, tools: &'a [ToolSpec]) -> Self {
+    pub(super) fn new(work: &'a Execute, tools: &'a [ToolSpec], refused: Option<String>) -> Self {
         let tool = |spec: &'a ToolSpec| Tool {
             name: spec.name.as_str(),
             description: &spec.description,
@@ -50,6 +53,7 @@ impl<'a> Start<'a> {
             limits: &work.limits,
             budget: &work.budget,
             answers: &work.answers,
+            refused,
         }
     }
 }

@@ -50,7 +50,7 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
         Err(verdict) => return verdict,
     };
     let entries = journal.entries();
-    let mut replay = Replay::new(&entries);
+    let mut replay = Replay::new(run.work(), &entries);
     if let Some(result) = replay.result.take() {
         return result.verdict;
     }
@@ -58,12 +58,14 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     run.attempt.progress.change(|progress| progress.retries = progress.retries.max(replay.retries));
     run.resources.toolbox.ready(run.work()).await;
     let tools = run.resources.toolbox.specs(run.work());
-    let (verdict, report) = match launch::start(run, &workspace, &tools).await {
+    let start = Start::new(run.work(), &tools, replay.refused.clone());
+    let (verdict, report) = match launch::start(run, &workspace, &start).await {
         Ok(program) => {
             let report = program.report.clone();
             let (journal, workspace) = (&journal, &workspace);
-            let mut session = Session { run, journal, workspace, program, replay, steps: 0, questions: 0 };
-            session.begin(&tools);
+            let (steps, questions) = (replay.steps, replay.questions);
+            let mut session = Session { run, journal, workspace, program, replay, steps, questions };
+            session.begin(&start, &tools);
             (session.converse().await, Some(report))
         }
         Err((verdict, report)) => (verdict, report),
@@ -78,7 +80,7 @@ struct Session<'a> {
     workspace: &'a Workspace,
     program: Program,
     replay: Replay,
-    /// How many requests it has made.
+    /// How many requests it has made, those before a refused result included.
     steps: u32,
     /// How often it has asked a human.
     questions: usize,
@@ -92,9 +94,8 @@ enum Answered {
 }
 
 impl Session<'_> {
-    fn begin(&mut self, tools: &[ToolSpec]) {
-        let start = serde_json::to_vec(&Start::new(self.run.work(), tools)).expect("plain fields");
-        self.program.send_line(&start);
+    fn begin(&mut self, start: &Start<'_>, tools: &[ToolSpec]) {
+        self.program.send_line(&serde_json::to_vec(start).expect("plain fields"));
         if tools.is_empty() && self.run.work().model.is_none() {
             // It can make no requests, so a program that reads its input to the end must not wait.
             self.program.close_input();
