@@ -72,9 +72,10 @@ impl Agenda {
             }
             Event::Ended(ended) => {
                 let at = trace.expect(&ended.child_id);
+                // First, so that it goes into the message of the end.
+                self.add(FollowUp::Close(at));
                 self.add(FollowUp::Beneath(at));
                 self.add(FollowUp::Above(at));
-                self.add(FollowUp::Close(at));
                 self.add_if_paused(trace);
             }
             Event::Admitted(admitted) => {

@@ -2,7 +2,11 @@
 //! `TRELLIS_PROPERTY_CASES` sets the number of cases (about 350 commands each; 3,000 cases are more than a million
 //! commands).
 
-use coordinator::trace::{CallState, Command, Event, Order, Phase, Spawn, Status, Submit, Trace};
+use std::collections::HashSet;
+
+use coordinator::trace::{
+    CallState, Command, ContextNode, Event, Order, Phase, Spawn, Status, Submit, Trace,
+};
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 use shared::{
@@ -213,9 +217,7 @@ impl Player {
 
     /// Mostly the lease of a running attempt; sometimes any earlier lease, stale or of an ended context.
     fn lease(&self, pick: u16) -> Option<Lease> {
-        let runs = |node: &&coordinator::trace::ContextNode| {
-            matches!(node.status, Status::Working(Phase::Running { .. }))
-        };
+        let runs = |node: &&ContextNode| matches!(node.status, Status::Working(Phase::Running { .. }));
         let running: Vec<_> = self.trace.contexts().iter().filter(runs).collect();
         if running.is_empty() || pick.is_multiple_of(8) {
             return self.leases.get(usize::from(pick) % self.leases.len().max(1)).cloned();
@@ -479,6 +481,7 @@ impl Player {
 
     /// The faults are over: every worker works, every human answers, every budget is raised.
     fn heal(&mut self) {
+        let mut raised = HashSet::new();
         for _ in 0..20_000 {
             if let Some(child) = self.queued().first().cloned() {
                 let version = self.trace.version();
@@ -505,11 +508,14 @@ impl Player {
                 }));
                 continue;
             }
-            if let Some(paused) =
-                self.trace.contexts().iter().find(|node| matches!(node.status, Status::Paused { .. }))
-            {
+            // A raise helps those who lack money; those who wait for calls in flight need time.
+            let idle = self.trace.next_timer().is_none();
+            let lacks = |node: &&ContextNode| matches!(node.status, Status::Paused { .. });
+            let lacks = |node: &&ContextNode| lacks(node) && (idle || !raised.contains(&node.id));
+            if let Some(paused) = self.trace.contexts().iter().find(lacks) {
                 let lowest = paused.id.clone();
                 self.raise_chain(&lowest);
+                raised.insert(lowest);
                 continue;
             }
             match self.trace.next_timer() {
