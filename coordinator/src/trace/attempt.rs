@@ -12,7 +12,9 @@ use shared::{
     },
 };
 
-use super::{ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, Trace, context_store, end};
+use super::{
+    ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, TokenHash, Trace, context_store, end,
+};
 
 impl Trace {
     pub(super) fn known(&self, child_id: &ChildId) -> Result<ContextIndex, Refusal> {
@@ -35,7 +37,7 @@ impl Trace {
         let at = self.known(&lease.child_id)?;
         let place = (lease.attempt as usize).checked_sub(1);
         match place.and_then(|place| self.node(at).attempts.get(place)) {
-            Some(attempt) if attempt.token == lease.token => Ok(at),
+            Some(attempt) if attempt.token == TokenHash::of(&lease.token) => Ok(at),
             Some(_) => Err(Refusal::WrongToken { child_id: lease.child_id.clone(), attempt: lease.attempt }),
             None => Err(stale(self, at, lease)),
         }
@@ -72,9 +74,10 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
     let at = trace.known_live(&claim.child_id)?;
     let node = trace.node(at);
     let child_id = node.id.clone();
+    let token = TokenHash::of(&claim.token);
     let mut events = match &node.status {
         Status::Working(Phase::Running { until }) => {
-            if node.attempts.last().is_some_and(|attempt| attempt.token == claim.token) {
+            if node.attempts.last().is_some_and(|attempt| attempt.token == token) {
                 return Ok(Vec::new());
             }
             if now < *until {
@@ -102,7 +105,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
         Status::Paused { .. } => return Err(Refusal::NotQueued { child_id, status: "paused" }),
         Status::Ended(_) => unreachable!("known_live answered that"),
     };
-    if node.attempts.iter().any(|attempt| attempt.token == claim.token) {
+    if node.attempts.iter().any(|attempt| attempt.token == token) {
         // A late copy of an earlier attempt's claim: that attempt has ended.
         let latest = node.attempt();
         return Err(Refusal::Stale { child_id, attempt: latest, latest });
@@ -110,7 +113,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
     events.push(Event::Claimed {
         child_id,
         attempt: node.attempt() + 1,
-        token: claim.token.clone(),
+        token,
         worker_id: claim.worker_id.clone(),
         until: now.plus_millis(trace.settings().lease_ms),
     });

@@ -8,12 +8,12 @@ use shared::{
     AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp, Tokens,
     Usd, WorkerId,
     graph::{GroupIndex, Plan, StepIndex},
-    id::{LeaseToken, ToolName},
+    id::ToolName,
     limits::Settings,
     wire::{EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
 };
 
-use super::{Order, budget::Granted};
+use super::{Order, TokenHash, budget::Granted};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -48,7 +48,7 @@ pub enum Event {
     Claimed {
         child_id: ChildId,
         attempt: u32,
-        token: LeaseToken,
+        token: TokenHash,
         worker_id: WorkerId,
         until: Timestamp,
     },

@@ -15,7 +15,8 @@ use shared::{
 };
 
 use super::{
-    CallState, ContextNode, Phase, Refusal, RunPhase, Status, Trace, graph::synthesis_goal, line::Fit,
+    CallState, ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace, graph::synthesis_goal,
+    line::Fit,
 };
 
 impl Trace {
@@ -132,7 +133,8 @@ impl Trace {
             return answer_refusal(refusal, now);
         }
         let Some(node) = self.context(&claim.child_id) else { return answer_refusal(&Refusal::NoTrace, now) };
-        let holds_it = node.attempts.last().is_some_and(|attempt| attempt.token == claim.token);
+        let holds_it =
+            node.attempts.last().is_some_and(|attempt| attempt.token == TokenHash::of(&claim.token));
         match (&node.status, self.execute(&node.id, home)) {
             (Status::Working(Phase::Running { until }), Some(work)) if holds_it => {
                 let attempt = node.attempt();

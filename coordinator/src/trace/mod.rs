@@ -41,6 +41,7 @@ mod state;
 mod stored;
 mod terms;
 mod timer;
+mod token;
 mod unsaved;
 
 pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
@@ -57,6 +58,7 @@ pub use refusal::Refusal;
 pub use replay::{Replay, Rest, Superseded};
 pub use state::{Attempt, ContextNode, End, Entry, Phase, Status, Trace};
 pub use stored::{Changes, Corrupt};
+pub use token::TokenHash;
 
 use agenda::Agenda;
 use shared::Timestamp;

@@ -9,8 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, LeaseToken, Limits,
-    ThreadId, Timestamp, Tokens, TraceId, WorkerId,
+    AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp,
+    Tokens, TraceId, WorkerId,
     graph::Plan,
     id::ToolName,
     limits::Settings,
@@ -18,7 +18,7 @@ use shared::{
 };
 
 use super::{
-    ContextIndex, Generation, GraphRun, Order, StepOf, WaitingHold,
+    ContextIndex, Generation, GraphRun, Order, StepOf, TokenHash, WaitingHold,
     budget::{Budget, Calls},
     unsaved::Unsaved,
 };
@@ -125,7 +125,7 @@ pub struct ContextNode {
 /// One attempt to run a context; its number is its place in the list, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    pub token: LeaseToken,
+    pub token: TokenHash,
     pub worker_id: WorkerId,
 }
 

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use coordinator::trace::{
-    CallState, Command, ContextNode, Event, Order, Phase, Spawn, Status, Submit, Trace,
+    CallState, Command, ContextNode, Event, Order, Phase, Spawn, Status, Submit, TokenHash, Trace,
 };
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
@@ -223,8 +223,8 @@ impl Player {
             return self.leases.get(usize::from(pick) % self.leases.len().max(1)).cloned();
         }
         let node = running[usize::from(pick) % running.len()];
-        let token = node.attempts.last()?.token.clone();
-        Some(Lease { child_id: node.id.clone(), attempt: node.attempt(), token })
+        let of = |lease: &&Lease| lease.child_id == node.id && lease.attempt == node.attempt();
+        self.leases.iter().find(of).cloned()
     }
 
     fn any_child(&self, pick: u16) -> ChildId {
@@ -260,8 +260,8 @@ impl Player {
         let worker_id = "w".parse().unwrap();
         self.handle(Command::Claim(Claim { child_id: child_id.clone(), worker_id, token: token.clone() }));
         let node = self.trace.context(&child_id);
-        if let Some(node) =
-            node.filter(|node| node.attempts.last().is_some_and(|attempt| attempt.token == token))
+        if let Some(node) = node
+            .filter(|node| node.attempts.last().is_some_and(|attempt| attempt.token == TokenHash::of(&token)))
         {
             self.leases.push(Lease { child_id, attempt: node.attempt(), token });
         }

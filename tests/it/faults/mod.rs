@@ -12,12 +12,14 @@ mod worker;
 
 use std::time::Duration;
 
+use ::coordinator::trace::TokenHash;
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId, WorkerId,
     bus::{Headers, Outgoing},
     subject::{Partition, Subject},
-    wire::Lease,
+    wire::{Ask, AskMessage, Lease},
 };
 use trellis_tests::processes::Processes;
 
@@ -75,19 +77,43 @@ async fn drive(cluster: &Processes, count: usize) -> Vec<TraceId> {
     runs
 }
 
-/// Waits until an attempt of the root runs; its worker and its lease.
-async fn running(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (WorkerId, Lease) {
+/// Listens to the claims of workers, the only place where a lease token can be heard.
+struct Claims(async_nats::Subscriber);
+
+impl Claims {
+    async fn listen(cluster: &Processes) -> Self {
+        let client = async_nats::connect(cluster.nats.url()).await.unwrap();
+        let claims = client.subscribe("agent.ask.*").await.unwrap();
+        client.flush().await.unwrap();
+        Claims(claims)
+    }
+
+    /// The lease of an attempt of the root.
+    async fn lease(&mut self, attempt: u32, hash: &TokenHash) -> Lease {
+        loop {
+            let heard = self.0.next().await.unwrap();
+            let ask: AskMessage = serde_json::from_slice(&heard.payload).unwrap();
+            if let Ask::Claim(claim) = ask.ask
+                && TokenHash::of(&claim.token) == *hash
+            {
+                return Lease { child_id: root(), attempt, token: claim.token };
+            }
+        }
+    }
+}
+
+/// Waits until an attempt of the root runs; its worker and the hash of its token.
+async fn running(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (WorkerId, TokenHash) {
     cluster
         .until(trace_id, "claimed", |trace| trace.root().is_some_and(|root| root.attempt() >= attempt))
         .await;
     let trace = cluster.client.trace(trace_id).await;
     let claimed = &trace.root().unwrap().attempts[attempt as usize - 1];
-    let lease = Lease { child_id: root(), attempt, token: claimed.token.clone() };
-    (claimed.worker_id.clone(), lease)
+    (claimed.worker_id.clone(), claimed.token.clone())
 }
 
 /// Waits until the root holds money for a call.
-async fn calling(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (WorkerId, Lease) {
+async fn calling(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (WorkerId, TokenHash) {
     let found = running(cluster, trace_id, attempt).await;
     cluster
         .until(trace_id, "in a call", |trace| {

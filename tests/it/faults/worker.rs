@@ -10,7 +10,7 @@ use shared::{
 };
 use trellis_tests::processes::{LEASE, Processes};
 
-use super::{calling, home, publish, repeats, root, running, sleep};
+use super::{Claims, calling, home, publish, repeats, root, running, sleep};
 
 /// proves: a delivery that was not acknowledged is redelivered, and nothing is acknowledged before the claim. No
 /// coordinator runs, so the killed worker can't have claimed.
@@ -50,9 +50,11 @@ async fn f01_a_worker_killed_before_its_claim() {
 async fn f02_a_worker_killed_in_a_paid_call() {
     let mut cluster = Processes::start(1, 2).await;
     for _ in 0..repeats(1) {
+        let mut claims = Claims::listen(&cluster).await;
         let inputs = json!({"usd": 0.02, "hold_usd": 0.05, "ms": 4000});
         let run = cluster.begin(json!({"goal": "pay", "agent_id": "spend", "inputs": inputs})).await;
-        let (worker, lease) = calling(&cluster, run, 1).await;
+        let (worker, token) = calling(&cluster, run, 1).await;
+        let lease = claims.lease(1, &token).await;
         cluster.kill(worker.as_str());
         let outcome = cluster.outcome(run).await;
         assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
@@ -130,9 +132,11 @@ async fn f03_work_delivered_again_after_its_result() {
 async fn f05_a_worker_stopped_for_two_leases() {
     let mut cluster = Processes::start(1, 2).await;
     for _ in 0..repeats(1) {
+        let mut claims = Claims::listen(&cluster).await;
         let inputs = json!({"usd": 0.02, "hold_usd": 0.05, "ms": 5000});
         let run = cluster.begin(json!({"goal": "pay", "agent_id": "spend", "inputs": inputs})).await;
-        let (worker, lease) = calling(&cluster, run, 1).await;
+        let (worker, token) = calling(&cluster, run, 1).await;
+        let lease = claims.lease(1, &token).await;
         cluster.pause(worker.as_str());
         let (second, _) = running(&cluster, run, 2).await;
         assert_ne!(worker, second);

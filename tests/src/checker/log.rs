@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use coordinator::trace::{Admitted, Body, Event, Logged};
-use shared::{ChildId, graph::Plan, id::LeaseToken};
+use coordinator::trace::{Admitted, Body, Event, Logged, TokenHash};
+use shared::{ChildId, graph::Plan};
 
 use super::ensure;
 
@@ -26,7 +26,7 @@ struct Seen {
     /// The number of the last claim, and whether that attempt runs.
     attempt: u32,
     runs: bool,
-    tokens: HashSet<LeaseToken>,
+    tokens: HashSet<TokenHash>,
     calls: HashSet<String>,
     settled: HashSet<String>,
     steps_ended: HashSet<u32>,
