@@ -209,6 +209,7 @@ mod tests {
             epoch: Epoch::new(),
             started_at: now,
             panicked: Default::default(),
+            gone: Default::default(),
         })
     }
 
