@@ -101,7 +101,10 @@ fn rests(id: TraceId, record: &Record) -> Result<Trace, String> {
         (None, ..) => Err("was never opened".into()),
         (_, Some(_), ..) => Err(format!("lives: {}", live.join(", "))),
         (_, _, Some(timer), _) => Err(format!("has a timer at {timer:?}")),
-        (_, _, _, false) => Err(format!("has {} outboxes", record.outbox.len())),
+        (_, _, _, false) => {
+            let unsent: Vec<&u64> = record.outbox.keys().collect();
+            Err(format!("is at version {}, with the outboxes of {unsent:?}", record.version))
+        }
         (Some(_), None, None, true) => Ok(trace),
     }
 }

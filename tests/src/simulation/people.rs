@@ -110,9 +110,12 @@ impl People {
         for node in paused {
             let up = std::iter::successors(Some(node), |node| node.parent.map(|up| trace.node(up)));
             let path: Vec<Value> = up.map(|node| json!(node.id)).collect();
-            raised.extend(path.into_iter().rev().filter(|id| *id != json!(root.id)));
+            for id in path.into_iter().rev() {
+                if !raised.contains(&id) {
+                    raised.push(id);
+                }
+            }
         }
-        raised.dedup();
         ground.story.note("human", format!("raises {} to {}", run.trace_id, run.cap));
         for child_id in raised {
             let raise = json!({"child_id": child_id, "max_cost_usd": run.cap});

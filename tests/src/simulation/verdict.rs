@@ -73,6 +73,10 @@ fn bill(ground: &Ground, run: &Run, trace: &Trace) -> Vec<String> {
 /// Item 3: contexts that are paused, or have failed, for want of a budget, though a call of this run would fit everywhere
 /// above them and nothing is held.
 fn starved(run: &Run, trace: &Trace) -> Vec<String> {
+    // What was granted to others may have ruled it out, and has returned since.
+    if trace.contexts().iter().any(|node| node.budget.granted.cost) {
+        return Vec::new();
+    }
     let for_budget = |status: &Status| match status {
         Status::Paused { .. } => true,
         Status::Ended(end) => end.error.as_ref().is_some_and(|error| error.kind == FailureKind::Budget),
