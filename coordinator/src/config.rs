@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use shared::{WorkerId, bus::Topology, clock::Clock, limits::Settings};
+use shared::{WorkerId, bus::Topology, clock::Clock, limits::Settings, random::Random};
 
 use crate::crash::Crash;
 
@@ -31,6 +31,8 @@ pub struct Config {
     pub resend_after: Duration,
     /// What passes between two readings of the store's clock.
     pub clock: Clock,
+    /// Where new ids come from.
+    pub random: Random,
     /// Where to abort on purpose, to test recovery.
     pub crash: Crash,
 }
@@ -50,6 +52,7 @@ impl Config {
             timer_interval: Duration::from_millis(200),
             resend_after: Duration::from_millis(5_000),
             clock: Clock::Machine,
+            random: Random::System,
             crash: Crash::default(),
         }
     }

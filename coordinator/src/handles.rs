@@ -8,7 +8,7 @@ use shared::{
     time::millis,
 };
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{Config, clock::Clock, epoch::Epoch, store::Store};
 
@@ -23,11 +23,13 @@ pub(crate) struct Handles {
     /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
     /// of its loops.
     pub(crate) panicked: CancellationToken,
+    /// Cancelled when the coordinator is gone: whatever it was still doing ends where it stands.
+    pub(crate) gone: CancellationToken,
 }
 
 /// Held by a loop; if the loop panics, the coordinator ends.
 #[derive(Debug)]
-pub(crate) struct Fuse(CancellationToken);
+struct Fuse(CancellationToken);
 
 impl Drop for Fuse {
     fn drop(&mut self) {
@@ -46,8 +48,17 @@ impl Handles {
         Home { namespace: self.bus.namespace().clone(), partition: self.partition(trace) }
     }
 
-    pub(crate) fn fuse(&self) -> Fuse {
-        Fuse(self.panicked.clone())
+    /// Starts a loop of this coordinator. It never outlives the coordinator; if it panics, the coordinator ends.
+    pub(crate) fn spawn(&self, tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
+        let (gone, fuse) = (self.gone.clone(), Fuse(self.panicked.clone()));
+        tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = gone.cancelled() => {}
+                () = task => {}
+            }
+            drop(fuse);
+        });
     }
 
     pub(crate) fn resend_ms(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! A coordinator from start to drain: sets up its bus and store and starts its loops. When told to stop, it
 //! takes no more work, finishes what it has, and leaves.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use shared::{
@@ -83,13 +83,17 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         clock,
         epoch: Epoch::new(),
         panicked: CancellationToken::new(),
+        gone: CancellationToken::new(),
     });
+    // Also if this future is dropped: nothing of a coordinator runs without it.
+    let _gone = handles.gone.clone().drop_guard();
     let listener = health_listener(&handles).await?;
     let (shards, dispatch) = start_shards(&handles);
     let readers = Readers::start(handles.clone(), directory, dispatch, listener).await?;
     tracing::info!(id = %handles.config.id, partitions = handles.config.topology.partitions, "coordinator is up");
 
     let panicked = tokio::select! {
+        biased;
         () = shutdown => false,
         () = handles.panicked.cancelled() => true,
     };
@@ -119,11 +123,7 @@ fn start_shards(handles: &Arc<Handles>) -> (TaskTracker, Dispatch) {
     for _ in 0..handles.config.shards.max(1) {
         let (sender, jobs) = mpsc::channel(QUEUE_LENGTH);
         senders.push(sender);
-        let (shard, fuse) = (Shard::new(handles.clone(), jobs), handles.fuse());
-        shards.spawn(async move {
-            shard.run().await;
-            drop(fuse);
-        });
+        handles.spawn(&shards, Shard::new(handles.clone(), jobs).run());
     }
     shards.close();
     (shards, Dispatch::new(senders))
@@ -164,22 +164,17 @@ impl Readers {
             dispatch,
             owned,
             tasks: readers.tasks.clone(),
-            serving: HashMap::new(),
+            serving: BTreeMap::new(),
         };
-        let (leaving, fuse) = (readers.stop.clone(), handles.fuse());
-        readers.tasks.spawn(async move {
-            membership.run(leaving).await;
-            drop(fuse);
-        });
+        handles.spawn(&readers.tasks, membership.run(readers.stop.clone()));
         readers.tasks.close();
         Ok(readers)
     }
 
     fn spawn(&self, reader: impl Future<Output = ()> + Send + 'static) {
-        let (stop, fuse) = (self.stop.clone(), self.handles.fuse());
-        self.tasks.spawn(async move {
+        let stop = self.stop.clone();
+        self.handles.spawn(&self.tasks, async move {
             stop.run_until_cancelled(reader).await;
-            drop(fuse);
         });
     }
 
@@ -189,7 +184,7 @@ impl Readers {
             let (handles, pulse) = (handles.clone(), pulse.clone());
             async move { health::ready(&handles, &pulse).await }.boxed()
         };
-        self.tasks.spawn(async move {
+        self.handles.spawn(&self.tasks, async move {
             let served = shared::health::serve(listener, ready, stopped.cancelled_owned()).await;
             served.unwrap_or_else(|error| tracing::error!(%error, "the health endpoints have stopped"));
         });

@@ -14,5 +14,6 @@ mod contract;
 mod core;
 mod faults;
 mod sandbox;
+mod simulation;
 mod system;
 mod worker;

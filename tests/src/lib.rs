@@ -8,6 +8,7 @@ pub mod log_cuts;
 pub mod processes;
 pub mod script;
 pub mod servers;
+pub mod simulation;
 pub mod world;
 
 pub use world::{World, home};

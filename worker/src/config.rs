@@ -1,9 +1,9 @@
 //! The configuration of a worker process.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::{crash::Crash, settings::Settings};
-use shared::{WorkerId, clock::Clock, id::PoolName};
+use crate::{crash::Crash, settings::Settings, simulated_provider::SimulatedProvider};
+use shared::{WorkerId, clock::Clock, id::PoolName, random::Random};
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -19,8 +19,12 @@ pub struct Config {
     /// The address of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
     pub clock: Clock,
+    /// Where the tokens of leases come from.
+    pub random: Random,
     /// The point at which to abort on purpose, for tests.
     pub crash: Crash,
+    /// The provider of the scripted model, in a simulation.
+    pub simulated_provider: Option<Arc<dyn SimulatedProvider>>,
     /// Models, tools and workspaces.
     pub settings: Settings,
     /// The executable that makes the sandbox of a program: its command `sandbox` must call [`crate::enter_sandbox`]. Set
@@ -38,7 +42,7 @@ impl Config {
 impl Default for Config {
     /// A worker of the pool `default` with a fresh id.
     fn default() -> Self {
-        let id = format!("worker-{}", uuid::Uuid::new_v4().simple());
+        let id = format!("worker-{:032x}", Random::System.bits());
         Config {
             id: WorkerId::new(&id).expect("letters, a dash and hex digits"),
             pool: PoolName::new("default").expect("a literal that fits the grammar"),
@@ -47,7 +51,9 @@ impl Default for Config {
             may_crash: false,
             health: None,
             clock: Clock::Machine,
+            random: Random::System,
             crash: Crash::default(),
+            simulated_provider: None,
             settings: Settings::default(),
             sandbox: None,
         }

@@ -21,6 +21,7 @@ mod retry;
 mod sandbox;
 mod service;
 mod settings;
+mod simulated_provider;
 mod tool;
 
 pub use agent::builtin::HELP as BUILTIN_HELP;
@@ -30,3 +31,4 @@ pub use error::Error;
 pub use sandbox::{OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
 pub use service::pull::run;
 pub use settings::Settings;
+pub use simulated_provider::{CallEnd, SimulatedProvider};

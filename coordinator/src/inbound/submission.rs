@@ -45,13 +45,13 @@ impl Arrival<'_> {
     }
 
     /// A new unique id. For a message that may be delivered twice it is derived from the message.
-    fn fresh(&self) -> Uuid {
+    fn fresh(&self, handles: &Handles) -> Uuid {
         match self {
             Arrival::Published(delivery) => {
                 let place = format!("{}.{}.{}", delivery.subject, delivery.sequence, delivery.at.millis());
                 Uuid::new_v5(&Uuid::NAMESPACE_OID, place.as_bytes())
             }
-            Arrival::Requested(_) => Uuid::now_v7(),
+            Arrival::Requested(_) => handles.config.random.id(handles.clock.now()),
         }
     }
 
@@ -95,7 +95,7 @@ pub(crate) async fn job<'a>(
             return Err(Box::new(Unusable { arrival, refusal, reply_to }));
         }
     };
-    let ids = Ids::choose(asked.trace_id(), &arrival, handles.started_at);
+    let ids = Ids::choose(asked.trace_id(), &arrival, handles);
     let (order, plan) = match asked.order(&ids.root) {
         Ok(ordered) => ordered,
         Err(problems) => {
@@ -214,8 +214,8 @@ struct Ids {
 
 impl Ids {
     /// X2: the trace that the request names, else the caller's from its trace context, else a new one.
-    fn choose(given: Option<TraceId>, arrival: &Arrival<'_>, since: Timestamp) -> Self {
-        let made = arrival.fresh();
+    fn choose(given: Option<TraceId>, arrival: &Arrival<'_>, handles: &Handles) -> Self {
+        let made = arrival.fresh(handles);
         let fresh = TraceId::from_u128(made.as_u128()).expect("a UUID has version bits");
         let root = || ChildId::new("root").expect("a valid literal");
         let parent = telemetry::parent(arrival.headers());
@@ -233,7 +233,7 @@ impl Ids {
             (None, None) => Ids {
                 trace: fresh,
                 root: root(),
-                fresh: arrival.comes_first(since),
+                fresh: arrival.comes_first(handles.started_at),
                 elsewhere: None,
                 parent_span: None,
             },

@@ -2,7 +2,7 @@
 //! Ownership is only an optimisation, so that a trace is mostly decided in one place. Two owners for a
 //! while, or none, do no harm.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use shared::{
     WorkerId,
@@ -43,7 +43,7 @@ pub(crate) struct Membership {
     pub(crate) dispatch: Dispatch,
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
     pub(crate) tasks: TaskTracker,
-    pub(crate) serving: HashMap<Partition, CancellationToken>,
+    pub(crate) serving: BTreeMap<Partition, CancellationToken>,
 }
 
 impl Membership {
@@ -53,11 +53,12 @@ impl Membership {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 _ = interval.tick() => self.beat().await,
             }
         }
-        self.serving.drain().for_each(|(_, token)| token.cancel());
+        std::mem::take(&mut self.serving).into_values().for_each(|token| token.cancel());
         self.owned.send_replace(Arc::default());
         if let Err(error) = self.handles.store.leave(&self.handles.config.id).await {
             tracing::debug!(%error, "could not deregister; the heartbeat will expire");
@@ -151,17 +152,13 @@ impl Membership {
             partition,
         };
         let stopped = token.clone();
-        let fuse = self.handles.fuse();
-        self.tasks.spawn(async move {
+        self.handles.spawn(&self.tasks, async move {
             stopped.run_until_cancelled(asks.serve(requests)).await;
-            drop(fuse);
         });
         let consumer = Reports { handles, dispatch };
         let stopped = token.clone();
-        let fuse = self.handles.fuse();
-        self.tasks.spawn(async move {
+        self.handles.spawn(&self.tasks, async move {
             stopped.run_until_cancelled(consumer.consume(reports)).await;
-            drop(fuse);
         });
         Ok(token)
     }

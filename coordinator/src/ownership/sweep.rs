@@ -1,4 +1,4 @@
-//! Looks for traces that are in the event log and not in the store. A coordinator sweeps a partition once
+//! Looks for traces that the store does not have as the event log has them. A coordinator sweeps a partition once
 //! when it begins to own it, and again when the store has lost writes: nobody else would notice the loss of
 //! a trace that only waits for a human or a timer.
 
@@ -8,8 +8,10 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt, TryStreamExt};
 use shared::{
-    TraceId, bus,
+    TraceId,
+    bus::{self, Bus},
     subject::{Filter, Partition, Subject},
 };
 use tokio::sync::mpsc;
@@ -22,10 +24,13 @@ use crate::{
         job::{Job, Origin, Swept, Work},
     },
     store,
+    trace::Logged,
 };
 
 /// Interval at which unswept partitions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// Logs read at once.
+const LOGS_AT_ONCE: usize = 32;
 /// Traces looked up at once.
 const LOOKUP_BATCH: usize = 500;
 /// How often a sweep is repeated for traces that can't be rebuilt. Some never can: their log has a gap.
@@ -66,8 +71,8 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
     }
 }
 
-/// Wakes every trace that is not in the store; all traces, if the store has lost writes, because those that
-/// are there may be old. Returns how many could not be loaded. A run that has expired is not one of them.
+/// Wakes every trace that is not in the store, or is there in an older version than in its log: the store may have lost
+/// writes while nobody watched. If we saw it lose writes, wakes all traces. Returns how many could not be loaded. A run that has expired is not one of them.
 async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<usize, Error> {
     let subjects = handles.bus.subjects(&Filter::Events).await?;
     let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
@@ -79,10 +84,15 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bo
     let swept = Swept { _waiting: waiting, failed: Arc::default() };
     for some in traces.chunks(LOOKUP_BATCH) {
         let versions = handles.store.versions(some).await?;
-        for (trace_id, version) in some.iter().zip(versions) {
-            if all || version == 0 {
+        let looked = some.iter().copied().zip(versions).map(|(trace_id, version)| async move {
+            let behind = all || version == 0 || log_version(&handles.bus, trace_id).await? > version;
+            Ok::<_, bus::Error>((trace_id, behind))
+        });
+        let looked: Vec<_> = futures_util::stream::iter(looked).buffered(LOGS_AT_ONCE).try_collect().await?;
+        for (trace_id, behind) in looked {
+            if behind {
                 let origin = Origin::Sweep(swept.clone());
-                dispatch.give(Job::new(*trace_id, Work::Wake { spare_until }, origin)).await;
+                dispatch.give(Job::new(trace_id, Work::Wake { spare_until }, origin)).await;
             }
         }
     }
@@ -90,4 +100,12 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bo
     drop(swept);
     done.recv().await;
     Ok(failed.load(Ordering::Relaxed))
+}
+
+/// The version of the last message in a trace's log. Mostly it is the newest; a message that was sent again is stored
+/// behind later ones, and then the trace looks older than it is.
+async fn log_version(bus: &Bus, id: TraceId) -> Result<u64, bus::Error> {
+    let Some(last) = bus.last(&Filter::EventsOf(id)).await? else { return Ok(0) };
+    // What can't be read is found when the trace is loaded.
+    Ok(serde_json::from_slice(&last.payload).map_or(0, |logged: Logged| logged.last_version()))
 }

@@ -1,7 +1,7 @@
 //! Loads the traces of a turn: from the store, or from the event log where the store can't be trusted.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -37,8 +37,8 @@ struct Found {
 
 impl Shard {
     /// Returns the jobs that can be decided, and the traces that were loaded for them.
-    pub(super) async fn load(&mut self, jobs: Vec<Job>, now: Timestamp) -> (Vec<Job>, HashSet<TraceId>) {
-        let mut missing = HashSet::new();
+    pub(super) async fn load(&mut self, jobs: Vec<Job>, now: Timestamp) -> (Vec<Job>, BTreeSet<TraceId>) {
+        let mut missing = BTreeSet::new();
         let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
         for job in &jobs {
             if matches!(job.origin, Origin::Sweep(_)) {
@@ -105,7 +105,7 @@ impl Shard {
         for ((id, floor), loaded) in ids.iter().zip(floors).zip(&loaded) {
             handles.epoch.observe(handles.partition(*id), floor, loaded.counter, now);
         }
-        let mut failed = HashMap::new();
+        let mut failed = BTreeMap::new();
         let mut doubtful = Vec::new();
         for (id, loaded) in ids.iter().zip(loaded) {
             let version = loaded.record.as_ref().map_or(0, |record| record.version);
@@ -161,7 +161,7 @@ impl Shard {
 
     /// Nothing is decided on a trace that can't be loaded. Its timer is moved ahead, so that it is not
     /// tried at every timer round.
-    async fn postpone(&mut self, failed: &HashMap<TraceId, (String, u64)>, now: Timestamp) {
+    async fn postpone(&mut self, failed: &BTreeMap<TraceId, (String, u64)>, now: Timestamp) {
         if failed.is_empty() {
             return;
         }

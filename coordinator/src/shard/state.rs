@@ -1,7 +1,7 @@
 //! The state of a shard, and what every stage of a turn can do with a job that it can't finish: have it
 //! decided again, or answer that nothing can be decided now.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{future::BoxFuture, stream::FuturesUnordered};
 use shared::TraceId;
@@ -20,7 +20,7 @@ pub(crate) struct Shard {
     pub(super) epoch: u64,
     pub(super) sending: FuturesUnordered<BoxFuture<'static, Batch>>,
     /// Outboxes that were sent and have to be cleared, by trace.
-    pub(super) sent: HashMap<TraceId, Vec<u64>>,
+    pub(super) sent: BTreeMap<TraceId, Vec<u64>>,
     /// Jobs to be decided again on what is stored now.
     pub(super) again: Vec<Job>,
     pub(super) waiting: Waiting,
@@ -37,7 +37,7 @@ impl Shard {
             cache,
             epoch,
             sending,
-            sent: HashMap::new(),
+            sent: BTreeMap::new(),
             again: Vec::new(),
             waiting: Waiting::default(),
         }

@@ -7,7 +7,7 @@
 //! acknowledgement, the message is delivered again and answered from the state.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -44,7 +44,15 @@ impl Shard {
                 self.turn(jobs).await;
                 continue;
             }
+            // Clearing is due once a second, and the batches in flight are few: neither keeps jobs waiting for ever.
             tokio::select! {
+                biased;
+                _ = clear.tick() => {
+                    self.clear_outboxes().await;
+                    for reply in self.waiting.overdue() {
+                        reply.finish(&self.handles.bus).await;
+                    }
+                }
                 Some(batch) = self.sending.next(), if !self.sending.is_empty() => self.stored(batch).await,
                 job = self.jobs.recv(), if open && self.sending.len() < MAX_SENDING => match job {
                     None => open = false,
@@ -53,12 +61,6 @@ impl Shard {
                         self.turn(jobs).await;
                     }
                 },
-                _ = clear.tick() => {
-                    self.clear_outboxes().await;
-                    for reply in self.waiting.overdue() {
-                        reply.finish(&self.handles.bus).await;
-                    }
-                }
             }
         }
         for reply in self.waiting.all() {
@@ -126,7 +128,7 @@ impl Shard {
         &mut self,
         order: &mut Vec<TraceId>,
         opened: &mut HashMap<TraceId, Open>,
-        fresh: &HashSet<TraceId>,
+        fresh: &BTreeSet<TraceId>,
     ) {
         let remembered = |id: &&TraceId| opened[*id].events.is_empty() && !fresh.contains(*id);
         let remembered: Vec<TraceId> = order.iter().filter(remembered).copied().collect();
@@ -207,6 +209,7 @@ mod tests {
             epoch: Epoch::new(),
             started_at: now,
             panicked: Default::default(),
+            gone: Default::default(),
         })
     }
 

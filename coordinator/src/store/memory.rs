@@ -2,21 +2,38 @@
 //! to expiry and the order of ties.
 
 use std::{
+    borrow::Borrow,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use shared::{Timestamp, TraceId, WorkerId, clock::Clock, subject::Partition};
+use shared::{
+    Timestamp, TraceId, WorkerId,
+    clock::Clock,
+    link::{Crossing, Link, round_trip},
+    subject::Partition,
+};
 
-use super::{Committed, Correction, Loaded, Record, Sent, StoreTime, Write, record::RUNS_KEPT};
+use super::{Committed, Correction, Error, Loaded, Record, Sent, StoreTime, Write, record::RUNS_KEPT};
+
+/// How long an answer is waited for, as for a server's.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
 pub struct Memory {
     partitions: u16,
+    clock: Clock,
     kept: Arc<Mutex<Kept>>,
+    /// What lies between this handle and the store.
+    link: Option<Arc<dyn Link>>,
 }
 
-#[derive(Debug, Default)]
+/// What the store had at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot(Kept);
+
+#[derive(Debug, Clone, Default)]
 struct Kept {
     traces: HashMap<TraceId, Trace>,
     expiring: BTreeSet<(Timestamp, TraceId)>,
@@ -29,13 +46,13 @@ struct Kept {
     correction: Correction,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Trace {
     record: Record,
     expires_at: Option<Timestamp>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Home {
     counter: u64,
     timers: Scores,
@@ -43,7 +60,7 @@ struct Home {
 }
 
 /// A sorted set, as Redis has them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Scores {
     of: HashMap<TraceId, Timestamp>,
     sorted: BTreeSet<(Timestamp, TraceId)>,
@@ -70,7 +87,44 @@ impl Scores {
 
 impl Memory {
     pub fn new(partitions: u16) -> Memory {
-        Memory { partitions, kept: Arc::default() }
+        Self::with_clock(partitions, Clock::Machine)
+    }
+
+    /// A store whose clock is the given one: for simulations.
+    pub fn with_clock(partitions: u16, clock: Clock) -> Memory {
+        Memory { partitions, clock, kept: Arc::default(), link: None }
+    }
+
+    /// The same store behind a link: for simulations.
+    pub fn behind(&self, link: Arc<dyn Link>) -> Memory {
+        Memory { link: Some(link), ..self.clone() }
+    }
+
+    /// A copy of all it has now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.kept().clone())
+    }
+
+    /// Has what it had then, as a server that lost its last writes.
+    pub fn restore(&self, snapshot: Snapshot) {
+        *self.kept() = snapshot.0;
+    }
+
+    /// Does what is asked, on the other side of the link if there is one.
+    pub(super) async fn ask<A: ToOwned + ?Sized, T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        about: &A,
+        act: impl Fn(&Memory, &A) -> T + Send + Sync + 'static,
+    ) -> Result<T, Error>
+    where
+        A::Owned: Send + Sync + 'static,
+    {
+        let Some(link) = &self.link else { return Ok(act(self, about)) };
+        let (memory, about) = (self.clone(), about.to_owned());
+        let way = (Crossing::ToStore(doing), Crossing::FromStore(doing));
+        let answer = round_trip(link, way, ANSWER_TIMEOUT, move || act(&memory, about.borrow())).await;
+        answer.ok_or_else(|| Error::Unavailable { doing, source: "no answer in time".into() })
     }
 
     /// The contents, without what has expired. A panic elsewhere can't have left it half changed: nothing
@@ -127,7 +181,7 @@ impl Memory {
     }
 
     fn now(&self) -> Timestamp {
-        Clock::Machine.now()
+        self.clock.now()
     }
 
     pub(super) fn time(&self) -> StoreTime {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
 
 pub use self::redis::Redis;
-pub use memory::Memory;
+pub use memory::{Memory, Snapshot};
 pub use record::{Committed, Correction, Durability, Error, Loaded, Record, Sent, StoreTime, Write};
 
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl Store {
     pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
         match self {
             Store::Redis(redis) => redis.load(traces).await,
-            Store::Memory(memory) => Ok(memory.load(traces)),
+            Store::Memory(memory) => memory.ask("load traces", traces, Memory::load).await,
         }
     }
 
@@ -40,7 +40,7 @@ impl Store {
         debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
         match self {
             Store::Redis(redis) => redis.commit(writes).await,
-            Store::Memory(memory) => Ok(memory.commit(writes)),
+            Store::Memory(memory) => memory.ask("commit", writes, Memory::commit).await,
         }
     }
 
@@ -49,7 +49,7 @@ impl Store {
     pub async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
         match self {
             Store::Redis(redis) => redis.sent(sent).await?,
-            Store::Memory(memory) => memory.sent(sent),
+            Store::Memory(memory) => memory.ask("clear outboxes", sent, Memory::sent).await?,
         }
         Ok(())
     }
@@ -63,7 +63,10 @@ impl Store {
     ) -> Result<Vec<TraceId>, Error> {
         match self {
             Store::Redis(redis) => redis.due(partitions, now, limit).await,
-            Store::Memory(memory) => Ok(memory.due(partitions, now, limit)),
+            Store::Memory(memory) => {
+                let due = move |memory: &Memory, partitions: &[_]| memory.due(partitions, now, limit);
+                memory.ask("find due timers", partitions, due).await
+            }
         }
     }
 
@@ -71,7 +74,7 @@ impl Store {
     pub async fn time(&self) -> Result<StoreTime, Error> {
         match self {
             Store::Redis(redis) => redis.time().await,
-            Store::Memory(memory) => Ok(memory.time()),
+            Store::Memory(memory) => memory.ask("read the clock", &(), |memory, ()| memory.time()).await,
         }
     }
 
@@ -80,8 +83,8 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.correct_time(correction).await,
             Store::Memory(memory) => {
-                memory.correct_time(correction);
-                Ok(())
+                let correct = |memory: &Memory, correction: &Correction| memory.correct_time(*correction);
+                memory.ask("correct the clock", &correction, correct).await
             }
         }
     }
@@ -91,14 +94,17 @@ impl Store {
     pub async fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Result<Vec<WorkerId>, Error> {
         match self {
             Store::Redis(redis) => redis.heartbeat(coordinator, ttl_ms).await,
-            Store::Memory(memory) => Ok(memory.heartbeat(coordinator, ttl_ms)),
+            Store::Memory(memory) => {
+                let beat = move |memory: &Memory, coordinator: &_| memory.heartbeat(coordinator, ttl_ms);
+                memory.ask("record a heartbeat", coordinator, beat).await
+            }
         }
     }
 
     pub async fn leave(&self, coordinator: &WorkerId) -> Result<(), Error> {
         match self {
             Store::Redis(redis) => redis.leave(coordinator).await?,
-            Store::Memory(memory) => memory.leave(coordinator),
+            Store::Memory(memory) => memory.ask("leave", coordinator, Memory::leave).await?,
         }
         Ok(())
     }
@@ -107,14 +113,18 @@ impl Store {
     pub async fn agents(&self) -> Result<(u64, BTreeMap<String, String>), Error> {
         match self {
             Store::Redis(redis) => redis.agents().await,
-            Store::Memory(memory) => Ok(memory.agents()),
+            Store::Memory(memory) => memory.ask("read the agents", &(), |memory, ()| memory.agents()).await,
         }
     }
 
     pub async fn agents_revision(&self) -> Result<u64, Error> {
         match self {
             Store::Redis(redis) => redis.agents_revision().await,
-            Store::Memory(memory) => Ok(memory.agents_revision()),
+            Store::Memory(memory) => {
+                memory
+                    .ask("read the revision of the agents", &(), |memory, ()| memory.agents_revision())
+                    .await
+            }
         }
     }
 
@@ -122,7 +132,7 @@ impl Store {
     pub async fn apply_agents(&self, profiles: &[(String, String)]) -> Result<u64, Error> {
         match self {
             Store::Redis(redis) => redis.apply_agents(profiles).await,
-            Store::Memory(memory) => Ok(memory.apply_agents(profiles)),
+            Store::Memory(memory) => memory.ask("store agents", profiles, Memory::apply_agents).await,
         }
     }
 
@@ -130,7 +140,9 @@ impl Store {
     pub async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         match self {
             Store::Redis(redis) => redis.runs(limit).await,
-            Store::Memory(memory) => Ok(memory.runs(limit)),
+            Store::Memory(memory) => {
+                memory.ask("list runs", &limit, |memory, limit| memory.runs(*limit)).await
+            }
         }
     }
 
@@ -138,7 +150,7 @@ impl Store {
     pub async fn versions(&self, traces: &[TraceId]) -> Result<Vec<u64>, Error> {
         match self {
             Store::Redis(redis) => redis.versions(traces).await,
-            Store::Memory(memory) => Ok(memory.versions(traces)),
+            Store::Memory(memory) => memory.ask("read versions", traces, Memory::versions).await,
         }
     }
 
@@ -146,7 +158,7 @@ impl Store {
     pub async fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
         match self {
             Store::Redis(redis) => redis.counters(partitions).await,
-            Store::Memory(memory) => Ok(memory.counters(partitions)),
+            Store::Memory(memory) => memory.ask("read counters", partitions, Memory::counters).await,
         }
     }
 
@@ -154,7 +166,11 @@ impl Store {
     pub async fn fields(&self, traces: &[TraceId], field: &str) -> Result<Vec<Option<String>>, Error> {
         match self {
             Store::Redis(redis) => redis.fields(traces, field).await,
-            Store::Memory(memory) => Ok(memory.fields(traces, field)),
+            Store::Memory(memory) => {
+                let field = field.to_owned();
+                let fields = move |memory: &Memory, traces: &[_]| memory.fields(traces, &field);
+                memory.ask("read fields", traces, fields).await
+            }
         }
     }
 
@@ -163,7 +179,10 @@ impl Store {
     pub async fn settle_partitions(&self, count: u16) -> Result<(), Error> {
         let found = match self {
             Store::Redis(redis) => redis.settle_partitions(count).await?,
-            Store::Memory(memory) => memory.settle_partitions(count),
+            Store::Memory(memory) => {
+                let settle = |memory: &Memory, count: &u16| memory.settle_partitions(*count);
+                memory.ask("settle the partitions", &count, settle).await?
+            }
         };
         if found == count { Ok(()) } else { Err(Error::Mismatch { found, asked: count }) }
     }

@@ -134,7 +134,7 @@ impl Bus {
     pub async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         match self {
             Bus::Nats(nats) => nats.read(filter).await,
-            Bus::Memory(memory) => memory.read(filter),
+            Bus::Memory(memory) => memory.read(filter).await,
         }
     }
 
@@ -142,7 +142,7 @@ impl Bus {
     pub async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
         match self {
             Bus::Nats(nats) => nats.last(filter).await,
-            Bus::Memory(memory) => memory.last(filter),
+            Bus::Memory(memory) => memory.last(filter).await,
         }
     }
 
@@ -158,7 +158,7 @@ impl Bus {
     pub async fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
         match self {
             Bus::Nats(nats) => nats.subjects(filter).await,
-            Bus::Memory(memory) => memory.subjects(filter),
+            Bus::Memory(memory) => memory.subjects(filter).await,
         }
     }
 
@@ -166,34 +166,28 @@ impl Bus {
     pub async fn purge(&self, filter: &Filter) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.purge(filter).await,
-            Bus::Memory(memory) => memory.purge(filter),
+            Bus::Memory(memory) => memory.purge(filter).await,
         }
     }
 
     pub async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.put_object(name, bytes).await,
-            Bus::Memory(memory) => {
-                memory.put_object(name, bytes);
-                Ok(())
-            }
+            Bus::Memory(memory) => memory.put_object(name, bytes).await,
         }
     }
 
     pub async fn get_object(&self, name: &str) -> Result<Option<Bytes>, Error> {
         match self {
             Bus::Nats(nats) => nats.get_object(name).await,
-            Bus::Memory(memory) => Ok(memory.get_object(name)),
+            Bus::Memory(memory) => memory.get_object(name).await,
         }
     }
 
     pub async fn delete_object(&self, name: &str) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.delete_object(name).await,
-            Bus::Memory(memory) => {
-                memory.delete_object(name);
-                Ok(())
-            }
+            Bus::Memory(memory) => memory.delete_object(name).await,
         }
     }
 
@@ -201,7 +195,7 @@ impl Bus {
     pub async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
         match self {
             Bus::Nats(nats) => nats.objects(prefix).await,
-            Bus::Memory(memory) => Ok(memory.objects(prefix)),
+            Bus::Memory(memory) => memory.objects(prefix).await,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub enum Sent {
     Nats(nats::Sending),
-    Memory(Vec<Result<Published, PublishError>>),
+    Memory(memory::Sending),
 }
 
 impl Sent {
@@ -26,7 +26,7 @@ impl Sent {
     pub async fn stored(self) -> Vec<Result<Published, PublishError>> {
         match self {
             Sent::Nats(sending) => sending.stored().await,
-            Sent::Memory(results) => results,
+            Sent::Memory(sending) => sending.stored().await,
         }
     }
 }

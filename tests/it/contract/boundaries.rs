@@ -136,6 +136,27 @@ fn opentelemetry_and_the_clocks_are_known_in_one_place_each() {
     }
 }
 
+/// What the simulation runs depends on nothing but its seed: random numbers come from one place, and `select!` does not
+/// choose by chance.
+#[test]
+fn nothing_that_is_simulated_chooses_by_chance() {
+    for crate_name in ["shared/src", "coordinator/src", "worker/src"] {
+        for (path, text) in sources(crate_name) {
+            let shown = path.display().to_string();
+            let product = text.split("#[cfg(test)]").next().unwrap_or(&text);
+            if !shown.contains("shared/src/random.rs") && !shown.contains("/tests") {
+                assert_eq!(breach(product, &["new_v4(", "now_v7(", "RandomState"]), None, "in {shown}");
+            }
+            // What needs servers or programs is not simulated.
+            if !["bus/nats", "tool/mcp", "worker/src/sandbox"].iter().any(|real| shown.contains(real)) {
+                let chance =
+                    product.split("select! {").skip(1).find(|body| !body.trim_start().starts_with("biased;"));
+                assert_eq!(chance, None, "in {shown}");
+            }
+        }
+    }
+}
+
 #[test]
 fn every_file_says_what_it_is_for() {
     for crate_name in

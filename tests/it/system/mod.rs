@@ -8,3 +8,4 @@ mod observers;
 mod rebuild;
 mod servers;
 mod telemetry;
+mod unseen_loss;

@@ -31,6 +31,29 @@ const AT_ONCE: usize = 200;
 /// Panics with all violations.
 pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
     let stored = at_rest(client, store, runs).await;
+    let wrong = violations(client, stored).await;
+    assert!(wrong.is_empty(), "{} of {} runs are wrong:\n{}", wrong.len(), runs.len(), wrong.join("\n"));
+}
+
+/// The runs that are at rest, and why the others are not.
+pub async fn look(store: &Store, runs: &[TraceId]) -> (Vec<Trace>, Vec<String>) {
+    let (mut resting, mut moving) = (Vec::new(), Vec::new());
+    let loaded = match store.load(runs).await {
+        Ok(loaded) => loaded,
+        Err(error) => return (resting, vec![format!("the store can't be read: {error:?}")]),
+    };
+    for (id, loaded) in runs.iter().zip(loaded) {
+        match loaded.record.map(|record| rests(*id, &record)) {
+            Some(Ok(trace)) => resting.push(trace),
+            Some(Err(why)) => moving.push(format!("{id} {why}")),
+            None => moving.push(format!("{id} is not in the store")),
+        }
+    }
+    (resting, moving)
+}
+
+/// What is wrong with runs at rest.
+pub async fn violations(client: &Client, stored: Vec<Trace>) -> Vec<String> {
     let dead = dead_letters(client).await;
     let mut wrong = Vec::new();
     for trace in stored {
@@ -39,7 +62,7 @@ pub async fn check(client: &Client, store: &Store, runs: &[TraceId]) {
             wrong.push(format!("{id}: {what}"));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} runs are wrong:\n{}", wrong.len(), runs.len(), wrong.join("\n"));
+    wrong
 }
 
 /// The stored traces, once all have ended and have nothing left to send or to wait for.
@@ -65,22 +88,6 @@ async fn at_rest(client: &Client, store: &Store, runs: &[TraceId]) -> Vec<Trace>
     traces
 }
 
-async fn look(store: &Store, runs: &[TraceId]) -> (Vec<Trace>, Vec<String>) {
-    let (mut resting, mut moving) = (Vec::new(), Vec::new());
-    let loaded = match store.load(runs).await {
-        Ok(loaded) => loaded,
-        Err(error) => return (resting, vec![format!("the store can't be read: {error:?}")]),
-    };
-    for (id, loaded) in runs.iter().zip(loaded) {
-        match loaded.record.map(|record| rests(*id, &record)) {
-            Some(Ok(trace)) => resting.push(trace),
-            Some(Err(why)) => moving.push(format!("{id} {why}")),
-            None => moving.push(format!("{id} is not in the store")),
-        }
-    }
-    (resting, moving)
-}
-
 fn rests(id: TraceId, record: &Record) -> Result<Trace, String> {
     let trace = Trace::from_stored(id, record.version, &record.fields, &record.values);
     let trace = trace.map_err(|error| format!("can't be read: {error}"))?;
@@ -94,7 +101,10 @@ fn rests(id: TraceId, record: &Record) -> Result<Trace, String> {
         (None, ..) => Err("was never opened".into()),
         (_, Some(_), ..) => Err(format!("lives: {}", live.join(", "))),
         (_, _, Some(timer), _) => Err(format!("has a timer at {timer:?}")),
-        (_, _, _, false) => Err(format!("has {} outboxes", record.outbox.len())),
+        (_, _, _, false) => {
+            let unsent: Vec<&u64> = record.outbox.keys().collect();
+            Err(format!("is at version {}, with the outboxes of {unsent:?}", record.version))
+        }
         (Some(_), None, None, true) => Ok(trace),
     }
 }

@@ -34,7 +34,7 @@ impl Resources {
             })?;
         let helper = config.sandbox.clone();
         Ok(Resources {
-            models: Models::new(settings)?,
+            models: Models::new(settings)?.simulated_by(config.simulated_provider.clone()),
             toolbox: Toolbox::start(settings).await?,
             directory,
             sandbox: helper.map(|helper| Sandbox::new(helper, settings.sandbox.without.clone())),

@@ -43,6 +43,7 @@ impl<'a> LiveOutput<'a> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
+                biased;
                 done = &mut work => return done,
                 () = tokio::time::sleep(COLLECT_INTERVAL) => self.flush().await,
             }

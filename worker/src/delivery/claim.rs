@@ -42,10 +42,11 @@ pub(super) async fn claim(
     work: &Execute,
     delivery: &Delivery,
 ) -> Claim {
-    let token = LeaseToken::new(&uuid::Uuid::new_v4().simple().to_string()).expect("hex digits");
+    let token = LeaseToken::new(&format!("{:032x}", config.random.bits())).expect("hex digits");
     let claim = wire::Claim { child_id: work.child_id.clone(), worker_id: config.id.clone(), token };
     let ask = coordinator.until_answered(Ask::Claim(claim));
     let answer = tokio::select! {
+        biased;
         answer = timeout_at(Instant::now() + CLAIM_TIMEOUT, ask) => answer,
         () = keep_alive(delivery) => unreachable!("it never ends"),
     };

@@ -42,9 +42,10 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
         let in_doubt = lease.in_doubt();
         let wait = if in_doubt { until_retry(lease.left()) } else { TICK_INTERVAL.min(lease.lasts() / 3) };
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = lease.tick_wanted() => {}
+            biased;
             () = lease.stopped() => return Lost::Stopped { ours: lease.stands() },
+            () = lease.tick_wanted() => {}
+            () = tokio::time::sleep(wait) => {}
         }
         let left = lease.left();
         let was_calling = std::mem::replace(&mut calling, in_doubt && meter.in_flight());
@@ -60,6 +61,7 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
         let sent_at = clock.mark();
         let tick = Tick { lease: attempt.token(), progress: attempt.progress.get() };
         let answer = tokio::select! {
+            biased;
             answer = attempt.coordinator.try_once(Ask::Tick(tick), timeout) => answer,
             () = lease.stopped() => return Lost::Stopped { ours: !left.is_zero() },
         };

@@ -17,9 +17,11 @@ mod tool_names;
 mod translate;
 mod usage;
 
+use std::sync::Arc;
+
 use shared::{Problems, id::ModelName};
 
-use crate::settings::Settings;
+use crate::{settings::Settings, simulated_provider::SimulatedProvider};
 use price::{Prices, Unpriced};
 use provider::Providers;
 
@@ -31,11 +33,19 @@ pub(crate) use request::{Completion, Error, Message, Request, ScriptInput, ToolS
 pub(crate) struct Models {
     prices: Prices,
     providers: Providers,
+    /// The provider of the scripted model; none: the script alone answers.
+    simulated: Option<Arc<dyn SimulatedProvider>>,
 }
 
 impl Models {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Problems> {
-        Ok(Models { prices: Prices::new(&settings.prices), providers: Providers::new(settings)? })
+        let (prices, providers) = (Prices::new(&settings.prices), Providers::new(settings)?);
+        Ok(Models { prices, providers, simulated: None })
+    }
+
+    /// With this provider of the scripted model, if there is one.
+    pub(crate) fn simulated_by(self, provider: Option<Arc<dyn SimulatedProvider>>) -> Self {
+        Models { simulated: provider, ..self }
     }
 
     pub(crate) fn price(&self, model: &ModelName) -> Result<Price, Unpriced> {
@@ -49,7 +59,7 @@ impl Models {
         on_text: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Completion, Error> {
         if scripted::is_scripted(request.model) {
-            return scripted::complete(request, on_text).await;
+            return scripted::complete(request, self.simulated.as_deref(), on_text).await;
         }
         call::make(&self.providers.route(request.model)?, request, on_text).await
     }

@@ -11,7 +11,10 @@ use shared::{
 };
 
 use super::request::{Completion, Error, Message, Request, ScriptInput};
-use crate::settings::PriceEntry;
+use crate::{
+    settings::PriceEntry,
+    simulated_provider::{CallEnd, SimulatedProvider},
+};
 
 pub(super) const NAME: &str = "scripted";
 
@@ -42,6 +45,7 @@ pub(crate) fn price() -> PriceEntry {
 
 pub(crate) async fn complete(
     request: &Request<'_>,
+    provider: Option<&dyn SimulatedProvider>,
     on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
     let script = request
@@ -75,6 +79,16 @@ pub(crate) async fn complete(
     let usage = turn.usage.unwrap_or_else(|| estimated_usage(request, text.as_deref(), &calls));
     let cut_off = usage.output_tokens > u64::from(request.max_tokens);
     let usage = Usage { output_tokens: usage.output_tokens.min(request.max_tokens.into()), ..usage };
+    if let Some(provider) = provider {
+        match provider.call(request.model, usage).await {
+            CallEnd::Answered => {}
+            CallEnd::Refused => {
+                let message = "the provider is overloaded".into();
+                return Err(Error::Refused { message, retryable: true, retry_after: None });
+            }
+            CallEnd::BrokenOff => return Err(Error::Unknown { message: "the answer broke off".into() }),
+        }
+    }
     Ok(Completion { text, calls, usage: Some(usage), cut_off })
 }
 

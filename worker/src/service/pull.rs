@@ -48,12 +48,14 @@ async fn run_until(config: Config, bus: Bus, mut shutdown: BoxFuture<'_, ()>) ->
     let _cancel_on_return = ended.clone().drop_guard();
     let health = readiness::serve(config.health, bus.clone(), checks, ended);
     let worker = tokio::select! {
+        biased;
         worker = Worker::start(config, bus) => worker?,
         () = &mut shutdown => return Ok(()),
     };
     let work = worker.work(shutdown, &mut checks_received);
     let (mut health, mut work) = (std::pin::pin!(health), std::pin::pin!(work));
     tokio::select! {
+        biased;
         ended = &mut work => ended,
         failed = &mut health => match failed {
             Ok(()) => work.await,
@@ -175,6 +177,7 @@ impl Worker {
         let mut drain_time = std::pin::pin!(drain_time);
         while !attempts.is_empty() {
             tokio::select! {
+                biased;
                 _ = attempts.join_next() => {}
                 () = &mut drain_time, if !hand_back.is_cancelled() => {
                     tracing::info!(running = attempts.len(), "the running attempts are handed back");

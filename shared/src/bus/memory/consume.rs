@@ -54,7 +54,7 @@ impl Consumption {
             };
             match due {
                 Some(due) => {
-                    tokio::select! { () = changed => {}, () = sleep_until(due) => {} }
+                    tokio::select! { biased; () = changed => {}, () = sleep_until(due) => {} }
                 }
                 None => changed.await,
             }
@@ -101,25 +101,33 @@ impl Acker {
     /// As on the server, a late acknowledgement counts too: it is about the message, not about the
     /// delivery.
     pub(in super::super) fn acknowledge(&self, acknowledgement: Acknowledgement) {
-        let mut state = self.memory.state();
+        let (stream, name, sequence) = (self.stream, self.queue.clone(), self.sequence);
+        self.memory.across(&self.queue, move |memory| {
+            memory.acknowledged(stream, &name, sequence, acknowledgement);
+        });
+    }
+}
+
+impl Memory {
+    fn acknowledged(&self, stream: Stream, name: &str, sequence: u64, acknowledgement: Acknowledgement) {
+        let mut state = self.state();
         let bus = &mut *state;
-        let (Some(queue), Some(log)) = (bus.queues.get_mut(&self.queue), bus.logs.get_mut(&self.stream))
-        else {
+        let (Some(queue), Some(log)) = (bus.queues.get_mut(name), bus.logs.get_mut(&stream)) else {
             return;
         };
         match acknowledgement {
             Acknowledgement::Ack | Acknowledgement::Terminate => {
-                queue.settle(self.sequence);
-                log.remove(self.sequence);
+                queue.settle(sequence);
+                log.remove(sequence);
             }
-            Acknowledgement::Nak(delay) => queue.put_off(self.sequence, Instant::now() + delay),
+            Acknowledgement::Nak(delay) => queue.put_off(sequence, Instant::now() + delay),
             Acknowledgement::Progress => {
                 let due = Instant::now() + queue.ack_wait;
-                queue.put_off(self.sequence, due);
+                queue.put_off(sequence, due);
             }
         }
         drop(state);
         // Waiting readers may now have capacity, or an earlier deadline.
-        self.memory.changed(self.stream).notify_waiters();
+        self.changed(stream).notify_waiters();
     }
 }

@@ -1,9 +1,12 @@
 //! What is not stored: broadcasts, requests and their answers.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::{
+    Notify,
+    mpsc::{self, error::TrySendError},
+};
 
 use super::{listeners::Listener, pattern::Pattern, state::Memory};
 use crate::{
@@ -23,17 +26,17 @@ const INBOX: &str = "_INBOX.";
 
 impl Memory {
     pub(in super::super) fn serve(&self, subject: &Subject) -> Subscription {
-        self.listen(&[self.0.namespace.subject(subject)], true)
+        self.listen(&[self.shared.namespace.subject(subject)], true)
     }
 
     pub(in super::super) fn offer(&self, service: &Service) -> Subscription {
         let subjects: Vec<_> =
-            service.subjects.iter().map(|subject| self.0.namespace.subject(subject)).collect();
+            service.subjects.iter().map(|subject| self.shared.namespace.subject(subject)).collect();
         self.listen(&subjects, true)
     }
 
     pub(in super::super) fn subscribe(&self, filter: &Filter) -> Subscription {
-        self.listen(&[self.0.namespace.filter(filter)], false)
+        self.listen(&[self.shared.namespace.filter(filter)], false)
     }
 
     pub(in super::super) fn broadcast(
@@ -45,9 +48,15 @@ impl Memory {
         if Stream::of(&Filter::One(subject.clone())).is_some() {
             // A server does not know how a message was meant: a stream that holds its subject stores it.
             let (subject, headers) = (subject.clone(), headers.clone());
-            self.store(Outgoing { subject, id: None, headers, payload, expect_last: None }).ok();
+            let message = Outgoing { subject, id: None, headers, payload, expect_last: None };
+            self.across(&self.namespace().subject(&message.subject), move |memory| {
+                memory.store(message.clone()).ok();
+            });
         } else {
-            self.tell(subject, headers, &payload, None);
+            let (told, headers) = (subject.clone(), headers.clone());
+            self.across(&self.namespace().subject(subject), move |memory| {
+                memory.tell(&told, &headers, &payload, None);
+            });
         }
         Ok(())
     }
@@ -73,11 +82,16 @@ impl Memory {
     }
 
     pub(in super::super) fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
+        let inbox = to.to_owned();
+        self.across(to, move |memory| memory.answer(&inbox, payload.clone()));
+        Ok(())
+    }
+
+    fn answer(&self, to: &str, payload: Bytes) {
         let inbox = self.state().listeners.inboxes.get(to).cloned();
         if inbox.is_some_and(|inbox| matches!(inbox.try_send(payload), Err(TrySendError::Full(_)))) {
             tracing::warn!(to, "an inbox is full: an answer is lost");
         }
-        Ok(())
     }
 
     pub(in super::super) async fn request(
@@ -88,11 +102,21 @@ impl Memory {
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
         let mut inbox = self.inbox();
-        if self.tell(subject, headers, &payload, Some(&inbox.name)) == 0 {
-            return Err(RequestError::NoResponders);
+        let nobody = Arc::new(Notify::new());
+        let (told, headers, reply_to, deaf) =
+            (subject.clone(), headers.clone(), inbox.name.clone(), nobody.clone());
+        self.across(&self.namespace().subject(subject), move |memory| {
+            if memory.tell(&told, &headers, &payload, Some(&reply_to)) == 0 {
+                deaf.notify_one();
+            }
+        });
+        tokio::select! {
+            biased;
+            answer = tokio::time::timeout(timeout, inbox.answers.recv()) => {
+                answer.ok().flatten().ok_or(RequestError::TimedOut)
+            }
+            () = nobody.notified() => Err(RequestError::NoResponders),
         }
-        let answer = tokio::time::timeout(timeout, inbox.answers.recv()).await;
-        answer.ok().flatten().ok_or(RequestError::TimedOut)
     }
 
     pub(in super::super) async fn gather(

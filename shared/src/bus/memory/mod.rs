@@ -2,6 +2,7 @@
 //! simulation and the embedded mode. Time is tokio's, so a paused clock pauses ack waits too. Nothing here
 //! is random: the same calls give the same answers.
 
+mod carried;
 mod consume;
 mod listen;
 mod listeners;
@@ -11,6 +12,7 @@ mod queue;
 mod state;
 mod store;
 
+pub(super) use carried::Sending;
 pub(super) use consume::{Acker, Consumption};
 pub(super) use listen::Subscription;
 pub use state::Memory;

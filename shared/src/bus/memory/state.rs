@@ -13,13 +13,18 @@ use tokio::{sync::Notify, time::Instant};
 use super::{listeners::Listeners, log::Log, queue::Queue};
 use crate::{
     bus::topology::{Stream, Topology},
+    link::Link,
     subject::Namespace,
     time::{Timestamp, millis},
 };
 
 /// A bus within this process; clones are the same bus.
 #[derive(Clone)]
-pub struct Memory(pub(super) Arc<Shared>);
+pub struct Memory {
+    pub(super) shared: Arc<Shared>,
+    /// What lies between this handle and the bus.
+    pub(super) link: Option<Arc<dyn Link>>,
+}
 
 pub(super) struct Shared {
     pub(super) namespace: Namespace,
@@ -46,7 +51,7 @@ impl Memory {
 
     /// A bus that starts at a given time: for simulations.
     pub fn starting_at(namespace: Namespace, at: Timestamp) -> Self {
-        Memory(Arc::new(Shared {
+        let shared = Shared {
             namespace,
             started: Instant::now(),
             started_at: at,
@@ -58,24 +63,30 @@ impl Memory {
                 objects: BTreeMap::new(),
             }),
             changed: Stream::ALL.map(|stream| (stream, Notify::new())).into(),
-        }))
+        };
+        Memory { shared: Arc::new(shared), link: None }
+    }
+
+    /// The same bus behind a link: for simulations.
+    pub fn behind(&self, link: Arc<dyn Link>) -> Self {
+        Memory { shared: self.shared.clone(), link: Some(link) }
     }
 
     pub fn namespace(&self) -> &Namespace {
-        &self.0.namespace
+        &self.shared.namespace
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        self.0.started_at.plus_millis(millis(self.0.started.elapsed()))
+        self.shared.started_at.plus_millis(millis(self.shared.started.elapsed()))
     }
 
     pub(super) fn changed(&self, stream: Stream) -> &Notify {
-        self.0.changed.get(&stream).expect("every stream is there from the start")
+        self.shared.changed.get(&stream).expect("every stream is there from the start")
     }
 
     /// Held only for short operations. A panic elsewhere leaves nothing half changed.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,6 +98,6 @@ impl State {
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("namespace", &self.0.namespace).finish_non_exhaustive()
+        f.debug_struct("Memory").field("namespace", &self.shared.namespace).finish_non_exhaustive()
     }
 }

@@ -18,16 +18,12 @@ use crate::{
 
 impl Memory {
     pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
-        self.state().topology = topology.clone();
-        Ok(())
-    }
-
-    pub(in super::super) fn send(&self, messages: Vec<Outgoing>) -> Vec<Result<Published, PublishError>> {
-        messages.into_iter().map(|message| self.store(message)).collect()
+        let topology = topology.clone();
+        self.ask("set up the streams", move |memory| memory.state().topology = topology.clone()).await
     }
 
     pub(super) fn store(&self, message: Outgoing) -> Result<Published, PublishError> {
-        let subject = self.0.namespace.subject(&message.subject);
+        let subject = self.shared.namespace.subject(&message.subject);
         let Some(stream) = Stream::of(&Filter::One(message.subject.clone())) else {
             return Err(PublishError::Other(format!("no stream holds `{subject}`")));
         };
@@ -47,31 +43,32 @@ impl Memory {
         stored
     }
 
-    pub(in super::super) fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+    pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         let (stream, pattern) = self.place(filter)?;
-        Ok(self.fresh_log(stream, |log| log.read(&pattern)))
+        self.ask("read a log", move |memory| memory.fresh_log(stream, |log| log.read(&pattern))).await
     }
 
-    pub(in super::super) fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+    pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
         let (stream, pattern) = self.place(filter)?;
-        Ok(self.fresh_log(stream, |log| log.last(&pattern)))
+        self.ask("read a log's end", move |memory| memory.fresh_log(stream, |log| log.last(&pattern))).await
     }
 
-    pub(in super::super) fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
+    pub(in super::super) async fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
         let (stream, pattern) = self.place(filter)?;
-        let subjects = self.fresh_log(stream, |log| log.subjects(&pattern));
-        Ok(subjects.iter().filter_map(|subject| self.0.namespace.parse(subject).ok()).collect())
+        let list = move |memory: &Memory| memory.fresh_log(stream, |log| log.subjects(&pattern));
+        let subjects = self.ask("list subjects", list).await?;
+        Ok(subjects.iter().filter_map(|subject| self.shared.namespace.parse(subject).ok()).collect())
     }
 
-    pub(in super::super) fn purge(&self, filter: &Filter) -> Result<(), Error> {
+    pub(in super::super) async fn purge(&self, filter: &Filter) -> Result<(), Error> {
         let (stream, pattern) = self.place(filter)?;
-        self.state().log(stream).purge(&pattern);
-        Ok(())
+        self.ask("purge a log", move |memory| memory.state().log(stream).purge(&pattern)).await
     }
 
     pub(in super::super) fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
         let stream = stream_of_all(filters)?;
-        let patterns = filters.iter().map(|filter| Pattern::new(&self.0.namespace.filter(filter))).collect();
+        let patterns =
+            filters.iter().map(|filter| Pattern::new(&self.shared.namespace.filter(filter))).collect();
         let next = match from {
             From::Start => 1,
             From::Sequence(sequence) => sequence,
@@ -80,27 +77,38 @@ impl Memory {
         Ok(Follow { memory: self.clone(), stream, patterns, next })
     }
 
-    pub(in super::super) fn put_object(&self, name: &str, bytes: Bytes) {
-        self.state().objects.insert(name.to_owned(), bytes);
+    pub(in super::super) async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
+        let name = name.to_owned();
+        let put = move |memory: &Memory| {
+            memory.state().objects.insert(name.clone(), bytes.clone());
+        };
+        self.ask("store an object", put).await
     }
 
-    pub(in super::super) fn get_object(&self, name: &str) -> Option<Bytes> {
-        self.state().objects.get(name).cloned()
+    pub(in super::super) async fn get_object(&self, name: &str) -> Result<Option<Bytes>, Error> {
+        let name = name.to_owned();
+        self.ask("read an object", move |memory| memory.state().objects.get(&name).cloned()).await
     }
 
-    pub(in super::super) fn delete_object(&self, name: &str) {
-        self.state().objects.remove(name);
+    pub(in super::super) async fn delete_object(&self, name: &str) -> Result<(), Error> {
+        let name = name.to_owned();
+        let delete = move |memory: &Memory| drop(memory.state().objects.remove(&name));
+        self.ask("delete an object", delete).await
     }
 
-    pub(in super::super) fn objects(&self, prefix: &str) -> Vec<String> {
-        let state = self.state();
-        let names = state.objects.range(prefix.to_owned()..).map(|(name, _)| name);
-        names.take_while(|name| name.starts_with(prefix)).cloned().collect()
+    pub(in super::super) async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let prefix = prefix.to_owned();
+        let list = move |memory: &Memory| {
+            let state = memory.state();
+            let names = state.objects.range(prefix.clone()..).map(|(name, _)| name);
+            names.take_while(|name| name.starts_with(&prefix)).cloned().collect()
+        };
+        self.ask("list objects", list).await
     }
 
     fn place(&self, filter: &Filter) -> Result<(Stream, Pattern), Error> {
         let stream = stream_of_all(std::slice::from_ref(filter))?;
-        Ok((stream, Pattern::new(&self.0.namespace.filter(filter))))
+        Ok((stream, Pattern::new(&self.shared.namespace.filter(filter))))
     }
 
     /// The log, without what has expired.

@@ -18,7 +18,7 @@ const SHARED: Layers = &[
     &["schema.rs"],
     &["agent.rs"],
     &["limits.rs", "terms.rs", "usage.rs", "sandbox.rs"],
-    &["clock.rs", "crash.rs"],
+    &["clock.rs", "crash.rs", "link.rs", "random.rs"],
     &["money.rs", "id.rs", "json.rs", "time.rs", "problem.rs", "digest.rs", "text.rs"],
 ];
 
@@ -47,7 +47,7 @@ const WORKER: Layers = &[
     &["model"],
     &["attempt"],
     &["config.rs"],
-    &["crash.rs", "error.rs", "retry.rs", "settings.rs"],
+    &["crash.rs", "error.rs", "retry.rs", "settings.rs", "simulated_provider.rs"],
 ];
 
 const CLI: Layers = &[&["main.rs"], &["command"], &["input"], &["terminal"], &["cluster"]];

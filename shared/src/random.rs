@@ -1,0 +1,70 @@
+//! Where a process gets its random numbers from: the operating system, or a seed, so that a simulation can
+//! be played again. Whatever must be unguessable comes from the system.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uuid::{Builder, Uuid};
+
+use crate::time::Timestamp;
+
+/// A source of random numbers; clones of a seeded one share its sequence.
+#[derive(Debug, Clone, Default)]
+pub enum Random {
+    #[default]
+    System,
+    Seeded(Arc<Mutex<u64>>),
+}
+
+impl Random {
+    /// The same numbers for the same seed: for simulations only.
+    pub fn seeded(seed: u64) -> Self {
+        Random::Seeded(Arc::new(Mutex::new(seed)))
+    }
+
+    /// 122 random bits and a few fixed ones.
+    pub fn bits(&self) -> u128 {
+        match self {
+            Random::System => Uuid::new_v4().as_u128(),
+            Random::Seeded(state) => {
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                u128::from(next(&mut state)) << 64 | u128::from(next(&mut state))
+            }
+        }
+    }
+
+    /// A new unique id; later ones sort behind earlier ones.
+    pub fn id(&self, at: Timestamp) -> Uuid {
+        match self {
+            Random::System => Uuid::now_v7(),
+            Random::Seeded(_) => {
+                let bytes = self.bits().to_be_bytes();
+                let random = std::array::from_fn(|n| bytes[n]);
+                Builder::from_unix_timestamp_millis(at.millis(), &random).into_uuid()
+            }
+        }
+    }
+}
+
+/// SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_numbers_again_and_the_system_others() {
+        let numbers = |random: Random| -> [u128; 3] { std::array::from_fn(|_| random.bits()) };
+        assert_eq!(numbers(Random::seeded(7)), numbers(Random::seeded(7)));
+        assert_ne!(numbers(Random::seeded(7)), numbers(Random::seeded(8)));
+        assert_ne!(numbers(Random::System), numbers(Random::System));
+        let at = Timestamp::from_millis(1_700_000_000_000);
+        let (first, second) = (Random::seeded(1).id(at), Random::seeded(1).id(at.plus_millis(1)));
+        assert!(first < second && first.get_version_num() == 7);
+    }
+}

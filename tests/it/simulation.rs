@@ -1,0 +1,37 @@
+//! The simulation: one seed twice is the same, and many seeds keep the rules.
+
+use trellis_tests::simulation::{Extras, Report, simulate};
+
+/// Seeds that the test command runs: about half a minute.
+const SEEDS: u64 = 40;
+
+/// Nothing but the seed decides: the same messages at the same times, and the same events in the end.
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in 0..5 {
+        let once = || simulate(seed, &Extras::default());
+        let (one, other) = (once(), once());
+        for (n, (a, b)) in one.carried.iter().zip(&other.carried).enumerate() {
+            assert_eq!(a, b, "message {n} of seed {seed} differs");
+        }
+        assert_eq!(one.carried.len(), other.carried.len(), "seed {seed}");
+        assert_eq!(one.stored, other.stored, "seed {seed}");
+        assert_eq!(one.story.lines(), other.story.lines(), "seed {seed}");
+    }
+}
+
+/// b1–b5 and t1–t9 after every seed; t8: once the faults are over, every run ends.
+#[test]
+fn t8_every_seed_keeps_the_rules_and_comes_to_rest() {
+    let all = (0..SEEDS).map(|seed| simulate(seed, &Extras::default()));
+    let failed: Vec<Report> = all.filter(|report| !report.wrong.is_empty()).collect();
+    if let Some(first) = failed.first() {
+        let seeds: Vec<u64> = failed.iter().map(|report| report.seed).collect();
+        panic!(
+            "{}\nseeds {seeds:?} fail; of the first, {}:\n{}",
+            first.story,
+            first.seed,
+            first.wrong.join("\n")
+        );
+    }
+}

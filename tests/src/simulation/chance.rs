@@ -1,0 +1,50 @@
+//! The choices of a simulation, all from one seed.
+
+use std::time::Duration;
+
+use shared::random::Random;
+
+#[derive(Debug, Clone)]
+pub(super) struct Chance(Random);
+
+impl Chance {
+    pub(super) fn new(seed: u64) -> Self {
+        Chance(Random::seeded(seed))
+    }
+
+    /// A chance of its own, whose choices do not depend on how often this one is asked.
+    pub(super) fn fork(&self) -> Self {
+        Self::new(self.number())
+    }
+
+    /// A source of random numbers for a process.
+    pub(super) fn source(&self) -> Random {
+        Random::seeded(self.number())
+    }
+
+    pub(super) fn bits(&self) -> u128 {
+        self.0.bits()
+    }
+
+    fn number(&self) -> u64 {
+        u64::try_from(self.0.bits() >> 64).expect("64 bits")
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub(super) fn between(&self, low: u64, high: u64) -> u64 {
+        low + self.number() % (high - low + 1)
+    }
+
+    pub(super) fn percent(&self, percent: u64) -> bool {
+        self.between(1, 100) <= percent
+    }
+
+    pub(super) fn pick<'a, T>(&self, among: &'a [T]) -> &'a T {
+        let last = among.len() as u64 - 1;
+        &among[usize::try_from(self.between(0, last)).expect("an index")]
+    }
+
+    pub(super) fn millis(&self, low: u64, high: u64) -> Duration {
+        Duration::from_millis(self.between(low, high))
+    }
+}

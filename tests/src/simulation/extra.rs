@@ -1,0 +1,73 @@
+//! What a simulation does or checks only on demand, because it fails today. Each names the item of issue 10 that mends
+//! it; when that item lands, it moves to `MENDED` and is part of every seed.
+
+use std::collections::BTreeSet;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Extra {
+    /// Item 2: the store loses acknowledged writes, and the log ends inside a commit.
+    LostWrites,
+    /// Item 3: nobody is paused or failed for a budget that would have sufficed.
+    NobodyStarves,
+    /// Item 5: the clocks of workers differ by minutes, and nobody fails for time that it has.
+    SkewedClocks,
+    /// Item 7: a context's own timeout does not run while it waits for a slot.
+    QueuedTimeouts,
+    /// Item 9: runs that have expired do not come back.
+    ExpiredRuns,
+    /// Item 11: a charge may have any key.
+    ChargeKeys,
+    /// Item 12: an outcome holds nothing (B20).
+    FinalOutcomes,
+}
+
+impl Extra {
+    pub const ALL: [Extra; 7] = [
+        Extra::LostWrites,
+        Extra::NobodyStarves,
+        Extra::SkewedClocks,
+        Extra::QueuedTimeouts,
+        Extra::ExpiredRuns,
+        Extra::ChargeKeys,
+        Extra::FinalOutcomes,
+    ];
+
+    /// Those that every seed has.
+    pub const MENDED: [Extra; 3] = [Extra::NobodyStarves, Extra::ChargeKeys, Extra::FinalOutcomes];
+
+    /// As the command line names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Extra::LostWrites => "lost-writes",
+            Extra::NobodyStarves => "nobody-starves",
+            Extra::SkewedClocks => "skewed-clocks",
+            Extra::QueuedTimeouts => "queued-timeouts",
+            Extra::ExpiredRuns => "expired-runs",
+            Extra::ChargeKeys => "charge-keys",
+            Extra::FinalOutcomes => "final-outcomes",
+        }
+    }
+}
+
+/// The extras of one simulation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extras(BTreeSet<Extra>);
+
+impl Default for Extras {
+    fn default() -> Self {
+        Extras(Extra::MENDED.into())
+    }
+}
+
+impl Extras {
+    pub fn has(&self, extra: Extra) -> bool {
+        self.0.contains(&extra)
+    }
+
+    /// Switches one on by its name; false if there is none.
+    pub fn add(&mut self, name: &str) -> bool {
+        let found = Extra::ALL.into_iter().find(|extra| extra.name() == name);
+        self.0.extend(found);
+        found.is_some()
+    }
+}

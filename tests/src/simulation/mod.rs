@@ -1,0 +1,254 @@
+//! A deterministic simulation: real coordinators and workers on the bus and the store in memory, in one thread, on
+//! virtual time that passes only while everybody waits, with one seed for everything random. A seed that fails fails again, with
+//! the same story.
+
+mod chance;
+mod extra;
+mod network;
+mod people;
+mod processes;
+mod provider;
+mod story;
+mod trouble;
+mod verdict;
+mod work;
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use coordinator::store::{self, Store};
+use shared::{
+    Timestamp,
+    bus::{self, Stored, Topology},
+    clock::Clock,
+    subject::Filter,
+};
+
+pub use extra::{Extra, Extras};
+pub use network::Carried;
+pub use story::{Line, Story};
+
+use crate::checker;
+use chance::Chance;
+use network::Network;
+use people::People;
+use processes::{Ground, Kind, Process};
+use provider::Provider;
+use trouble::Trouble;
+use work::Run;
+
+/// t8: once everything is well again, all runs end within this time. Two leases, a backoff and 30 s would be enough for a fault;
+/// the runs have work of their own to do.
+const REST: Duration = Duration::from_secs(600);
+/// How often it looks whether the runs have ended.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// People raise the budgets of what is paused after so many looks.
+const RAISE_EVERY: u32 = 30;
+/// When the first process starts.
+const BEGAN_AT: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+/// What came of one seed.
+#[derive(Debug)]
+pub struct Report {
+    pub seed: u64,
+    /// Everything that is wrong; empty if nothing is.
+    pub wrong: Vec<String>,
+    pub story: Story,
+    /// Every message that was sent, and everything that was stored in the end.
+    pub carried: Vec<Carried>,
+    pub stored: Vec<Stored>,
+    /// How long it took, in virtual time.
+    pub took: Duration,
+}
+
+/// Simulates one seed.
+pub fn simulate(seed: u64, extras: &Extras) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime in this thread");
+    let report = runtime.block_on(async { Simulation::new(seed, extras.clone()).run().await });
+    drop(runtime);
+    report
+}
+
+struct Simulation {
+    seed: u64,
+    extras: Extras,
+    chance: Chance,
+    ground: Ground,
+    processes: Vec<Process>,
+    people: People,
+    runs: Vec<Run>,
+}
+
+impl Simulation {
+    fn new(seed: u64, extras: Extras) -> Self {
+        let chance = Chance::new(seed);
+        let topology = Topology { partitions: *chance.pick(&[1, 2, 4]), ..Topology::default() };
+        let ground = Ground {
+            bus: bus::Memory::starting_at(Default::default(), BEGAN_AT),
+            store: store::Memory::with_clock(topology.partitions, Clock::simulated(BEGAN_AT)),
+            topology,
+            network: Network::new(chance.fork()),
+            provider: Provider::new(chance.fork()),
+            story: Story::new(),
+            chance: chance.fork(),
+            began_at: BEGAN_AT,
+            workspaces: workspaces(),
+            runs_expire: extras.has(Extra::ExpiredRuns),
+        };
+        let people = People::new(&ground, chance.fork());
+        let coordinators =
+            (1..=chance.between(1, 3)).map(|n| (format!("coordinator-{n}"), Kind::Coordinator));
+        let skewed = extras.has(Extra::SkewedClocks);
+        let worker = |n| {
+            let ahead_ms = if skewed { *chance.pick(&[0, 600_000, -600_000]) } else { 0 };
+            let slots = usize::try_from(chance.between(1, 4)).expect("few");
+            (format!("worker-{n}"), Kind::Worker { slots, ahead_ms })
+        };
+        let workers: Vec<_> = (1..=chance.between(1, 3)).map(worker).collect();
+        let processes = coordinators.chain(workers).map(|(name, kind)| Process::new(name, kind)).collect();
+        Simulation { seed, extras, ground, processes, people, runs: Vec::new(), chance }
+    }
+
+    async fn run(mut self) -> Report {
+        let profiles = self.make_runs();
+        let store = Store::Memory(self.ground.store.clone());
+        store.apply_agents(&profiles).await.expect("in memory");
+        for process in &mut self.processes {
+            process.start(&self.ground);
+        }
+        self.in_trouble().await;
+        let mut wrong = self.come_to_rest(&store).await;
+        if wrong.is_empty() && self.extras.has(Extra::ExpiredRuns) {
+            wrong = self.outlive(&store).await;
+        }
+        if !wrong.is_empty() {
+            for run in &self.runs {
+                verdict::tell(&self.ground, &self.people, run).await;
+            }
+            verdict::tell_dead_letters(&self.ground, &self.people).await;
+        }
+        let took = self.ground.story.elapsed();
+        let stored = self.all_stored().await;
+        std::fs::remove_dir_all(&self.ground.workspaces).ok();
+        let Ground { story, network, .. } = self.ground;
+        Report { seed: self.seed, wrong, story, carried: network.carried(), stored, took }
+    }
+
+    /// Makes the runs; returns the profiles of their agents, as the store keeps them.
+    fn make_runs(&mut self) -> Vec<(String, String)> {
+        let mut profiles = Vec::new();
+        for number in 0..usize::try_from(self.chance.between(1, 5)).expect("few") {
+            let (run, agents) = work::run(number, &self.chance);
+            self.runs.push(run);
+            profiles.extend(agents.into_iter().map(|agent| {
+                let name = agent["agent_id"].as_str().expect("a profile has a name").to_owned();
+                (name, agent.to_string())
+            }));
+        }
+        profiles
+    }
+
+    /// Submits the runs while things go wrong.
+    async fn in_trouble(&mut self) {
+        // All are submitted before it is over.
+        let lasts = self.chance.millis(0, 60_000) + Duration::from_secs(50);
+        let mut trouble = Trouble::new(self.chance.fork(), &self.extras);
+        let (ground, chance) = (&self.ground, self.chance.fork());
+        let (people, runs) = (&mut self.people, &mut self.runs);
+        let any_key = self.extras.has(Extra::ChargeKeys);
+        let using = async {
+            for run in runs.iter_mut() {
+                tokio::time::sleep(chance.millis(0, 5_000)).await;
+                people.submit(ground, run).await;
+                if chance.percent(15) {
+                    tokio::time::sleep(chance.millis(0, 5_000)).await;
+                    people.cancel(ground, run).await;
+                }
+                if chance.percent(20) {
+                    let keys: &[&str] = if any_key { &["ads", "1-1", "2-1"] } else { &["ads"] };
+                    people.charge(ground, run, chance.pick::<&str>(keys)).await;
+                }
+            }
+            loop {
+                tokio::time::sleep(chance.millis(1_000, 5_000)).await;
+                people.answer(ground, runs, false).await;
+                if chance.percent(20) {
+                    let last = runs.len() as u64 - 1;
+                    let n = usize::try_from(chance.between(0, last)).expect("an index");
+                    people.raise(ground, &mut runs[n]).await;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = using => {}
+            () = trouble.brew(lasts, ground, &mut self.processes) => {}
+        }
+    }
+
+    /// Waits until all runs have ended; people answer and raise what is needed.
+    async fn come_to_rest(&mut self, store: &Store) -> Vec<String> {
+        let ids: Vec<_> = self.runs.iter().map(|run| run.trace_id).collect();
+        let over = self.ground.story.elapsed() + REST;
+        let mut looks = 0;
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let (resting, moving) = checker::look(store, &ids).await;
+            if moving.is_empty() {
+                return verdict::wrong(&self.ground, &self.people, &self.runs, resting, &self.extras).await;
+            }
+            if self.ground.story.elapsed() > over {
+                return moving.into_iter().map(|why| format!("t8: not at rest: {why}")).collect();
+            }
+            self.people.answer(&self.ground, &self.runs, true).await;
+            looks += 1;
+            if looks % RAISE_EVERY == 0 {
+                if self.extras.has(Extra::NobodyStarves) {
+                    let starved = verdict::starved_now(&self.ground, &self.runs).await;
+                    if !starved.is_empty() {
+                        return starved;
+                    }
+                }
+                for run in &mut self.runs {
+                    self.people.raise(&self.ground, run).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until the runs have expired, and starts the coordinators again.
+    async fn outlive(&mut self, store: &Store) -> Vec<String> {
+        tokio::time::sleep(processes::SHORT_RETENTION * 2).await;
+        for process in &mut self.processes {
+            process.kill(&self.ground);
+            process.start(&self.ground);
+        }
+        tokio::time::sleep(processes::SHORT_RETENTION / 2).await;
+        let ids: Vec<_> = self.runs.iter().map(|run| run.trace_id).collect();
+        let versions = store.versions(&ids).await.expect("in memory");
+        let back = ids.iter().zip(versions).filter(|(_, version)| *version > 0);
+        back.map(|(id, _)| format!("{id} had expired, and is back")).collect()
+    }
+
+    async fn all_stored(&self) -> Vec<Stored> {
+        let mut all = Vec::new();
+        for filter in [Filter::Events, Filter::Outcomes, Filter::Questions, Filter::Dead] {
+            all.extend(self.people.client().bus.read(&filter).await.expect("in memory"));
+        }
+        all
+    }
+}
+
+/// A directory for the workspaces of one simulation.
+fn workspaces() -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("trellis-simulation-{}-{number}", std::process::id()))
+}

@@ -1,0 +1,133 @@
+//! The people of a simulation: they submit runs, answer questions, cancel, and raise budgets. Their messages always arrive;
+//! what a coordinator does with them is what is tested.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use coordinator::{
+    store::Store,
+    trace::{ContextNode, Status, Trace},
+};
+use serde_json::{Value, json};
+use shared::{
+    ChildId, TraceId, Usd,
+    bus::{Bus, Headers, Outgoing},
+    subject::{Filter, Subject},
+    wire::Question,
+};
+
+use super::{chance::Chance, processes::Ground, work::Run};
+use crate::cluster::Client;
+
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(super) struct People {
+    chance: Chance,
+    client: Client,
+    answered: BTreeSet<(TraceId, ChildId, u32)>,
+}
+
+impl People {
+    pub(super) fn new(ground: &Ground, chance: Chance) -> Self {
+        let client = Client { bus: Bus::Memory(ground.bus.clone()) };
+        People { chance, client, answered: BTreeSet::new() }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Publishes until it is stored: a full queue is tried again.
+    async fn publish(&self, subject: Subject, message: &Value) {
+        let payload: bytes::Bytes = serde_json::to_vec(message).expect("JSON").into();
+        let (headers, expect_last) = (Headers::new(), None);
+        let message = Outgoing { subject, id: None, headers, payload, expect_last };
+        while self.client.bus.publish(message.clone()).await.is_err() {
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+    }
+
+    pub(super) async fn submit(&self, ground: &Ground, run: &Run) {
+        ground.story.note("client", format!("submits {} with {}: {}", run.trace_id, run.cap, run.message));
+        self.publish(run.subject.clone(), &run.message).await;
+    }
+
+    /// Answers open questions: now and then one, or all.
+    pub(super) async fn answer(&mut self, ground: &Ground, runs: &[Run], all: bool) {
+        for run in runs {
+            let asked = self.client.bus.read(&Filter::QuestionsOf(run.trace_id)).await.expect("in memory");
+            for stored in asked {
+                let question: Question = serde_json::from_slice(&stored.payload).expect("a question");
+                let key = (question.trace_id, question.child_id.clone(), question.number);
+                if self.answered.contains(&key) || !(all || self.chance.percent(30)) {
+                    continue;
+                }
+                ground.story.note("human", format!("answers {} of {}", question.number, question.child_id));
+                let (child_id, number) = (&question.child_id, question.number);
+                let answered = json!({"child_id": child_id, "question": number, "answer": "left"});
+                let input = json!({"trace_id": run.trace_id, "answered": answered});
+                self.publish(Subject::Input, &input).await;
+                self.answered.insert(key);
+            }
+        }
+    }
+
+    pub(super) async fn cancel(&self, ground: &Ground, run: &Run) {
+        ground.story.note("human", format!("cancels {}", run.trace_id));
+        let message = json!({"trace_id": run.trace_id, "reason": "changed my mind"});
+        self.publish(Subject::Cancel, &message).await;
+    }
+
+    /// Charges something from outside, twice: it is booked once.
+    pub(super) async fn charge(&self, ground: &Ground, run: &mut Run, key: &str) {
+        // What does not exist yet is refused.
+        if stored(ground, run.trace_id).await.is_none_or(|trace| trace.root().is_none()) {
+            return;
+        }
+        let amount = Usd::from_nanos(1_000_000);
+        run.charged = amount;
+        ground.story.note("human", format!("charges {amount} to {} as {key}", run.trace_id));
+        let charge = json!({"child_id": "root", "key": key, "amount": {"cost_usd": amount, "tokens": 0}});
+        for _ in 0..2 {
+            let control = json!({"trace_id": run.trace_id, "charge": charge});
+            self.publish(Subject::Control, &control).await;
+        }
+    }
+
+    /// Gives every paused context of a run, and all above it, more money.
+    pub(super) async fn raise(&self, ground: &Ground, run: &mut Run) {
+        let Some(trace) = stored(ground, run.trace_id).await else { return };
+        let Some(root) = trace.root() else { return };
+        let paused: Vec<&ContextNode> =
+            trace.contexts().iter().filter(|node| matches!(node.status, Status::Paused { .. })).collect();
+        if paused.is_empty() {
+            return;
+        }
+        let more = root.budget.limit.cost_usd.nanos() * 2 + 50_000_000;
+        // No two raises are the same, so that each refusal is a letter of its own.
+        run.cap = Usd::from_nanos(more.max(run.cap.nanos() + 1));
+        let mut raised: Vec<Value> = vec![json!(root.id)];
+        for node in paused {
+            let up = std::iter::successors(Some(node), |node| node.parent.map(|up| trace.node(up)));
+            let path: Vec<Value> = up.map(|node| json!(node.id)).collect();
+            for id in path.into_iter().rev() {
+                if !raised.contains(&id) {
+                    raised.push(id);
+                }
+            }
+        }
+        ground.story.note("human", format!("raises {} to {}", run.trace_id, run.cap));
+        for child_id in raised {
+            let raise = json!({"child_id": child_id, "max_cost_usd": run.cap});
+            let control = json!({"trace_id": run.trace_id, "raise": raise});
+            self.publish(Subject::Control, &control).await;
+        }
+    }
+}
+
+/// A trace as the store has it.
+pub(super) async fn stored(ground: &Ground, id: TraceId) -> Option<Trace> {
+    let loaded = Store::Memory(ground.store.clone()).load(&[id]).await.expect("in memory");
+    let record = loaded.into_iter().next()?.record?;
+    Trace::from_stored(id, record.version, &record.fields, &record.values).ok()
+}

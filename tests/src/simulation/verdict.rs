@@ -1,0 +1,182 @@
+//! What must be true once a simulation has come to rest: the invariants of docs/rules.md, the provider's bill, and that
+//! nobody was denied what the budget would have paid.
+
+use coordinator::trace::{Budget, ContextNode, Event, Logged, Status, Trace};
+use shared::{
+    Amount, Usd,
+    bus::Stored,
+    subject::Filter,
+    wire::{DeadLetter, EndStatus, FailureKind, Outcome},
+};
+
+use super::{
+    extra::{Extra, Extras},
+    people::{People, stored},
+    processes::Ground,
+    work::Run,
+};
+use crate::checker;
+
+/// Everything that is wrong with runs at rest.
+pub(super) async fn wrong(
+    ground: &Ground,
+    people: &People,
+    runs: &[Run],
+    traces: Vec<Trace>,
+    extras: &Extras,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (run, trace) in runs.iter().zip(&traces) {
+        wrong.extend(bill(ground, run, trace));
+        if extras.has(Extra::NobodyStarves) {
+            wrong.extend(starved(run, trace));
+        }
+        if extras.has(Extra::SkewedClocks) {
+            wrong.extend(short_of_time(run, trace));
+        }
+        if extras.has(Extra::QueuedTimeouts) {
+            wrong.extend(timed_out_in_the_queue(run, trace));
+        }
+        if extras.has(Extra::FinalOutcomes) {
+            wrong.extend(open_outcomes(people, run).await);
+        }
+    }
+    wrong.extend(checker::violations(people.client(), traces).await);
+    wrong
+}
+
+/// b5: the bill is within the cap, and in the books: to the cent where the end of every call is known, and not above them
+/// where some are estimated.
+fn bill(ground: &Ground, run: &Run, trace: &Trace) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let Some(root) = trace.root() else { return vec![format!("{}: it has no root", run.trace_id)] };
+    let (spent, estimated) = (root.budget.spent.cost_usd, root.budget.estimated.cost_usd);
+    let charged = run.charged.nanos();
+    // Only what was charged from outside may pass the cap (B11).
+    if spent.nanos() > run.cap.nanos() + charged {
+        wrong.push(format!("{}: b1: spent {spent} of {}", run.trace_id, run.cap));
+    }
+    if let Some(model) = &run.model {
+        let billed = Usd::from_nanos(ground.provider.billed(model));
+        let certain = spent.nanos().saturating_sub(estimated.nanos() + charged);
+        if billed > run.cap {
+            wrong.push(format!("{}: b5: billed {billed} of {}", run.trace_id, run.cap));
+        }
+        if billed > spent || billed.nanos() < certain {
+            let books = format!("the books have {spent}, of which {estimated} are estimated");
+            wrong.push(format!("{}: b5: billed {billed}, and {books}", run.trace_id));
+        }
+    }
+    wrong
+}
+
+/// Item 3: contexts that are paused, or have failed, for want of a budget, though a call of this run would fit everywhere
+/// above them and nothing is held.
+fn starved(run: &Run, trace: &Trace) -> Vec<String> {
+    // What was granted to others may have ruled it out, and has returned since.
+    if trace.contexts().iter().any(|node| node.budget.granted.cost) {
+        return Vec::new();
+    }
+    let for_budget = |status: &Status| match status {
+        Status::Paused { .. } => true,
+        Status::Ended(end) => end.error.as_ref().is_some_and(|error| error.kind == FailureKind::Budget),
+        Status::Submitted { .. } | Status::Working(_) | Status::InputRequired { .. } => false,
+    };
+    let room = |budget: &Budget| {
+        let used = budget.spent.cost_usd.nanos() + run.largest_hold.nanos();
+        budget.held == Amount::ZERO && used <= budget.limit.cost_usd.nanos()
+    };
+    let suffices = |node: &ContextNode| path(trace, node).all(|node| room(&node.budget));
+    let agents = trace.contexts().iter().filter(|node| node.graph.is_none());
+    let starved = agents.filter(|node| for_budget(&node.status) && suffices(node));
+    starved.map(|node| format!("{}: {} was denied what its budget pays", run.trace_id, node.id)).collect()
+}
+
+/// As [`starved`], while runs are not at rest.
+pub(super) async fn starved_now(ground: &Ground, runs: &[Run]) -> Vec<String> {
+    let mut all = Vec::new();
+    for run in runs {
+        all.extend(stored(ground, run.trace_id).await.iter().flat_map(|trace| starved(run, trace)));
+    }
+    all
+}
+
+/// Item 5: agents that failed because no time was left, before their deadline.
+fn short_of_time(run: &Run, trace: &Trace) -> Vec<String> {
+    let hurried = |node: &&ContextNode| match &node.status {
+        Status::Ended(end) => {
+            let error =
+                end.error.as_ref().is_some_and(|error| error.message.contains("no time is left for a call"));
+            error && node.deadline.is_none_or(|deadline| end.at < deadline)
+        }
+        Status::Submitted { .. }
+        | Status::Working(_)
+        | Status::InputRequired { .. }
+        | Status::Paused { .. } => false,
+    };
+    let hurried = trace.contexts().iter().filter(hurried);
+    hurried.map(|node| format!("{}: {} had time left", run.trace_id, node.id)).collect()
+}
+
+/// Item 7: contexts that timed out before any attempt, though nothing above them did.
+fn timed_out_in_the_queue(run: &Run, trace: &Trace) -> Vec<String> {
+    let timed_out =
+        |node: &ContextNode| matches!(&node.status, Status::Ended(end) if end.status == EndStatus::TimedOut);
+    let never_ran = |node: &&ContextNode| {
+        node.graph.is_none()
+            && node.attempt() == 0
+            && path(trace, node).filter(|node| timed_out(node)).count() == 1
+    };
+    let never_ran = trace.contexts().iter().filter(|node| timed_out(node)).filter(never_ran);
+    never_ran.map(|node| format!("{}: {} timed out in the queue", run.trace_id, node.id)).collect()
+}
+
+/// Item 12: outcomes that hold something.
+async fn open_outcomes(people: &People, run: &Run) -> Vec<String> {
+    let told = people.client().bus.read(&Filter::OutcomesOf(run.trace_id)).await.expect("in memory");
+    let outcomes = told.iter().map(|stored| {
+        let outcome: Outcome = serde_json::from_slice(&stored.payload).expect("an outcome");
+        outcome.context
+    });
+    let open = outcomes.filter(|outcome| outcome.budget.held != Amount::ZERO);
+    open.map(|outcome| {
+        format!("{}: b20: the outcome of {} holds {}", run.trace_id, outcome.child_id, outcome.budget.held)
+    })
+    .collect()
+}
+
+/// A context and all above it.
+fn path<'a>(trace: &'a Trace, from: &'a ContextNode) -> impl Iterator<Item = &'a ContextNode> {
+    std::iter::successors(Some(from), |node| node.parent.map(|up| trace.node(up)))
+}
+
+/// Adds what happened in a run to the story.
+pub(super) async fn tell(ground: &Ground, people: &People, run: &Run) {
+    let log = people.client().bus.read(&Filter::EventsOf(run.trace_id)).await.expect("in memory");
+    for Stored { payload, .. } in log {
+        let logged: Logged = serde_json::from_slice(&payload).expect("a message of the log");
+        let at = std::time::Duration::from_millis(logged.at.millis_since(ground.began_at));
+        let short = run.trace_id.to_string();
+        for (version, event) in (logged.version..).zip(&logged.events) {
+            let who = format!("run {}", &short[..6]);
+            ground.story.add(at, &who, format!("{version} {}: {}", logged.child_id, words(event)));
+        }
+    }
+}
+
+/// Adds what was refused to the story.
+pub(super) async fn tell_dead_letters(ground: &Ground, people: &People) {
+    for stored in people.client().bus.read(&Filter::Dead).await.expect("in memory") {
+        let letter: DeadLetter = serde_json::from_slice(&stored.payload).expect("a dead letter");
+        let at = std::time::Duration::from_millis(stored.at.millis_since(ground.began_at));
+        let refusal = letter.refusal;
+        let what = format!("{} of {:?}: {}", letter.subject, letter.trace_id, refusal.to_text());
+        ground.story.add(at, "dead letter", what);
+    }
+}
+
+/// The event without its braces and quotes.
+fn words(event: &Event) -> String {
+    let text = serde_json::to_string(event).expect("an event has string keys");
+    text.trim_start_matches("{\"type\":").replace(['{', '}', '"'], "").replace(',', ", ")
+}
