@@ -171,6 +171,9 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
     let mut text = format!("trace {}\n\n{}\n{}", trace.id(), tree::show(trace), table::show(heading, &rows));
     for node in trace.contexts() {
         text.push_str(&time_limits(node));
+        if let Some(waits) = trace.snapshot(node).waits {
+            text.push_str(&format!("\nbudget of {}: {waits}\n", node.id));
+        }
     }
     for question in questions(trace) {
         let (child, number) = (&question.child_id, question.number);
