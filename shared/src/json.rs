@@ -26,19 +26,7 @@ impl Json {
 
     /// Its size as compact JSON.
     pub fn size_bytes(&self) -> u64 {
-        struct Count(u64);
-        impl io::Write for Count {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                self.0 += bytes.len() as u64;
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let mut count = Count(0);
-        serde_json::to_writer(&mut count, &*self.0).expect("a value with string keys, written to a counter");
-        count.0
+        size_bytes(&*self.0)
     }
 
     /// The text of a string, or the compact JSON of anything else: how a finding is shown.
@@ -51,6 +39,23 @@ impl Json {
             }
         }
     }
+}
+
+/// The size of a message as compact JSON.
+pub fn size_bytes(message: &impl Serialize) -> u64 {
+    struct Count(u64);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len() as u64;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, message).expect("a value with string keys, written to a counter");
+    count.0
 }
 
 impl From<Value> for Json {

@@ -10,6 +10,13 @@ use crate::{
 
 /// The largest message or file that is read at all. A NATS server's own payload limit may be lower.
 pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
+/// The largest single value that is sent to a worker: an input, a result of a child, a value of the shared
+/// store. Whatever larger limit is set, a message with one of them can be read.
+pub const MAX_VALUE_BYTES: u64 = 7 * 1024 * 1024;
+/// The largest order of a context, apart from its inputs and shared messages, and the largest agent profile.
+pub const MAX_ORDER_BYTES: u64 = 1024 * 1024;
+/// The most that a context's shared messages may have together (W3).
+pub const MAX_SHARED_MESSAGES_BYTES: u64 = 4 * 1024 * 1024;
 /// The longest goal, question or answer.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// The longest CEL expression; with at most one comprehension, this limits its cost.

@@ -6,7 +6,7 @@ use shared::{
     ChildId, ContextKey, Timestamp, TraceId,
     bus::Delivery,
     subject::Subject,
-    wire::{Claim, Hold, Lease, Tick},
+    wire::{Claim, Hold, Lease, PartName, Tick},
 };
 
 use tokio::sync::mpsc;
@@ -29,6 +29,7 @@ pub(crate) enum Work {
     Commands(Vec<Command>),
     ReadValue(Lease, ContextKey),
     ListValues(Lease),
+    ReadPart(Lease, PartName),
     /// Checks what is due in a trace, and what was never sent. Leases that expired while nobody served the trace last
     /// until the time given.
     Wake {

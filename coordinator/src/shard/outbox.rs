@@ -105,7 +105,8 @@ impl Outbox {
         };
         match effect {
             Effect::Execute { child_id, attempt } => {
-                let Some(work) = trace.execute(child_id, home).filter(|work| work.attempt == *attempt) else {
+                let Some(work) = trace.delivery(child_id, home).filter(|work| work.attempt == *attempt)
+                else {
                     return Vec::new();
                 };
                 let pool = work.agent.pool.clone().unwrap_or_else(PoolName::default_pool);

@@ -234,7 +234,9 @@ fn read(work: &Work, trace: &Trace, now: Timestamp) -> Answer {
         }),
         Work::ListValues(lease) => trace
             .check_lease(lease)
-            .and_then(|()| Ok(Answer::Keys { keys: trace.readable_keys(&lease.child_id)? })),
+            .and_then(|()| trace.readable_keys(&lease.child_id))
+            .map(|(keys, left_out)| Answer::Keys { keys, left_out }),
+        Work::ReadPart(lease, part) => trace.part(lease, part).map(|part| Answer::Part(Box::new(part))),
         Work::Command(_) | Work::Commands(_) | Work::Wake { .. } => Ok(Answer::Done),
     };
     answer.unwrap_or_else(|refusal| answer_refusal(&refusal, now))

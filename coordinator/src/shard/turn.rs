@@ -180,7 +180,7 @@ fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result
             ([spare.unwrap_or_default(), events].concat(), decided)
         }
         // Reading changes nothing; `Reply` does it.
-        Work::ReadValue(..) | Work::ListValues(..) => (Vec::new(), Ok(())),
+        Work::ReadValue(..) | Work::ListValues(..) | Work::ReadPart(..) => (Vec::new(), Ok(())),
     }
 }
 

@@ -12,7 +12,8 @@ use shared::{
     agent::AgentKind,
     graph::Plan,
     id::{ModelName, ToolName},
-    limits::{Ceilings, check_ceilings},
+    json,
+    limits::{Ceilings, MAX_ORDER_BYTES, MAX_SHARED_MESSAGES_BYTES, MAX_VALUE_BYTES, check_ceilings},
     problem::nearest,
     wire::EndStatus,
 };
@@ -141,6 +142,7 @@ impl<'a> Place<'a> {
         if plan.is_some() {
             self.check_inputs(&order)?;
         }
+        self.check_size(&order, &agents)?;
         let terms = self.check_budget(&order, agent)?;
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
@@ -262,14 +264,37 @@ impl<'a> Place<'a> {
     fn check_inputs(&self, order: &Order) -> Result<(), Refusal> {
         let mut total = self.trace.store_bytes;
         for size in order.inputs.values().map(Json::size_bytes) {
-            if size > self.limits.max_context_value_bytes {
-                let (max, limit) = (self.limits.max_context_value_bytes, "max_context_value_bytes");
+            let max = self.limits.max_context_value_bytes.min(MAX_VALUE_BYTES);
+            if size > max {
+                let limit = "max_context_value_bytes";
                 return Err(Refusal::TooLarge { size, max, limit });
             }
             total += size;
         }
         let (max, limit) = (self.limits.max_context_store_bytes, "max_context_store_bytes");
         if total > max { Err(Refusal::TooLarge { size: total, max, limit }) } else { Ok(()) }
+    }
+
+    /// L: what a worker is sent must fit into a message (see `parts`).
+    fn check_size(&self, order: &Order, agents: &[AgentProfile]) -> Result<(), Refusal> {
+        let at_most = |max: u64, size: u64, limit| {
+            if size > max { Err(Refusal::TooLarge { size, max, limit }) } else { Ok(()) }
+        };
+        for agent in agents.iter().filter(|agent| !self.trace.agents.contains_key(&agent.agent_id)) {
+            at_most(MAX_ORDER_BYTES, json::size_bytes(agent), "the size of an agent profile")?;
+        }
+        let size = json::size_bytes(order);
+        if size <= MAX_ORDER_BYTES {
+            return Ok(());
+        }
+        let mut inputs = 0;
+        for input in order.inputs.values().map(Json::size_bytes) {
+            at_most(MAX_VALUE_BYTES, input, "the size of an input")?;
+            inputs += input;
+        }
+        let shared = json::size_bytes(&order.shared_messages);
+        at_most(MAX_SHARED_MESSAGES_BYTES, shared, "the size of shared messages")?;
+        at_most(MAX_ORDER_BYTES, size.saturating_sub(inputs + shared), "the size of an order without inputs")
     }
 
     fn check_cycle(&self, order: &Order) -> Result<(), Refusal> {

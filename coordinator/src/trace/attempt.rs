@@ -6,6 +6,7 @@
 
 use shared::{
     ChildId, Timestamp,
+    limits::MAX_VALUE_BYTES,
     wire::{
         Answered, Claim, EndStatus, Failure, FailureKind, GivenAnswer, Hitl, Lease, OnExhausted, Payload,
         Progress, Report, Text, Tick, Verdict, exhausted,
@@ -235,7 +236,7 @@ fn completed(
 
 /// The limit that a result by value passes, if it does.
 fn too_large(node: &ContextNode, payload: &Payload) -> Option<Passed> {
-    let max = node.limits.max_result_bytes;
+    let max = node.limits.max_result_bytes.min(MAX_VALUE_BYTES);
     match payload {
         Payload::Inline(value) if value.size_bytes() > max => {
             Some(Passed { limit: "max_result_bytes", has: value.size_bytes(), max })

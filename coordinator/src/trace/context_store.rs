@@ -6,10 +6,11 @@
 
 use shared::{
     ChildId, ContextKey, Json,
+    limits::MAX_VALUE_BYTES,
     wire::{EndStatus, Lease},
 };
 
-use super::{ContextIndex, ContextNode, Entry, Event, Order, Refusal, Trace};
+use super::{ContextIndex, ContextNode, Entry, Event, Order, Refusal, Trace, parts::MAX_KEYS};
 
 impl Trace {
     /// A value that `child_id` may read. An absent key is `None`; null is a value.
@@ -21,8 +22,8 @@ impl Trace {
         Ok(self.value_in(node, key))
     }
 
-    /// The keys with a value that `child_id` may read, by the names it uses for them.
-    pub fn readable_keys(&self, child_id: &ChildId) -> Result<Vec<ContextKey>, Refusal> {
+    /// The keys with a value that `child_id` may read, by the names it uses for them, and how many more there are.
+    pub fn readable_keys(&self, child_id: &ChildId) -> Result<(Vec<ContextKey>, u64), Refusal> {
         let node = self.node(self.known(child_id)?);
         let mut keys: Vec<ContextKey> = if self.reads_all(node) {
             self.store.keys().cloned().collect()
@@ -33,7 +34,9 @@ impl Trace {
         };
         keys.sort_unstable();
         keys.dedup();
-        Ok(keys)
+        let left_out = keys.len().saturating_sub(MAX_KEYS) as u64;
+        keys.truncate(MAX_KEYS);
+        Ok((keys, left_out))
     }
 
     fn may_read(&self, node: &ContextNode, key: &ContextKey) -> bool {
@@ -126,8 +129,9 @@ pub(super) fn put(
     }
     let limits = &trace.settings().limits;
     let size = value.size_bytes();
-    if size > limits.max_context_value_bytes {
-        let (max, limit) = (limits.max_context_value_bytes, "max_context_value_bytes");
+    let max = limits.max_context_value_bytes.min(MAX_VALUE_BYTES);
+    if size > max {
+        let limit = "max_context_value_bytes";
         return Err(Refusal::TooLarge { size, max, limit });
     }
     let total = trace.store_bytes - before.map_or(0, |entry| entry.size_bytes) + size;

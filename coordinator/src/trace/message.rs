@@ -2,27 +2,43 @@
 //! is made from the state after the command, so that asking twice gives the same answer; only the time that is left
 //! has grown shorter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use shared::{
-    AgentProfile, ChildId, ContextKey, Json, Timestamp,
-    graph::Source,
+    AgentProfile, ChildId, Timestamp,
     id::ToolName,
     subject::Home,
-    wire::{
-        Answer, ChildResult, Claim, Claimed, Execute, Hold, Lease, OpenHold, StepStatus, Text, Tick, TimeLeft,
-    },
+    wire::{Answer, Claim, Claimed, Execute, Hold, Lease, OpenHold, SharedMessage, Text, Tick, TimeLeft},
 };
 
 use super::{
-    CallState, ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace, graph::synthesis_goal,
+    CallState, ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace,
+    graph::synthesis_goal,
     line::Fit,
+    parts::{MAX_OPEN_HOLDS, Parts},
 };
 
 impl Trace {
-    /// Everything a worker needs to run a context; none if no worker runs it.
+    /// The message that offers a context to the workers; none if no worker runs it. It lacks whatever may
+    /// be large: the answer to the claim has that.
+    pub fn delivery(&self, child_id: &ChildId, home: &Home) -> Option<Execute> {
+        self.work(self.context(child_id)?, Parts::default(), Vec::new(), home)
+    }
+
+    /// Everything a worker needs to run a context, as far as it fits into a message; none if no worker runs
+    /// it.
     pub fn execute(&self, child_id: &ChildId, home: &Home) -> Option<Execute> {
         let node = self.context(child_id)?;
+        self.work(node, self.parts(node), node.order.shared_messages.clone(), home)
+    }
+
+    fn work(
+        &self,
+        node: &ContextNode,
+        parts: Parts,
+        shared_messages: Vec<SharedMessage>,
+        home: &Home,
+    ) -> Option<Execute> {
         let goal = self.goal(node)?;
         let agent = self.profile(node)?;
         Some(Execute {
@@ -36,20 +52,21 @@ impl Trace {
             model: node.order.model.clone().or_else(|| agent.model.clone()),
             tools: self.tools(node, &agent),
             agent,
-            inputs: self.inputs(node),
+            inputs: parts.inputs,
             output_to: node.order.output_to.clone(),
             output_schema: node.order.output_schema.as_ref().map(|schema| schema.schema().clone()),
             limits: (*node.limits).clone(),
             deadline: self.deadline(node),
             window_tokens: node.window_tokens,
-            shared_messages: node.order.shared_messages.clone(),
+            shared_messages,
             budget: node.budget.snapshot(),
             report_to: home.report_to(self.id(), &node.id),
-            children: self.child_results(node),
-            answers: node.answers.clone(),
+            children: parts.children,
+            answers: parts.answers,
             branch_from: node.order.branch_from.clone().filter(|_| node.graph.is_none()),
             restore: node.restores.last().copied(),
             journaled: node.progress.journaled,
+            left_out: parts.left_out,
         })
     }
 
@@ -80,45 +97,6 @@ impl Trace {
             (None, Some(own)) => Some(own.clone()),
             (allowed, None) => allowed.cloned(),
         }
-    }
-
-    /// Its declared inputs: those given with the order, the others from the store, null for absent keys.
-    fn inputs(&self, node: &ContextNode) -> BTreeMap<ContextKey, Json> {
-        let mut inputs = if node.graph.is_some() { BTreeMap::new() } else { node.order.inputs.clone() };
-        for key in &node.order.input_from {
-            let value = self.value_in(node, key).filter(|_| !self.writer_failed(node, key));
-            inputs.insert(key.clone(), value.map_or_else(Json::null, |entry| entry.value.clone()));
-        }
-        inputs
-    }
-
-    /// Whether the sibling step that writes a key did not succeed in this run: the value in the store is
-    /// old.
-    fn writer_failed(&self, node: &ContextNode, key: &ContextKey) -> bool {
-        let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
-        let Some((run, group)) = self.run_of(self.node(parent)) else { return false };
-        let input = group.steps[of.step as usize].inputs.iter().find(|input| input.key == *key);
-        match input.map(|input| input.source) {
-            Some(Source::Sibling(writer)) => run.steps[writer as usize].status != StepStatus::Succeeded,
-            Some(Source::Outside | Source::PreviousRound) | None => false,
-        }
-    }
-
-    fn child_results(&self, node: &ContextNode) -> Vec<ChildResult> {
-        let spawned =
-            node.children.iter().map(|child| self.node(*child)).filter(|child| child.step.is_none());
-        spawned
-            .filter_map(|child| {
-                let end = child.end()?;
-                let error = end.error.as_ref().map(|error| error.message.clone());
-                Some(ChildResult {
-                    child_id: child.id.clone(),
-                    status: end.status,
-                    result: end.result.clone(),
-                    error: error.or_else(|| end.reason.clone()),
-                })
-            })
-            .collect()
     }
 
     /// The answer to a claim that was just decided.
@@ -240,5 +218,6 @@ fn open_holds(node: &ContextNode, attempt: u32) -> Vec<OpenHold> {
         .map(|(id, call)| OpenHold { call_id: id.clone(), attempt: call.attempt, amount: call.held })
         .collect();
     open.sort_unstable_by(|a, b| a.call_id.cmp(&b.call_id));
+    open.truncate(MAX_OPEN_HOLDS);
     open
 }

@@ -33,6 +33,7 @@ mod log;
 mod message;
 mod money;
 mod order;
+mod parts;
 mod refusal;
 mod removal;
 mod replay;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChildSpawn, Execute, Lease, Progress, Refusal};
+use super::{ChildSpawn, Execute, Lease, Part, PartName, Progress, Refusal};
 use crate::{
     id::{CallId, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
     json::Json,
@@ -42,6 +42,11 @@ pub enum Ask {
     },
     Resume(Resume),
     Spawn(Box<ChildSpawn>),
+    /// A part of the work that was left out of it (`left_out`).
+    Part {
+        lease: Lease,
+        part: PartName,
+    },
     ContextGet {
         lease: Lease,
         key: ContextKey,
@@ -146,9 +151,13 @@ pub enum Answer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         value: Option<ContextValue>,
     },
+    /// In order; there may be more than fit into a message.
     Keys {
         keys: Vec<ContextKey>,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        left_out: u64,
     },
+    Part(Box<Part>),
     Refused(Refusal),
 }
 
@@ -176,9 +185,15 @@ impl Answer {
             | Answer::Done
             | Answer::Spawned { .. }
             | Answer::Value { .. }
-            | Answer::Keys { .. } => Refusal::unexpected(ask),
+            | Answer::Keys { .. }
+            | Answer::Part(_) => Refusal::unexpected(ask),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What is said of a budget that is used up.

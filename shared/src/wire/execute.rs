@@ -49,10 +49,10 @@ pub struct Execute {
     pub shared_messages: Vec<SharedMessage>,
     pub budget: BudgetSnapshot,
     pub report_to: ReportTo,
-    /// The results of its children that have ended.
+    /// The results of its children that have ended. If they are large or many, only the newest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<ChildResult>,
-    /// The answers of humans to its questions, in order.
+    /// The answers of humans to its questions, in order. If they are large, only the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<GivenAnswer>,
     /// Its journal begins with a copy of another context's, up to here (W5).
@@ -65,6 +65,52 @@ pub struct Execute {
     /// incomplete, and going on from it would repeat work.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub journaled: u32,
+    /// What this message lacks because it would be too large; it is asked for (`part`).
+    #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
+    pub left_out: LeftOut,
+}
+
+/// What a message lacks. A delivery lacks all of the inputs, shared messages, answers and results of
+/// children; the answer to its claim has them, as far as they fit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LeftOut {
+    /// Children that have ended may be missing: one that is not listed may have ended.
+    #[serde(skip_serializing_if = "is_false")]
+    pub children: bool,
+    /// These inputs.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub inputs: BTreeSet<ContextKey>,
+    /// So many of the first answers.
+    #[serde(skip_serializing_if = "super::report::is_zero")]
+    pub answers: u32,
+}
+
+impl LeftOut {
+    pub fn is_nothing(&self) -> bool {
+        *self == LeftOut::default()
+    }
+}
+
+/// A part of a context's work that its message may lack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PartName {
+    /// The result of a child.
+    Child(ChildId),
+    Input(ContextKey),
+    /// The answer to a question, by its number, from 1.
+    Answer(u32),
+}
+
+/// A part that was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// None if the child has not ended.
+    Child(Option<ChildResult>),
+    Input(Json),
+    Answer(GivenAnswer),
 }
 
 /// A restore to an earlier step (W5).

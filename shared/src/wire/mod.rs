@@ -19,7 +19,7 @@ pub use ask::{
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;
-pub use execute::{ChildResult, Execute, GivenAnswer, ReportTo, RestorePoint};
+pub use execute::{ChildResult, Execute, GivenAnswer, LeftOut, Part, PartName, ReportTo, RestorePoint};
 pub use history::{
     AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
     ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep,

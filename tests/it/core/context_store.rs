@@ -39,8 +39,8 @@ fn c_a_context_writes_its_output_and_its_own_keys_and_reads_its_inputs() {
             "{key}"
         );
     }
-    assert_eq!(world.trace.readable_keys(&id("b")).unwrap().len(), 1);
-    assert_eq!(world.trace.readable_keys(&id("a")).unwrap().len(), 2);
+    assert_eq!(world.trace.readable_keys(&id("b")).unwrap().0.len(), 1);
+    assert_eq!(world.trace.readable_keys(&id("a")).unwrap().0.len(), 2);
 }
 
 #[test]

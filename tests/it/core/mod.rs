@@ -10,6 +10,7 @@ mod context_store;
 mod graph;
 mod graph_flow;
 mod log_cuts;
+mod messages;
 mod outcomes;
 mod property;
 mod rule_combinations;

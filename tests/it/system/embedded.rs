@@ -1,10 +1,11 @@
 //! The whole system in one process: in memory, and with two coordinators and two workers on real servers.
 
 use coordinator::store::Store;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use shared::{
     Usd,
     bus::{Bus, Connect, Nats},
+    limits::MAX_MESSAGE_BYTES,
     wire::{EndStatus, Outcome},
 };
 use trellis_tests::{
@@ -34,6 +35,7 @@ async fn try_everything(cluster: &Cluster) {
     let trace = client.trace(outcome.trace_id).await;
     invariants::check_at_rest(&trace).unwrap();
     payloads_larger_than_a_message(cluster).await;
+    more_than_a_message(cluster).await;
 }
 
 /// A submission, its execute message, the answer to the claim and the outcome are each larger than a NATS message may
@@ -49,6 +51,38 @@ async fn payloads_larger_than_a_message(cluster: &Cluster) {
     assert_eq!(outcome.outputs.values().map(|value| value.size_bytes()).sum::<u64>(), 2 * 600_002);
     let trace = cluster.client.trace(outcome.trace_id).await;
     assert_eq!(trace.contexts()[1].attempt(), 1, "the first attempt had all it needed");
+}
+
+/// L: a parent whose children together returned more than a message may have, and a step whose inputs are that large. Each
+/// gets all of it. `tree` returns the results of its children, by reference.
+async fn more_than_a_message(cluster: &Cluster) {
+    let client = &cluster.client;
+    // As JSON each quote has two bytes: 75 results of 120 KB.
+    let tree = json!({"goal": "\"".repeat(60_000), "agent_id": "tree", "inputs": {"depth": 1, "width": 75}});
+    let outcome = client.run(tree).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{:?}", outcome.context.error);
+    let object = outcome.context.result_object.as_ref().unwrap_or_else(|| panic!("{:?}", outcome.context));
+    let bytes = client.bus.get_object(&object.object).await.unwrap().unwrap();
+    let result: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(result["leaves"], 75);
+    let whole = |child: &Value| child["result"].as_str().is_some_and(|text| text.starts_with("\"\"\""));
+    assert!(result["children"].as_array().unwrap().iter().all(whole));
+
+    let given = (0..6).map(|n| (format!("k{n}"), Value::from("x".repeat(950_000))));
+    let mut inputs: Map<String, Value> = given.collect();
+    inputs.insert("items".into(), json!([1, 2, 3, 4, 5, 6, 7]));
+    let mut steps: Vec<Value> = (6..10)
+        .map(|n| {
+            let task = "\"".repeat(60_000);
+            json!({"id": format!("s{n}"), "agent_id": "echo", "task_description": task, "for_each": "items", "output_to": format!("k{n}")})
+        })
+        .collect();
+    let keys: Vec<String> = (0..10).map(|n| format!("k{n}")).collect();
+    steps.push(json!({"id": "reads", "agent_id": "spend", "task_description": "t", "input_from": keys}));
+    let outcome = client.run(json!({"inputs": inputs, "steps": steps})).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{:?}", outcome.context.error);
+    let size = outcome.outputs.values().map(|value| value.size_bytes()).sum::<u64>();
+    assert!(size > MAX_MESSAGE_BYTES as u64, "{size}");
 }
 
 #[tokio::test]

@@ -152,7 +152,11 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
             Err(refusal) => answer_refusal(&refusal, now),
         },
         Ask::ContextList { lease } => match world.trace.readable_keys(&lease.child_id) {
-            Ok(keys) => Answer::Keys { keys },
+            Ok((keys, left_out)) => Answer::Keys { keys, left_out },
+            Err(refusal) => answer_refusal(&refusal, now),
+        },
+        Ask::Part { lease, part } => match world.trace.part(&lease, &part) {
+            Ok(part) => Answer::Part(Box::new(part)),
             Err(refusal) => answer_refusal(&refusal, now),
         },
         Ask::ContextSet { lease, key, value } => done(world.handle(Command::SetValue { lease, key, value })),

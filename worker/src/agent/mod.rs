@@ -16,6 +16,9 @@ pub(crate) use resources::Resources;
 pub(crate) use run::Run;
 
 pub(crate) async fn run(run: &Run<'_>) -> Verdict {
+    if let Err(failure) = run.attempt.complete_work().await {
+        return Verdict::Failed(failure);
+    }
     match run.attempt.work.agent.kind {
         AgentKind::Builtin => {
             run.meter.resume(run.open_holds, Vec::new()).await;

@@ -9,8 +9,10 @@ pub(crate) mod deadline;
 mod exit;
 pub(crate) mod lease;
 pub(crate) mod live_output;
+mod parts;
 mod progress;
 pub(crate) mod shared_store;
+mod work;
 
 use std::sync::Arc;
 
@@ -28,10 +30,11 @@ use deadline::Deadline;
 use exit::Exit;
 use lease::HeldLease;
 use progress::Progress;
+use work::Work;
 
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    pub(crate) work: Execute,
+    pub(crate) work: Work,
     pub(crate) lease: HeldLease,
     pub(crate) deadline: Deadline,
     pub(crate) progress: Progress,
@@ -56,7 +59,7 @@ impl Attempt {
     ) -> Self {
         let Lease { child_id, attempt, .. } = &lease.lease;
         let span = span_id(work.trace_id, &format!("{child_id}.{attempt}"));
-        let (progress, exit) = (Progress::default(), Exit::default());
+        let (work, progress, exit) = (Work::new(work), Progress::default(), Exit::default());
         Attempt { work, lease, deadline, progress, exit, config, bus, coordinator, span, partition }
     }
 

@@ -32,12 +32,12 @@ impl Attempt {
         value.map_or(Read::Absent, Read::Value)
     }
 
-    /// The keys it may read.
-    pub(crate) async fn list_keys(&self) -> Result<Vec<ContextKey>, String> {
+    /// The keys it may read, and how many more there are.
+    pub(crate) async fn list_keys(&self) -> Result<(Vec<ContextKey>, u64), String> {
         let answer = self.ask(Ask::ContextList { lease: self.token() }).await;
-        let Answer::Keys { keys } = answer else {
+        let Answer::Keys { keys, left_out } = answer else {
             return Err(answer.into_refusal("context list").to_text());
         };
-        Ok(keys)
+        Ok((keys, left_out))
     }
 }

@@ -143,6 +143,7 @@ impl<'a> Meter<'a> {
             | Answer::Spawned { .. }
             | Answer::Value { .. }
             | Answer::Keys { .. }
+            | Answer::Part(_)
             | Answer::Refused(_)) => Hold::Refused(answer.into_refusal("hold")),
         }
     }

@@ -85,7 +85,8 @@ fn judge(answer: Answer) -> Claim {
         | Answer::Halt { .. }
         | Answer::Spawned { .. }
         | Answer::Value { .. }
-        | Answer::Keys { .. }) => {
+        | Answer::Keys { .. }
+        | Answer::Part(_)) => {
             let refusal = answer.into_refusal("claim");
             tracing::warn!(message = refusal.message, "a claim was not answered as expected");
             Claim::Later(REDELIVER_AFTER)

@@ -39,7 +39,10 @@ pub(super) async fn read(invocation: Invocation<'_>) -> Output {
     let ReadArguments { key } = arguments::read(invocation)?;
     let attempt = invocation.attempt;
     let Some(key) = key else {
-        return attempt.list_keys().await.map(|keys| json!({"keys": keys}).to_string());
+        return attempt.list_keys().await.map(|(keys, left_out)| match left_out {
+            0 => json!({"keys": keys}).to_string(),
+            more => json!({"keys": keys, "more": more}).to_string(),
+        });
     };
     match attempt.read_value(key.clone()).await {
         Read::Value(found) => Ok(json!({

@@ -189,9 +189,13 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
     };
     let hands_over = kind == Kind::Delegate;
     // After `delegate` the caller does not run again, so it hands over also to a child that has already ended.
-    let ended = attempt.work.children.iter().find(|child| child.child_id == child_id && !hands_over);
+    let ended = if hands_over { Ok(None) } else { attempt.child_result(&child_id).await };
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(failure) => attempt.give_up(failure).await,
+    };
     if let Some(ended) = ended {
-        let observation = Observation::new(agent_spawn(), result(attempt, ended).await);
+        let observation = Observation::new(agent_spawn(), result(attempt, &ended).await);
         return Outcome::Answered(Observation { note: Some(note(&child_id, &goal)), ..observation });
     }
     match attempt.spawn(child, shared_messages).await {

@@ -23,7 +23,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
         return Ok(failed(message));
     }
     let keys = match run.attempt.list_keys().await {
-        Ok(keys) => keys,
+        Ok((keys, _)) => keys,
         Err(message) => return Ok(failed(message)),
     };
     let mut read = Map::new();

@@ -22,14 +22,19 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     let width = parameters.count("width", 3, 1, MAX_WIDTH)?;
     let leaf = parameters.get_or("leaf", AgentId::new("echo").expect("a literal that fits the grammar"))?;
     let usd: Option<Usd> = parameters.get("usd")?;
-    let (mut running, mut shown, mut leaves) = (Vec::new(), Vec::new(), 0);
+    let (mut running, mut ended, mut shown, mut leaves) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for n in 1..=width {
         let child_id = children::child_id(run.attempt.child_id(), &n.to_string());
-        if let Some(ended) = run.work().children.iter().find(|child| child.child_id == child_id) {
-            let (child_leaves, entry) = show(ended, depth);
-            leaves += child_leaves;
-            shown.push(entry);
-            continue;
+        match run.attempt.child_result(&child_id).await {
+            Ok(Some(child)) => {
+                let (child_leaves, entry) = show(&child, depth);
+                leaves += child_leaves;
+                shown.push(entry);
+                ended.push(child_id);
+                continue;
+            }
+            Ok(None) => {}
+            Err(failure) => return Ok(Verdict::Failed(failure)),
         }
         let mut inputs = Vec::new();
         let agent_id = if depth > 1 {
@@ -47,7 +52,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     }
     if !running.is_empty() {
         // Together with the children that have already ended.
-        running.extend(run.work().children.iter().map(|child| child.child_id.clone()));
+        running.extend(ended);
         return Ok(Verdict::Waiting { children: running, hand_over: false });
     }
     Ok(completed(Json::from(json!({"leaves": leaves, "children": shown}))))
