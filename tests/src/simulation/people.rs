@@ -18,6 +18,8 @@ use shared::{
 use super::{chance::Chance, processes::Ground, work::Run};
 use crate::cluster::Client;
 
+/// By how much each paused context is raised: more than any call holds.
+const MORE_NANOS: u64 = 50_000_000;
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -103,22 +105,25 @@ impl People {
         if paused.is_empty() {
             return;
         }
-        let more = root.budget.limit.cost_usd.nanos() * 2 + 50_000_000;
-        // No two raises are the same, so that each refusal is a letter of its own.
-        run.cap = Usd::from_nanos(more.max(run.cap.nanos() + 1));
-        let mut raised: Vec<Value> = vec![json!(root.id)];
+        let mut raised: Vec<&ContextNode> = vec![root];
         for node in paused {
             let up = std::iter::successors(Some(node), |node| node.parent.map(|up| trace.node(up)));
-            let path: Vec<Value> = up.map(|node| json!(node.id)).collect();
-            for id in path.into_iter().rev() {
-                if !raised.contains(&id) {
-                    raised.push(id);
+            let path: Vec<&ContextNode> = up.collect();
+            for node in path.into_iter().rev() {
+                if raised.iter().all(|other| other.id != node.id) {
+                    raised.push(node);
                 }
             }
         }
+        // Room for all of them at once: grants are carved out. No two raises are the same, so that each refusal is a letter
+        // of its own.
+        let more = MORE_NANOS * raised.len() as u64 + root.budget.limit.cost_usd.nanos();
+        run.cap = Usd::from_nanos(more.max(run.cap.nanos() + 1));
         ground.story.note("human", format!("raises {} to {}", run.trace_id, run.cap));
-        for child_id in raised {
-            let raise = json!({"child_id": child_id, "max_cost_usd": run.cap});
+        for node in raised {
+            let own = Usd::from_nanos(node.budget.limit.cost_usd.nanos() + MORE_NANOS);
+            let to = if node.parent.is_none() { run.cap } else { own };
+            let raise = json!({"child_id": node.id, "max_cost_usd": to});
             let control = json!({"trace_id": run.trace_id, "raise": raise});
             self.publish(Subject::Control, &control).await;
         }

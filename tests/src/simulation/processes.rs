@@ -151,6 +151,7 @@ impl Process {
 fn coordinator_config(name_: &str, ground: &Ground) -> coordinator::Config {
     let mut config = coordinator::Config::new(name(name_));
     config.topology = ground.topology.clone();
+    config.clock = Clock::simulated(ground.store_now());
     config.random = ground.chance.source();
     // Work whose message was lost is sent again; a quarter of an hour would only make simulations longer.
     config.settings.redispatch_ms = 60_000;

@@ -101,20 +101,15 @@ pub(super) async fn starved_now(ground: &Ground, runs: &[Run]) -> Vec<String> {
     all
 }
 
-/// Item 5: agents that failed because no time was left, before their deadline.
+/// Item 5: agents that failed because no time was left, before any deadline of theirs or above them.
 fn short_of_time(run: &Run, trace: &Trace) -> Vec<String> {
-    let hurried = |node: &&ContextNode| match &node.status {
-        Status::Ended(end) => {
-            let error =
-                end.error.as_ref().is_some_and(|error| error.message.contains("no time is left for a call"));
-            error && node.deadline.is_none_or(|deadline| end.at < deadline)
-        }
-        Status::Submitted { .. }
-        | Status::Working(_)
-        | Status::InputRequired { .. }
-        | Status::Paused { .. } => false,
+    let hurried = |node: &&ContextNode| {
+        let Some(end) = node.end() else { return false };
+        let says =
+            end.error.as_ref().is_some_and(|error| error.message.starts_with("timeout_ms: no time is left"));
+        says && path(trace, node).filter_map(|node| node.deadline).all(|deadline| end.at < deadline)
     };
-    let hurried = trace.contexts().iter().filter(hurried);
+    let hurried = trace.contexts().iter().filter(|node| node.graph.is_none()).filter(hurried);
     hurried.map(|node| format!("{}: {} had time left", run.trace_id, node.id)).collect()
 }
 
