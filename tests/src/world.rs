@@ -26,6 +26,7 @@ pub struct World {
     pub settings: Settings,
     pub agents: Vec<AgentProfile>,
     tokens: u32,
+    leases: Vec<Lease>,
 }
 
 /// A child id, checked.
@@ -68,6 +69,7 @@ impl World {
             settings: Settings::default(),
             agents: names.into_iter().map(profile).collect(),
             tokens: 0,
+            leases: Vec::new(),
         }
     }
 
@@ -157,7 +159,15 @@ impl World {
         let claim = Claim { child_id: id(child), worker_id: "worker".parse().expect("valid"), token };
         self.handle(Command::Claim(claim.clone()))?;
         let attempt = self.node(child).attempt();
-        Ok(Lease { child_id: claim.child_id, attempt, token: claim.token })
+        let lease = Lease { child_id: claim.child_id, attempt, token: claim.token };
+        self.leases.push(lease.clone());
+        Ok(lease)
+    }
+
+    /// The lease of the latest attempt of a context that was claimed here.
+    pub fn lease(&self, child: &ChildId) -> Lease {
+        let latest = self.leases.iter().rev().find(|lease| lease.child_id == *child);
+        latest.unwrap_or_else(|| panic!("{child} was not claimed")).clone()
     }
 
     pub fn claim(&mut self, child: &str) -> Lease {

@@ -55,9 +55,9 @@ fn check(world: &World) {
         let delivery = world.trace.delivery(&node.id, &home()).map(|delivery| sent(&delivery));
         let Status::Working(Phase::Running { .. }) = node.status else { continue };
         assert!(delivery.is_some_and(|delivery| json::size_bytes(&delivery) < 3 << 20));
-        let token = node.attempts.last().unwrap().token.clone();
-        let lease = Lease { child_id: node.id.clone(), attempt: node.attempt(), token: token.clone() };
-        let claim = Claim { child_id: node.id.clone(), worker_id: "worker".parse().unwrap(), token };
+        let lease = world.lease(&node.id);
+        let (child_id, token) = (node.id.clone(), lease.token.clone());
+        let claim = Claim { child_id, worker_id: "worker".parse().unwrap(), token };
         let Answer::Claimed(claimed) = sent(&world.trace.answer_claim(&claim, Ok(()), &home(), world.now))
         else {
             panic!("{} runs", node.id)
@@ -104,11 +104,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn running(world: &World) -> Vec<Lease> {
     let runs = |node: &&ContextNode| matches!(node.status, Status::Working(Phase::Running { .. }));
-    let lease = |node: &ContextNode| {
-        let token = node.attempts.last().unwrap().token.clone();
-        Lease { child_id: node.id.clone(), attempt: node.attempt(), token }
-    };
-    world.trace.contexts().iter().filter(runs).map(lease).collect()
+    world.trace.contexts().iter().filter(runs).map(|node| world.lease(&node.id)).collect()
 }
 
 /// Refusals are welcome: what matters is what is sent then.
@@ -214,8 +210,7 @@ fn l_the_work_of_a_parent_is_bounded_whatever_its_children_returned() {
     check(&world);
     for n in 40..400 {
         let child = format!("c{n}");
-        let lease =
-            Lease { child_id: id("root"), attempt: 2, token: world.node("root").attempts[1].token.clone() };
+        let lease = world.lease(&id("root"));
         world.spawn(&lease, json!({"goal": child, "child_id": child})).unwrap();
         world.run(&child, "ok");
     }
