@@ -1,23 +1,23 @@
-//! What a simulation does or checks only on demand, because it fails today. Each names the item of issue 10 that mends
-//! it; when that item lands, it moves to `MENDED` and is part of every seed.
+//! What a simulation does or checks only on demand, because it fails today. What is mended moves to `MENDED`, and is part
+//! of every seed.
 
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Extra {
-    /// Item 2: the store loses acknowledged writes, and the log ends inside a commit.
+    /// The store loses acknowledged writes, and the log ends inside a commit.
     LostWrites,
-    /// Item 3: nobody is paused or failed for a budget that would have sufficed.
+    /// Nobody is paused or failed for a budget that would have sufficed.
     NobodyStarves,
-    /// Item 5: the clocks of workers differ by minutes, and nobody fails for time that it has.
+    /// The clocks of workers differ by minutes, and nobody fails for time that it has.
     SkewedClocks,
-    /// Item 7: a context's own timeout does not run while it waits for a slot.
+    /// A context's own timeout does not run while it waits for a slot.
     QueuedTimeouts,
-    /// Item 9: runs that have expired do not come back. It holds, and is left out because it takes hours of virtual time.
+    /// Runs that have expired do not come back. It holds, and is left out because it takes hours of virtual time.
     ExpiredRuns,
-    /// Item 11: a charge may have any key.
+    /// A charge may have any key.
     ChargeKeys,
-    /// Item 12: an outcome holds nothing (B20).
+    /// An outcome holds nothing (B20).
     FinalOutcomes,
 }
 
