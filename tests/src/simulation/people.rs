@@ -27,12 +27,14 @@ pub(super) struct People {
     chance: Chance,
     client: Client,
     answered: BTreeSet<(TraceId, ChildId, u32)>,
+    /// How often budgets were raised.
+    raises: u64,
 }
 
 impl People {
     pub(super) fn new(ground: &Ground, chance: Chance) -> Self {
         let client = Client { bus: Bus::Memory(ground.bus.clone()) };
-        People { chance, client, answered: BTreeSet::new() }
+        People { chance, client, answered: BTreeSet::new(), raises: 0 }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -97,7 +99,7 @@ impl People {
     }
 
     /// Gives every paused context of a run, and all above it, more money.
-    pub(super) async fn raise(&self, ground: &Ground, run: &mut Run) {
+    pub(super) async fn raise(&mut self, ground: &Ground, run: &mut Run) {
         let Some(trace) = stored(ground, run.trace_id).await else { return };
         let Some(root) = trace.root() else { return };
         let paused: Vec<&ContextNode> =
@@ -115,13 +117,15 @@ impl People {
                 }
             }
         }
-        // Room for all of them at once: grants are carved out. No two raises are the same, so that each refusal is a letter
-        // of its own.
-        let more = MORE_NANOS * raised.len() as u64 + root.budget.limit.cost_usd.nanos();
+        // Room for all of them at once: grants are carved out.
+        // The same raise twice would be refused twice, with the same letter: no two rounds raise by the same amount.
+        self.raises += 1;
+        let by = MORE_NANOS + self.raises;
+        let more = by * raised.len() as u64 + root.budget.limit.cost_usd.nanos();
         run.cap = Usd::from_nanos(more.max(run.cap.nanos() + 1));
         ground.story.note("human", format!("raises {} to {}", run.trace_id, run.cap));
         for node in raised {
-            let own = Usd::from_nanos(node.budget.limit.cost_usd.nanos() + MORE_NANOS);
+            let own = Usd::from_nanos(node.budget.limit.cost_usd.nanos() + by);
             let to = if node.parent.is_none() { run.cap } else { own };
             let raise = json!({"child_id": node.id, "max_cost_usd": to});
             let control = json!({"trace_id": run.trace_id, "raise": raise});
