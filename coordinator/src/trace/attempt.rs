@@ -76,6 +76,10 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
     let node = trace.node(at);
     let child_id = node.id.clone();
     let token = TokenHash::of(&claim.token);
+    if trace.deadline(node).is_some_and(|deadline| deadline <= now) {
+        // Its timer is late; an attempt would only fail for want of time.
+        return Ok(vec![end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into())]);
+    }
     let mut events = match &node.status {
         Status::Working(Phase::Running { until }) => {
             if node.attempts.last().is_some_and(|attempt| attempt.token == token) {

@@ -8,6 +8,8 @@
 //!
 //! A hold that the budgets do not allow, whatever the calls in flight cost, keeps no place from others.
 
+use std::collections::BTreeMap;
+
 use shared::{Amount, Timestamp, wire::HoldDenied};
 
 use super::{
@@ -17,18 +19,16 @@ use super::{
 
 /// What those ahead in the line need, by context.
 #[derive(Debug, Default)]
-pub(super) struct Reserved(Vec<(ContextIndex, Amount)>);
+pub(super) struct Reserved(BTreeMap<ContextIndex, Amount>);
 
 impl Reserved {
     pub(super) fn at(&self, index: ContextIndex) -> Amount {
-        self.0.iter().find(|(at, _)| *at == index).map_or(Amount::ZERO, |(_, amount)| *amount)
+        self.0.get(&index).copied().unwrap_or(Amount::ZERO)
     }
 
     fn add(&mut self, index: ContextIndex, need: Amount) {
-        match self.0.iter_mut().find(|(at, _)| *at == index) {
-            Some((_, amount)) => *amount = amount.checked_add(need).unwrap_or(*amount),
-            None => self.0.push((index, need)),
-        }
+        let reserved = self.0.entry(index).or_insert(Amount::ZERO);
+        *reserved = reserved.checked_add(need).unwrap_or(*reserved);
     }
 }
 
@@ -41,9 +41,18 @@ pub(super) enum Fit {
 }
 
 impl Trace {
-    /// Whether a hold of `amount` fits behind those ahead of `ticket` in the line; at the end of it if it has none.
+    /// Whether a hold of `amount` fits behind those ahead of `ticket` in the line; at the end of it if it has none. Looks
+    /// no further than to the first that leaves too little: where the budget is short, that is near the front.
     pub(super) fn fit(&self, at: ContextIndex, amount: Amount, closing: bool, ticket: Option<u64>) -> Fit {
-        self.fit_behind(at, amount, closing, &self.reserved_before(ticket.unwrap_or(u64::MAX)))
+        let mut ahead = Reserved::default();
+        for (_, other, hold) in self.line_before(ticket.unwrap_or(u64::MAX)) {
+            let fit = self.fit_behind(at, amount, closing, &ahead);
+            if !matches!(fit, Fit::Now) {
+                return fit;
+            }
+            self.reserve(&mut ahead, other, hold);
+        }
+        self.fit_behind(at, amount, closing, &ahead)
     }
 
     fn fit_behind(&self, at: ContextIndex, amount: Amount, closing: bool, ahead: &Reserved) -> Fit {
@@ -56,14 +65,6 @@ impl Trace {
                 Err(denied) => Fit::Never(Refusal::Denied(denied)),
             },
         }
-    }
-
-    fn reserved_before(&self, ticket: u64) -> Reserved {
-        let mut reserved = Reserved::default();
-        for (_, at, hold) in self.line_before(ticket) {
-            self.reserve(&mut reserved, at, hold);
-        }
-        reserved
     }
 
     /// Keeps what a waiting hold needs, on all its ancestors; nothing if it can't be had.

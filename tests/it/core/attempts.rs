@@ -178,6 +178,18 @@ fn t5_nobody_who_reads_events_or_the_store_learns_a_lease_token() {
 }
 
 #[test]
+fn l_a_claim_after_the_deadline_ends_the_context_as_its_timer_would() {
+    let mut world = World::with_root(json!({"timeout_ms": 5_000}));
+    world.now = world.now.plus_millis(5_000);
+    let claim = Claim { child_id: id("root"), worker_id: "w".parse().unwrap(), token: "t".parse().unwrap() };
+    world.handle(Command::Claim(claim.clone())).unwrap();
+    assert_eq!(world.status("root"), "timed_out");
+    let answer = world.trace.answer_claim(&claim, Ok(()), &trellis_tests::world::home(), world.now);
+    assert!(matches!(answer, Answer::Stop { .. }), "{answer:?}");
+    world.rest();
+}
+
+#[test]
 fn progress_only_grows_whatever_order_it_comes_in() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
