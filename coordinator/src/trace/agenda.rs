@@ -62,7 +62,6 @@ impl Agenda {
                 self.add(FollowUp::Close(at));
                 self.add_if_paused(trace);
             }
-
             Event::Exhausted { child_id, .. } => self.add(FollowUp::Exhausted(trace.expect(child_id))),
             Event::Raised { child_id, .. } | Event::Replenished { child_id } => {
                 let at = trace.expect(child_id);

@@ -6,7 +6,6 @@
 
 use shared::{
     ChildId, Timestamp,
-    limits::MAX_VALUE_BYTES,
     wire::{
         Answered, Claim, EndStatus, Failure, FailureKind, GivenAnswer, Hitl, Lease, OnExhausted, Payload,
         Progress, Report, Text, Tick, Verdict, exhausted,
@@ -15,6 +14,7 @@ use shared::{
 
 use super::{
     ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, TokenHash, Trace, context_store, end,
+    limit,
 };
 
 impl Trace {
@@ -131,7 +131,7 @@ pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Eve
     let progress = grown(node.progress, tick.progress);
     let until = now.plus_millis(trace.settings().lease_ms);
     let mut events = vec![Event::Ticked { child_id: node.id.clone(), until, progress }];
-    events.extend(passed_limit(node, progress).map(|passed| limit_exceeded(trace, at, &passed)));
+    events.extend(limit::passed(node, progress).map(|passed| passed.ends(trace, at)));
     Ok(events)
 }
 
@@ -150,37 +150,6 @@ pub(super) fn spare(trace: &Trace, until: Timestamp, now: Timestamp) -> Vec<Even
         Event::Ticked { child_id: node.id.clone(), until, progress: node.progress }
     };
     trace.due(now).into_iter().filter(expired).map(extend).collect()
-}
-
-/// A limit, and what was used of it.
-struct Passed {
-    limit: &'static str,
-    has: u64,
-    max: u64,
-}
-
-/// The first limit of section L that an agent has passed. Whoever has used all of a limit may still finish, so
-/// the answer is the same at a tick, at the end, and whenever a tick comes.
-fn passed_limit(node: &ContextNode, progress: Progress) -> Option<Passed> {
-    let limits = &node.limits;
-    let used = [
-        ("max_steps", u64::from(progress.steps), u64::from(limits.max_steps)),
-        ("max_retries_total", retries(node, progress).into(), limits.max_retries_total.into()),
-        ("max_output_files", u64::from(progress.output_files), u64::from(limits.max_output_files)),
-        ("max_output_size_bytes", progress.output_size_bytes, limits.max_output_size_bytes),
-    ];
-    let passed = used.into_iter().find(|(_, has, max)| has > max);
-    passed.map(|(limit, has, max)| Passed { limit, has, max })
-}
-
-fn limit_exceeded(trace: &Trace, at: ContextIndex, passed: &Passed) -> Event {
-    let Passed { limit, has, max } = passed;
-    end::failed(trace, at, FailureKind::LimitExceeded, format!("{limit}: {has} of {max}"))
-}
-
-/// Retries used, with those of the attempt that reports this progress (B15).
-fn retries(node: &ContextNode, progress: Progress) -> u32 {
-    node.retried.saturating_add(progress.retries)
 }
 
 /// Counters only grow, in whatever order reports arrive.
@@ -226,8 +195,8 @@ fn completed(
     now: Timestamp,
 ) -> Vec<Event> {
     let node = trace.node(at);
-    if let Some(passed) = passed_limit(node, progress).or_else(|| too_large(node, &payload)) {
-        return vec![limit_exceeded(trace, at, &passed)];
+    if let Some(passed) = limit::passed(node, progress).or_else(|| limit::too_large(node, &payload)) {
+        return vec![passed.ends(trace, at)];
     }
     match unfit(node, &payload) {
         Some(message) => {
@@ -235,17 +204,6 @@ fn completed(
             vec![failed(trace, at, failure, progress, now)]
         }
         None => finish(trace, at, payload),
-    }
-}
-
-/// The limit that a result by value passes, if it does.
-fn too_large(node: &ContextNode, payload: &Payload) -> Option<Passed> {
-    let max = node.limits.max_result_bytes.min(MAX_VALUE_BYTES);
-    match payload {
-        Payload::Inline(value) if value.size_bytes() > max => {
-            Some(Passed { limit: "max_result_bytes", has: value.size_bytes(), max })
-        }
-        Payload::Inline(_) | Payload::Reference(_) => None,
     }
 }
 
@@ -277,7 +235,7 @@ fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
 /// B15: another attempt after a delay, as long as retries are left.
 fn failed(trace: &Trace, at: ContextIndex, failure: Failure, progress: Progress, now: Timestamp) -> Event {
     let node = trace.node(at);
-    if failure.retryable && retries(node, progress) < node.limits.max_retries_total {
+    if failure.retryable && node.retries_with(progress) < node.limits.max_retries_total {
         let settings = trace.settings();
         let doubled = settings.retry_base_ms.saturating_mul(1 << node.retried.min(20));
         return queue_again(trace, at, Requeue::Retry, now.plus_millis(doubled.min(settings.retry_max_ms)));
@@ -362,8 +320,8 @@ fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
 
 /// B7: its last report. The context was cut short, so it never ends as completed.
 fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
-    match too_large(trace.node(at), &payload) {
-        Some(passed) => limit_exceeded(trace, at, &passed),
+    match limit::too_large(trace.node(at), &payload) {
+        Some(passed) => passed.ends(trace, at),
         None => end::last_report(trace, at, payload),
     }
 }

@@ -28,6 +28,7 @@ mod graph;
 mod graph_run;
 mod index;
 mod lifecycle;
+mod limit;
 mod line;
 mod log;
 mod message;

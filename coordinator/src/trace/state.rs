@@ -197,7 +197,12 @@ impl ContextNode {
 
     /// Retries used, attempts lost with a worker included (B15).
     pub fn retries(&self) -> u32 {
-        self.retried.saturating_add(self.progress.retries)
+        self.retries_with(self.progress)
+    }
+
+    /// Retries used, if its attempt has made this progress.
+    pub(super) fn retries_with(&self, progress: Progress) -> u32 {
+        self.retried.saturating_add(progress.retries)
     }
 
     /// Its hold on the parent, and the part of it that is grants.

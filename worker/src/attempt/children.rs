@@ -7,12 +7,7 @@ use shared::{
     wire::{Answer, Ask, ChildSpawn, SharedMessage, Spawn},
 };
 
-use tokio::time::Instant;
-
-use super::{
-    Attempt,
-    coordinator::{ASK_AGAIN_AFTER, PATIENCE},
-};
+use super::Attempt;
 
 /// The requested child: one agent, or a graph.
 #[derive(Debug)]
@@ -36,13 +31,8 @@ impl Attempt {
             Child::Agent(spawn) => (Some(*spawn), None),
             Child::Graph(graph) => (None, Some(*graph)),
         };
-        let spawn = Box::new(ChildSpawn { lease: self.token(), spawn, graph, shared_messages });
-        let patience = Instant::now() + PATIENCE;
-        let mut answer = self.ask(Ask::Spawn(spawn.clone())).await;
-        while matches!(answer, Answer::Wait(_)) && Instant::now() < patience {
-            tokio::time::sleep(ASK_AGAIN_AFTER).await;
-            answer = self.ask(Ask::Spawn(spawn.clone())).await;
-        }
+        let spawn = ChildSpawn { lease: self.token(), spawn, graph, shared_messages };
+        let answer = self.ask_patiently(Ask::Spawn(Box::new(spawn))).await;
         let Answer::Spawned { child_id } = answer else {
             return Spawned::Refused(answer.into_refusal("spawn").to_text());
         };

@@ -18,8 +18,8 @@ use crate::retry::Backoff;
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a hold or a grant waits for calls in flight before its context gives up its slot. The coordinator answers
 /// when there is room, and otherwise after a moment.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-pub(crate) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// The code of a coordinator that can't answer now: its store is unreachable (B13).
 const UNAVAILABLE: &str = "unavailable";
 

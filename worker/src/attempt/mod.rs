@@ -23,9 +23,10 @@ use shared::{
     telemetry::{self, span_id},
     wire::{Answer, Ask, Execute, Failure, Lease},
 };
+use tokio::time::Instant;
 
 use crate::config::Config;
-use coordinator::Coordinator;
+use coordinator::{ASK_AGAIN_AFTER, Coordinator, PATIENCE};
 use deadline::Deadline;
 use exit::Exit;
 use lease::HeldLease;
@@ -106,6 +107,18 @@ impl Attempt {
             self.lease.stop(reason).await;
         }
         answer
+    }
+
+    /// As `ask`. While the answer is `wait`, because only calls in flight leave too little, it asks again for a while.
+    pub(crate) async fn ask_patiently(&self, ask: Ask) -> Answer {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask(ask.clone()).await;
+            if !matches!(answer, Answer::Wait(_)) || Instant::now() >= patience {
+                return answer;
+            }
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
+        }
     }
 
     /// Ends the attempt with this failure. Never returns, because the delivery drops the agent.

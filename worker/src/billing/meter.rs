@@ -16,15 +16,7 @@ use shared::{
     wire::{self, Answer, Ask, Cost, HoldDenied, OpenHold, Refusal, Resume, SettledCall},
 };
 
-use tokio::time::Instant;
-
-use crate::{
-    attempt::{
-        Attempt,
-        coordinator::{ASK_AGAIN_AFTER, PATIENCE},
-    },
-    retry::Backoff,
-};
+use crate::{attempt::Attempt, retry::Backoff};
 
 /// How long an attempt that ended may take to send what its calls cost.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,6 +40,26 @@ pub(crate) enum Hold {
         pause: bool,
     },
     Refused(Refusal),
+}
+
+impl From<Answer> for Hold {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Done => Hold::Held,
+            Answer::Denied(denied) => Hold::Denied(Box::new(denied)),
+            Answer::Wait(denied) => Hold::Crowded(Box::new(denied)),
+            Answer::Halt { context, dimension, pause } => Hold::Halt { context, dimension, pause },
+            answer @ (Answer::Claimed(_)
+            | Answer::Taken { .. }
+            | Answer::GoOn { .. }
+            | Answer::Stop { .. }
+            | Answer::Spawned { .. }
+            | Answer::Value { .. }
+            | Answer::Keys { .. }
+            | Answer::Part(_)
+            | Answer::Refused(_)) => Hold::Refused(answer.into_refusal("hold")),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -112,40 +124,22 @@ impl<'a> Meter<'a> {
     /// Holds the worst case. If it does not fit while costs of this attempt are not booked yet, it has them
     /// booked and asks once more. While only calls in flight leave too little, it waits for a while.
     pub(crate) async fn hold(&self, call_id: &CallId, amount: Amount, closing: bool) -> Hold {
-        let mut held = self.ask_hold(call_id, amount, closing).await;
-        if matches!(held, Hold::Denied(_) | Hold::Crowded(_)) && self.confirm().await > 0 {
-            held = self.ask_hold(call_id, amount, closing).await;
+        let lease = self.attempt.token();
+        let ask = Ask::Hold(wire::Hold { lease, call_id: call_id.clone(), amount, closing });
+        let mut answer = self.attempt.ask(ask.clone()).await;
+        if matches!(answer, Answer::Denied(_) | Answer::Wait(_)) {
+            let booked = self.confirm().await;
+            if booked > 0 || matches!(answer, Answer::Wait(_)) {
+                answer = self.attempt.ask_patiently(ask).await;
+            }
         }
-        let patience = Instant::now() + PATIENCE;
-        while matches!(held, Hold::Crowded(_)) && Instant::now() < patience {
-            tokio::time::sleep(ASK_AGAIN_AFTER).await;
-            held = self.ask_hold(call_id, amount, closing).await;
-        }
+        let held = Hold::from(answer);
         if matches!(held, Hold::Held) {
             // The process may have been suspended before it saw the answer.
             self.attempt.lease.live().await;
             self.books().held_at.insert(call_id.clone(), self.attempt.now());
         }
         held
-    }
-
-    async fn ask_hold(&self, call_id: &CallId, amount: Amount, closing: bool) -> Hold {
-        let hold = wire::Hold { lease: self.attempt.token(), call_id: call_id.clone(), amount, closing };
-        match self.attempt.ask(Ask::Hold(hold)).await {
-            Answer::Done => Hold::Held,
-            Answer::Denied(denied) => Hold::Denied(Box::new(denied)),
-            Answer::Wait(denied) => Hold::Crowded(Box::new(denied)),
-            Answer::Halt { context, dimension, pause } => Hold::Halt { context, dimension, pause },
-            answer @ (Answer::Claimed(_)
-            | Answer::Taken { .. }
-            | Answer::GoOn { .. }
-            | Answer::Stop { .. }
-            | Answer::Spawned { .. }
-            | Answer::Value { .. }
-            | Answer::Keys { .. }
-            | Answer::Part(_)
-            | Answer::Refused(_)) => Hold::Refused(answer.into_refusal("hold")),
-        }
     }
 
     /// Has the coordinator book the costs that were published; returns how many there were.

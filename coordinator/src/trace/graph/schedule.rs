@@ -13,7 +13,7 @@ use super::{
     start::{ask, begin, refused},
     status_of, step,
 };
-use crate::trace::{ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, Trace};
+use crate::trace::{ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace};
 
 /// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
 /// or has ended.
@@ -58,6 +58,11 @@ fn may_start(run: &GraphRun, group: &Group, step: StepIndex) -> bool {
     bound.is_none_or(|bound| items.started - items.ended < bound)
 }
 
+/// What is started next for a step that has begun: an item, a round or its fallback.
+fn goes_on_with(step: &StepRun) -> Option<Ran> {
+    step.items.as_ref().map(|items| Ran::Item(items.started)).or(step.next)
+}
+
 struct Start<'a> {
     trace: &'a Trace,
     graph: ContextIndex,
@@ -69,10 +74,7 @@ struct Start<'a> {
 
 impl Start<'_> {
     fn decide(&self) -> Vec<Event> {
-        if let Some(items) = &self.run.step(self.step).items {
-            return self.begin(Ran::Item(items.started));
-        }
-        if let Some(next) = self.run.step(self.step).next {
+        if let Some(next) = goes_on_with(self.run.step(self.step)) {
             return self.begin(next);
         }
         if let Some(reason) = self.what_is_missing() {
@@ -205,11 +207,7 @@ impl Start<'_> {
 pub(in crate::trace) fn next_is_busy(trace: &Trace, graph: ContextIndex, now: Timestamp) -> bool {
     let (run, group) = trace.expect_run(graph);
     let Some(step) = run.ready.iter().find(|step| may_start(run, group, **step)) else { return false };
-    let next = match (&run.step(*step).items, run.step(*step).next) {
-        (Some(items), _) => Ran::Item(items.started),
-        (None, Some(next)) => next,
-        (None, None) => Ran::Itself,
-    };
+    let next = goes_on_with(run.step(*step)).unwrap_or(Ran::Itself);
     matches!(begin(trace, graph, *step, next, now), Err(Refusal::Busy(_)))
 }
 
