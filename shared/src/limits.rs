@@ -105,6 +105,10 @@ pub struct LimitOverrides {
 }
 
 impl LimitOverrides {
+    fn is_none(&self) -> bool {
+        *self == LimitOverrides::default()
+    }
+
     /// `base`, with the limits given here replaced: what an operator's profile does for a root.
     pub fn replace(&self, base: &Limits) -> Limits {
         self.merge(base, |_, asked| asked, |_, asked| asked)
@@ -113,6 +117,38 @@ impl LimitOverrides {
     /// `base`, with the limits that are lower here: a request or a child may only lower limits.
     pub fn lower(&self, base: &Limits) -> Limits {
         self.merge(base, |had: u32, asked| had.min(asked), |had: u64, asked| had.min(asked))
+    }
+
+    /// What is asked for here and exceeds `limits`: the limit's name, what is asked, what applies.
+    pub fn above(&self, limits: &Limits) -> Vec<(&'static str, u64, u64)> {
+        let asked = self.named();
+        let got = LimitOverrides::from(limits).named();
+        let pairs =
+            asked.into_iter().zip(got).filter_map(|((name, asked), (_, got))| Some((name, asked?, got?)));
+        pairs
+            .filter(|(_, asked, got)| asked > got)
+            .map(|(name, asked, got)| (name, bound(asked), got))
+            .collect()
+    }
+
+    /// Whether it sets a limit to this value.
+    pub fn sets(&self, name: &str, value: u64) -> bool {
+        self.named().contains(&(name, Some(value)))
+    }
+
+    /// Each limit by its name, as a number of which a larger one allows more.
+    fn named(&self) -> [(&'static str, Option<u64>); 9] {
+        [
+            ("max_steps", self.max_steps.map(u64::from)),
+            ("max_retries_total", self.max_retries_total.map(u64::from)),
+            ("max_tokens_per_step", self.max_tokens_per_step.map(u64::from)),
+            ("max_output_files", self.max_output_files.map(u64::from)),
+            ("max_output_size_bytes", self.max_output_size_bytes),
+            ("max_queue_ms", self.max_queue_ms.map(no_bound)),
+            ("max_depth", self.max_depth.map(u64::from)),
+            ("max_children", self.max_children.map(u64::from)),
+            ("max_result_bytes", self.max_result_bytes),
+        ]
     }
 
     fn merge(&self, base: &Limits, small: fn(u32, u32) -> u32, large: fn(u64, u64) -> u64) -> Limits {
@@ -133,19 +169,61 @@ impl LimitOverrides {
     }
 }
 
+impl From<&Limits> for LimitOverrides {
+    fn from(limits: &Limits) -> Self {
+        LimitOverrides {
+            max_steps: Some(limits.max_steps),
+            max_retries_total: Some(limits.max_retries_total),
+            max_tokens_per_step: Some(limits.max_tokens_per_step),
+            max_output_files: Some(limits.max_output_files),
+            max_output_size_bytes: Some(limits.max_output_size_bytes),
+            max_queue_ms: Some(limits.max_queue_ms),
+            max_depth: Some(limits.max_depth),
+            max_children: Some(limits.max_children),
+            max_result_bytes: Some(limits.max_result_bytes),
+        }
+    }
+}
+
 /// Where 0 means no bound: as a number that is more than any bound.
-fn no_bound(millis: u64) -> u64 {
+pub fn no_bound(millis: u64) -> u64 {
     if millis == 0 { u64::MAX } else { millis }
 }
 
 /// The reverse of `no_bound`.
-fn bound(millis: u64) -> u64 {
+pub fn bound(millis: u64) -> u64 {
     if millis == u64::MAX { 0 } else { millis }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// Upper bounds for roots, and so for everything beneath them. What is absent has no such bound.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Maximum {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<Tokens>,
+    /// Wall time from the submission.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Bounds what profiles may set; without a profile, the deployment's own limits apply.
+    #[serde(skip_serializing_if = "LimitOverrides::is_none")]
+    pub limits: LimitOverrides,
+}
+
+impl Maximum {
+    fn is_none(&self) -> bool {
+        *self == Maximum::default()
+    }
+
+    pub fn ceiling(&self) -> Amount {
+        Amount::new(self.max_cost_usd.unwrap_or(Usd::MAX), self.max_tokens.unwrap_or(Tokens::MAX))
+    }
 }
 
 /// What a deployment sets for every trace it admits. A trace keeps the copy it was admitted with, so that
@@ -156,6 +234,9 @@ pub struct Settings {
     pub limits: Limits,
     /// The budget of a root that names no ceiling.
     pub root_budget: Amount,
+    /// The most that a root may have, whatever its submission and its agent's profile ask for (B17).
+    #[serde(skip_serializing_if = "Maximum::is_none")]
+    pub maximum: Maximum,
     /// How long a lease lasts without a tick.
     pub lease_ms: u64,
     /// How long the open calls of an ended context may still be settled before their holds are booked as
@@ -173,6 +254,7 @@ impl Default for Settings {
         Settings {
             limits: Limits::default(),
             root_budget: DEFAULT_ROOT_BUDGET,
+            maximum: Maximum::default(),
             lease_ms: 10_000,
             hold_grace_ms: 13_000,
             retry_base_ms: 500,

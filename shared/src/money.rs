@@ -271,6 +271,11 @@ impl Amount {
         self == Self::ZERO
     }
 
+    /// As `is_zero`, with serde's signature.
+    pub fn is_nothing(&self) -> bool {
+        self.is_zero()
+    }
+
     /// Both sums, or none if either would leave the exact range.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         let add = |a: u64, b: u64, most: u64| a.checked_add(b).filter(|sum| *sum <= most);

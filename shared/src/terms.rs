@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::limits::MAX_TEXT_BYTES;
+use crate::{json::Json, limits::MAX_TEXT_BYTES};
 
 /// How a child's ceiling relates to its parent's budget (B6).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -34,6 +34,45 @@ pub enum Hitl {
     #[default]
     Ask,
     Fail,
+}
+
+/// A ceiling or a limit that is lower than what was asked for (B17).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Adjusted {
+    /// Its name, such as `max_cost_usd` or `max_steps`.
+    pub what: String,
+    pub asked: Json,
+    pub got: Json,
+    pub by: LoweredBy,
+}
+
+/// Whose bound was the lowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoweredBy {
+    Profile,
+    Parent,
+    Deployment,
+}
+
+impl Adjusted {
+    pub fn new(what: &str, asked: impl Serialize, got: impl Serialize, by: LoweredBy) -> Self {
+        let number =
+            |number: Result<serde_json::Value, _>| Json::from(number.expect("a number is valid JSON"));
+        let (asked, got) = (serde_json::to_value(asked), serde_json::to_value(got));
+        Adjusted { what: what.into(), asked: number(asked), got: number(got), by }
+    }
+}
+
+impl fmt::Display for Adjusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = match self.by {
+            LoweredBy::Profile => "its agent's profile",
+            LoweredBy::Parent => "its parent",
+            LoweredBy::Deployment => "the deployment",
+        };
+        write!(f, "{} is {:?}, not {:?}: {by} allows no more", self.what, self.got, self.asked)
+    }
 }
 
 /// A goal, a question or an answer: not empty, at most 64 KiB.

@@ -4,7 +4,10 @@
 use std::collections::HashMap;
 
 use coordinator::trace::{CallState, ContextNode, Event, Phase, RunPhase, Status, Trace};
-use shared::{Amount, Timestamp, Tokens, Usd, wire::StepStatus};
+use shared::{
+    Amount, Timestamp, Tokens, Usd,
+    wire::{Decision, Dispute, StepStatus},
+};
 
 /// b1, b2, b3, and the counters that a trace keeps.
 pub fn check(trace: &Trace) -> Result<(), String> {
@@ -39,6 +42,8 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         CallState::Held | CallState::Released => sum,
     });
     let own = node.charges.values().fold(own, |sum, amount| add(sum, *amount));
+    let accepted = |dispute: &&Dispute| dispute.decision == Some(Decision::Accepted);
+    let own = node.disputes.iter().filter(accepted).fold(own, |sum, dispute| add(sum, dispute.amount));
     ensure(budget.own == own, || format!("b3: own {}, its calls cost {own}", budget.own))?;
     let spent = children.iter().fold(own, |sum, child| add(sum, child.budget.spent));
     ensure(budget.spent == spent, || format!("b3: spent {}, own and children's are {spent}", budget.spent))?;
@@ -47,6 +52,13 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let estimated = children.iter().fold(estimated, |sum, child| add(sum, child.budget.estimated));
     ensure(budget.estimated == estimated, || {
         format!("b3: estimated {}, forfeits {estimated}", budget.estimated)
+    })?;
+
+    let open = node.disputes.iter().filter(|dispute| dispute.decision.is_none());
+    let disputed = open.fold(Amount::ZERO, |sum, dispute| add(sum, dispute.amount));
+    let disputed = children.iter().fold(disputed, |sum, child| add(sum, child.budget.disputed));
+    ensure(budget.disputed == disputed, || {
+        format!("B18: disputed {}, its disputes are {disputed}", budget.disputed)
     })?;
 
     let final_now = !node.is_live() && budget.held.is_zero();

@@ -213,7 +213,8 @@ fn agree(
         }
         Ask::Spawn(child) => {
             let spawn = child.spawn.as_ref().expect("built-in agents spawn no graphs");
-            Answer::Spawned { child_id: spawn.child_id.clone().expect("they name their children") }
+            let child_id = spawn.child_id.clone().expect("they name their children");
+            Answer::Spawned { child_id, adjusted: Vec::new() }
         }
         Ask::ContextGet { .. } => Answer::Value { value: None },
         Ask::ContextList { .. } => Answer::Keys { keys: Vec::new(), left_out: 0 },

@@ -227,7 +227,7 @@ impl World {
 
     pub fn charge(&mut self, child: &str, key: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
         let key = key.parse().expect("a valid key");
-        self.handle(Command::Charge(Charge { child_id: id(child), key, amount }))
+        self.handle(Command::Charge(Charge { child_id: id(child), key, amount, by: None }))
     }
 
     pub fn raise(&mut self, child: &str, usd_cents: u64) -> Result<Vec<Event>, Refusal> {

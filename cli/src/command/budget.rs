@@ -1,4 +1,4 @@
-//! `trellis budget`: shows the budgets of contexts, and raises their limits.
+//! `trellis budget`: shows the budgets of contexts, raises their limits, and decides about disputed charges.
 
 use anyhow::Context;
 use coordinator::trace::{ContextNode, Trace};
@@ -7,7 +7,7 @@ use shared::{
     ChildId, Tokens, TraceId, Usd,
     bus::{self, Bus, From},
     subject::{Filter, Subject},
-    wire::{Control, DeadLetter, Raise},
+    wire::{Control, DeadLetter, DecideDispute, Decision, Dispute, DisputedCost, Raise, Sender},
 };
 
 use crate::{
@@ -52,6 +52,28 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N", value_parser = parse::tokens)]
         max_tokens: Option<Tokens>,
     },
+    /// List the disputed charges of a run: costs that nobody held and for which nothing was left.
+    Disputes {
+        /// The run's id, as `runs list` shows it.
+        trace: TraceId,
+    },
+    /// Accept a disputed charge: it is booked, past the limit if need be.
+    #[command(after_help = EXIT_CODES)]
+    Accept(Disputed),
+    /// Drop a disputed charge: it is no cost of this run.
+    #[command(after_help = EXIT_CODES)]
+    Drop(Disputed),
+}
+
+/// A disputed charge, as `budget disputes` lists it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Disputed {
+    /// The run's id, as `runs list` shows it.
+    trace: TraceId,
+    /// The context.
+    child: ChildId,
+    /// The number of the disputed charge within its context.
+    number: u32,
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -72,6 +94,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             }
             raise(&bus, trace, Raise { child_id, max_cost_usd, max_tokens }, output).await
         }
+        Command::Disputes { trace } => disputes(&client::replay(&bus, trace).await?, output),
+        Command::Accept(disputed) => decide(&bus, disputed, Decision::Accepted, output).await,
+        Command::Drop(disputed) => decide(&bus, disputed, Decision::Dropped, output).await,
     }
 }
 
@@ -101,6 +126,7 @@ fn show(node: &ContextNode, output: Output) -> anyhow::Result<Ending> {
         row("held", budget.held),
         row("remaining", budget.remaining),
         row("overspent", budget.overspent),
+        row("disputed", budget.disputed),
     ];
     output::print(&table::show([node.id.as_str(), "COST", "TOKENS"], &rows))?;
     Ok(Ending::Completed)
@@ -125,10 +151,11 @@ fn whole(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
             budget.own.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
             budget.remaining.cost_usd.to_string(),
+            budget.disputed.cost_usd.to_string(),
             text::plain(serde_json::to_value(budget.funding)),
         ]
     };
-    let heading = ["CONTEXT", "STATUS", "LIMIT", "SPENT", "OWN", "HELD", "LEFT", "FUNDING"];
+    let heading = ["CONTEXT", "STATUS", "LIMIT", "SPENT", "OWN", "HELD", "LEFT", "DISPUTED", "FUNDING"];
     let mut rows = Vec::new();
     rows_of(trace, trace.root(), &row, &mut rows);
     output::print(&table::show(heading, &rows))?;
@@ -149,31 +176,99 @@ fn rows_of<R>(
     }
 }
 
+fn disputes(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
+    let all: Vec<(&ContextNode, &Dispute)> =
+        trace.contexts().iter().flat_map(|node| node.disputes.iter().map(move |one| (node, one))).collect();
+    if output == Output::Json {
+        let all = all.iter().map(|(node, dispute)| json!({"child_id": node.id, "dispute": dispute}));
+        output::print_json(&all.collect())?;
+        return Ok(Ending::Completed);
+    }
+    if all.is_empty() {
+        output::note("no charge of this run is disputed");
+        return Ok(Ending::Completed);
+    }
+    let row = |(node, dispute): &(&ContextNode, &Dispute)| {
+        let of = match &dispute.of {
+            DisputedCost::Call(id) => format!("call {id}"),
+            DisputedCost::Charge(key) => format!("charge {key}"),
+        };
+        let sent_by = match &dispute.sent_by {
+            Sender::Worker { worker_id, attempt } => format!("{worker_id}, attempt {attempt}"),
+            Sender::Control { by } => by.clone().unwrap_or_else(|| "a charge".into()),
+        };
+        let decision =
+            dispute.decision.map_or_else(|| "open".into(), |d| text::plain(serde_json::to_value(d)));
+        let (usd, tokens) = (dispute.amount.cost_usd.to_string(), dispute.amount.tokens.to_string());
+        [
+            node.id.to_string(),
+            dispute.number.to_string(),
+            usd,
+            tokens,
+            of,
+            text::cut(&text::flat(&sent_by), 40),
+            decision,
+        ]
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    let heading = ["CONTEXT", "NUMBER", "COST", "TOKENS", "OF", "SENT BY", "DECISION"];
+    output::print(&table::show(heading, &rows))?;
+    Ok(Ending::Completed)
+}
+
+async fn decide(
+    bus: &Bus,
+    Disputed { trace, child, number }: Disputed,
+    decision: Decision,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let known = client::replay(bus, trace).await?;
+    find(&known, Some(&child))?;
+    let dispute = DecideDispute { child_id: child.clone(), number, decision };
+    let control = Control { dispute: Some(dispute), ..Control::of(trace) };
+    let decided = |trace: &Trace| {
+        let disputes = trace.context(&child).into_iter().flat_map(|node| &node.disputes);
+        disputes.into_iter().any(|one| one.number == number && one.decision == Some(decision))
+    };
+    apply(bus, &control, &child, decided, output).await
+}
+
 async fn raise(bus: &Bus, trace_id: TraceId, raise: Raise, output: Output) -> anyhow::Result<Ending> {
     let child = raise.child_id.clone();
-    // A refused control becomes a dead letter: subscribe before publishing, so that it is not missed.
-    let mut dead = bus.follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
-    let control = Control { trace_id, raise: Some(raise.clone()), charge: None, delete: None, restore: None };
-    client::publish(bus, Subject::Control, &control).await?;
+    let control = Control { raise: Some(raise.clone()), ..Control::of(trace_id) };
     let reached = |trace: &Trace| {
         trace.context(&child).is_some_and(|node| {
             raise.max_cost_usd.is_none_or(|usd| node.budget.limit.cost_usd == usd)
                 && raise.max_tokens.is_none_or(|tokens| node.budget.limit.tokens == tokens)
         })
     };
+    apply(bus, &control, &child, reached, output).await
+}
+
+/// Sends a control, waits until it has taken effect or is refused, and shows the budget of the context.
+async fn apply(
+    bus: &Bus,
+    control: &Control,
+    child: &ChildId,
+    reached: impl Fn(&Trace) -> bool,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    // A refused control becomes a dead letter: subscribe before publishing, so that it is not missed.
+    let mut dead = bus.follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
+    client::publish(bus, Subject::Control, control).await?;
     tokio::select! {
         // If both are ready, the state counts.
         biased;
-        seen = client::until(bus, trace_id, reached) => {
+        seen = client::until(bus, control.trace_id, reached) => {
             let (trace, reached) = seen?;
-            let node = find(&trace, Some(&child))?;
+            let node = find(&trace, Some(child))?;
             if !reached {
-                output::error("the raise is stored, but was not seen to take effect yet\n\nhint: `trellis budget show` shows the limits now");
+                output::error("the command is stored, but was not seen to take effect yet\n\nhint: `trellis budget show` shows the budget now");
             }
             show(node, output)?;
             Ok(if reached { Ending::Completed } else { Ending::Failed })
         }
-        refused = refusal(&mut dead, trace_id) => output::refuse(&refused?.refusal, output),
+        refused = refusal(&mut dead, control.trace_id) => output::refuse(&refused?.refusal, output),
     }
 }
 

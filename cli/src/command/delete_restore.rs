@@ -33,7 +33,7 @@ pub(crate) async fn delete(
     if let Some(ending) = refused(&known, Command::Delete(delete.clone()), output)? {
         return Ok(ending);
     }
-    let control = Control { trace_id, raise: None, charge: None, delete: Some(delete), restore: None };
+    let control = Control { delete: Some(delete), ..Control::of(trace_id) };
     client::publish(bus, Subject::Control, &control).await?;
     let gone = |trace: &Trace| {
         let node = child.as_ref().map_or_else(|| trace.root(), |child| trace.context(child));
@@ -67,7 +67,7 @@ pub(crate) async fn restore(
         ));
         return Ok(Ending::Refused);
     }
-    let control = Control { trace_id, raise: None, charge: None, delete: None, restore: Some(restore) };
+    let control = Control { restore: Some(restore), ..Control::of(trace_id) };
     client::publish(bus, Subject::Control, &control).await?;
     let restored =
         |trace: &Trace| trace.context(&child).is_some_and(|node: &ContextNode| node.restores.len() > done);

@@ -91,6 +91,7 @@ async fn perform(
         SubmitAnswer::Refused(refusal) => return output::refuse(&refusal, output),
     };
     output::note(&format!("trace {}", accepted.trace_id));
+    output::adjusted(&accepted);
     match live::follow(bus, accepted.trace_id, asked, words).await? {
         Some(watch) => outcome::print(&watch, output),
         None => Ok(Ending::Cancelled),

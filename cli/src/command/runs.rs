@@ -137,7 +137,7 @@ fn list(runs: &[RunSummary], output: Output) -> anyhow::Result<Ending> {
             [
                 run.trace_id.to_string(),
                 text::plain(serde_json::to_value(run.status)),
-                format!("{} of {}", run.budget.spent.cost_usd, run.budget.limit.cost_usd),
+                tree::money(&run.budget),
                 run.ended_at
                     .map_or_else(String::new, |end| format!("{} ms", end.millis_since(run.started_at))),
                 text::cut(&text::flat(what), 60),
@@ -173,6 +173,18 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
         text.push_str(&time_limits(node));
         if let Some(waits) = trace.snapshot(node).waits {
             text.push_str(&format!("\nbudget of {}: {waits}\n", node.id));
+        }
+        for adjusted in &node.adjusted {
+            text.push_str(&format!("\nlimits of {}: {adjusted}\n", node.id));
+        }
+        for dispute in node.disputes.iter().filter(|dispute| dispute.decision.is_none()) {
+            let (cost, tokens, number) = (dispute.amount.cost_usd, dispute.amount.tokens, dispute.number);
+            text.push_str(&format!("\ndisputed charge {number} of {}: {cost}, {tokens} tokens\n", node.id));
+            text.push_str(&format!(
+                "  trellis budget accept {} {} {number}   (or drop)\n",
+                trace.id(),
+                node.id
+            ));
         }
     }
     for question in questions(trace) {

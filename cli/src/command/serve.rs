@@ -5,7 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use shared::{
-    WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition, text::with_causes,
+    Usd, WorkerId, bus::Topology, decode, id::PoolName, limits::Settings, subject::Partition,
+    text::with_causes,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +57,9 @@ pub(crate) struct CoordinatorArgs {
     /// Limits and times for every run: YAML, JSON or TOML. Missing fields have their defaults.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
+    /// The most that one run may cost, in dollars, whatever its submission and its agent's profile ask for.
+    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    max_cost_usd: Option<Usd>,
     /// Abort on purpose, to test failures: after a message was `received`, `decided`, `committed`, `sent` or
     /// `acknowledged` for the N-th time.
     #[arg(long, value_name = "POINT[:N]")]
@@ -115,6 +119,9 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
             Ok(settings) => config.settings = settings,
             Err(unusable) => return Ok(unusable.explain_as(path, "a valid settings file of a deployment")),
         }
+    }
+    if args.max_cost_usd.is_some() {
+        config.settings.maximum.max_cost_usd = args.max_cost_usd;
     }
     if servers.redis_url().is_none() && servers.nats_url().is_some() {
         servers.store(args.partitions).await?;

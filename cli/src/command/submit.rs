@@ -42,6 +42,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         SubmitAnswer::Accepted(accepted) => accepted,
         SubmitAnswer::Refused(refusal) => return output::refuse(&refusal, output),
     };
+    output::adjusted(&accepted);
     if args.wait {
         output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
         let mut watch = Watch::begin(&bus, accepted.trace_id).await?;

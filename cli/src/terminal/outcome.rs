@@ -31,6 +31,6 @@ pub(crate) fn one_line(outcome: &Outcome) -> String {
     let said = said.or_else(|| context.result_object.as_ref().map(|at| format!("→ {}", at.object)));
     let said = said.or_else(|| context.error.as_ref().map(|error| error.message.clone()));
     let said = said.or_else(|| context.reason.clone()).unwrap_or_default();
-    let money = context.budget.spent.cost_usd;
+    let money = tree::money(&context.budget);
     format!("{} {status} {money} {}\n", outcome.trace_id, text::cut(&text::flat(&said), 200))
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use shared::wire::Refusal;
+use shared::wire::{Acceptance, Refusal};
 
 use crate::terminal::{ending::Ending, text};
 
@@ -46,6 +46,11 @@ pub(crate) fn error(what: &str) {
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
+}
+
+/// Tells which limits are lower than the submission asked for.
+pub(crate) fn adjusted(accepted: &Acceptance) {
+    accepted.adjusted.iter().for_each(|adjusted| note(&adjusted.to_string()));
 }
 
 /// Prints a refusal with all its problems. The rule is only for programs (`-o json`).

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use coordinator::trace::{ContextNode, Status, Trace};
 use serde_json::{Value, json};
-use shared::wire::{EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
+use shared::wire::{BudgetSnapshot, EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 
 use super::text::{cut, flat, plain};
 
@@ -35,6 +35,15 @@ pub(crate) fn branches(trace: &Trace) -> String {
     text
 }
 
+/// What was spent, of how much, and what is disputed.
+pub(crate) fn money(budget: &BudgetSnapshot) -> String {
+    let mut text = format!("{} of {}", budget.spent.cost_usd, budget.limit.cost_usd);
+    if !budget.disputed.is_zero() {
+        let _ = write!(text, " (and {} disputed)", budget.disputed.cost_usd);
+    }
+    text
+}
+
 /// A row below a context.
 enum Row<'a> {
     Context(&'a ContextNode),
@@ -46,7 +55,7 @@ enum Row<'a> {
 fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut String) {
     let budget = &node.budget;
     let name = format!("{stem}{fork}{}", node.id);
-    let money = format!("{} of {}", budget.spent.cost_usd, budget.limit.cost_usd);
+    let money = money(&budget.snapshot());
     let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
     let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
     let said = cut(&flat(&said.unwrap_or_default()), SHOWN);

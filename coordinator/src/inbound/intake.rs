@@ -117,9 +117,10 @@ fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
     let charge = control.charge.map(Command::Charge);
     let delete = control.delete.map(Command::Delete);
     let restore = control.restore.map(Command::Restore);
-    let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).chain(restore).collect();
+    let dispute = control.dispute.map(Command::DecideDispute);
+    let commands: Vec<Command> = [raise, charge, delete, restore, dispute].into_iter().flatten().collect();
     if commands.is_empty() {
-        let hint = "give at least one of `raise`, `charge`, `delete` and `restore`";
+        let hint = "give at least one of `raise`, `charge`, `delete`, `restore` and `dispute`";
         return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
     }
     Ok((control.trace_id, commands))

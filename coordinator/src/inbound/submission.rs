@@ -68,7 +68,7 @@ impl Arrival<'_> {
 /// What is submitted: one agent or a graph.
 enum Asked {
     Spawn(Box<Spawn>),
-    Graph(Box<TaskGraph>),
+    Graph(Box<TaskGraph>, Arc<Plan>),
 }
 
 /// A submission that can't become a job: the refusal, and where it is sent.
@@ -133,24 +133,21 @@ impl Asked {
     fn reply_to(&self) -> Option<&String> {
         match self {
             Asked::Spawn(spawn) => spawn.reply_to.as_ref(),
-            Asked::Graph(graph) => graph.reply_to.as_ref(),
+            Asked::Graph(graph, _) => graph.reply_to.as_ref(),
         }
     }
 
     fn trace_id(&self) -> Option<TraceId> {
         match self {
             Asked::Spawn(spawn) => spawn.trace_id,
-            Asked::Graph(graph) => graph.trace_id,
+            Asked::Graph(graph, _) => graph.trace_id,
         }
     }
 
     fn order(&self, root: &ChildId) -> Result<(Order, Option<Arc<Plan>>), Problems> {
         match self {
             Asked::Spawn(spawn) => Ok((Order::from_spawn(spawn, &[], root)?, None)),
-            Asked::Graph(graph) => {
-                let (order, plan) = Order::from_graph(graph, root)?;
-                Ok((order, Some(plan)))
-            }
+            Asked::Graph(graph, plan) => Ok((Order::of_graph(graph, root), Some(plan.clone()))),
         }
     }
 }
@@ -164,8 +161,8 @@ fn read(handles: &Handles, arrival: &Arrival<'_>, subject: &Subject) -> Result<A
     // A request may be either; only a graph has steps.
     let is_graph = *subject == Subject::Graph || (*subject == Subject::Submit && has_steps());
     let asked = if is_graph {
-        let (graph, _) = shared::graph::read(payload, decode::Format::Json)?;
-        Asked::Graph(Box::new(graph))
+        let (graph, plan) = shared::graph::read(payload, decode::Format::Json)?;
+        Asked::Graph(Box::new(graph), Arc::new(plan))
     } else {
         Asked::Spawn(Box::new(decode::json(payload)?))
     };

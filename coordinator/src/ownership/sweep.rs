@@ -14,7 +14,7 @@ use shared::{
     bus::{self, Bus},
     subject::{Filter, Partition, Subject},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::timer::SPARED_MS;
 use crate::{
@@ -33,8 +33,9 @@ const SWEEP_EVERY: Duration = Duration::from_millis(500);
 const LOGS_AT_ONCE: usize = 32;
 /// Traces looked up at once.
 const LOOKUP_BATCH: usize = 500;
-/// How often a sweep is repeated for traces that can't be rebuilt. Some never can: their log has a gap.
-const MAX_TRIES: u32 = 5;
+/// How often a sweep is repeated for traces that can't be rebuilt, each time after a longer pause. A gap in a log is
+/// waited for; some traces never can be rebuilt.
+const MAX_TRIES: u32 = 8;
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -48,6 +49,7 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
     let mut interval = tokio::time::interval(SWEEP_EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut tries = 0;
+    let mut paused = (0, Instant::now());
     loop {
         interval.tick().await;
         let (number, partitions) = (handles.epoch.number(), handles.epoch.unswept());
@@ -55,10 +57,14 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
             tries = 0;
             continue;
         }
+        if paused.0 == number && Instant::now() < paused.1 {
+            continue;
+        }
         match sweep(&handles, &dispatch, &partitions, number > 0).await {
             Ok(0) => handles.epoch.swept(&partitions, number),
             Ok(missing) => {
                 tries += 1;
+                paused = (number, Instant::now() + SWEEP_EVERY * (1 << tries));
                 tracing::warn!(missing, tries, "traces of the event log could not be rebuilt");
                 if tries >= MAX_TRIES {
                     handles.epoch.swept(&partitions, number);

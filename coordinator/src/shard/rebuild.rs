@@ -1,7 +1,9 @@
 //! Compares a trace with its event log. The log has every event with the version it made. A stored trace
 //! that is behind its log has lost writes, and is rebuilt from the log before anything is decided on it
-//! (t9). A commit that the log has only in part is left out. A log with gaps rebuilds nothing: the result
-//! would be an older state. A run that has ended and expired is left alone: its log is kept for longer.
+//! (t9). A commit that the log has only in part is left out. So is everything behind a gap, once nobody can
+//! be about to fill it: what was lost with the store is lost, and the run goes on from before the gap. Costs of calls that
+//! are forgotten so still arrive, and are booked as far as something is left (B18). A run that has ended and
+//! expired is left alone: its log is kept for longer.
 
 use std::collections::HashSet;
 
@@ -15,6 +17,9 @@ use crate::{
     handles::Handles,
     trace::{Event, Logged, Replay, Rest, Trace},
 };
+
+/// How long a gap is waited for: a coordinator may still be about to send what is missing.
+const GAP_PATIENCE_MS: u64 = 30_000;
 
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
@@ -31,7 +36,7 @@ pub(crate) enum Error {
     Bus(#[from] bus::Error),
     #[error("an event in its log can't be read: {0}")]
     Unreadable(serde_json::Error),
-    #[error("its log has a gap before version {0}")]
+    #[error("its log has a gap before version {0}, which may still be filled")]
     Gap(u64),
 }
 
@@ -60,9 +65,9 @@ pub(crate) async fn check(
     match rest {
         // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
         Rest::Gap(_) if trace.version() == 0 && !has_first => return Ok(None),
-        Rest::Gap(before) => return Err(Error::Gap(before)),
+        Rest::Gap(before) if last_at.plus_millis(GAP_PATIENCE_MS) > now => return Err(Error::Gap(before)),
         Rest::Nothing if newness(&trace) <= newness(stored) => return Ok(None),
-        Rest::Nothing | Rest::Unfinished => {}
+        Rest::Nothing | Rest::Unfinished | Rest::Gap(_) => {}
     }
     let published = published(bus, id).await?;
     let told = trace.root().is_none_or(|root| published.contains(&root.id));
@@ -72,8 +77,7 @@ pub(crate) async fn check(
     }
     let events = trace.begin_generation(stored.version(), now);
     trace.mark_all_changed();
-    let unfinished = rest == Rest::Unfinished;
-    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), unfinished, "a trace was rebuilt from the event log");
+    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");
     Ok(Some(Rebuilt { trace, events, published }))
 }
 

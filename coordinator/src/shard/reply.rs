@@ -68,7 +68,9 @@ impl Reply {
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
                     spans::admission(trace, submission, now);
-                    let accepted = Acceptance { trace_id: trace.id(), child_id: submission.child_id.clone() };
+                    let child_id = submission.child_id.clone();
+                    let adjusted = trace.adjusted(&child_id);
+                    let accepted = Acceptance { trace_id: trace.id(), child_id, adjusted };
                     reply.answer = Some(json(&SubmitAnswer::Accepted(accepted)));
                 }
                 Err(Refusal::Conflict { .. }) if submission.elsewhere.is_some() => {
@@ -199,7 +201,8 @@ fn answer(
         AnswerKind::Tick(tick) => trace.answer_tick(tick, as_ref(&decided), now),
         AnswerKind::Hold(hold) => trace.answer_hold(hold, as_ref(&decided), now),
         AnswerKind::Spawn(child_id) => {
-            answered(decided, now, || Answer::Spawned { child_id: child_id.clone() })
+            let adjusted = trace.adjusted(child_id);
+            answered(decided, now, || Answer::Spawned { child_id: child_id.clone(), adjusted })
         }
         AnswerKind::Plain => answered(decided, now, || Answer::Done),
         AnswerKind::Read => read(work, trace, now),

@@ -8,12 +8,14 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
-    AgentId, AgentProfile, Amount, ChildId, ContextKey, Json, Limits, Problems, Timestamp,
+    AgentId, AgentProfile, ChildId, ContextKey, Json, Limits, Problems, Timestamp,
     agent::AgentKind,
     graph::Plan,
     id::{ModelName, ToolName},
     json,
-    limits::{Ceilings, MAX_ORDER_BYTES, MAX_SHARED_MESSAGES_BYTES, MAX_VALUE_BYTES, check_ceilings},
+    limits::{
+        Ceilings, MAX_ORDER_BYTES, MAX_SHARED_MESSAGES_BYTES, MAX_VALUE_BYTES, Settings, check_ceilings,
+    },
     problem::nearest,
     wire::EndStatus,
 };
@@ -28,9 +30,9 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
         let same = same_content(trace, root, &submit.order, submit.plan.as_deref());
         return if same { Ok(Vec::new()) } else { Err(Refusal::Conflict { child_id: root.id.clone() }) };
     }
-    let mut events = vec![Event::Opened { settings: Box::new(submit.settings.clone()) }];
-    let settings = Arc::new(submit.settings);
-    let place = Place { trace, parent: None, limits: &settings.limits, root_budget: settings.root_budget };
+    let settings = submit.settings;
+    let mut events = vec![Event::Opened { settings: Box::new(settings.clone()) }];
+    let place = Place { trace, parent: None, limits: &settings.limits, settings: &settings };
     let child_id = submit.order.child_id.clone();
     let request = Request { order: submit.order, plan: submit.plan, agents: submit.agents, step: None };
     events.extend(place.admit(request, now)?);
@@ -107,14 +109,13 @@ pub(super) struct Place<'a> {
     pub(super) trace: &'a Trace,
     pub(super) parent: Option<(ContextIndex, &'a ContextNode)>,
     pub(super) limits: &'a Limits,
-    pub(super) root_budget: Amount,
+    pub(super) settings: &'a Settings,
 }
 
 impl<'a> Place<'a> {
     fn under(trace: &'a Trace, parent: ContextIndex) -> Self {
         let node = trace.node(parent);
-        let root_budget = trace.settings().root_budget;
-        Place { trace, parent: Some((parent, node)), limits: &node.limits, root_budget }
+        Place { trace, parent: Some((parent, node)), limits: &node.limits, settings: trace.settings() }
     }
 
     fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -135,7 +136,8 @@ impl<'a> Place<'a> {
         if let (Some((_, parent)), None) = (self.parent, step) {
             check_declared(self.trace, parent, &order)?;
         }
-        let limits = self.limits(&order, agent);
+        let mut adjusted = Vec::new();
+        let limits = self.limits(&order, agent, &mut adjusted);
         if is_graph && limits.max_children == 0 {
             return Err(Refusal::MaxChildren { parent: order.child_id, max: 0 });
         }
@@ -143,7 +145,7 @@ impl<'a> Place<'a> {
             self.check_inputs(&order)?;
         }
         self.check_size(&order, &agents)?;
-        let terms = self.check_budget(&order, agent)?;
+        let terms = self.check_budget(&order, agent, &mut adjusted)?;
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
         let body = match (step, &plan) {
@@ -152,8 +154,8 @@ impl<'a> Place<'a> {
             (None, None) => Body::Agent,
         };
         events.extend(plan.map(|plan| Event::PlanAdded { plan }));
-        let window_tokens = self.window(&order, agent);
-        let timeout = self.timeout(&order, agent, is_graph, now);
+        let window_tokens = self.window(&order, agent, &mut adjusted);
+        let timeout = self.timeout(&order, agent, is_graph, now, &mut adjusted);
         let child_id = order.child_id.clone();
         events.push(Event::Admitted(Box::new(Admitted {
             parent_id: self.parent.map(|(_, node)| node.id.clone()),
@@ -168,11 +170,12 @@ impl<'a> Place<'a> {
             limits,
             tools,
             window_tokens,
-            deadline: timeout.deadline(),
-            timeout_ms: timeout.of_attempts(),
+            deadline: timeout.deadline,
+            timeout_ms: timeout.of_attempts_ms,
             on_exhausted: self.on_exhausted(&order, agent),
             hitl: self.hitl(&order, agent),
             scope: self.scope(&order, step.is_some(), is_graph),
+            adjusted,
             order: Arc::new(order),
         })));
         if let (Some((_, parent)), Some(child_tokens)) = (self.parent, window_tokens)

@@ -60,8 +60,8 @@ impl Agenda {
                 let at = trace.expect(child_id);
                 self.add(FollowUp::Spent(at));
                 self.add(FollowUp::Close(at));
-                self.add_if_paused(trace);
             }
+            Event::DisputeDecided { child_id, .. } => self.add(FollowUp::Spent(trace.expect(child_id))),
             Event::Exhausted { child_id, .. } => self.add(FollowUp::Exhausted(trace.expect(child_id))),
             Event::Raised { child_id, .. } | Event::Replenished { child_id } => {
                 let at = trace.expect(child_id);
@@ -75,7 +75,6 @@ impl Agenda {
                 self.add(FollowUp::Close(at));
                 self.add(FollowUp::Beneath(at));
                 self.add(FollowUp::Above(at));
-                self.add_if_paused(trace);
             }
             Event::Admitted(admitted) => {
                 let at = trace.expect(&admitted.order.child_id);
@@ -97,13 +96,7 @@ impl Agenda {
                 if trace.node(at).graph.is_some() {
                     self.add(FollowUp::Graph(at));
                 }
-                self.add_if_paused(trace);
             }
-            // Whoever stops may leave a place in the line.
-            Event::Waiting { .. }
-            | Event::InputRequired { .. }
-            | Event::Paused { .. }
-            | Event::PlaceLost { .. } => self.add_if_paused(trace),
             Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
             Event::Opened { .. }
             | Event::Rebuilt { .. }
@@ -115,12 +108,17 @@ impl Agenda {
             | Event::Ticked { .. }
             | Event::Progressed { .. }
             | Event::AttemptLost { .. }
+            | Event::Waiting { .. }
+            | Event::InputRequired { .. }
+            | Event::Paused { .. }
+            | Event::PlaceLost { .. }
             | Event::Redispatched { .. }
             | Event::Closed { .. }
             | Event::Deleted { .. }
             | Event::Restored { .. }
             | Event::Held { .. }
             | Event::HoldQueued { .. }
+            | Event::Disputed { .. }
             | Event::ValueSet { .. }
             | Event::ValueDeleted { .. }
             | Event::StoreCleared
@@ -128,10 +126,7 @@ impl Agenda {
             | Event::StepsSkipped { .. }
             | Event::SynthesisBegun { .. } => {}
         }
-    }
-
-    fn add_if_paused(&mut self, trace: &Trace) {
-        if !trace.paused.is_empty() {
+        if event.frees_room() && !trace.paused.is_empty() {
             self.add(FollowUp::Returned);
         }
     }

@@ -49,7 +49,8 @@ impl Trace {
             }
             Event::Claimed { child_id, token, worker_id, until, .. } => self.change(child_id, |node| {
                 if let (0, Some(timeout)) = (node.attempts.len(), node.timeout_ms) {
-                    node.deadline = Some(now.plus_millis(timeout));
+                    let own = now.plus_millis(timeout);
+                    node.deadline = Some(node.deadline.map_or(own, |deadline| deadline.min(own)));
                 }
                 node.attempts.push(Attempt { token: token.clone(), worker_id: worker_id.clone() });
                 node.status = Status::Working(Phase::Running { until: *until });
@@ -132,6 +133,13 @@ impl Trace {
                 self.close_call(child_id, call_id, CallState::Forfeited)
             }
             Event::Charged { child_id, key, amount } => self.book_charge(child_id, key, *amount),
+            Event::Disputed { child_id, amount, of, sent_by } => {
+                let dispute = self.node(self.expect(child_id)).new_dispute(*amount, of, sent_by, now);
+                self.keep_dispute(child_id, dispute);
+            }
+            Event::DisputeDecided { child_id, number, decision } => {
+                self.end_dispute(child_id, *number, *decision);
+            }
             Event::Exhausted { child_id, dimension } => {
                 self.change(child_id, |node| node.exhausted = Some(*dimension));
             }

@@ -5,11 +5,15 @@
 //! context reaches each ancestor as the change of the hold on it, and the same walk serves holds,
 //! settlements, grants, raises and ends:
 //!
-//! - b1 `spent + held <= limit + uncovered`, `uncovered` being what was booked without a hold (B11)
+//! - b1 `spent + held <= limit + uncovered`, `uncovered` being what a provider took beyond its hold, and disputed
+//!   charges that were accepted (B11)
 //! - b2 `held` = own open holds + the children's holds on this parent
 //! - b3 `spent` = own + the children's
 
-use shared::{Amount, CallId, ChildId, Dimension, Tokens, Usd, wire::HoldDenied};
+use shared::{
+    Amount, CallId, ChildId, Dimension, Tokens, Usd,
+    wire::{Decision, Dispute, HoldDenied},
+};
 
 use super::{
     ContextIndex, ContextNode, Refusal, Trace,
@@ -56,6 +60,7 @@ struct Posting {
     carved: Move,
     spent: Move,
     estimated: Move,
+    disputed: Move,
     uncovered: Amount,
 }
 
@@ -88,22 +93,23 @@ impl Trace {
         if was == CallState::Held {
             node.open_calls -= 1;
         }
+        self.leave_line(at, |hold| hold.call_id == *call_id);
         let booked = |state: CallState| match state {
             CallState::Settled(amount) => amount,
             CallState::Forfeited => held,
             CallState::Held | CallState::Released => Amount::ZERO,
         };
         let estimated = |state: CallState| if state == CallState::Forfeited { held } else { Amount::ZERO };
-        // A cost up to its hold is covered; a released hold covers nothing any more.
-        let covered = match was {
-            CallState::Held | CallState::Forfeited => held,
+        // A cost up to its hold is covered; one that had no hold, or none any more, was booked within what is left.
+        let uncovered = match was {
+            CallState::Held | CallState::Forfeited => booked(state).saturating_sub(held),
             CallState::Settled(_) | CallState::Released => Amount::ZERO,
         };
         let posting = Posting {
             held: if was == CallState::Held { Move::less(held) } else { Move::default() },
             spent: Move { more: booked(state), less: booked(was) },
             estimated: Move { more: estimated(state), less: estimated(was) },
-            uncovered: booked(state).saturating_sub(covered),
+            uncovered,
             ..Posting::default()
         };
         self.post(at, posting);
@@ -114,7 +120,28 @@ impl Trace {
     pub(super) fn book_charge(&mut self, child_id: &ChildId, key: &CallId, amount: Amount) {
         let at = self.expect(child_id);
         self.node_mut(at).charges.insert(key.clone(), amount);
-        self.post(at, Posting { spent: Move::more(amount), uncovered: amount, ..Posting::default() });
+        self.post(at, Posting { spent: Move::more(amount), ..Posting::default() });
+    }
+
+    /// Keeps a disputed charge (B18).
+    pub(super) fn keep_dispute(&mut self, child_id: &ChildId, dispute: Dispute) {
+        let at = self.expect(child_id);
+        let disputed = Move::more(dispute.amount);
+        self.node_mut(at).disputes.push(dispute);
+        self.post(at, Posting { disputed, ..Posting::default() });
+    }
+
+    /// Books a disputed charge, or drops it (B18).
+    pub(super) fn end_dispute(&mut self, child_id: &ChildId, number: u32, decision: Decision) {
+        let at = self.expect(child_id);
+        let dispute = self.node_mut(at).disputes.iter_mut().find(|dispute| dispute.number == number);
+        let dispute = dispute.expect("a decision names a dispute");
+        dispute.decision = Some(decision);
+        let amount = dispute.amount;
+        let booked = if decision == Decision::Accepted { amount } else { Amount::ZERO };
+        let disputed = Move::less(amount);
+        let spent = Move::more(booked);
+        self.post(at, Posting { disputed, spent, uncovered: booked, ..Posting::default() });
     }
 
     /// Changes a budget, or whether its context lives, and passes the change of its hold on to the parent.
@@ -180,7 +207,8 @@ impl Trace {
     fn post_from(&mut self, start: Option<ContextIndex>, mut posting: Posting) {
         let mut next = start;
         while let Some(at) = next {
-            if posting.spent.is_nothing() && posting.held.is_nothing() && posting.carved.is_nothing() {
+            let moves = [posting.spent, posting.held, posting.carved, posting.disputed];
+            if moves.into_iter().all(Move::is_nothing) {
                 return;
             }
             let node = self.node_mut(at);
@@ -190,12 +218,22 @@ impl Trace {
             budget.carved = posting.carved.on(budget.carved);
             budget.spent = posting.spent.on(budget.spent);
             budget.estimated = posting.estimated.on(budget.estimated);
+            budget.disputed = posting.disputed.on(budget.disputed);
             budget.uncovered = Move::more(posting.uncovered).on(budget.uncovered);
             let (after, carved_after) = node.parent_holds();
             posting.held = Move::between(before, after);
             posting.carved = Move::between(carved_before, carved_after);
             next = node.parent;
         }
+    }
+
+    /// Whether `amount` more can be booked at all. The root has spent, was charged and disputes the most of all
+    /// contexts: what fits there fits everywhere. Open holds may still become costs, so they count too.
+    pub(super) fn check_books(&self, amount: Amount) -> Result<(), Refusal> {
+        let root = &self.root().expect("a known context has a root").budget;
+        let sum = |amounts: &[Amount]| amounts.iter().try_fold(amount, |sum, more| sum.checked_add(*more));
+        let all = sum(&[root.spent, root.held, root.disputed]);
+        all.and(sum(&[root.uncovered])).map(drop).ok_or(Refusal::BooksFull)
     }
 
     /// Whether `amount` can be held at `at` and on all its ancestors (B3); if not, which context denies it
@@ -263,17 +301,26 @@ impl Trace {
         Ok(())
     }
 
-    /// What is left to a context on all its ancestors if all calls in flight were free. Above a grant nothing counts:
-    /// the granted amount belongs to its holder.
+    /// What is left to a context on all its ancestors if all calls in flight were free.
     pub(super) fn left_apart_from_calls(&self, at: ContextIndex) -> Amount {
-        let mut left = Amount::new(Usd::MAX, Tokens::MAX);
+        self.least_left(at, |_, node| node.budget.left_for_children())
+    }
+
+    /// What is left for a cost that nobody held: what is held is not touched (B18).
+    pub(super) fn left_for_unheld(&self, at: ContextIndex) -> Amount {
+        self.least_left(at, |index, node| node.budget.room(index != at))
+    }
+
+    /// The least that is left to a context on all its ancestors. Above a grant nothing counts: the granted amount
+    /// belongs to its holder, as long as that lives.
+    fn least_left(&self, at: ContextIndex, left: impl Fn(ContextIndex, &ContextNode) -> Amount) -> Amount {
+        let mut least = Amount::new(Usd::MAX, Tokens::MAX);
         let mut guaranteed = Granted::default();
-        for (_, node) in self.chain(at) {
-            let here = node.budget.left_for_children();
-            left = guaranteed.choose(left, left.min(here));
-            guaranteed.cost |= node.budget.granted.cost;
-            guaranteed.tokens |= node.budget.granted.tokens;
+        for (index, node) in self.chain(at) {
+            least = guaranteed.choose(least, least.min(left(index, node)));
+            guaranteed.cost |= node.budget.granted.cost && node.is_live();
+            guaranteed.tokens |= node.budget.granted.tokens && node.is_live();
         }
-        left
+        least
     }
 }

@@ -46,12 +46,15 @@ pub struct Budget {
     /// The part of `held` that is grants to descendants, not calls in flight.
     #[serde(deserialize_with = "booked::amount")]
     pub carved: Amount,
-    /// Booked without a hold: external charges, and costs beyond a hold.
+    /// Booked past what was held or left: costs beyond a hold, and disputed charges that were accepted.
     #[serde(deserialize_with = "booked::amount")]
     pub uncovered: Amount,
     /// The part of `spent` that stands for calls with an unknown end.
     #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
+    /// Costs of this context and its descendants that are not booked, because nothing was left for them (B18).
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub disputed: Amount,
     /// Descendants can't hold this part (B7).
     pub reserve_usd: Usd,
     pub granted: Granted,
@@ -115,6 +118,7 @@ impl Budget {
             carved: zero,
             uncovered: zero,
             estimated: zero,
+            disputed: zero,
             reserve_usd,
             granted,
             inherited,
@@ -167,6 +171,7 @@ impl Budget {
             remaining: self.room(false),
             own: self.own,
             estimated: self.estimated,
+            disputed: self.disputed,
             overspent: self.spent.saturating_sub(self.limit),
             closing_reserve_usd: self.reserve_usd,
             funding: if self.granted == Granted::default() { Funding::Shared } else { Funding::Granted },

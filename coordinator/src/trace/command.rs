@@ -7,7 +7,9 @@ use shared::{
     AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Timestamp,
     graph::Plan,
     limits::Settings,
-    wire::{Answered, Charge, Claim, Delete, Hold, Lease, Raise, Report, Restore, Resume, Tick},
+    wire::{
+        Answered, Charge, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore, Resume, Tick,
+    },
 };
 
 use super::Order;
@@ -39,6 +41,7 @@ pub enum Command {
     },
     Charge(Charge),
     Raise(Raise),
+    DecideDispute(DecideDispute),
     SetValue {
         lease: Lease,
         key: ContextKey,

@@ -71,6 +71,8 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Forfeited { .. }
         | Event::Corrected { .. }
         | Event::Charged { .. }
+        | Event::Disputed { .. }
+        | Event::DisputeDecided { .. }
         | Event::Exhausted { .. }
         | Event::Raised { .. }
         | Event::Replenished { .. }

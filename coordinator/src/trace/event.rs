@@ -10,7 +10,10 @@ use shared::{
     graph::{GroupIndex, Plan, StepIndex},
     id::ToolName,
     limits::Settings,
-    wire::{EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
+    wire::{
+        Adjusted, Decision, DisputedCost, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, Sender,
+        StepStatus, Text,
+    },
 };
 
 use super::{Order, TokenHash, budget::Granted};
@@ -157,6 +160,18 @@ pub enum Event {
         key: CallId,
         amount: Amount,
     },
+    /// A cost that nobody held, or the part of it for which nothing was left: not booked (B18).
+    Disputed {
+        child_id: ChildId,
+        amount: Amount,
+        of: DisputedCost,
+        sent_by: Sender,
+    },
+    DisputeDecided {
+        child_id: ChildId,
+        number: u32,
+        decision: Decision,
+    },
     Exhausted {
         child_id: ChildId,
         dimension: Dimension,
@@ -258,6 +273,9 @@ pub struct Admitted {
     pub thread_id: Option<ThreadId>,
     /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
     pub inherited: Granted,
+    /// What is lower than the order asks for (B17).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adjusted: Vec<Adjusted>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -316,7 +334,7 @@ pub struct Ended {
 }
 
 impl Event {
-    /// Whether a hold that waits in the line may fit after it.
+    /// Whether a hold that waits in the line may fit after it: money returned, or whoever stopped left its place.
     pub fn frees_room(&self) -> bool {
         matches!(
             self,
@@ -371,6 +389,8 @@ impl Event {
             | Event::Forfeited { child_id, .. }
             | Event::Corrected { child_id, .. }
             | Event::Charged { child_id, .. }
+            | Event::Disputed { child_id, .. }
+            | Event::DisputeDecided { child_id, .. }
             | Event::Exhausted { child_id, .. }
             | Event::Raised { child_id, .. }
             | Event::Replenished { child_id }

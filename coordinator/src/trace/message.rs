@@ -196,6 +196,9 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         | Refusal::BooksFull
         | Refusal::NotARaise { .. }
         | Refusal::RaiseParentFirst { .. }
+        | Refusal::AboveMaximum { .. }
+        | Refusal::NoDispute { .. }
+        | Refusal::DisputeDecided { .. }
         | Refusal::NoQuestion { .. }
         | Refusal::NotWritable { .. }
         | Refusal::NotReadable { .. }

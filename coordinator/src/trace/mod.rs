@@ -20,6 +20,7 @@ mod budget;
 mod checkpoint;
 mod command;
 mod context_store;
+mod dispute;
 mod effect;
 mod end;
 mod event;
@@ -81,6 +82,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Settle { lease, call_id, amount } => money::settle(trace, &lease, &call_id, amount),
         Command::Charge(charge) => money::charge(trace, &charge),
         Command::Raise(raise) => money::raise(trace, &raise),
+        Command::DecideDispute(decided) => dispute::decide(trace, &decided),
         Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
         Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
         Command::Answer(answered) => attempt::answer(trace, &answered),

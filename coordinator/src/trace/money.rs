@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 
 use shared::{
     Amount, CallId,
-    wire::{Charge, Hold, Lease, OnExhausted, Raise, Resume},
+    wire::{Charge, DisputedCost, Hold, Lease, OnExhausted, Raise, Resume, Sender},
 };
 
 use super::{
     CallState, ContextIndex, ContextNode, Event, Refusal, Trace,
     budget::{Budget, Call},
+    dispute::{Unheld, disputed},
     line::Fit,
 };
 
@@ -81,30 +82,40 @@ pub(super) fn settle(
     amount: Amount,
 ) -> Result<Vec<Event>, Refusal> {
     let at = trace.issued(lease)?;
-    Ok(settlement(trace, at, call_id, amount)?.into_iter().collect())
+    settlement(trace, at, lease, call_id, amount, &mut Unheld::new(trace, at))
 }
 
-/// The event that books the cost of a call, if it is not booked yet. A released or forfeited call is
-/// corrected; a call that was never held is booked too (B9, B10).
+/// The events that book the cost of a call, if it is not booked yet. A released or forfeited call is
+/// corrected; a call that was never held is booked as far as something is left (B9, B10, B18).
 fn settlement(
     trace: &Trace,
     at: ContextIndex,
+    lease: &Lease,
     call_id: &CallId,
     amount: Amount,
-) -> Result<Option<Event>, Refusal> {
+    unheld: &mut Unheld,
+) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(at);
-    match node.calls.get(call_id).map(|call| call.state) {
-        Some(CallState::Settled(booked)) if booked == amount => Ok(None),
-        Some(CallState::Settled(_)) => Err(Refusal::CallConflict(call_id.clone())),
+    let of = DisputedCost::Call(call_id.clone());
+    let state = node.calls.get(call_id).map(|call| call.state);
+    let booked = match state {
+        Some(CallState::Settled(booked)) if node.said(booked, &of) == amount => return Ok(Vec::new()),
+        Some(CallState::Settled(_)) => return Err(Refusal::CallConflict(call_id.clone())),
+        Some(CallState::Held | CallState::Forfeited) => amount,
+        Some(CallState::Released) | None => unheld.book(amount),
+    };
+    trace.check_books(amount)?;
+    let (child_id, call_id) = (node.id.clone(), call_id.clone());
+    let event = match state {
         Some(CallState::Released | CallState::Forfeited) => {
-            check_books(trace, amount)?;
-            Ok(Some(Event::Corrected { child_id: node.id.clone(), call_id: call_id.clone(), amount }))
+            Event::Corrected { child_id, call_id, amount: booked }
         }
-        Some(CallState::Held) | None => {
-            check_books(trace, amount)?;
-            Ok(Some(Event::Settled { child_id: node.id.clone(), call_id: call_id.clone(), amount }))
+        Some(CallState::Held | CallState::Settled(_)) | None => {
+            Event::Settled { child_id, call_id, amount: booked }
         }
-    }
+    };
+    let sent_by = || node.sender(lease.attempt);
+    Ok(std::iter::once(event).chain(disputed(node, amount, booked, of, sent_by)).collect())
 }
 
 /// B10: the journal of the next attempt shows how earlier calls ended. Calls that it does not show are
@@ -115,6 +126,7 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
     let mut events = Vec::new();
     let mut total = Amount::ZERO;
     let mut seen = BTreeSet::new();
+    let mut unheld = Unheld::new(trace, at);
     for call in &resume.settled {
         // All calls are decided on the same budgets: without this, a call named twice, or a sum that is too
         // large, would pass.
@@ -122,9 +134,9 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
             return Err(Refusal::CallConflict(call.call_id.clone()));
         }
         total = total.checked_add(call.amount).ok_or(Refusal::BooksFull)?;
-        events.extend(settlement(trace, at, &call.call_id, call.amount)?);
+        events.extend(settlement(trace, at, &resume.lease, &call.call_id, call.amount, &mut unheld)?);
     }
-    check_books(trace, total)?;
+    trace.check_books(total)?;
     let listed = |id: &CallId| resume.settled.iter().any(|call| call.call_id == *id);
     let orphans = open_calls(trace, at, |id, call| call.attempt < resume.lease.attempt && !listed(id));
     events.extend(orphans.into_iter().map(|call_id| Event::Forfeited { child_id: node.id.clone(), call_id }));
@@ -148,23 +160,19 @@ pub(super) fn open_calls(
 
 pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refusal> {
     let at = trace.known(&charge.child_id)?;
-    match trace.node(at).charges.get(&charge.key) {
-        Some(booked) if *booked == charge.amount => return Ok(Vec::new()),
+    let node = trace.node(at);
+    let of = DisputedCost::Charge(charge.key.clone());
+    match node.charges.get(&charge.key) {
+        Some(booked) if node.said(*booked, &of) == charge.amount => return Ok(Vec::new()),
         Some(_) => return Err(Refusal::CallConflict(charge.key.clone())),
         None => {}
     }
-    check_books(trace, charge.amount)?;
+    trace.check_books(charge.amount)?;
+    let booked = Unheld::new(trace, at).book(charge.amount);
     let (child_id, key) = (charge.child_id.clone(), charge.key.clone());
-    Ok(vec![Event::Charged { child_id, key, amount: charge.amount }])
-}
-
-/// The root has spent, and was charged, the most of all contexts: what fits there fits everywhere. Open
-/// holds may still become costs, so they count too.
-fn check_books(trace: &Trace, amount: Amount) -> Result<(), Refusal> {
-    let root = &trace.root().expect("a known context has a root").budget;
-    let spent = root.spent.checked_add(root.held).and_then(|sum| sum.checked_add(amount));
-    let uncovered = root.uncovered.checked_add(amount);
-    spent.and(uncovered).map(drop).ok_or(Refusal::BooksFull)
+    let sent_by = || Sender::Control { by: charge.by.as_ref().map(ToString::to_string) };
+    let disputed = disputed(node, charge.amount, booked, of, sent_by);
+    Ok(std::iter::once(Event::Charged { child_id, key, amount: booked }).chain(disputed).collect())
 }
 
 /// B8: raising a limit to its present value changes nothing, so a second delivery is harmless.
@@ -178,6 +186,10 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
     }
     if new == old {
         return Ok(Vec::new());
+    }
+    let maximum = trace.settings().maximum.ceiling();
+    if new.exceeds(maximum).is_some() {
+        return Err(Refusal::AboveMaximum { maximum });
     }
     if let Some(parent) = node.parent {
         let above = trace.node(parent);

@@ -129,7 +129,12 @@ impl Order {
     /// A graph, with the plan its definition compiles into.
     pub fn from_graph(graph: &TaskGraph, fresh: &ChildId) -> Result<(Self, Arc<Plan>), Problems> {
         let plan = Plan::compile(graph)?;
-        let order = Order {
+        Ok((Self::of_graph(graph, fresh), Arc::new(plan)))
+    }
+
+    /// A graph whose definition is compiled already.
+    pub fn of_graph(graph: &TaskGraph, fresh: &ChildId) -> Self {
+        Order {
             agent_id: graph.aggregate.as_ref().and(graph.agent_id.clone()),
             goal: graph.task_description.clone(),
             thread_id: graph.thread_id.clone(),
@@ -143,8 +148,7 @@ impl Order {
             timeout_ms: graph.timeout_ms,
             limits: boxed(&graph.limits),
             ..Order::new(graph.child_id.clone().unwrap_or_else(|| fresh.clone()))
-        };
-        Ok((order, Arc::new(plan)))
+        }
     }
 }
 

@@ -51,6 +51,13 @@ pub enum Refusal {
     NotARaise { child_id: ChildId, limit: shared::Amount },
     #[error("`{child_id}` can't have more than its parent `{parent}`; raise the parent's limit first")]
     RaiseParentFirst { child_id: ChildId, parent: ChildId },
+    #[error("the deployment's maximum for a run, when it was submitted, was {maximum}")]
+    AboveMaximum { maximum: shared::Amount },
+
+    #[error("`{child_id}` has no disputed charge number {number}")]
+    NoDispute { child_id: ChildId, number: u32 },
+    #[error("the disputed charge number {number} of `{child_id}` was decided otherwise before")]
+    DisputeDecided { child_id: ChildId, number: u32 },
 
     #[error("attempt {attempt} of `{child_id}` is not the running one; the latest attempt is {latest}")]
     Stale { child_id: ChildId, attempt: u32, latest: u32 },
@@ -116,6 +123,9 @@ impl Refusal {
             Refusal::BooksFull => ("books_full", "B2"),
             Refusal::NotARaise { .. } => ("not_a_raise", "B8"),
             Refusal::RaiseParentFirst { .. } => ("raise_parent_first", "B8"),
+            Refusal::AboveMaximum { .. } => ("above_maximum", "B17"),
+            Refusal::NoDispute { .. } => ("no_dispute", "B18"),
+            Refusal::DisputeDecided { .. } => ("dispute_decided", "B18"),
             Refusal::Stale { .. } => ("stale", "t5"),
             Refusal::WrongToken { .. } => ("wrong_token", "t5"),
             Refusal::Taken { .. } => ("taken", "t3"),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use shared::{
     ChildId,
-    wire::{ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Payload, Question},
+    wire::{
+        Adjusted, ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Payload, Question,
+    },
 };
 
 use super::{ContextIndex, ContextNode, End, Phase, Status, Trace, line::Fit};
@@ -53,6 +55,7 @@ impl Trace {
             waits: self.waits(node),
             budget: node.budget.snapshot(),
             limits: (*node.limits).clone(),
+            adjusted: node.adjusted.clone(),
             deadline: self.deadline(node),
             timeout_ms: node.timeout_ms,
             queue_until: node.queue_until(),
@@ -63,7 +66,13 @@ impl Trace {
             reason: aborted,
             children: node.children.iter().map(id).collect(),
             notes: node.notes.clone(),
+            disputes: node.disputes.clone(),
         }
+    }
+
+    /// What is lower than was asked for a context (B17).
+    pub fn adjusted(&self, child_id: &ChildId) -> Vec<Adjusted> {
+        self.context(child_id).map(|node| node.adjusted.clone()).unwrap_or_default()
     }
 
     fn waits(&self, node: &ContextNode) -> Option<String> {

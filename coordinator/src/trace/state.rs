@@ -14,7 +14,10 @@ use shared::{
     graph::Plan,
     id::ToolName,
     limits::Settings,
-    wire::{EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload, Progress, RestorePoint, Text},
+    wire::{
+        Adjusted, Dispute, EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload, Progress,
+        RestorePoint, Text,
+    },
 };
 
 use super::{
@@ -89,9 +92,15 @@ pub struct ContextNode {
     /// External charges, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub charges: BTreeMap<CallId, Amount>,
+    /// Costs that nobody held and for which nothing was left (B18).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disputes: Vec<Dispute>,
     /// Its budget is used up; the first dimension in which it was.
     pub exhausted: Option<Dimension>,
     pub limits: Arc<Limits>,
+    /// What is lower than was asked for it (B17).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adjusted: Vec<Adjusted>,
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
     pub window_tokens: Option<Tokens>,
     pub on_exhausted: OnExhausted,

@@ -1,11 +1,14 @@
 //! The terms on which a context is admitted: its ceiling and how its parent funds it (B6), and what it
-//! inherits of limits, deadline, window and the rest (L, W1). A spawn may only lower what its parent has.
+//! inherits of limits, deadline, window and the rest (L, W1). In every dimension the smallest of order, profile,
+//! ancestors and the deployment's maximum applies, and what was lowered is noted (B17).
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use shared::{
     AgentProfile, Amount, ChildId, Limits, ThreadId, Timestamp, Tokens, Usd,
-    wire::{Funding, Hitl, OnExhausted},
+    limits::{bound, no_bound},
+    wire::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted},
 };
 
 use super::{ContextIndex, ContextNode, Order, Refusal, admission::Place, budget::Granted};
@@ -19,41 +22,34 @@ pub(super) struct Terms {
 }
 
 /// What limits the time of a context, besides its ancestors' deadlines.
-pub(super) enum Timeout {
-    None,
+#[derive(Debug, Default)]
+pub(super) struct Timeout {
     /// Of a graph or a submission: wall time from its admission.
-    At(Timestamp),
+    pub(super) deadline: Option<Timestamp>,
     /// Of an agent: from when its first attempt begins. The wait for a worker does not count.
-    OfAttempts(u64),
-}
-
-impl Timeout {
-    pub(super) fn deadline(&self) -> Option<Timestamp> {
-        match self {
-            Timeout::At(deadline) => Some(*deadline),
-            Timeout::None | Timeout::OfAttempts(_) => None,
-        }
-    }
-
-    pub(super) fn of_attempts(&self) -> Option<u64> {
-        match self {
-            Timeout::OfAttempts(timeout) => Some(*timeout),
-            Timeout::None | Timeout::At(_) => None,
-        }
-    }
+    pub(super) of_attempts_ms: Option<u64>,
 }
 
 impl Place<'_> {
-    pub(super) fn check_budget(&self, order: &Order, agent: Option<&AgentProfile>) -> Result<Terms, Refusal> {
-        let asked_usd = order.max_cost_usd.or(agent.and_then(|a| a.max_cost_usd));
-        let asked_tokens = order.max_tokens.or(agent.and_then(|a| a.max_tokens));
+    pub(super) fn check_budget(
+        &self,
+        order: &Order,
+        agent: Option<&AgentProfile>,
+        adjusted: &mut Vec<Adjusted>,
+    ) -> Result<Terms, Refusal> {
+        let (profile_usd, profile_tokens) =
+            (agent.and_then(|a| a.max_cost_usd), agent.and_then(|a| a.max_tokens));
+        let asked_usd = smaller(order.max_cost_usd, profile_usd);
+        let asked_tokens = smaller(order.max_tokens, profile_tokens);
         let asked_reserve = order.closing_reserve_usd.or(agent.and_then(|a| a.closing_reserve_usd));
         let (left, most) = match self.parent {
-            None => (self.root_budget, Amount::new(Usd::MAX, Tokens::MAX)),
+            None => (self.settings.root_budget, self.settings.maximum.ceiling()),
             Some((at, parent)) => (self.left_under(at, parent)?, parent.budget.limit),
         };
         let asked = Amount::new(asked_usd.unwrap_or(left.cost_usd), asked_tokens.unwrap_or(left.tokens));
         let ceiling = asked.min(most);
+        adjusted.extend(self.lowered("max_cost_usd", order.max_cost_usd, profile_usd, ceiling.cost_usd));
+        adjusted.extend(self.lowered("max_tokens", order.max_tokens, profile_tokens, ceiling.tokens));
         let granted = match (self.parent, order.funding) {
             (Some(_), Funding::Granted) => Granted {
                 cost: asked_usd.is_some() || asked_tokens.is_none(),
@@ -90,17 +86,26 @@ impl Place<'_> {
         Ok(parent.budget.left_for_children())
     }
 
-    pub(super) fn limits(&self, order: &Order, agent: Option<&AgentProfile>) -> Arc<Limits> {
-        let mut limits = self.limits.clone();
-        if let Some(agent) = agent {
-            // For a root the operator's profile decides; under a parent it can only lower limits.
-            limits = if self.parent.is_some() {
-                agent.limits.lower(&limits)
-            } else {
-                agent.limits.replace(&limits)
-            };
-        }
+    pub(super) fn limits(
+        &self,
+        order: &Order,
+        agent: Option<&AgentProfile>,
+        adjusted: &mut Vec<Adjusted>,
+    ) -> Arc<Limits> {
+        let maximum = &self.settings.maximum.limits;
+        let own = |base: &Limits| agent.map_or_else(|| base.clone(), |agent| agent.limits.lower(base));
+        // For a root the operator's profile replaces the deployment's defaults, within the deployment's maximum; under
+        // a parent it can only lower limits.
+        let mut limits = match (self.parent, agent) {
+            (Some((_, parent)), _) => own(&parent.limits),
+            (None, Some(agent)) => maximum.lower(&agent.limits.replace(&self.settings.limits)),
+            (None, None) => maximum.lower(&self.settings.limits),
+        };
         if let Some(asked) = &order.limits {
+            adjusted.extend(asked.above(&limits).into_iter().map(|(what, asked, got)| {
+                let by_profile = agent.is_some_and(|agent| agent.limits.sets(what, got));
+                Adjusted::new(what, asked, got, if by_profile { LoweredBy::Profile } else { self.above() })
+            }));
             limits = asked.lower(&limits);
         }
         match self.parent {
@@ -109,22 +114,53 @@ impl Place<'_> {
         }
     }
 
-    /// Its own timeout; its ancestors' deadlines apply too. Roots and graphs have none unless they ask for one.
+    /// Its own timeout; its ancestors' deadlines apply too. Roots and graphs have none unless they ask for one, or
+    /// the deployment has a maximum.
     pub(super) fn timeout(
         &self,
         order: &Order,
         agent: Option<&AgentProfile>,
         is_graph: bool,
         now: Timestamp,
+        adjusted: &mut Vec<Adjusted>,
     ) -> Timeout {
-        let default = if is_graph || self.parent.is_none() { 0 } else { self.limits.timeout_ms };
-        let timeout = order.timeout_ms.or(agent.and_then(|a| a.timeout_ms)).unwrap_or(default);
-        let is_requests = self.parent.is_none() && order.timeout_ms.is_some();
-        match timeout {
-            0 => Timeout::None,
-            _ if is_graph || is_requests => Timeout::At(now.plus_millis(timeout)),
-            _ => Timeout::OfAttempts(timeout),
+        let asked = order.timeout_ms.map(no_bound);
+        let profile = agent.and_then(|agent| agent.timeout_ms).map(no_bound);
+        let is_root = self.parent.is_none();
+        let maximum = self.settings.maximum.timeout_ms.map(no_bound).filter(|_| is_root);
+        let wall = if is_root || is_graph { smaller(asked, maximum) } else { None };
+        let of_attempts = match (is_graph, is_root) {
+            (true, _) => None,
+            (false, true) => profile,
+            (false, false) => smaller(asked, profile).or(Some(no_bound(self.limits.timeout_ms))),
+        };
+        let got = smaller(wall, of_attempts).unwrap_or(u64::MAX);
+        let lowered = self.lowered("timeout_ms", asked, profile, got);
+        adjusted
+            .extend(lowered.map(|lowered| Adjusted::new("timeout_ms", order.timeout_ms, got, lowered.by)));
+        let bounded = |millis: Option<u64>| millis.map(bound).filter(|millis| *millis > 0);
+        Timeout {
+            deadline: bounded(wall).map(|millis| now.plus_millis(millis)),
+            of_attempts_ms: bounded(of_attempts),
         }
+    }
+
+    /// B17: notes that less applies than the order asks for; for a root also than its profile does.
+    fn lowered<T: Copy + Ord + Serialize>(
+        &self,
+        what: &str,
+        asked: Option<T>,
+        profile: Option<T>,
+        got: T,
+    ) -> Option<Adjusted> {
+        let asked = asked.or(profile.filter(|_| self.parent.is_none())).filter(|asked| got < *asked)?;
+        let by = if profile == Some(got) { LoweredBy::Profile } else { self.above() };
+        Some(Adjusted::new(what, asked, got, by))
+    }
+
+    /// Who bounds it besides its profile.
+    fn above(&self) -> LoweredBy {
+        if self.parent.is_some() { LoweredBy::Parent } else { LoweredBy::Deployment }
     }
 
     /// As asked for, else as its parent.
@@ -145,9 +181,17 @@ impl Place<'_> {
     }
 
     /// W1: the smallest of its model's window, the requested clamp, and its parent's window.
-    pub(super) fn window(&self, order: &Order, agent: Option<&AgentProfile>) -> Option<Tokens> {
+    pub(super) fn window(
+        &self,
+        order: &Order,
+        agent: Option<&AgentProfile>,
+        adjusted: &mut Vec<Adjusted>,
+    ) -> Option<Tokens> {
         let parent = self.parent.and_then(|(_, node)| node.window_tokens);
-        [agent.and_then(|a| a.window_tokens), order.window_tokens, parent].into_iter().flatten().min()
+        let model = agent.and_then(|a| a.window_tokens);
+        let window = [model, order.window_tokens, parent].into_iter().flatten().min()?;
+        adjusted.extend(self.lowered("window_tokens", order.window_tokens, model, window));
+        Some(window)
     }
 
     /// The graph whose keys it reads and writes.
@@ -155,4 +199,9 @@ impl Place<'_> {
         let (_, parent) = self.parent?;
         if is_graph && !is_step { Some(order.child_id.clone()) } else { parent.scope.clone() }
     }
+}
+
+/// The smaller of two bounds, of which one may be absent.
+fn smaller<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    a.into_iter().chain(b).min()
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChildSpawn, Execute, Lease, Part, PartName, Progress, Refusal};
+use super::{Adjusted, ChildSpawn, Execute, Lease, Part, PartName, Progress, Refusal};
 use crate::{
     id::{CallId, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
     json::Json,
@@ -145,6 +145,9 @@ pub enum Answer {
     },
     Spawned {
         child_id: ChildId,
+        /// What is lower than the spawn asked for (B17).
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        adjusted: Vec<Adjusted>,
     },
     /// `null` is a value; an absent key has no `value`.
     Value {

@@ -1,8 +1,9 @@
-//! What people and tools send about running work: cancel, answer, raise, charge, delete, restore.
+//! What people and tools send about running work: cancel, answer, raise, charge, delete, restore, and what
+//! becomes of disputed charges.
 
 use serde::{Deserialize, Serialize};
 
-use super::Text;
+use super::{DecideDispute, Text};
 use crate::{
     id::{CallId, ChildId, TraceId},
     money::{Amount, Tokens, Usd},
@@ -49,6 +50,15 @@ pub struct Control {
     pub delete: Option<Delete>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispute: Option<DecideDispute>,
+}
+
+impl Control {
+    /// A message about a trace that asks for nothing yet.
+    pub fn of(trace_id: TraceId) -> Self {
+        Control { trace_id, raise: None, charge: None, delete: None, restore: None, dispute: None }
+    }
 }
 
 /// Takes a live agent back to an earlier step of its journal: later steps no longer count, but stay paid
@@ -74,13 +84,16 @@ pub struct Raise {
     pub max_tokens: Option<Tokens>,
 }
 
-/// An external cost without a hold; booked once by its key (B11).
+/// An external cost without a hold; booked once by its key (B11), as far as something is left for it (B18).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
     pub child_id: ChildId,
     pub key: CallId,
     pub amount: Amount,
+    /// Who sends it, for the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Text>,
 }
 
 /// Deletes the journal, outputs, inputs and result of a context, or of a whole trace (W6). Its costs stay

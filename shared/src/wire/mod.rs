@@ -4,6 +4,7 @@
 mod ask;
 mod control;
 mod dead_letter;
+mod dispute;
 mod execute;
 mod history;
 mod outcome;
@@ -19,6 +20,7 @@ pub use ask::{
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;
+pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{ChildResult, Execute, GivenAnswer, LeftOut, Part, PartName, ReportTo, RestorePoint};
 pub use history::{
     AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
@@ -35,7 +37,7 @@ pub use service::{Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 
 pub use crate::{
-    terms::{Funding, Hitl, OnExhausted, Text},
+    terms::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted, Text},
     usage::Usage,
 };
 

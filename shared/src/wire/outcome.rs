@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Failure, Funding, ObjectReference, Text};
+use super::{Adjusted, Dispute, Failure, Funding, ObjectReference, Text};
 use crate::{
     id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
@@ -18,6 +18,9 @@ use crate::{
 pub struct Acceptance {
     pub trace_id: TraceId,
     pub child_id: ChildId,
+    /// What is lower than the submission asked for (B17).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adjusted: Vec<Adjusted>,
 }
 
 /// How a context ended. The first committed end counts.
@@ -61,7 +64,11 @@ pub struct BudgetSnapshot {
     /// The part of `spent` booked for calls whose end is unknown (B10).
     #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
-    /// How far external costs exceed its limit (B11).
+    /// Costs that nobody held and for which nothing was left, of the context and its descendants. Not part of `spent`
+    /// unless an administrator accepts them (B18).
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    pub disputed: Amount,
+    /// By how much its limit is passed: by a provider that took more than its hold, or by accepted disputes (B11).
     #[serde(deserialize_with = "booked::amount")]
     pub overspent: Amount,
     pub closing_reserve_usd: Usd,
@@ -97,6 +104,9 @@ pub struct ContextSnapshot {
     pub waits: Option<String>,
     pub budget: BudgetSnapshot,
     pub limits: Limits,
+    /// What is lower than was asked for it (B17).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adjusted: Vec<Adjusted>,
     /// None if it has none, while it waits for a human, or before its first attempt begins.
     pub deadline: Option<Timestamp>,
     /// Its own timeout, if it counts from when its first attempt begins.
@@ -113,6 +123,9 @@ pub struct ContextSnapshot {
     pub reason: Option<String>,
     pub children: Vec<ChildId>,
     pub notes: Vec<String>,
+    /// Its disputed charges, decided ones too (B18).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disputes: Vec<Dispute>,
 }
 
 /// How one context ended, on `agent.outcome.<trace>.<child>`.

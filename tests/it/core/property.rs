@@ -13,8 +13,8 @@ use shared::{
     AgentProfile, Amount, ChildId, Json, Timestamp, Tokens, TraceId, Usd, decode,
     limits::Settings,
     wire::{
-        Answered, Charge, Claim, Delete, Failure, FailureKind, Hold, Lease, Payload, Progress, Raise,
-        Referrers, Report, Restore, Resume, SettledCall, Text, Tick, Verdict,
+        Answered, Charge, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Hold, Lease, Payload,
+        Progress, Raise, Referrers, Report, Restore, Resume, SettledCall, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{invariants, log_cuts, world::id};
@@ -292,10 +292,16 @@ impl Player {
                     self.handle(command);
                 }
             }
+            28 if a % 4 == 0 => {
+                let decision = if c % 2 == 0 { Decision::Accepted } else { Decision::Dropped };
+                let decided =
+                    DecideDispute { child_id: self.any_child(b), number: u32::from(c % 3), decision };
+                self.handle(Command::DecideDispute(decided));
+            }
             28 => {
                 let key = format!("x{}", b % 20).parse().unwrap();
                 let amount = Amount::new(Usd::from_cents(u64::from(c % 6)), Tokens::new(u64::from(c % 4)));
-                self.handle(Command::Charge(Charge { child_id: self.any_child(a), key, amount }));
+                self.handle(Command::Charge(Charge { child_id: self.any_child(a), key, amount, by: None }));
             }
             29..32 => {
                 let raise = Raise {

@@ -8,8 +8,8 @@ use serde_json::json;
 use shared::{
     Json, Usd, decode,
     wire::{
-        Answered, Charge, Claim, Delete, Hold, Lease, Payload, Progress, Raise, Referrers, Report, Restore,
-        Resume, Text, Tick, Verdict,
+        Answered, Charge, Claim, DecideDispute, Decision, Delete, Hold, Lease, Payload, Progress, Raise,
+        Referrers, Report, Restore, Resume, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{
@@ -108,7 +108,15 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
         ("forfeit", Command::Forfeit { lease: lease(), call_id: call("open") }),
         ("settle", Command::Settle { lease: lease(), call_id: call("open"), amount: cents(1) }),
-        ("charge", Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1) })),
+        ("charge", Command::Charge(Charge { child_id: id("x"), key: call("k"), amount: cents(1), by: None })),
+        (
+            "accept dispute",
+            Command::DecideDispute(DecideDispute {
+                child_id: id("x"),
+                number: 1,
+                decision: Decision::Accepted,
+            }),
+        ),
         (
             "raise",
             Command::Raise(Raise {

@@ -111,6 +111,30 @@ say(type="result", result=first)
     cluster.stop().await;
 }
 
+/// A program can say any sum; no more than its budget is booked, it is told, and the rest waits for a decision.
+#[tokio::test(flavor = "multi_thread")]
+async fn b18_a_cost_of_a_program_beyond_its_budget_is_disputed() {
+    let cluster = cluster(&[&[]]);
+    let body = r#"
+fits = ask(type="cost", id="1", key="search", usd=0.004)
+again = ask(type="cost", id="2", key="search", usd=0.004)
+beyond = ask(type="cost", id="3", key="everything", usd=900000)
+say(type="result", result=[fits, again, beyond])
+"#;
+    let mut agent = python("boasts", body);
+    agent["max_cost_usd"] = json!(0.01);
+    let outcome = run(&cluster, agent).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed);
+    let said = result(&outcome);
+    assert_eq!((&said[0]["is_error"], &said[1]["is_error"]), (&json!(false), &json!(false)), "{said}");
+    assert_eq!((&said[2]["is_error"], &said[2]["id"]), (&json!(true), &json!("3")), "{said}");
+    assert!(said[2]["text"].as_str().unwrap().contains("disputed"), "{said}");
+    let budget = &outcome.context.budget;
+    assert_eq!((budget.spent.cost_usd, budget.overspent.cost_usd), (Usd::from_cents(1), Usd::ZERO));
+    assert_eq!(budget.disputed.cost_usd, Usd::from_nanos(900_000_000_000_000 - 6_000_000));
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_program_that_asks_a_human_is_started_again_and_answered_from_the_journal() {
     let cluster = cluster(&[&[]]);

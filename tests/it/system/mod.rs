@@ -1,6 +1,7 @@
 //! The whole system: in one process, and as processes on real NATS and Redis servers.
 
 mod bad_input_end_to_end;
+mod budget_commands;
 mod cluster;
 mod embedded;
 mod graphs_live;

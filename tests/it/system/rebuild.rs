@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use coordinator::{
     store::{self, Store},
-    trace::{Logged, Status},
+    trace::{Logged, Replay, Status, Trace},
 };
 use serde_json::json;
 use shared::{
-    ChildId, TraceId,
+    ChildId, Timestamp, TraceId,
     bus::{Bus, Headers, Memory, Outgoing, Stored},
     subject::{Filter, Subject},
     wire::EndStatus,
@@ -117,4 +117,52 @@ async fn f18_an_expired_run_does_not_come_back_with_a_restart() {
     assert!(!rebuilt(expired).await, "it has come back");
     assert!(rebuilt(live).await && !rebuilt(asking).await);
     cluster.stop().await;
+}
+
+/// proves: a run goes on from before a gap in its log that nobody fills any more. What comes behind the gap does not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn f18_a_run_with_a_gap_in_its_log_goes_on_from_before_it() {
+    let cluster = start(memory());
+    let asking = json!({"goal": "which?", "agent_id": "ask", "child_id": "root"});
+    let run = cluster.client.accepted(asking).await.trace_id;
+    let root = ChildId::new("root").unwrap();
+    let asks = async |cluster: &Cluster| {
+        eventually("it asks", async || {
+            let log = log_of(&cluster.client.bus, run).await;
+            let log = log.iter().map(|stored| serde_json::from_slice(&stored.payload).unwrap()).collect();
+            let trace = Replay::all(Trace::new(run), log).into_trace();
+            trace.root().is_some_and(|root| matches!(root.status, Status::InputRequired { .. }))
+        })
+        .await;
+    };
+    asks(&cluster).await;
+    let log = log_of(&cluster.client.bus, run).await;
+    cluster.stop().await;
+
+    // Nobody can be about to send what was lost a minute ago.
+    let (bus, minute) = (memory(), 60_000);
+    bus.set_up(&config().topology).await.unwrap();
+    let claimed = |stored: &Stored| String::from_utf8_lossy(&stored.payload).contains("\"claimed\"");
+    assert!(log.iter().any(claimed) && !claimed(log.last().unwrap()), "the claim is a message of its own");
+    for stored in log.iter().filter(|stored| !claimed(stored)) {
+        let mut logged: Logged = serde_json::from_slice(&stored.payload).unwrap();
+        logged.at = Timestamp::from_millis(logged.at.millis() - minute);
+        let payload = serde_json::to_vec(&logged).unwrap().into();
+        let message = Outgoing {
+            subject: stored.subject.clone(),
+            id: None,
+            headers: Headers::new(),
+            payload,
+            expect_last: None,
+        };
+        bus.publish(message).await.unwrap();
+    }
+    let cluster = start(bus);
+    asks(&cluster).await;
+    let answer = json!({"trace_id": run, "answered": {"child_id": "root", "question": 1, "answer": "this"}});
+    cluster.client.publish(Subject::Input, &answer).await;
+    let outcome = cluster.client.outcome(run, &root).await;
+    assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2), "{outcome:#?}");
+    assert_eq!(cluster.client.trace(run).await.generation().number, 1);
+    tokio::time::timeout(SOON, cluster.stop()).await.unwrap();
 }

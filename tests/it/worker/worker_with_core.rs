@@ -136,7 +136,7 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
             let (child_id, agents) = (order.child_id.clone(), world.agents.clone());
             let spawn = Spawn { lease: child.lease, order, plan: None, agents };
             match world.handle(Command::Spawn(Box::new(spawn))) {
-                Ok(_) => Answer::Spawned { child_id },
+                Ok(_) => Answer::Spawned { child_id, adjusted: Vec::new() },
                 Err(refusal) => answer_refusal(&refusal, now),
             }
         }

@@ -117,6 +117,8 @@ impl Log {
             | Event::HoldQueued { .. }
             | Event::PlaceLost { .. }
             | Event::Charged { .. }
+            | Event::Disputed { .. }
+            | Event::DisputeDecided { .. }
             | Event::Exhausted { .. }
             | Event::Replenished { .. }
             | Event::Raised { .. }

@@ -52,8 +52,8 @@ fn bill(ground: &Ground, run: &Run, trace: &Trace) -> Vec<String> {
     let Some(root) = trace.root() else { return vec![format!("{}: it has no root", run.trace_id)] };
     let (spent, estimated) = (root.budget.spent.cost_usd, root.budget.estimated.cost_usd);
     let charged = run.charged.nanos();
-    // Only what was charged from outside may pass the cap (B11).
-    if spent.nanos() > run.cap.nanos() + charged {
+    // What was charged from outside stays within the cap too: the rest is disputed (B18).
+    if spent > run.cap {
         wrong.push(format!("{}: b1: spent {spent} of {}", run.trace_id, run.cap));
     }
     if let Some(model) = &run.model {

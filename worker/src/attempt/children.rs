@@ -33,7 +33,7 @@ impl Attempt {
         };
         let spawn = ChildSpawn { lease: self.token(), spawn, graph, shared_messages };
         let answer = self.ask_patiently(Ask::Spawn(Box::new(spawn))).await;
-        let Answer::Spawned { child_id } = answer else {
+        let Answer::Spawned { child_id, .. } = answer else {
             return Spawned::Refused(answer.into_refusal("spawn").to_text());
         };
         Spawned::Child(child_id)

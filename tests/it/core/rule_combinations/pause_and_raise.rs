@@ -93,7 +93,9 @@ fn b8_raising_an_overspent_grant_asks_for_what_its_claim_grows_by() {
     let root = world.claim("root");
     let grant = json!({"goal": "a", "child_id": "a", "max_cost_usd": 1, "funding": "granted", "on_exhausted": "pause"});
     world.spawn(&root, grant).unwrap();
-    world.charge("a", "k", cents(150)).unwrap();
+    let a = world.claim("a");
+    world.hold(&a, "c", cents(100)).unwrap();
+    world.settle(&a, "c", cents(150)).unwrap();
     world.raise("a", 200).unwrap();
     assert_eq!(world.node("root").budget.held, cents(50));
 }

@@ -81,8 +81,11 @@ pub(super) enum ProgramMessage {
     },
     Tool(ToolRequest),
     Model(ModelRequest),
-    /// The cost of something the program did itself; booked once per key (B11).
+    /// The cost of something the program did itself; booked once per key, as far as something is left (B18). Answered
+    /// if it has an id.
     Cost {
+        #[serde(default)]
+        id: Option<String>,
         key: String,
         #[serde(default)]
         usd: Option<Usd>,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use shared::{
     Amount, CallId, Json,
-    wire::{Failure, FailureKind, ModelStep, Said, ToolOutput, Verdict},
+    wire::{Failure, FailureKind, ModelStep, Said, ToolOutput, Verdict, exhausted},
 };
 
 use super::{
@@ -21,6 +21,7 @@ use crate::{
     },
     attempt::live_output::LiveOutput,
     billing::{
+        meter::Hold,
         model_call::{self, CallOutcome, Shortage},
         token_bound::PaidRequest,
     },
@@ -38,6 +39,8 @@ use crate::{
 const FINISH_GRACE: Duration = Duration::from_secs(2);
 /// The most it may write to its standard output.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
+/// The most costs of its own that it may report in one attempt.
+const MAX_COSTS: u32 = 1_000;
 /// How many last lines of its standard error a failure shows.
 const SHOWN_ERROR_LINES: usize = 12;
 /// The exit code of a failure that may be tried again, by the convention of `sysexits.h`.
@@ -64,7 +67,8 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
             let report = program.report.clone();
             let (journal, workspace) = (&journal, &workspace);
             let (steps, questions) = (replay.steps, replay.questions);
-            let mut session = Session { run, journal, workspace, program, replay, steps, questions };
+            let mut session =
+                Session { run, journal, workspace, program, replay, steps, questions, costs: 0 };
             session.begin(&start, &tools);
             (session.converse().await, Some(report))
         }
@@ -84,6 +88,8 @@ struct Session<'a> {
     steps: u32,
     /// How often it has asked a human.
     questions: usize,
+    /// How many costs of its own it has reported in this attempt.
+    costs: u32,
 }
 
 /// What follows from a request of the program.
@@ -137,10 +143,19 @@ impl Session<'_> {
                     live.send(Said::Progress { message }).await;
                     continue;
                 }
-                ParsedLine::Message(ProgramMessage::Cost { key, usd, tokens }) => {
+                ParsedLine::Message(ProgramMessage::Cost { .. }) if self.costs == MAX_COSTS => {
+                    let said = format!("the program reported more than {MAX_COSTS} costs");
+                    return self.end_program(limit_exceeded(said)).await;
+                }
+                ParsedLine::Message(ProgramMessage::Cost { id, key, usd, tokens }) => {
+                    self.costs += 1;
                     let amount = Amount::new(usd.unwrap_or_default(), tokens.unwrap_or_default());
-                    self.charge(&key, amount).await;
-                    continue;
+                    let charged = self.charge(&key, amount).await;
+                    let Some(id) = id else { continue };
+                    Answered::With(match charged {
+                        Ok(()) => Answer { id: Some(id), text: "booked".into(), ..Answer::default() },
+                        Err(why) => error_answer(Some(id), why),
+                    })
                 }
                 ParsedLine::Message(ProgramMessage::Tool(request)) => {
                     self.step(ProgramRequest::Tool(request)).await
@@ -273,11 +288,23 @@ impl Session<'_> {
     }
 
     /// Books a cost of the program's own. Its key names it: it is booked once, however often and in how many
-    /// attempts it is reported.
-    async fn charge(&self, key: &str, amount: Amount) {
+    /// attempts it is reported. It is held like any paid call; where nothing is left for it, the coordinator books
+    /// what fits and keeps the rest as a disputed charge (B18).
+    async fn charge(&self, key: &str, amount: Amount) -> Result<(), String> {
         let name = message::fingerprint(&serde_json::json!(["cost", key]));
         let call_id = CallId::new(&format!("external-{name}")).expect("letters, a dash and hex digits");
+        let held = self.run.meter.hold(&call_id, amount, false).await;
         self.run.meter.settle(&call_id, amount.into()).await;
+        let why = match held {
+            Hold::Held => return Ok(()),
+            Hold::Denied(denied) | Hold::Crowded(denied) => denied.describe("cost"),
+            Hold::Halt { context, dimension, .. } => exhausted(&context, dimension),
+            // It was reported before: the first report counts.
+            Hold::Refused(refusal) if refusal.code == "call_conflict" => return Ok(()),
+            Hold::Refused(refusal) => refusal.message,
+        };
+        tracing::warn!(key, %amount, why, "a cost of the program is more than what is left; the rest is disputed");
+        Err(format!("{why}; what does not fit is a disputed charge"))
     }
 
     /// The whole output of a tool. A large one comes from the object store: the copy in the workspace is the

@@ -1,0 +1,88 @@
+//! Disputed charges (B18). A cost that nobody held is booked as far as something is left for it, in its context
+//! and in all that pay for it. The rest is disputed: kept with who sent it, and shown, until an administrator
+//! accepts it (then it is booked, past a ceiling if need be) or drops it.
+
+use shared::{
+    Amount, Timestamp,
+    wire::{DecideDispute, Decision, Dispute, DisputedCost, Sender},
+};
+
+use super::{ContextIndex, ContextNode, Event, Refusal, Trace};
+
+/// Divides costs that nobody held into what is left for them and the rest.
+pub(super) struct Unheld {
+    left: Amount,
+}
+
+impl Unheld {
+    pub(super) fn new(trace: &Trace, at: ContextIndex) -> Self {
+        Unheld { left: trace.left_for_unheld(at) }
+    }
+
+    /// The part of the cost that is booked; the next one has so much less.
+    pub(super) fn book(&mut self, cost: Amount) -> Amount {
+        let booked = cost.min(self.left);
+        self.left = self.left.saturating_sub(booked);
+        booked
+    }
+}
+
+/// The event for the part of a cost that could not be booked.
+pub(super) fn disputed(
+    node: &ContextNode,
+    cost: Amount,
+    booked: Amount,
+    of: DisputedCost,
+    sent_by: impl FnOnce() -> Sender,
+) -> Option<Event> {
+    let amount = cost.saturating_sub(booked);
+    let child_id = node.id.clone();
+    (!amount.is_zero()).then(|| Event::Disputed { child_id, amount, of, sent_by: sent_by() })
+}
+
+/// The first decision counts; the same one again changes nothing.
+pub(super) fn decide(trace: &Trace, decided: &DecideDispute) -> Result<Vec<Event>, Refusal> {
+    let DecideDispute { child_id, number, decision } = decided;
+    let node = trace.node(trace.known(child_id)?);
+    let dispute = node.disputes.iter().find(|dispute| dispute.number == *number);
+    let dispute = dispute.ok_or(Refusal::NoDispute { child_id: child_id.clone(), number: *number })?;
+    match dispute.decision {
+        Some(first) if first == *decision => return Ok(Vec::new()),
+        Some(_) => {
+            return Err(Refusal::DisputeDecided { child_id: child_id.clone(), number: *number });
+        }
+        None => {}
+    }
+    // The sum of what is spent, held and disputed stays the same.
+    let uncovered = trace.root().map_or(Amount::ZERO, |root| root.budget.uncovered);
+    if *decision == Decision::Accepted && uncovered.checked_add(dispute.amount).is_none() {
+        return Err(Refusal::BooksFull);
+    }
+    Ok(vec![Event::DisputeDecided { child_id: child_id.clone(), number: *number, decision: *decision }])
+}
+
+impl ContextNode {
+    /// What a cost was said to be: what is booked of it, and what is disputed.
+    pub(super) fn said(&self, booked: Amount, of: &DisputedCost) -> Amount {
+        let disputed = self.disputes.iter().find(|dispute| dispute.of == *of);
+        let disputed = disputed.map_or(Amount::ZERO, |dispute| dispute.amount);
+        booked.checked_add(disputed).expect("a cost that was said once, in two parts")
+    }
+
+    pub(super) fn new_dispute(
+        &self,
+        amount: Amount,
+        of: &DisputedCost,
+        sent_by: &Sender,
+        at: Timestamp,
+    ) -> Dispute {
+        let number = u32::try_from(self.disputes.len()).unwrap_or(u32::MAX).saturating_add(1);
+        Dispute { number, amount, of: of.clone(), sent_by: sent_by.clone(), at, decision: None }
+    }
+
+    /// The worker of an attempt that was issued.
+    pub(super) fn sender(&self, attempt: u32) -> Sender {
+        let worker = &self.attempts[attempt as usize - 1];
+        Sender::Worker { worker_id: worker.worker_id.clone(), attempt }
+    }
+}

@@ -1,0 +1,178 @@
+//! Disputed charges (B18): a cost that nobody held is booked as far as something is left; the rest waits for a decision.
+
+use coordinator::trace::{Command, Event, Refusal};
+use serde_json::json;
+use shared::{
+    Amount, Usd,
+    wire::{DecideDispute, Decision, Dispute, DisputedCost, Sender},
+};
+use trellis_tests::{
+    World,
+    world::{cents, id},
+};
+
+/// Spent, held and disputed, in cents.
+fn books(world: &World, child: &str) -> [u64; 3] {
+    let budget = &world.node(child).budget;
+    [budget.spent, budget.held, budget.disputed].map(|amount| amount.cost_usd.nanos() / 10_000_000)
+}
+
+fn decide(world: &mut World, child: &str, number: u32, decision: Decision) -> Result<Vec<Event>, Refusal> {
+    world.handle(Command::DecideDispute(DecideDispute { child_id: id(child), number, decision }))
+}
+
+#[test]
+fn b18_a_charge_is_booked_as_far_as_something_is_left() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.hold(&root, "c", cents(30)).unwrap();
+    for _ in 0..2 {
+        world.charge("root", "invoice", cents(100)).unwrap();
+    }
+    assert_eq!(books(&world, "root"), [70, 30, 30], "what is held is not touched, and twice is once");
+    assert!(matches!(world.charge("root", "invoice", cents(70)).unwrap_err(), Refusal::CallConflict(_)));
+    world.settle(&root, "c", cents(10)).unwrap();
+    assert_eq!(books(&world, "root"), [80, 0, 30], "it stays disputed until somebody decides");
+    let budget = world.trace.snapshot(world.node("root")).budget;
+    assert_eq!((budget.overspent, budget.disputed), (cents(0), cents(30)));
+}
+
+#[test]
+fn b18_a_cost_of_a_worker_that_held_nothing_is_bounded_by_every_ancestor() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.6})).unwrap();
+    world.spawn(&root, json!({"goal": "b", "child_id": "b", "max_cost_usd": 0.6})).unwrap();
+    let (a, b) = (world.claim("a"), world.claim("b"));
+    world.settle(&a, "own", cents(90_000)).unwrap();
+    world.settle(&b, "own", cents(90_000)).unwrap();
+    assert_eq!(["root", "a", "b"].map(|c| world.spent_cents(c)), [100, 60, 40]);
+    assert_eq!(books(&world, "root")[2], 90_000 + 90_000 - 100);
+    let shown = world.trace.snapshot(world.node("b")).disputes;
+    let sent_by = Sender::Worker { worker_id: world.node("b").attempts[0].worker_id.clone(), attempt: 1 };
+    let of = DisputedCost::Call("own".parse().unwrap());
+    let amount = cents(90_000 - 40);
+    assert_eq!(shown, [Dispute { number: 1, amount, of, sent_by, at: world.now, decision: None }]);
+    assert_eq!(world.settle(&b, "own", cents(90_000)).unwrap(), [], "the same cost again is no other cost");
+    assert!(matches!(world.settle(&b, "own", cents(40)).unwrap_err(), Refusal::CallConflict(_)));
+}
+
+#[test]
+fn b18_a_grant_pays_for_its_own_and_no_more() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    let granted = json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.01, "funding": "granted"});
+    world.spawn(&root, granted).unwrap();
+    // All the rest is held: what was granted still pays.
+    world.hold(&root, "c", cents(99)).unwrap();
+    let a = world.claim("a");
+    world.settle(&a, "own", cents(90_000_000)).unwrap();
+    assert_eq!(books(&world, "a"), [1, 0, 89_999_999]);
+    assert_eq!(books(&world, "root"), [1, 99, 89_999_999]);
+    assert_eq!(world.status("a"), "working", "it is halted at its next call");
+    world.complete(&a, "done").unwrap();
+    world.settle(&root, "c", cents(0)).unwrap();
+    // After its end the grant has returned: its parent pays, if it can.
+    world.charge("a", "late", cents(5)).unwrap();
+    assert_eq!(books(&world, "a"), [1, 0, 90_000_004], "its own ceiling still counts");
+}
+
+#[test]
+fn b18_an_administrator_accepts_or_drops_it_once() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.charge("root", "one", cents(150)).unwrap();
+    world.charge("root", "two", cents(7)).unwrap();
+    assert_eq!(books(&world, "root"), [100, 0, 57]);
+    assert!(matches!(decide(&mut world, "root", 3, Decision::Dropped), Err(Refusal::NoDispute { .. })));
+
+    decide(&mut world, "root", 1, Decision::Accepted).unwrap();
+    assert_eq!(books(&world, "root"), [150, 0, 7]);
+    let budget = world.trace.snapshot(world.node("root")).budget;
+    assert_eq!((budget.overspent, budget.own), (cents(50), cents(150)), "and it shows");
+    decide(&mut world, "root", 2, Decision::Dropped).unwrap();
+    assert_eq!(books(&world, "root"), [150, 0, 0]);
+
+    assert_eq!(decide(&mut world, "root", 1, Decision::Accepted).unwrap(), []);
+    let other = decide(&mut world, "root", 1, Decision::Dropped).unwrap_err();
+    assert!(matches!(other, Refusal::DisputeDecided { .. }));
+    assert_eq!(world.charge("root", "one", cents(150)).unwrap(), [], "the charge itself is still known");
+    world.cancel(None).unwrap();
+    drop(root);
+    world.rest();
+}
+
+#[test]
+fn b18_what_is_accepted_uses_up_the_budget() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+    world.hold(&root, "c", cents(60)).unwrap();
+    world.charge("a", "invoice", cents(100)).unwrap();
+    world.settle(&root, "c", cents(0)).unwrap();
+    assert_eq!((books(&world, "root"), world.node("root").exhausted), ([40, 0, 60], None));
+    decide(&mut world, "a", 1, Decision::Accepted).unwrap();
+    assert!(world.node("root").exhausted.is_some());
+    assert!(matches!(world.hold(&root, "d", cents(1)).unwrap_err(), Refusal::Halted { .. }));
+    assert_eq!(world.status("a"), "aborted", "what is queued beneath it can't go on");
+}
+
+#[test]
+fn b18_b20_a_decision_after_the_outcome_is_an_event_of_its_own() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.settle(&root, "own", cents(500)).unwrap();
+    world.complete(&root, "done").unwrap();
+    let outcome = world.trace.outcome(&id("root")).unwrap();
+    assert_eq!((outcome.context.budget.spent, outcome.context.budget.disputed), (cents(100), cents(400)));
+    let events = decide(&mut world, "root", 1, Decision::Accepted).unwrap();
+    assert!(matches!(&events[..], [Event::DisputeDecided { .. }]), "{events:?}");
+    assert_eq!(books(&world, "root"), [500, 0, 0]);
+}
+
+#[test]
+fn b18_costs_that_a_successor_tells_of_at_once_share_what_is_left() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    let sums = [("a", cents(70)), ("b", cents(70)), ("c", cents(70))];
+    world.resume(&root, &sums).unwrap();
+    assert_eq!(books(&world, "root"), [100, 0, 110]);
+    assert_eq!(world.resume(&root, &sums).unwrap(), [], "twice is once");
+}
+
+#[test]
+fn b18_a_cost_after_its_hold_was_released_had_no_hold() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1}));
+    let root = world.claim("root");
+    world.hold(&root, "c", cents(10)).unwrap();
+    world.release(&root, "c").unwrap();
+    world.hold(&root, "d", cents(8)).unwrap();
+    world.settle(&root, "c", cents(10)).unwrap();
+    assert_eq!(books(&world, "root"), [2, 8, 8]);
+}
+
+#[test]
+fn b18_a_cost_whose_hold_waits_in_the_line_leaves_it() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1}));
+    let root = world.claim("root");
+    world.hold(&root, "flying", cents(8)).unwrap();
+    world.hold(&root, "own", cents(5)).unwrap();
+    assert_eq!(world.node("root").waiting.len(), 1);
+    world.settle(&root, "own", cents(5)).unwrap();
+    assert_eq!((world.node("root").waiting.len(), books(&world, "root")), (0, [2, 8, 3]));
+}
+
+#[test]
+fn b18_the_sum_of_disputes_has_a_bound() {
+    let mut world = World::with_root(json!({}));
+    world.claim("root");
+    let million = Amount::cost(Usd::MAX);
+    for n in 0..8 {
+        world.charge("root", &format!("k{n}"), million).unwrap();
+    }
+    assert_eq!(world.charge("root", "k8", million).unwrap_err(), Refusal::BooksFull);
+    for n in 1..=8 {
+        decide(&mut world, "root", n, Decision::Accepted).unwrap();
+    }
+    world.check_replay();
+}
