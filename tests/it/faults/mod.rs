@@ -4,9 +4,13 @@
 
 mod clock;
 mod coordinator;
+mod disk;
 mod input;
 mod load;
 mod nats;
+mod network;
+mod program;
+mod provider;
 mod redis;
 mod worker;
 

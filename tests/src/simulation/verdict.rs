@@ -45,29 +45,16 @@ pub(super) async fn wrong(
     wrong
 }
 
-/// b5: the bill is within the cap, and in the books: to the cent where the end of every call is known, and not above them
-/// where some are estimated.
+/// The books of a run, against the provider's bill if its calls are paid to one.
 fn bill(ground: &Ground, run: &Run, trace: &Trace) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let Some(root) = trace.root() else { return vec![format!("{}: it has no root", run.trace_id)] };
-    let (spent, estimated) = (root.budget.spent.cost_usd, root.budget.estimated.cost_usd);
-    let charged = run.charged.nanos();
-    // Only what was charged from outside may pass the cap (B11).
-    if spent.nanos() > run.cap.nanos() + charged {
-        wrong.push(format!("{}: b1: spent {spent} of {}", run.trace_id, run.cap));
-    }
-    if let Some(model) = &run.model {
-        let billed = Usd::from_nanos(ground.provider.billed(model));
-        let certain = spent.nanos().saturating_sub(estimated.nanos() + charged);
-        if billed > run.cap {
-            wrong.push(format!("{}: b5: billed {billed} of {}", run.trace_id, run.cap));
+    let wrong = match &run.model {
+        Some(model) => {
+            let billed = Usd::from_nanos(ground.provider.billed(model));
+            checker::against_bill(trace, billed, run.cap, run.charged)
         }
-        if billed > spent || billed.nanos() < certain {
-            let books = format!("the books have {spent}, of which {estimated} are estimated");
-            wrong.push(format!("{}: b5: billed {billed}, and {books}", run.trace_id));
-        }
-    }
-    wrong
+        None => checker::within(trace, run.cap, run.charged),
+    };
+    wrong.into_iter().map(|what| format!("{}: {what}", run.trace_id)).collect()
 }
 
 /// Item 3: contexts that are paused, or have failed, for want of a budget, though a call of this run would fit everywhere
