@@ -2,6 +2,7 @@
 //! of a test is that of its fault; `proves:` names the mechanism without which the test fails.
 //! `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI runs each once.
 
+mod chaos;
 mod clock;
 mod coordinator;
 mod disk;

@@ -11,11 +11,11 @@ use shared::{
 
 use super::{
     extra::{Extra, Extras},
-    people::{People, stored},
+    people::People,
     processes::Ground,
     work::Run,
 };
-use crate::checker;
+use crate::{checker, cluster::Client};
 
 /// Everything that is wrong with runs at rest.
 pub(super) async fn wrong(
@@ -38,7 +38,7 @@ pub(super) async fn wrong(
             wrong.extend(timed_out_in_the_queue(run, trace));
         }
         if extras.has(Extra::FinalOutcomes) {
-            wrong.extend(open_outcomes(people, run).await);
+            wrong.extend(open_outcomes(people.client(), run).await);
         }
     }
     wrong.extend(checker::violations(people.client(), traces).await);
@@ -80,10 +80,10 @@ fn starved(run: &Run, trace: &Trace) -> Vec<String> {
 }
 
 /// As [`starved`], while runs are not at rest.
-pub(super) async fn starved_now(ground: &Ground, runs: &[Run]) -> Vec<String> {
+pub(super) async fn starved_now(people: &People, runs: &[Run]) -> Vec<String> {
     let mut all = Vec::new();
     for run in runs {
-        all.extend(stored(ground, run.trace_id).await.iter().flat_map(|trace| starved(run, trace)));
+        all.extend(people.stored(run.trace_id).await.iter().flat_map(|trace| starved(run, trace)));
     }
     all
 }
@@ -114,8 +114,8 @@ fn timed_out_in_the_queue(run: &Run, trace: &Trace) -> Vec<String> {
 }
 
 /// Item 12: outcomes that hold something.
-async fn open_outcomes(people: &People, run: &Run) -> Vec<String> {
-    let told = people.client().bus.read(&Filter::OutcomesOf(run.trace_id)).await.expect("in memory");
+pub(crate) async fn open_outcomes(client: &Client, run: &Run) -> Vec<String> {
+    let told = client.bus.read(&Filter::OutcomesOf(run.trace_id)).await.expect("the outcomes can be read");
     let outcomes = told.iter().map(|stored| {
         let outcome: Outcome = serde_json::from_slice(&stored.payload).expect("an outcome");
         outcome.context
