@@ -70,6 +70,13 @@ impl Epoch {
         self.0.number.send_modify(|number| *number += 1);
     }
 
+    /// Takes note of the counter that a commit of ours has raised. Before the commit it was one less: if writes
+    /// were lost, the commit may have made up for one of them.
+    pub(crate) fn committed(&self, partition: Partition, floor: u64, counter: u64, now: Timestamp) {
+        self.observe(partition, floor, counter.saturating_sub(1), now);
+        self.observe(partition, floor, counter, now);
+    }
+
     /// Whether a trace that began then can be trusted as stored.
     pub(crate) fn trusts(&self, partition: Partition, began: Timestamp) -> bool {
         self.watched().get(&partition).is_some_and(|watched| began >= watched.since)
@@ -110,6 +117,24 @@ impl Epoch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn f17_a_single_lost_write_is_noticed_by_the_commit_that_makes_up_for_it() {
+        let at = Timestamp::from_millis;
+        let p = Partition::all(1).next().unwrap();
+        let epoch = Epoch::new();
+        epoch.own(p, at(10));
+        epoch.committed(p, 0, 6, at(20));
+        epoch.committed(p, 6, 7, at(20));
+        // Two commits at once: both asked when the counter was 7.
+        epoch.committed(p, 7, 8, at(20));
+        epoch.committed(p, 7, 9, at(20));
+        assert_eq!((epoch.number(), epoch.floor(p)), (0, 9));
+        // The ninth was lost, and another commit became the ninth.
+        epoch.committed(p, 9, 9, at(30));
+        assert_eq!((epoch.number(), epoch.floor(p)), (1, 9));
+        assert!(!epoch.trusts(p, at(29)));
+    }
 
     #[test]
     fn f18_a_counter_that_went_back_makes_everything_doubtful() {

@@ -42,13 +42,15 @@ impl Shard {
                     for ((write, floor), committed) in writes.iter().zip(floors).zip(committed) {
                         let id = write.trace_id;
                         let partition = self.handles.partition(id);
-                        let (counter, conflict) = match committed {
-                            Committed::Done { counter } => (counter, false),
-                            Committed::Conflict { counter, .. } => (counter, true),
-                        };
-                        self.handles.epoch.observe(partition, floor, counter, now);
-                        if conflict && let Some(open) = opened.remove(&id) {
-                            self.decide_again(id, open.replies).await;
+                        let epoch = &self.handles.epoch;
+                        match committed {
+                            Committed::Done { counter } => epoch.committed(partition, floor, counter, now),
+                            Committed::Conflict { counter, .. } => {
+                                epoch.observe(partition, floor, counter, now);
+                                if let Some(open) = opened.remove(&id) {
+                                    self.decide_again(id, open.replies).await;
+                                }
+                            }
                         }
                     }
                 }

@@ -44,7 +44,8 @@ impl Shard {
                 self.turn(jobs).await;
                 continue;
             }
-            // Clearing is due once a second, and the batches in flight are few: neither keeps jobs waiting for ever.
+            // Clearing is due a second after the last, and the batches in flight are few: neither keeps jobs waiting
+            // for ever.
             tokio::select! {
                 biased;
                 _ = clear.tick() => {
@@ -52,6 +53,7 @@ impl Shard {
                     for reply in self.waiting.overdue() {
                         reply.finish(&self.handles.bus).await;
                     }
+                    clear.reset();
                 }
                 Some(batch) = self.sending.next(), if !self.sending.is_empty() => self.stored(batch).await,
                 job = self.jobs.recv(), if open && self.sending.len() < MAX_SENDING => match job {

@@ -232,9 +232,13 @@ fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     events
 }
 
-/// B15: another attempt after a delay, as long as retries are left.
+/// B15: another attempt after a delay, as long as retries are left. L: a worker cuts off its call at the deadline; whether its
+/// report or the timer comes first makes no difference.
 fn failed(trace: &Trace, at: ContextIndex, failure: Failure, progress: Progress, now: Timestamp) -> Event {
     let node = trace.node(at);
+    if trace.deadline(node).is_some_and(|deadline| deadline <= now) {
+        return end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into());
+    }
     if failure.retryable && node.retries_with(progress) < node.limits.max_retries_total {
         let settings = trace.settings();
         let doubled = settings.retry_base_ms.saturating_mul(1 << node.retried.min(20));

@@ -189,6 +189,26 @@ fn l_a_claim_after_the_deadline_ends_the_context_as_its_timer_would() {
     world.rest();
 }
 
+/// A worker cuts its call off at the deadline, and reports that it failed.
+#[test]
+fn l_a_failure_reported_after_the_deadline_ends_the_context_as_its_timer_would() {
+    for retryable in [false, true] {
+        for late_ms in [0, 1] {
+            let mut world = World::with_root(json!({"timeout_ms": 5_000}));
+            let root = world.claim("root");
+            world.now = world.now.plus_millis(5_000 + late_ms);
+            world.fail(&root, retryable).unwrap();
+            assert_eq!(world.status("root"), "timed_out");
+            world.rest();
+        }
+        let mut world = World::with_root(json!({"timeout_ms": 5_000}));
+        let root = world.claim("root");
+        world.now = world.now.plus_millis(4_999);
+        world.fail(&root, retryable).unwrap();
+        assert_ne!(world.status("root"), "timed_out");
+    }
+}
+
 #[test]
 fn progress_only_grows_whatever_order_it_comes_in() {
     let mut world = World::with_root(json!({}));

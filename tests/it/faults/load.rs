@@ -1,9 +1,17 @@
-//! Many contexts, deep trees and many holds at once.
+//! Many contexts, deep trees and many holds at once, and messages that are larger than the server takes.
 
 use coordinator::trace::ContextNode;
 use serde_json::json;
-use shared::{Usd, wire::EndStatus};
-use trellis_tests::processes::{Processes, Shape};
+use shared::{
+    Usd,
+    subject::{Filter, Subject},
+    wire::{EndStatus, SubmitAnswer},
+};
+use trellis_tests::{
+    cluster::eventually,
+    processes::{Processes, Shape, fresh_trace},
+    servers::NatsServer,
+};
 
 use super::size;
 
@@ -52,4 +60,43 @@ async fn f31_two_hundred_children_and_a_budget_for_ten() {
     let paid = |node: &&ContextNode| node.budget.own.cost_usd == Usd::from_cents(1);
     assert_eq!(trace.contexts().iter().filter(paid).count(), 10, "{trace:#?}");
     assert_eq!(trace.root().unwrap().budget.spent.cost_usd, Usd::from_cents(10));
+}
+
+/// proves: what is larger than the server's `max_payload` goes by reference: submissions, values, the work of a parent with
+/// large children, results. What is larger than any message that is read is a dead letter, or refused, and the queue goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn f25_messages_larger_than_the_server_takes() {
+    let nats = NatsServer::start_with("", "max_payload: 64KB");
+    let cluster = Processes::start_as(|| Shape { nats, ..Shape::new(1, 2) }).await;
+    let large = "x".repeat(300_000);
+    let goals = [
+        json!({"goal": "x".repeat(60_000), "inputs": {"value": large}}),
+        json!({"goal": "carry", "agent_id": "share", "inputs": {"value": large}}),
+        json!({
+            "inputs": {"items": [1, 2, 3, 4], "value": large}, "mode": "parallel",
+            "steps": [
+                {"id": "all", "agent_id": "share", "task_description": "carry", "for_each": "items",
+                    "input_from": ["value"], "output_to": "shared"},
+                {"id": "sum", "agent_id": "echo", "task_description": "x".repeat(60_000), "input_from": ["shared"]},
+            ],
+        }),
+    ];
+    let mut runs = Vec::new();
+    for goal in goals {
+        runs.push(cluster.begin(goal).await);
+    }
+    let too_large = json!({"goal": "x", "trace_id": fresh_trace(), "inputs": {"value": "x".repeat(9 << 20)}});
+    cluster.tell(Subject::Spawn, &too_large).await;
+    let answer = cluster.client.submit(too_large).await;
+    assert!(matches!(answer, SubmitAnswer::Refused(_)), "{answer:?}");
+    runs.push(cluster.begin(json!({"goal": "the next"})).await);
+    for run in &runs {
+        let outcome = cluster.outcome(*run).await;
+        assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    }
+    cluster.check(&runs).await;
+    eventually("two dead letters", async || {
+        cluster.client.bus.read(&Filter::Dead).await.is_ok_and(|letters| letters.len() == 2)
+    })
+    .await;
 }

@@ -2,11 +2,16 @@
 //! of a test is that of its fault; `proves:` names the mechanism without which the test fails.
 //! `TRELLIS_FAULT_REPEATS` repeats the fault within a test; CI runs each once.
 
+mod chaos;
 mod clock;
 mod coordinator;
+mod disk;
 mod input;
 mod load;
 mod nats;
+mod network;
+mod program;
+mod provider;
 mod redis;
 mod worker;
 

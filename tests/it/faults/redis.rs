@@ -2,21 +2,29 @@
 
 use std::time::Duration;
 
-use coordinator::trace::{Phase, Status};
+use coordinator::{
+    store::{Redis, Store},
+    trace::{Phase, Status},
+};
 use serde_json::json;
 use shared::{Usd, subject::Subject, wire::EndStatus};
-use trellis_tests::processes::{Processes, Shape};
+use trellis_tests::{
+    cluster::eventually,
+    processes::{Processes, Shape},
+    servers::{Proxy, RedisServer},
+};
 
-use super::{drive, repeats, running, sleep};
+use super::{PARTITIONS, drive, repeats, running, sleep};
 
-async fn tell(cluster: &Processes, words: &[&str]) {
-    let client = redis::Client::open(cluster.redis.url()).unwrap();
+async fn tell(server: &RedisServer, words: &[&str]) -> String {
+    let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut command = redis::cmd(words[0]);
     words[1..].iter().for_each(|word| {
         command.arg(*word);
     });
-    let _: redis::Value = command.query_async(&mut connection).await.unwrap();
+    let value: redis::Value = command.query_async(&mut connection).await.unwrap();
+    format!("{value:?}")
 }
 
 /// proves: fail closed (B13): a command that could not be committed is neither answered nor acknowledged. With
@@ -124,6 +132,34 @@ async fn f18_redis_wiped_while_all_is_quiet() {
     cluster.check(&[run]).await;
 }
 
+/// proves: a coordinator notices that another server has less than the one before, and rebuilds from the event log. A replica
+/// is stopped while its master goes on; then the master dies and the replica takes its place, as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn f19_a_stale_replica_of_redis_takes_over() {
+    let redis = RedisServer::start();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &redis.port().to_string()]);
+    let proxy = Proxy::start(redis.port()).await;
+    let redis_url = Some(format!("redis://127.0.0.1:{}", proxy.port()));
+    let mut cluster = Processes::start_as(|| Shape { redis_url, redis, ..Shape::new(2, 2) }).await;
+    eventually("the replica follows", async || {
+        tell(&replica, &["INFO", "replication"]).await.contains("master_link_status:up")
+    })
+    .await;
+    let mut runs = drive(&cluster, 18).await;
+    replica.pause();
+    runs.extend(drive(&cluster, 18).await);
+    cluster.redis.kill();
+    replica.resume();
+    tell(&replica, &["REPLICAOF", "NO", "ONE"]).await;
+    proxy.lead_to(replica.port());
+    let store = Redis::connect(&replica.url(), Default::default(), PARTITIONS).await.unwrap();
+    cluster.store = Store::Redis(store);
+    runs.extend(drive(&cluster, 12).await);
+    cluster.check(&runs).await;
+    let noticed = |name: &str| cluster.log(name).contains("has lost acknowledged writes");
+    assert!(noticed("c1") || noticed("c2"), "nothing was lost");
+}
+
 /// proves: a missing script is loaded again, and a write that is refused for lack of memory changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn f20_redis_without_its_scripts_and_without_memory() {
@@ -131,13 +167,13 @@ async fn f20_redis_without_its_scripts_and_without_memory() {
     let mut runs = Vec::new();
     for _ in 0..repeats(1) {
         for _ in 0..5 {
-            tell(&cluster, &["SCRIPT", "FLUSH"]).await;
+            tell(&cluster.redis, &["SCRIPT", "FLUSH"]).await;
             runs.extend(drive(&cluster, 6).await);
         }
-        tell(&cluster, &["CONFIG", "SET", "maxmemory", "1"]).await;
+        tell(&cluster.redis, &["CONFIG", "SET", "maxmemory", "1"]).await;
         runs.extend(drive(&cluster, 20).await);
         tokio::time::sleep(Duration::from_secs(3)).await;
-        tell(&cluster, &["CONFIG", "SET", "maxmemory", "0"]).await;
+        tell(&cluster.redis, &["CONFIG", "SET", "maxmemory", "0"]).await;
         runs.extend(drive(&cluster, 6).await);
     }
     cluster.check(&runs).await;

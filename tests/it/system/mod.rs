@@ -6,6 +6,7 @@ mod cluster;
 mod embedded;
 mod graphs_live;
 mod observers;
+mod outbox;
 mod rebuild;
 mod servers;
 mod telemetry;

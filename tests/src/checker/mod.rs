@@ -1,6 +1,7 @@
 //! The checker of a cluster, run after every test that uses one. It waits until the runs are at rest, then reads their
 //! event logs, outcomes, dead letters and stored state, and compares them with each other. It trusts none of them.
 
+mod bill;
 mod log;
 
 use std::{
@@ -19,6 +20,8 @@ use shared::{
     wire::DeadLetter,
 };
 use tokio::time::Instant;
+
+pub use bill::{against_bill, within};
 
 use crate::{cluster::Client, invariants};
 

@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use coordinator::store::{Redis, Store};
+use coordinator::{
+    store::{Redis, Store},
+    trace::Trace,
+};
 use serde_json::{Value, json};
 use shared::{
     TraceId,
@@ -58,14 +61,29 @@ pub struct Shape {
     pub redis: RedisServer,
     /// Where the processes reach Redis, if not at its own address.
     pub redis_url: Option<String>,
+    /// Where coordinators reach NATS, if not at its own address.
+    pub coordinators_nats: Option<String>,
+    /// Where workers reach NATS, if not at its own address.
+    pub workers_nats: Option<String>,
 }
 
 impl Shape {
     pub fn new(coordinators: usize, workers: usize) -> Self {
         let (nats, redis) = (NatsServer::start(), RedisServer::start());
         let (settings, worker, environment) = (json!({}), json!({}), Vec::new());
-        let slots = 16;
-        Shape { coordinators, workers, slots, settings, worker, environment, nats, redis, redis_url: None }
+        Shape {
+            coordinators,
+            workers,
+            slots: 16,
+            settings,
+            worker,
+            environment,
+            nats,
+            redis,
+            redis_url: None,
+            coordinators_nats: None,
+            workers_nats: None,
+        }
     }
 }
 
@@ -94,8 +112,7 @@ impl Processes {
     }
 
     async fn in_room(shape: Shape, room: OwnedSemaphorePermit) -> Self {
-        let Shape { coordinators, workers, slots, settings, worker, environment, nats, redis, redis_url } =
-            shape;
+        let Shape { coordinators, workers, slots, settings, worker, environment, nats, redis, .. } = shape;
         let dir = std::env::temp_dir().join(format!("trellis-cluster-{}", fresh_trace()));
         std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
         let file = settings_file(&dir, settings);
@@ -108,10 +125,12 @@ impl Processes {
         let bus = Bus::Nats(Nats::connect(&connect).await.expect("the server was started"));
         let store = Redis::connect(&redis.url(), Default::default(), PARTITIONS).await;
         let store = Store::Redis(store.expect("the server was started"));
-        let servers = vec![
-            ("NATS_URL".to_owned(), nats.url()),
-            ("REDIS_URL".to_owned(), redis_url.unwrap_or_else(|| redis.url())),
-        ];
+        let servers = |nats_url: Option<String>| {
+            let redis_url = shape.redis_url.clone().unwrap_or_else(|| redis.url());
+            let nats_url = nats_url.unwrap_or_else(|| nats.url());
+            vec![("NATS_URL".to_owned(), nats_url), ("REDIS_URL".to_owned(), redis_url)]
+        };
+        let of_coordinators = servers(shape.coordinators_nats);
         let mut nodes = BTreeMap::new();
         for number in 1..=coordinators {
             let name = format!("c{number}");
@@ -120,9 +139,9 @@ impl Processes {
             let [log, queue] = ["--max-log-bytes", "--max-queue-bytes"];
             let arguments =
                 ["coordinator", "--id", &name, "--settings", &file, log, "256MiB", queue, "128MiB"];
-            nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &servers));
+            nodes.insert(name.clone(), Node::new(&dir, &name, &arguments, &of_coordinators));
         }
-        let environment = [servers, environment].concat();
+        let environment = [servers(shape.workers_nats), environment].concat();
         for number in 1..=workers {
             let name = format!("w{number}");
             let slots = slots.to_string();
@@ -197,6 +216,11 @@ impl Processes {
         self.node(name).pid().as_raw().unsigned_abs()
     }
 
+    /// What it has written to its log so far.
+    pub fn log(&self, name: &str) -> String {
+        self.nodes.get(name).unwrap_or_else(|| panic!("no process {name}")).read_log()
+    }
+
     /// Waits until it has ended by itself.
     pub async fn gone(&mut self, name: &str) {
         let deadline = Instant::now() + PATIENCE;
@@ -251,6 +275,12 @@ impl Processes {
         let asked = self.client.bus.request(&Subject::Query, &Headers::new(), payload, PATIENCE).await;
         let answer: QueryAnswer = serde_json::from_slice(&asked.expect("an answer")).expect("an answer");
         assert!(matches!(answer, QueryAnswer::Applied { .. }), "{answer:?}");
+    }
+
+    /// A trace as the store has it.
+    pub async fn stored(&self, trace_id: TraceId) -> Option<Trace> {
+        let record = self.store.load(&[trace_id]).await.ok()?.pop()?.record?;
+        Trace::from_stored(trace_id, record.version, &record.fields, &record.values).ok()
     }
 
     /// Waits until these runs are at rest, and runs the checker on them.

@@ -90,17 +90,20 @@ impl Node {
         Pid::from_raw(i32::try_from(child.id()).expect("a pid fits"))
     }
 
+    pub(super) fn read_log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     #[expect(clippy::print_stderr, reason = "the test that failed is told why")]
     pub(super) fn show_log(&self) {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let text = self.read_log();
         let lines: Vec<&str> = text.lines().collect();
         let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
         eprintln!("---- the end of the log of {} ({} lines)\n{}", self.name, lines.len(), shown.join("\n"));
     }
 }
 
-/// Beside the directory the test's own executable is in.
-/// The `trellis` binary.
+/// The `trellis` binary: beside the directory of the test's own executable.
 pub fn binary() -> PathBuf {
     let own = std::env::current_exe().expect("a process knows its executable");
     let profile = own.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");

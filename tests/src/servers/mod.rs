@@ -2,6 +2,7 @@
 //! `scripts/servers` installs them; a test that needs one fails without it.
 
 mod aimock;
+mod disk;
 mod llama;
 mod model;
 mod nats;
@@ -10,9 +11,10 @@ mod proxy;
 mod redis;
 
 pub use aimock::{AiMock, Billed};
+pub use disk::Disk;
 pub use llama::Llama;
 pub use model::{Gate, INPUT_NANOS, Line, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 pub use nats::NatsServer;
 pub use process::{Process, free_port, installed};
-pub use proxy::Proxy;
+pub use proxy::{Proxy, Way};
 pub use redis::RedisServer;

@@ -13,7 +13,7 @@ use std::{
 
 use axum::{
     Router,
-    body::Bytes,
+    body::{Body, Bytes},
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -53,6 +53,8 @@ pub struct Reply {
     pub no_usage: bool,
     /// The call is refused with this HTTP status.
     pub status: Option<u16>,
+    /// The answer breaks off in the middle. It is billed.
+    pub breaks_off: bool,
 }
 
 /// One line of the bill.
@@ -60,6 +62,8 @@ pub struct Reply {
 pub struct Line {
     /// The task of the context that called: the text after `Your task: `.
     pub task: String,
+    /// The model that was asked for, without its provider.
+    pub model: String,
     /// The number of model answers in the prompt.
     pub turn: usize,
     pub nanos: u64,
@@ -186,6 +190,11 @@ impl Prompt {
         self.body["messages"].as_array().map_or(&[], Vec::as_slice)
     }
 
+    /// The model it is for, without its provider.
+    pub fn model(&self) -> String {
+        self.body["model"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// The number of model answers in it.
     pub fn turn(&self) -> usize {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
@@ -271,6 +280,12 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
     let (prompt, reply) = answered.await.expect("the test's answer does not panic");
     match reply.status.map(|status| StatusCode::from_u16(status).expect("a status")) {
         Some(status) => (status, json!({"error": {"message": "told to refuse"}}).to_string()).into_response(),
+        None if reply.breaks_off => {
+            let half: Bytes = stream(&reply).into_bytes().into_iter().take(40).collect();
+            let broken = std::io::Error::other("told to break off");
+            let parts = futures_util::stream::iter([Ok(half), Err(broken)]);
+            ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(parts)).into_response()
+        }
         None if prompt.body["stream"] == true => {
             ([(header::CONTENT_TYPE, "text/event-stream")], stream(&reply)).into_response()
         }
@@ -282,6 +297,7 @@ impl Shared {
     fn charge(&self, prompt: &Prompt, reply: &Reply) {
         let line = Line {
             task: prompt.task(),
+            model: prompt.model(),
             turn: prompt.turn(),
             nanos: reply.input_tokens * INPUT_NANOS + reply.output_tokens * OUTPUT_NANOS,
             tokens: reply.input_tokens + reply.output_tokens,

@@ -36,6 +36,13 @@ impl NatsServer {
         NatsServer(Process::start(&NATS, vec![jetstream.to_owned(), server.to_owned()]))
     }
 
+    /// On a disk of its own, of so many megabytes; syncs every write.
+    pub fn start_on_disk(megabytes: u64) -> NatsServer {
+        // By default it takes three quarters of the disk, and reserves room for the largest size of every stream.
+        let settings = vec!["sync_interval: always, max_file_store: 8GB".to_owned(), String::new()];
+        NatsServer(Process::start_on(&NATS, settings, Some(megabytes)))
+    }
+
     /// One server for all tests of this process that run at the same time; it ends with the last of them.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<NatsServer>> = Mutex::new(Weak::new());

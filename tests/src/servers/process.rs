@@ -21,6 +21,8 @@ use nix::{
     unistd::Pid,
 };
 
+use super::disk::Disk;
+
 /// Time between two checks of a starting server, and how many checks: three minutes, to bound a hang.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 9_000;
@@ -55,6 +57,8 @@ pub(super) struct Settings {
     pub(super) port: u16,
     /// Arguments of the test.
     pub(super) extra: Vec<String>,
+    /// Where its data is, if not in a plain folder.
+    pub(super) disk: Option<Disk>,
 }
 
 #[derive(Debug)]
@@ -66,9 +70,18 @@ pub struct Process {
 
 impl Process {
     pub(super) fn start(program: &'static Program, extra: Vec<String>) -> Process {
+        Self::start_on(program, extra, None)
+    }
+
+    /// With its data on a disk of so many megabytes.
+    pub(super) fn start_on(program: &'static Program, extra: Vec<String>, disk: Option<u64>) -> Process {
         let mut tried = String::new();
         for _ in 0..PORTS {
-            let settings = Settings { dir: fresh_dir(program.name), port: free_port(), extra: extra.clone() };
+            let dir = fresh_dir(program.name);
+            let disk = disk.map(|size| {
+                Disk::create(&dir, &dir.join(DATA), size).expect("asked whether disks are allowed")
+            });
+            let settings = Settings { dir, port: free_port(), extra: extra.clone(), disk };
             let mut process = Process { program, settings, child: None };
             match process.run() {
                 Ok(()) => return process,
@@ -80,6 +93,11 @@ impl Process {
 
     pub fn port(&self) -> u16 {
         self.settings.port
+    }
+
+    /// What it has written to its log so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.settings.dir.join("log")).unwrap_or_default()
     }
 
     /// SIGKILL, as a crash of the process: nothing is flushed.
@@ -125,6 +143,21 @@ impl Process {
         self.restart();
     }
 
+    /// Fills its disk up. It has room again when the server is restarted.
+    pub fn fill_disk(&self) {
+        self.disk().fill(self.pid());
+    }
+
+    /// What it did not sync to disk is lost. Kills it.
+    pub fn cut_power(&mut self) {
+        self.disk().cut_power(self.pid());
+        self.kill();
+    }
+
+    fn disk(&self) -> &Disk {
+        self.settings.disk.as_ref().expect("a server that was started on a disk")
+    }
+
     fn signal(&self, signal: Signal) {
         signal::kill(self.nix_pid(), signal).expect("the child is ours");
     }
@@ -145,9 +178,12 @@ impl Process {
     fn run(&mut self) -> Result<(), String> {
         let log = self.settings.dir.join("log");
         let file = File::options().create(true).append(true).open(&log).expect("the directory is ours");
-        let path = locate(self.program);
+        let (mut path, mut arguments) = (locate(self.program), (self.program.arguments)(&self.settings));
+        if let Some(disk) = &self.settings.disk {
+            (path, arguments) = disk.start(path, arguments);
+        }
         let child = Command::new(&path)
-            .args((self.program.arguments)(&self.settings))
+            .args(arguments)
             .current_dir(&self.settings.dir)
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a file can be shared"))

@@ -1,14 +1,14 @@
-//! A TCP proxy on the loopback. Its connections can be frozen: they stay open and carry nothing, as after
-//! a firewall forgot them, while new ones work. No signal to a server makes that. Or it hangs up, also on
-//! some of those who connect next, as a server does that is starting again. Before a Redis it can also set
-//! the server's clock: it changes the answers to TIME.
+//! A TCP proxy on the loopback, for what no signal to a server does. Its connections can be frozen: they stay open and carry
+//! nothing, as after a firewall forgot them, while new ones work. The network can be cut, also one way: bytes wait until it
+//! is healed. Or it hangs up, also on some of those who connect next, as a server does that is starting again. It can lead
+//! to another server. Before a Redis it can also set the server's clock: it changes the answers to TIME.
 
 use std::{
     future,
     net::Ipv4Addr,
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicU16, AtomicUsize, Ordering},
     },
 };
 
@@ -22,10 +22,24 @@ use tokio::{
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    fate: watch::Sender<Fate>,
-    refusing: Arc<AtomicUsize>,
-    ahead: Arc<AtomicI64>,
+    told: Arc<Told>,
     accepting: JoinHandle<()>,
+}
+
+/// What a proxy was told.
+#[derive(Debug)]
+struct Told {
+    server: AtomicU16,
+    fate: watch::Sender<Fate>,
+    cut: watch::Sender<Vec<Way>>,
+    refusing: AtomicUsize,
+    ahead: AtomicI64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    ToServer,
+    FromServer,
 }
 
 /// What happens to the open connections.
@@ -40,37 +54,55 @@ impl Proxy {
     pub async fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
-        let fate = watch::Sender::new(Fate::Closed);
-        let refusing = Arc::new(AtomicUsize::new(0));
-        let ahead = Arc::new(AtomicI64::new(0));
-        let accepting =
-            tokio::spawn(accept(listener, server, fate.clone(), Arc::clone(&refusing), Arc::clone(&ahead)));
-        Proxy { port, fate, refusing, ahead, accepting }
+        let told = Arc::new(Told {
+            server: server.into(),
+            fate: watch::Sender::new(Fate::Closed),
+            cut: watch::Sender::default(),
+            refusing: AtomicUsize::default(),
+            ahead: AtomicI64::default(),
+        });
+        let accepting = tokio::spawn(accept(listener, told.clone()));
+        Proxy { port, told, accepting }
     }
 
     pub fn port(&self) -> u16 {
         self.port
     }
 
+    /// Leads to the server at another port from now on.
+    pub fn lead_to(&self, server: u16) {
+        self.told.server.store(server, Ordering::SeqCst);
+        self.hang_up(0);
+    }
+
     /// Freezes the connections that are open now.
     pub fn freeze(&self) {
-        self.fate.send_replace(Fate::Frozen);
+        self.told.fate.send_replace(Fate::Frozen);
+    }
+
+    /// Carries nothing in these ways, until it is healed. What was sent meanwhile arrives then.
+    pub fn cut(&self, ways: &[Way]) {
+        self.told.cut.send_replace(ways.to_vec());
+    }
+
+    pub fn heal(&self) {
+        self.cut(&[]);
     }
 
     /// Closes the connections there are, and as many of the next ones.
     pub fn hang_up(&self, next: usize) {
-        self.refusing.store(next, Ordering::SeqCst);
-        self.fate.send_replace(Fate::Closed);
+        self.told.refusing.store(next, Ordering::SeqCst);
+        self.told.fate.send_replace(Fate::Closed);
     }
 
     /// Sets the clock of the Redis behind it ahead by so many seconds, or behind if negative.
     pub fn set_clock(&self, ahead_seconds: i64) {
-        self.ahead.store(ahead_seconds, Ordering::SeqCst);
+        self.told.ahead.store(ahead_seconds, Ordering::SeqCst);
     }
 
     /// How many of the next connections will still be closed.
     pub fn refusing(&self) -> usize {
-        self.refusing.load(Ordering::SeqCst)
+        self.told.refusing.load(Ordering::SeqCst)
     }
 }
 
@@ -80,53 +112,52 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    server: u16,
-    fate: watch::Sender<Fate>,
-    refusing: Arc<AtomicUsize>,
-    ahead: Arc<AtomicI64>,
-) {
+async fn accept(listener: TcpListener, told: Arc<Told>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        let left = refusing.load(Ordering::SeqCst);
+        let left = told.refusing.load(Ordering::SeqCst);
         if left > 0 {
             // Only this task counts it down.
-            refusing.store(left - 1, Ordering::SeqCst);
+            told.refusing.store(left - 1, Ordering::SeqCst);
         } else {
-            connections.spawn(carry(client, server, fate.subscribe(), Arc::clone(&ahead)));
+            connections.spawn(carry(client, told.clone()));
         }
     }
 }
 
-async fn carry(client: TcpStream, server: u16, mut fate: watch::Receiver<Fate>, ahead: Arc<AtomicI64>) {
+async fn carry(client: TcpStream, told: Arc<Told>) {
+    let mut fate = told.fate.subscribe();
+    let server = told.server.load(Ordering::SeqCst);
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await else { return };
     let ((mut asks, mut answered), (mut answers, mut asked)) = (client.into_split(), server.into_split());
-    let told = tokio::select! {
-        _ = io::copy(&mut asks, &mut asked) => return,
-        _ = copy_answers(&mut answers, &mut answered, &ahead) => return,
+    let fate = tokio::select! {
+        _ = copy(&mut asks, &mut asked, Way::ToServer, &told) => return,
+        _ = copy(&mut answers, &mut answered, Way::FromServer, &told) => return,
         _ = fate.changed() => *fate.borrow(),
     };
-    match told {
+    match fate {
         Fate::Closed => {}
         // Both sides stay open: neither side notices.
         Fate::Frozen => future::pending().await,
     }
 }
 
-async fn copy_answers(
+async fn copy(
     from: &mut (impl io::AsyncRead + Unpin),
     to: &mut (impl io::AsyncWrite + Unpin),
-    ahead: &AtomicI64,
+    way: Way,
+    told: &Told,
 ) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
+    let mut cut = told.cut.subscribe();
     loop {
         let count = from.read(&mut buffer).await?;
+        cut.wait_for(|cut| !cut.contains(&way)).await.map_err(io::Error::other)?;
         if count == 0 {
             return to.shutdown().await;
         }
-        let ahead = ahead.load(Ordering::SeqCst);
-        if ahead != 0 {
+        let ahead = told.ahead.load(Ordering::SeqCst);
+        if ahead != 0 && way == Way::FromServer {
             set_times(&mut buffer[..count], ahead);
         }
         to.write_all(&buffer[..count]).await?;

@@ -35,6 +35,12 @@ impl RedisServer {
         RedisServer(Process::start(&REDIS, extra.iter().map(|&word| word.to_owned()).collect()))
     }
 
+    /// On a disk of its own, of so many megabytes.
+    pub fn start_on_disk(extra: &[&str], megabytes: u64) -> RedisServer {
+        let extra = extra.iter().map(|&word| word.to_owned()).collect();
+        RedisServer(Process::start_on(&REDIS, extra, Some(megabytes)))
+    }
+
     /// A sentinel that alone decides, after half a second, that `master` is down.
     pub fn start_sentinel(name: &str, master: &RedisServer) -> RedisServer {
         RedisServer(Process::start(&SENTINEL, vec![name.to_owned(), master.port().to_string()]))

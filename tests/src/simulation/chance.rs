@@ -5,24 +5,24 @@ use std::time::Duration;
 use shared::random::Random;
 
 #[derive(Debug, Clone)]
-pub(super) struct Chance(Random);
+pub(crate) struct Chance(Random);
 
 impl Chance {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Chance(Random::seeded(seed))
     }
 
     /// A chance of its own, whose choices do not depend on how often this one is asked.
-    pub(super) fn fork(&self) -> Self {
+    pub(crate) fn fork(&self) -> Self {
         Self::new(self.number())
     }
 
     /// A source of random numbers for a process.
-    pub(super) fn source(&self) -> Random {
+    pub(crate) fn source(&self) -> Random {
         Random::seeded(self.number())
     }
 
-    pub(super) fn bits(&self) -> u128 {
+    pub(crate) fn bits(&self) -> u128 {
         self.0.bits()
     }
 
@@ -31,20 +31,20 @@ impl Chance {
     }
 
     /// A number from `low` to `high`, both included.
-    pub(super) fn between(&self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&self, low: u64, high: u64) -> u64 {
         low + self.number() % (high - low + 1)
     }
 
-    pub(super) fn percent(&self, percent: u64) -> bool {
+    pub(crate) fn percent(&self, percent: u64) -> bool {
         self.between(1, 100) <= percent
     }
 
-    pub(super) fn pick<'a, T>(&self, among: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&self, among: &'a [T]) -> &'a T {
         let last = among.len() as u64 - 1;
         &among[usize::try_from(self.between(0, last)).expect("an index")]
     }
 
-    pub(super) fn millis(&self, low: u64, high: u64) -> Duration {
+    pub(crate) fn millis(&self, low: u64, high: u64) -> Duration {
         Duration::from_millis(self.between(low, high))
     }
 }

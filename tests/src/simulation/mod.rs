@@ -2,16 +2,16 @@
 //! virtual time that passes only while everybody waits, with one seed for everything random. A seed that fails fails again, with
 //! the same story.
 
-mod chance;
+pub(crate) mod chance;
 mod extra;
 mod network;
-mod people;
+pub(crate) mod people;
 mod processes;
 mod provider;
 mod story;
 mod trouble;
-mod verdict;
-mod work;
+pub(crate) mod verdict;
+pub(crate) mod work;
 
 use std::{
     path::PathBuf,
@@ -22,7 +22,7 @@ use std::{
 use coordinator::store::{self, Store};
 use shared::{
     Timestamp,
-    bus::{self, Stored, Topology},
+    bus::{self, Bus, Stored, Topology},
     clock::Clock,
     subject::Filter,
 };
@@ -102,7 +102,8 @@ impl Simulation {
             workspaces: workspaces(),
             runs_expire: extras.has(Extra::ExpiredRuns),
         };
-        let people = People::new(&ground, chance.fork());
+        let (bus, store) = (Bus::Memory(ground.bus.clone()), Store::Memory(ground.store.clone()));
+        let people = People::new(bus, store, ground.story.clone(), chance.fork());
         let coordinators =
             (1..=chance.between(1, 3)).map(|n| (format!("coordinator-{n}"), Kind::Coordinator));
         let skewed = extras.has(Extra::SkewedClocks);
@@ -145,7 +146,7 @@ impl Simulation {
     fn make_runs(&mut self) -> Vec<(String, String)> {
         let mut profiles = Vec::new();
         for number in 0..usize::try_from(self.chance.between(1, 5)).expect("few") {
-            let (run, agents) = work::run(number, &self.chance);
+            let (run, agents) = work::run(number, work::SCRIPTED, &self.chance);
             self.runs.push(run);
             profiles.extend(agents.into_iter().map(|agent| {
                 let name = agent["agent_id"].as_str().expect("a profile has a name").to_owned();
@@ -166,23 +167,23 @@ impl Simulation {
         let using = async {
             for run in runs.iter_mut() {
                 tokio::time::sleep(chance.millis(0, 5_000)).await;
-                people.submit(ground, run).await;
+                people.submit(run).await;
                 if chance.percent(15) {
                     tokio::time::sleep(chance.millis(0, 5_000)).await;
-                    people.cancel(ground, run).await;
+                    people.cancel(run).await;
                 }
                 if chance.percent(20) {
                     let keys: &[&str] = if any_key { &["ads", "1-1", "2-1"] } else { &["ads"] };
-                    people.charge(ground, run, chance.pick::<&str>(keys)).await;
+                    people.charge(run, chance.pick::<&str>(keys)).await;
                 }
             }
             loop {
                 tokio::time::sleep(chance.millis(1_000, 5_000)).await;
-                people.answer(ground, runs, false).await;
+                people.answer(runs, false).await;
                 if chance.percent(20) {
                     let last = runs.len() as u64 - 1;
                     let n = usize::try_from(chance.between(0, last)).expect("an index");
-                    people.raise(ground, &mut runs[n]).await;
+                    people.raise(&mut runs[n]).await;
                 }
             }
         };
@@ -207,17 +208,17 @@ impl Simulation {
             if self.ground.story.elapsed() > over {
                 return moving.into_iter().map(|why| format!("t8: not at rest: {why}")).collect();
             }
-            self.people.answer(&self.ground, &self.runs, true).await;
+            self.people.answer(&self.runs, true).await;
             looks += 1;
             if looks % RAISE_EVERY == 0 {
                 if self.extras.has(Extra::NobodyStarves) {
-                    let starved = verdict::starved_now(&self.ground, &self.runs).await;
+                    let starved = verdict::starved_now(&self.people, &self.runs).await;
                     if !starved.is_empty() {
                         return starved;
                     }
                 }
                 for run in &mut self.runs {
-                    self.people.raise(&self.ground, run).await;
+                    self.people.raise(run).await;
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! The people of a simulation: they submit runs, answer questions, cancel, and raise budgets. Their messages always arrive;
-//! what a coordinator does with them is what is tested.
+//! The people of a simulation, and of chaos on real processes: they submit runs, answer questions, cancel, and raise budgets.
+//! Their messages always arrive; what a coordinator does with them is what is tested.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,7 +15,7 @@ use shared::{
     wire::Question,
 };
 
-use super::{chance::Chance, processes::Ground, work::Run};
+use super::{chance::Chance, story::Story, work::Run};
 use crate::cluster::Client;
 
 /// By how much each paused context is raised: more than any call holds.
@@ -23,50 +23,55 @@ const MORE_NANOS: u64 = 50_000_000;
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-pub(super) struct People {
+pub(crate) struct People {
     chance: Chance,
     client: Client,
+    store: Store,
+    story: Story,
     answered: BTreeSet<(TraceId, ChildId, u32)>,
     /// How often budgets were raised.
     raises: u64,
+    /// How many messages were sent: each has an id, so that it can be sent again.
+    sent: u64,
 }
 
 impl People {
-    pub(super) fn new(ground: &Ground, chance: Chance) -> Self {
-        let client = Client { bus: Bus::Memory(ground.bus.clone()) };
-        People { chance, client, answered: BTreeSet::new(), raises: 0 }
+    pub(crate) fn new(bus: Bus, store: Store, story: Story, chance: Chance) -> Self {
+        let (client, answered) = (Client { bus }, BTreeSet::new());
+        People { chance, client, store, story, answered, raises: 0, sent: 0 }
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
     /// Publishes until it is stored: a full queue is tried again.
-    async fn publish(&self, subject: Subject, message: &Value) {
+    async fn publish(&mut self, subject: Subject, message: &Value) {
         let payload: bytes::Bytes = serde_json::to_vec(message).expect("JSON").into();
-        let (headers, expect_last) = (Headers::new(), None);
-        let message = Outgoing { subject, id: None, headers, payload, expect_last };
+        self.sent += 1;
+        let (id, headers, expect_last) = (Some(format!("people-{}", self.sent)), Headers::new(), None);
+        let message = Outgoing { subject, id, headers, payload, expect_last };
         while self.client.bus.publish(message.clone()).await.is_err() {
             tokio::time::sleep(TRY_AGAIN).await;
         }
     }
 
-    pub(super) async fn submit(&self, ground: &Ground, run: &Run) {
-        ground.story.note("client", format!("submits {} with {}: {}", run.trace_id, run.cap, run.message));
+    pub(crate) async fn submit(&mut self, run: &Run) {
+        self.story.note("client", format!("submits {} with {}: {}", run.trace_id, run.cap, run.message));
         self.publish(run.subject.clone(), &run.message).await;
     }
 
     /// Answers open questions: now and then one, or all.
-    pub(super) async fn answer(&mut self, ground: &Ground, runs: &[Run], all: bool) {
+    pub(crate) async fn answer(&mut self, runs: &[Run], all: bool) {
         for run in runs {
-            let asked = self.client.bus.read(&Filter::QuestionsOf(run.trace_id)).await.expect("in memory");
-            for stored in asked {
+            let asked = self.client.bus.read(&Filter::QuestionsOf(run.trace_id)).await;
+            for stored in asked.unwrap_or_default() {
                 let question: Question = serde_json::from_slice(&stored.payload).expect("a question");
                 let key = (question.trace_id, question.child_id.clone(), question.number);
                 if self.answered.contains(&key) || !(all || self.chance.percent(30)) {
                     continue;
                 }
-                ground.story.note("human", format!("answers {} of {}", question.number, question.child_id));
+                self.story.note("human", format!("answers {} of {}", question.number, question.child_id));
                 let (child_id, number) = (&question.child_id, question.number);
                 let answered = json!({"child_id": child_id, "question": number, "answer": "left"});
                 let input = json!({"trace_id": run.trace_id, "answered": answered});
@@ -76,21 +81,21 @@ impl People {
         }
     }
 
-    pub(super) async fn cancel(&self, ground: &Ground, run: &Run) {
-        ground.story.note("human", format!("cancels {}", run.trace_id));
+    pub(crate) async fn cancel(&mut self, run: &Run) {
+        self.story.note("human", format!("cancels {}", run.trace_id));
         let message = json!({"trace_id": run.trace_id, "reason": "changed my mind"});
         self.publish(Subject::Cancel, &message).await;
     }
 
     /// Charges something from outside, twice: it is booked once.
-    pub(super) async fn charge(&self, ground: &Ground, run: &mut Run, key: &str) {
+    pub(crate) async fn charge(&mut self, run: &mut Run, key: &str) {
         // What does not exist yet is refused.
-        if stored(ground, run.trace_id).await.is_none_or(|trace| trace.root().is_none()) {
+        if self.stored(run.trace_id).await.is_none_or(|trace| trace.root().is_none()) {
             return;
         }
         let amount = Usd::from_nanos(1_000_000);
         run.charged = amount;
-        ground.story.note("human", format!("charges {amount} to {} as {key}", run.trace_id));
+        self.story.note("human", format!("charges {amount} to {} as {key}", run.trace_id));
         let charge = json!({"child_id": "root", "key": key, "amount": {"cost_usd": amount, "tokens": 0}});
         for _ in 0..2 {
             let control = json!({"trace_id": run.trace_id, "charge": charge});
@@ -99,8 +104,8 @@ impl People {
     }
 
     /// Gives every paused context of a run, and all above it, more money.
-    pub(super) async fn raise(&mut self, ground: &Ground, run: &mut Run) {
-        let Some(trace) = stored(ground, run.trace_id).await else { return };
+    pub(crate) async fn raise(&mut self, run: &mut Run) {
+        let Some(trace) = self.stored(run.trace_id).await else { return };
         let Some(root) = trace.root() else { return };
         let paused: Vec<&ContextNode> =
             trace.contexts().iter().filter(|node| matches!(node.status, Status::Paused { .. })).collect();
@@ -123,7 +128,7 @@ impl People {
         let by = MORE_NANOS + self.raises;
         let more = by * raised.len() as u64 + root.budget.limit.cost_usd.nanos();
         run.cap = Usd::from_nanos(more.max(run.cap.nanos() + 1));
-        ground.story.note("human", format!("raises {} to {}", run.trace_id, run.cap));
+        self.story.note("human", format!("raises {} to {}", run.trace_id, run.cap));
         for node in raised {
             let own = Usd::from_nanos(node.budget.limit.cost_usd.nanos() + by);
             let to = if node.parent.is_none() { run.cap } else { own };
@@ -132,11 +137,10 @@ impl People {
             self.publish(Subject::Control, &control).await;
         }
     }
-}
 
-/// A trace as the store has it.
-pub(super) async fn stored(ground: &Ground, id: TraceId) -> Option<Trace> {
-    let loaded = Store::Memory(ground.store.clone()).load(&[id]).await.expect("in memory");
-    let record = loaded.into_iter().next()?.record?;
-    Trace::from_stored(id, record.version, &record.fields, &record.values).ok()
+    /// A trace as the store has it.
+    pub(crate) async fn stored(&self, id: TraceId) -> Option<Trace> {
+        let record = self.store.load(&[id]).await.ok()?.pop()?.record?;
+        Trace::from_stored(id, record.version, &record.fields, &record.values).ok()
+    }
 }

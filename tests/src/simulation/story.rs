@@ -25,7 +25,7 @@ pub struct Line {
 }
 
 impl Story {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Story { began: Instant::now(), lines: Arc::default() }
     }
 
@@ -42,7 +42,7 @@ impl Story {
         lines.push(Line { at, who: who.into(), what });
     }
 
-    pub(super) fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 

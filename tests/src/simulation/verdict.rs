@@ -11,11 +11,11 @@ use shared::{
 
 use super::{
     extra::{Extra, Extras},
-    people::{People, stored},
+    people::People,
     processes::Ground,
     work::Run,
 };
-use crate::checker;
+use crate::{checker, cluster::Client};
 
 /// Everything that is wrong with runs at rest.
 pub(super) async fn wrong(
@@ -38,36 +38,23 @@ pub(super) async fn wrong(
             wrong.extend(timed_out_in_the_queue(run, trace));
         }
         if extras.has(Extra::FinalOutcomes) {
-            wrong.extend(open_outcomes(people, run).await);
+            wrong.extend(open_outcomes(people.client(), run).await);
         }
     }
     wrong.extend(checker::violations(people.client(), traces).await);
     wrong
 }
 
-/// b5: the bill is within the cap, and in the books: to the cent where the end of every call is known, and not above them
-/// where some are estimated.
+/// The books of a run, against the provider's bill if its calls are paid to one.
 fn bill(ground: &Ground, run: &Run, trace: &Trace) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let Some(root) = trace.root() else { return vec![format!("{}: it has no root", run.trace_id)] };
-    let (spent, estimated) = (root.budget.spent.cost_usd, root.budget.estimated.cost_usd);
-    let charged = run.charged.nanos();
-    // What was charged from outside stays within the cap too: the rest is disputed (B18).
-    if spent > run.cap {
-        wrong.push(format!("{}: b1: spent {spent} of {}", run.trace_id, run.cap));
-    }
-    if let Some(model) = &run.model {
-        let billed = Usd::from_nanos(ground.provider.billed(model));
-        let certain = spent.nanos().saturating_sub(estimated.nanos() + charged);
-        if billed > run.cap {
-            wrong.push(format!("{}: b5: billed {billed} of {}", run.trace_id, run.cap));
+    let wrong = match &run.model {
+        Some(model) => {
+            let billed = Usd::from_nanos(ground.provider.billed(model));
+            checker::against_bill(trace, billed, run.cap, run.charged)
         }
-        if billed > spent || billed.nanos() < certain {
-            let books = format!("the books have {spent}, of which {estimated} are estimated");
-            wrong.push(format!("{}: b5: billed {billed}, and {books}", run.trace_id));
-        }
-    }
-    wrong
+        None => checker::within(trace, run.cap),
+    };
+    wrong.into_iter().map(|what| format!("{}: {what}", run.trace_id)).collect()
 }
 
 /// Item 3: contexts that are paused, or have failed, for want of a budget, though a call of this run would fit everywhere
@@ -93,10 +80,10 @@ fn starved(run: &Run, trace: &Trace) -> Vec<String> {
 }
 
 /// As [`starved`], while runs are not at rest.
-pub(super) async fn starved_now(ground: &Ground, runs: &[Run]) -> Vec<String> {
+pub(super) async fn starved_now(people: &People, runs: &[Run]) -> Vec<String> {
     let mut all = Vec::new();
     for run in runs {
-        all.extend(stored(ground, run.trace_id).await.iter().flat_map(|trace| starved(run, trace)));
+        all.extend(people.stored(run.trace_id).await.iter().flat_map(|trace| starved(run, trace)));
     }
     all
 }
@@ -127,8 +114,8 @@ fn timed_out_in_the_queue(run: &Run, trace: &Trace) -> Vec<String> {
 }
 
 /// Item 12: outcomes that hold something.
-async fn open_outcomes(people: &People, run: &Run) -> Vec<String> {
-    let told = people.client().bus.read(&Filter::OutcomesOf(run.trace_id)).await.expect("in memory");
+pub(crate) async fn open_outcomes(client: &Client, run: &Run) -> Vec<String> {
+    let told = client.bus.read(&Filter::OutcomesOf(run.trace_id)).await.expect("the outcomes can be read");
     let outcomes = told.iter().map(|stored| {
         let outcome: Outcome = serde_json::from_slice(&stored.payload).expect("an outcome");
         outcome.context

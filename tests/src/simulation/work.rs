@@ -1,4 +1,4 @@
-//! The runs of a simulation: trees and graphs of random shape, with tight budgets, humans, large results and agents that
+//! The runs of a simulation, and of chaos on real processes: trees and graphs of random shape, with tight budgets, humans, large results and agents that
 //! fail. An agent's calls are paid in one of two ways: by `spend`, whose cost is known, or by a simulated model, whose
 //! provider keeps a bill.
 
@@ -8,22 +8,25 @@ use shared::{TraceId, Usd, subject::Subject};
 use super::chance::Chance;
 
 #[derive(Debug, Clone)]
-pub(super) struct Run {
-    pub(super) trace_id: TraceId,
-    pub(super) subject: Subject,
-    pub(super) message: Value,
+pub(crate) struct Run {
+    pub(crate) trace_id: TraceId,
+    pub(crate) subject: Subject,
+    pub(crate) message: Value,
     /// The ceiling of its root, with all raises.
-    pub(super) cap: Usd,
+    pub(crate) cap: Usd,
     /// What is charged to it from outside at most.
-    pub(super) charged: Usd,
+    pub(crate) charged: Usd,
     /// The model that all its paid calls use.
-    pub(super) model: Option<String>,
+    pub(crate) model: Option<String>,
     /// The most that one of its calls holds.
-    pub(super) largest_hold: Usd,
+    pub(crate) largest_hold: Usd,
 }
 
-/// A run and the profiles that it needs.
-pub(super) fn run(number: usize, chance: &Chance) -> (Run, Vec<Value>) {
+/// The provider whose models follow the scripts of their agents.
+pub(crate) const SCRIPTED: &str = "scripted";
+
+/// A run and the profiles that it needs, with a model of its own of this provider.
+pub(crate) fn run(number: usize, provider: &str, chance: &Chance) -> (Run, Vec<Value>) {
     let trace_id = TraceId::from_u128(chance.bits() | 1).expect("not zero");
     let cents = *chance.pick(&[1, 2, 5, 10, 20, 100]);
     let mut maker = Maker { number, chance, cents };
@@ -41,7 +44,7 @@ pub(super) fn run(number: usize, chance: &Chance) -> (Run, Vec<Value>) {
     if chance.percent(40) {
         message["on_exhausted"] = json!("pause");
     }
-    let model = format!("scripted/run-{number}");
+    let model = format!("{provider}/run-{number}");
     let run = Run {
         trace_id,
         subject,
@@ -51,7 +54,11 @@ pub(super) fn run(number: usize, chance: &Chance) -> (Run, Vec<Value>) {
         model: by_model.then(|| model.clone()),
         largest_hold: if by_model { Usd::from_cents(4) } else { Usd::from_nanos(HOLD_NANOS) },
     };
-    (run, maker.profiles(&model))
+    let mut profiles = maker.profiles(&model);
+    if provider != SCRIPTED {
+        profiles.iter_mut().for_each(|profile| drop(profile.as_object_mut().map(|it| it.remove("script"))));
+    }
+    (run, profiles)
 }
 
 /// What a call of `spend` holds, and what it costs, in nano-dollars.

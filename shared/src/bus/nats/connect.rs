@@ -1,6 +1,11 @@
 //! Connecting: the first connection is made quickly or fails; a lost one is tried again for ever.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_nats::{ConnectOptions, Event, ServerAddr, jetstream::ContextBuilder};
 use tokio::sync::{OnceCell, watch};
@@ -90,8 +95,8 @@ impl Nats {
             .build(client.clone());
         let api = ContextBuilder::new().timeout(ANSWER_WITHIN).build(client.clone());
         let namespace = to.namespace.clone();
-        let objects = OnceCell::new();
-        Ok(Nats(Arc::new(Connection { client, publisher, api, namespace, generation, objects })))
+        let (objects, topology) = (OnceCell::new(), OnceLock::new());
+        Ok(Nats(Arc::new(Connection { client, publisher, api, namespace, generation, objects, topology })))
     }
 }
 

@@ -1,5 +1,5 @@
 //! Work from a durable consumer. Survives reconnects, restarts of the server and the loss of the consumer
-//! itself, which is created again.
+//! itself or of its stream, which are created again.
 
 use std::{fmt, time::Duration};
 
@@ -68,7 +68,7 @@ impl Consumption {
 
     async fn restore(&mut self) {
         self.puller.stand_by().await;
-        match self.nats.ensure_consumer(&self.consumer).await {
+        match self.nats.ensure_consumer_and_streams(&self.consumer).await {
             Ok(()) => {
                 tracing::warn!(
                     consumer = self.consumer.name(),

@@ -11,7 +11,11 @@ mod pull;
 mod read;
 mod set_up;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_nats::{
     Client, HeaderMap,
@@ -54,6 +58,8 @@ struct Connection {
     /// Counts the connections made: answers to requests on an earlier one never arrive.
     generation: watch::Receiver<u64>,
     objects: OnceCell<ObjectStore>,
+    /// What this process has set up, if it sets up anything.
+    topology: OnceLock<Topology>,
 }
 
 impl Nats {

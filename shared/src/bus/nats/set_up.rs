@@ -21,6 +21,8 @@ const BUCKET: &str = "AGENT_OUTPUTS";
 
 impl Nats {
     pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
+        // Who set it up first sets it up again after a loss.
+        self.0.topology.get_or_init(|| topology.clone());
         try_join_all(Stream::ALL.map(|stream| self.ensure_stream(self.stream_config(stream, topology))))
             .await?;
         let reports = Partition::all(topology.partitions).map(Consumer::Report);
@@ -126,6 +128,16 @@ impl Nats {
         same("max_deliver", &ours.max_deliver, &found.max_deliver).map_err(differs)?;
         same("deliver_subject", &None, &found.deliver_subject).map_err(differs)?;
         Ok(())
+    }
+
+    /// A server may come back without its streams. Whoever set them up sets them up again.
+    pub(super) async fn ensure_consumer_and_streams(&self, consumer: &Consumer) -> Result<(), Error> {
+        let lost = match (self.ensure_consumer(consumer).await, self.0.topology.get()) {
+            (Err(_), Some(topology)) => topology,
+            (ensured, _) => return ensured,
+        };
+        self.set_up(lost).await?;
+        self.ensure_consumer(consumer).await
     }
 
     async fn ensure_bucket(&self, topology: &Topology) -> Result<(), Error> {

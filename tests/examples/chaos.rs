@@ -1,0 +1,43 @@
+//! Kills everything at random for a while and reports what came of it: `scripts/chaos` calls it.
+
+use std::{process::ExitCode, time::Duration};
+
+use trellis_tests::chaos::{Plan, run};
+
+#[expect(clippy::print_stdout, reason = "a command for people")]
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some(plan) = read(&arguments) else { return usage() };
+    println!("seed {}, for {} s", plan.seed, plan.lasts.as_secs());
+    let report = run(plan).await;
+    println!("\n{report}");
+    if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn read(arguments: &[String]) -> Option<Plan> {
+    let seed = u64::from(std::process::id());
+    let mut plan = Plan { seed, lasts: Duration::from_secs(600), coordinators: 2, workers: 3 };
+    let mut rest = arguments.iter();
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "--seed" => plan.seed = rest.next()?.parse().ok()?,
+            "--coordinators" => plan.coordinators = rest.next()?.parse().ok()?,
+            "--workers" => plan.workers = rest.next()?.parse().ok()?,
+            minutes => {
+                plan.lasts = minutes
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|m| *m > 0.0)
+                    .map(|m| Duration::from_secs_f64(m * 60.0))?
+            }
+        }
+    }
+    (plan.coordinators > 0 && plan.workers > 0).then_some(plan)
+}
+
+#[expect(clippy::print_stderr, reason = "a command for people")]
+fn usage() -> ExitCode {
+    eprintln!("usage: chaos [MINUTES] [--seed SEED] [--coordinators COUNT] [--workers COUNT]");
+    ExitCode::FAILURE
+}

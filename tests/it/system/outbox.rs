@@ -1,0 +1,118 @@
+//! What was committed is sent, however long the bus or the store is away in between.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use coordinator::store::{self, Store};
+use serde_json::json;
+use shared::{
+    TraceId,
+    bus::{Bus, Headers, Memory, Outgoing},
+    link::{Arrive, Crossing, Link},
+    subject::{Filter, Subject},
+    wire::EndStatus,
+};
+use trellis_tests::{
+    checker,
+    cluster::{Cluster, eventually, name},
+    processes::fresh_trace,
+};
+
+/// Room for a few deliveries, and none for the large message that fills the queue.
+const QUEUE_BYTES: i64 = 64 << 10;
+
+/// Begins a run under an id of our own.
+async fn begin(cluster: &Cluster) -> TraceId {
+    let trace_id = fresh_trace();
+    let spawn = json!({"goal": "hello", "trace_id": trace_id, "child_id": "root"});
+    cluster.client.publish(Subject::Spawn, &spawn).await;
+    trace_id
+}
+
+async fn unsent(store: &Store, run: TraceId) -> usize {
+    let loaded = store.load(&[run]).await.unwrap();
+    loaded[0].record.as_ref().map_or(0, |record| record.outbox.len())
+}
+
+/// proves: a message that the bus refuses stays in its outbox, and the outbox is sent again by its timer (f11). If the
+/// refusal is ignored, or nothing is sent again, no worker ever hears of the run.
+#[tokio::test(flavor = "multi_thread")]
+async fn f11_what_a_full_queue_refused_is_sent_when_there_is_room() {
+    let mut config = coordinator::Config::new(name("coordinator"));
+    config.topology.max_queue_bytes = QUEUE_BYTES;
+    let bus = Bus::Memory(Memory::new(Default::default()));
+    bus.set_up(&config.topology).await.unwrap();
+    // For a pool without workers.
+    let filler = Subject::Execute("nobody".parse().unwrap());
+    let mut size = 32 << 10;
+    while size > 0 {
+        let (id, headers, payload) = (None, Headers::new(), vec![b' '; size].into());
+        let message = Outgoing { subject: filler.clone(), id, headers, payload, expect_last: None };
+        if bus.publish(message).await.is_err() {
+            size /= 2;
+        }
+    }
+    let store = Store::Memory(store::Memory::new(config.topology.partitions));
+    let worker = worker::Config::new(name("worker"));
+    let cluster = Cluster::start(bus.clone(), store.clone(), vec![config], vec![worker]);
+    let run = begin(&cluster).await;
+    let logged = async || !bus.read(&Filter::EventsOf(run)).await.unwrap().is_empty();
+    eventually("it is committed, and its events are sent", logged).await;
+    // Its submission comes again, as it was not acknowledged: then what was refused is known to be refused.
+    let taken = async || bus.read(&Filter::One(Subject::Spawn)).await.unwrap().is_empty();
+    eventually("its submission is acknowledged", taken).await;
+    assert_eq!(unsent(&store, run).await, 1, "its delivery is kept");
+    bus.purge(&Filter::One(filler)).await.unwrap();
+    let outcome = cluster.client.outcome(run, &"root".parse().unwrap()).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed);
+    checker::check(&cluster.client, &store, &[run]).await;
+    cluster.stop().await;
+}
+
+/// Between a coordinator and its store: loses what clears outboxes, while it leaks.
+#[derive(Debug, Default)]
+struct Leaky {
+    leaks: AtomicBool,
+    lost: AtomicUsize,
+}
+
+impl Link for Leaky {
+    fn carry(&self, what: Crossing<'_>, arrive: Arrive) {
+        if what == Crossing::ToStore("clear outboxes") && self.leaks.load(Ordering::SeqCst) {
+            self.lost.fetch_add(1, Ordering::SeqCst);
+        } else {
+            arrive();
+        }
+    }
+}
+
+/// proves: outboxes that were sent and could not be cleared, because the store was away, are cleared later (f16). If they
+/// are forgotten, the store has them for ever, and every coordinator that loads the trace sends them again. Meanwhile the
+/// shard goes on: clearing that takes long does not take all of its time.
+#[tokio::test(flavor = "multi_thread")]
+async fn f16_outboxes_that_could_not_be_cleared_are_cleared_when_the_store_is_back() {
+    let config = coordinator::Config { shards: 1, ..coordinator::Config::new(name("coordinator")) };
+    let bus = Bus::Memory(Memory::new(Default::default()));
+    let memory = store::Memory::new(config.topology.partitions);
+    let (leaky, store) = (Arc::new(Leaky::default()), Store::Memory(memory.clone()));
+    let behind = Store::Memory(memory.behind(leaky.clone()));
+    let worker = worker::Config::new(name("worker"));
+    let cluster = Cluster::start(bus, behind, vec![config], vec![worker]);
+    leaky.leaks.store(true, Ordering::SeqCst);
+    let mut runs = Vec::new();
+    for lost in [1, 3] {
+        let run = begin(&cluster).await;
+        cluster.client.outcome(run, &"root".parse().unwrap()).await;
+        runs.push(run);
+        eventually("it could not be cleared", async || leaky.lost.load(Ordering::SeqCst) >= lost).await;
+        assert!(unsent(&store, run).await > 0);
+    }
+    leaky.leaks.store(false, Ordering::SeqCst);
+    for run in &runs {
+        eventually("its outboxes are cleared", async || unsent(&store, *run).await == 0).await;
+    }
+    checker::check(&cluster.client, &store, &runs).await;
+    cluster.stop().await;
+}
