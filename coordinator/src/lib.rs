@@ -1,6 +1,7 @@
 //! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides. Everything else here
 //! brings commands to the core, keeps its decisions in the [`store`], and publishes them on the bus.
 
+mod branches;
 mod clock;
 mod config;
 mod crash;
@@ -12,6 +13,7 @@ mod health;
 mod inbound;
 mod ownership;
 pub mod rehearsal;
+mod removal;
 mod run;
 mod shard;
 pub mod store;

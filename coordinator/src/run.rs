@@ -22,7 +22,7 @@ use crate::{
     handles::Handles,
     health::{self, Pulse},
     inbound::intake::Intake,
-    ownership::{membership::Membership, sweep, timer},
+    ownership::{membership::Membership, retention, sweep, timer},
     shard::{
         Shard,
         dispatch::{Dispatch, QUEUE_LENGTH},
@@ -153,7 +153,8 @@ impl Readers {
         readers.spawn(intake.clone().consume(queue, pulse.clone()));
         readers.spawn(intake.serve(requests));
         let (owned, watched) = watch::channel(Arc::default());
-        readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched));
+        readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched.clone()));
+        readers.spawn(retention::run(handles.clone(), watched));
         readers.spawn(sweep::run(handles.clone(), dispatch.clone()));
         if let Some(listener) = listener {
             readers.serve_health(listener, pulse);

@@ -50,7 +50,7 @@ pub(crate) struct CoordinatorArgs {
     /// Address for health checks, such as 0.0.0.0:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// How long ended runs are kept, such as 7d.
+    /// How long ended runs are kept, with their journals and outputs, such as 7d.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "7d")]
     retention: Duration,
     /// Limits and times for every run: YAML, JSON or TOML. Missing fields have their defaults.
@@ -103,6 +103,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
         replicas: usize::from(args.replicas),
         max_queue_bytes: args.max_queue_bytes.unwrap_or(default.max_queue_bytes),
         max_log_bytes: args.max_log_bytes.unwrap_or(default.max_log_bytes),
+        keep_journals: default.keep_journals.max(args.retention),
         ..default
     };
     config.retention = args.retention;

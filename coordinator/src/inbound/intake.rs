@@ -2,9 +2,8 @@
 //! it that answers requests. Each message becomes a job for a shard, or a refusal for its sender and a dead
 //! letter. No message blocks those behind it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use serde::de::DeserializeOwned;
 use shared::{
     Problems, TraceId,
     bus::{Bus, Consumption, Delivery, Subscription},
@@ -18,7 +17,7 @@ use super::{
     submission::{self, Arrival, Unusable},
 };
 use crate::{
-    dead_letter,
+    branches, dead_letter,
     directory::Directory,
     handles::Handles,
     shard::{
@@ -28,6 +27,8 @@ use crate::{
     trace::Command,
 };
 
+/// When a published submission that can't be taken now is delivered again.
+const OFFER_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Deliveries requested in advance.
 const PREFETCH: usize = 1024;
 
@@ -75,19 +76,24 @@ impl Intake {
                 }
             }
             Ok(subject @ Subject::Cancel) => {
-                self.give(delivery, subject, |cancel: Cancel| {
+                let commands = decode::json(&delivery.payload).map(|cancel: Cancel| {
                     let reason = cancel.reason.map(|reason| reason.to_string());
-                    Ok((cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }]))
-                })
-                .await;
+                    (cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }])
+                });
+                self.give(delivery, subject, commands).await;
             }
             Ok(subject @ Subject::Input) => {
-                self.give(delivery, subject, |input: Input| {
-                    Ok((input.trace_id, vec![Command::Answer(input.answered)]))
-                })
-                .await;
+                let commands = decode::json(&delivery.payload)
+                    .map(|input: Input| (input.trace_id, vec![Command::Answer(input.answered)]));
+                self.give(delivery, subject, commands).await;
             }
-            Ok(subject @ Subject::Control) => self.give(delivery, subject, control).await,
+            Ok(subject @ Subject::Control) => {
+                let commands = match decode::json(&delivery.payload) {
+                    Ok(control) => self.control(control).await,
+                    Err(problems) => Err(problems),
+                };
+                self.give(delivery, subject, commands).await;
+            }
             other => {
                 let problems = Problems::one("", "messages on this subject are not accepted here", None);
                 let subject = other.ok();
@@ -96,13 +102,38 @@ impl Intake {
         }
     }
 
-    async fn give<T: DeserializeOwned + schemars::JsonSchema + 'static>(
+    async fn control(&self, control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
+        let raise = control.raise.map(Command::Raise);
+        let charge = control.charge.map(Command::Charge);
+        let delete = match control.delete {
+            Some(delete) => {
+                let found = branches::of(&self.handles, control.trace_id).await;
+                let unknown = |error: &branches::Error| {
+                    tracing::warn!(
+                        error = error as &dyn std::error::Error,
+                        "it is unknown who branches from a run"
+                    );
+                };
+                Some(Command::Delete { delete, branches: found.inspect_err(unknown).ok() })
+            }
+            None => None,
+        };
+        let restore = control.restore.map(Command::Restore);
+        let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).chain(restore).collect();
+        if commands.is_empty() {
+            let hint = "give at least one of `raise`, `charge`, `delete` and `restore`";
+            return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
+        }
+        Ok((control.trace_id, commands))
+    }
+
+    async fn give(
         &self,
         delivery: Delivery,
         subject: Subject,
-        commands: impl FnOnce(T) -> Result<(TraceId, Vec<Command>), Problems>,
+        commands: Result<(TraceId, Vec<Command>), Problems>,
     ) {
-        match decode::json::<T>(&delivery.payload).and_then(commands) {
+        match commands {
             Ok((trace_id, commands)) => {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
@@ -112,22 +143,12 @@ impl Intake {
     }
 }
 
-fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
-    let raise = control.raise.map(Command::Raise);
-    let charge = control.charge.map(Command::Charge);
-    let delete = control.delete.map(Command::Delete);
-    let restore = control.restore.map(Command::Restore);
-    let commands: Vec<Command> = raise.into_iter().chain(charge).chain(delete).chain(restore).collect();
-    if commands.is_empty() {
-        let hint = "give at least one of `raise`, `charge`, `delete` and `restore`";
-        return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
-    }
-    Ok((control.trace_id, commands))
-}
-
 /// Replies to the sender, stores a dead letter, and removes the message from its queue.
 async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
-    let Unusable { arrival, refusal, reply_to } = unusable;
+    let Unusable { arrival, refusal, reply_to, again } = unusable;
+    if let (Arrival::Published(delivery), true) = (&arrival, again) {
+        return delivery.nak(OFFER_AGAIN_AFTER).await;
+    }
     let letter = match &arrival {
         Arrival::Published(delivery) => dead_letter::about(delivery, subject.kind(), refusal.clone(), None),
         Arrival::Requested(message) => {
@@ -139,6 +160,9 @@ async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
         let answer =
             serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("a message has string keys only");
         bus.reply(&to, answer.into()).await.ok();
+    }
+    if again {
+        return;
     }
     match (bus.publish(letter).await, &arrival) {
         (Ok(_), Arrival::Published(delivery)) => delivery.terminate().await,

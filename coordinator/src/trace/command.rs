@@ -7,7 +7,7 @@ use shared::{
     AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Timestamp,
     graph::Plan,
     limits::Settings,
-    wire::{Answered, Charge, Claim, Delete, Hold, Lease, Raise, Report, Restore, Resume, Tick},
+    wire::{Answered, Branch, Charge, Claim, Delete, Hold, Lease, Raise, Report, Restore, Resume, Tick},
 };
 
 use super::Order;
@@ -54,7 +54,11 @@ pub enum Command {
         child_id: Option<ChildId>,
         reason: Option<String>,
     },
-    Delete(Delete),
+    Delete {
+        delete: Delete,
+        /// The runs that still need journals of this trace; none if that is unknown.
+        branches: Option<Vec<Branch>>,
+    },
     Restore(Restore),
     /// Nobody served the trace for a while, so that its workers could not renew their leases: those that have
     /// expired last until then instead. Comes before a wake.

@@ -6,6 +6,7 @@ mod embedded;
 mod graphs_live;
 mod observers;
 mod rebuild;
+mod retention;
 mod servers;
 mod telemetry;
 mod unseen_loss;

@@ -5,6 +5,7 @@ mod connect;
 mod consume;
 mod follow;
 mod listen;
+mod object_index;
 mod objects;
 mod publish;
 mod pull;
