@@ -14,6 +14,7 @@ mod inbound;
 mod ownership;
 pub mod rehearsal;
 mod removal;
+mod room;
 mod run;
 mod shard;
 pub mod store;
@@ -21,6 +22,7 @@ pub mod trace;
 
 pub use config::Config;
 pub use crash::{Crash, Point};
+pub use room::MARK_PERCENT;
 pub use run::{Error, run};
 
 /// The JSON Schema of every message of the interface, by name.

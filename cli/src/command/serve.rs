@@ -47,6 +47,12 @@ pub(crate) struct CoordinatorArgs {
     /// Size limit of a log, such as 2GiB. NATS reserves it for each of three logs, and for the outputs.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_log_bytes: Option<i64>,
+    /// Size limit of all journals, such as 8GiB; as --max-log-bytes, if not given. From 80 % on, new runs are refused.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    max_journal_bytes: Option<i64>,
+    /// Size limit of all outputs, such as 8GiB; as --max-log-bytes, if not given. From 80 % on, new runs are refused.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    max_output_bytes: Option<i64>,
     /// Address for health checks, such as 0.0.0.0:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
@@ -103,6 +109,8 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
         replicas: usize::from(args.replicas),
         max_queue_bytes: args.max_queue_bytes.unwrap_or(default.max_queue_bytes),
         max_log_bytes: args.max_log_bytes.unwrap_or(default.max_log_bytes),
+        max_journal_bytes: args.max_journal_bytes,
+        max_object_bytes: args.max_output_bytes,
         keep_journals: default.keep_journals.max(args.retention),
         ..default
     };

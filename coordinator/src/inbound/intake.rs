@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use shared::{
     Problems, TraceId,
-    bus::{Bus, Consumption, Delivery, Subscription},
+    bus::{Consumption, Delivery, Subscription},
     decode,
     subject::Subject,
     wire::{Cancel, Control, Input, SubmitAnswer},
@@ -60,7 +60,7 @@ impl Intake {
             let arrival = Arrival::Requested(&message);
             match submission::job(&self.handles, &self.directory, arrival, Subject::Submit).await {
                 Ok(job) => self.dispatch.give(job).await,
-                Err(unusable) => refuse(&self.handles.bus, *unusable, &Subject::Submit).await,
+                Err(unusable) => refuse(&self.handles, *unusable, &Subject::Submit).await,
             }
         }
     }
@@ -72,7 +72,7 @@ impl Intake {
                 let arrival = Arrival::Published(delivery);
                 match submission::job(&self.handles, &self.directory, arrival, subject.clone()).await {
                     Ok(job) => self.dispatch.give(job).await,
-                    Err(unusable) => refuse(&self.handles.bus, *unusable, &subject).await,
+                    Err(unusable) => refuse(&self.handles, *unusable, &subject).await,
                 }
             }
             Ok(subject @ Subject::Cancel) => {
@@ -143,11 +143,15 @@ impl Intake {
     }
 }
 
-/// Replies to the sender, stores a dead letter, and removes the message from its queue.
-async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
-    let Unusable { arrival, refusal, reply_to, again } = unusable;
-    if let (Arrival::Published(delivery), true) = (&arrival, again) {
-        return delivery.nak(OFFER_AGAIN_AFTER).await;
+/// Replies to the sender, stores a dead letter, and removes the message from its queue. What may be taken later is
+/// left in its queue; whoever asked has the answer, and may ask again.
+async fn refuse(handles: &Handles, unusable: Unusable<'_>, subject: &Subject) {
+    let (bus, Unusable { arrival, refusal, reply_to, again }) = (&handles.bus, unusable);
+    match &arrival {
+        Arrival::Published(delivery) if again && handles.room.may_wait(delivery) => {
+            return delivery.nak(OFFER_AGAIN_AFTER).await;
+        }
+        Arrival::Published(_) | Arrival::Requested(_) => {}
     }
     let letter = match &arrival {
         Arrival::Published(delivery) => dead_letter::about(delivery, subject.kind(), refusal.clone(), None),
@@ -161,7 +165,7 @@ async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
             serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("a message has string keys only");
         bus.reply(&to, answer.into()).await.ok();
     }
-    if again {
+    if again && matches!(arrival, Arrival::Requested(_)) {
         return;
     }
     match (bus.publish(letter).await, &arrival) {

@@ -87,6 +87,10 @@ pub(crate) async fn job<'a>(
     arrival: Arrival<'a>,
     subject: Subject,
 ) -> Result<Job, Box<Unusable<'a>>> {
+    if let Some(refusal) = handles.room.refusal() {
+        let reply_to = requested_from(&arrival);
+        return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
+    }
     let (asked, reply_to) = match read(handles, &arrival, &subject) {
         Ok(asked) => {
             let reply_to = requested_from(&arrival).or_else(|| asked.reply_to().cloned());

@@ -8,64 +8,29 @@ use std::{
     time::Duration,
 };
 
-use coordinator::store::{self, Store};
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::{
     TraceId,
-    bus::{Bus, Headers, Memory},
+    bus::{Bus, Memory},
     link::{Arrive, Crossing, Link},
     subject::{Filter, Subject},
     wire::{Branch, DeadLetter, ObjectReference, Outcome, QueryAnswer},
 };
-use trellis_tests::{
-    cluster::{Client, Cluster, SOON, eventually, name},
-    servers::{NatsServer, RedisServer},
-};
+use trellis_tests::cluster::{Client, Cluster, eventually};
 
-/// A bus and a store that outlive the processes on them.
-struct Ground {
-    bus: Bus,
-    store: Store,
-}
-
-impl Ground {
-    fn in_memory() -> (Memory, Self) {
-        let bus = Memory::new(Default::default());
-        let partitions = config(SOON).topology.partitions;
-        let store = Store::Memory(store::Memory::new(partitions));
-        (bus.clone(), Ground { bus: Bus::Memory(bus), store })
-    }
-
-    fn start(&self, retention: Duration) -> Cluster {
-        let worker = worker::Config::new(name("worker"));
-        Cluster::start(self.bus.clone(), self.store.clone(), vec![config(retention)], vec![worker])
-    }
-
-    async fn has(&self, trace: TraceId) -> bool {
-        self.store.versions(&[trace]).await.unwrap()[0] > 0
-    }
-
-    /// Entries of journals, and objects.
-    async fn stored(&self, trace: TraceId) -> (usize, usize) {
-        let entries = self.bus.read(&Filter::HistoriesOf(trace)).await.unwrap();
-        let objects = self.bus.objects(&ObjectReference::prefix_of_trace(trace)).await.unwrap();
-        (entries.len(), objects.len())
-    }
-}
+use super::ground::{Ground, config, query};
 
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-fn config(retention: Duration) -> coordinator::Config {
-    let mut config = coordinator::Config { retention, ..coordinator::Config::new(name("coordinator")) };
-    config.topology.max_log_bytes = 64 << 20;
-    config.topology.max_queue_bytes = 64 << 20;
-    config
+fn kept_for(retention: Duration) -> coordinator::Config {
+    coordinator::Config { retention, ..config() }
 }
 
-async fn query(client: &Client, query: Value) -> QueryAnswer {
-    let payload = serde_json::to_vec(&query).unwrap();
-    let answer = client.bus.request(&Subject::Query, &Headers::new(), payload.into(), SOON).await.unwrap();
-    serde_json::from_slice(&answer).unwrap()
+/// Entries of journals, and objects.
+async fn stored(bus: &Bus, trace: TraceId) -> (usize, usize) {
+    let entries = bus.read(&Filter::HistoriesOf(trace)).await.unwrap();
+    let objects = bus.objects(&ObjectReference::prefix_of_trace(trace)).await.unwrap();
+    (entries.len(), objects.len())
 }
 
 /// Runs an agent that leaves a file and a large tool output, and one beneath it.
@@ -89,7 +54,7 @@ async fn run_scribe(client: &Client) -> Outcome {
 
 /// proves: the retention loop. Without it nothing of the run is ever removed.
 async fn w6_all_that_a_run_stored_goes_with_its_retention(ground: Ground) {
-    let cluster = ground.start(SOON);
+    let cluster = ground.start(config());
     let ended = run_scribe(&cluster.client).await.trace_id;
     let asking = cluster.client.accepted(json!({"goal": "which?", "agent_id": "ask"})).await;
     eventually("it asks", async || {
@@ -97,15 +62,15 @@ async fn w6_all_that_a_run_stored_goes_with_its_retention(ground: Ground) {
         !ground.bus.read(&filter).await.unwrap().is_empty()
     })
     .await;
-    let (entries, objects) = ground.stored(ended).await;
+    let (entries, objects) = stored(&ground.bus, ended).await;
     assert!(entries >= 4 && objects == 2, "{entries} entries and {objects} objects");
     assert!(ground.has(ended).await);
     cluster.stop().await;
 
     // A shorter retention counts for runs that have ended before.
-    let cluster = ground.start(AT_ONCE);
+    let cluster = ground.start(kept_for(AT_ONCE));
     eventually("its state is removed", async || !ground.has(ended).await).await;
-    assert_eq!(ground.stored(ended).await, (0, 0), "the state goes last");
+    assert_eq!(stored(&ground.bus, ended).await, (0, 0), "the state goes last");
     assert!(ground.has(asking.trace_id).await, "a live run stays");
     let QueryAnswer::Runs { runs } = query(&cluster.client, json!({"runs": {}})).await else { panic!() };
     assert!(runs.iter().all(|run| run.trace_id != ended), "{runs:?}");
@@ -114,22 +79,12 @@ async fn w6_all_that_a_run_stored_goes_with_its_retention(ground: Ground) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn w6_all_that_a_run_stored_goes_with_its_retention_in_memory() {
-    w6_all_that_a_run_stored_goes_with_its_retention(Ground::in_memory().1).await;
+    w6_all_that_a_run_stored_goes_with_its_retention(Ground::in_memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn w6_all_that_a_run_stored_goes_with_its_retention_on_servers() {
-    let (nats, redis) = (NatsServer::start(), RedisServer::start());
-    let to = shared::bus::Connect {
-        url: nats.url(),
-        creds: None,
-        namespace: Default::default(),
-        name: "test".into(),
-    };
-    let bus = Bus::Nats(shared::bus::Nats::connect(&to).await.unwrap());
-    let partitions = config(SOON).topology.partitions;
-    let store = store::Redis::connect(&redis.url(), Default::default(), partitions).await.unwrap();
-    w6_all_that_a_run_stored_goes_with_its_retention(Ground { bus, store: Store::Redis(store) }).await;
+    w6_all_that_a_run_stored_goes_with_its_retention(Ground::on_servers().await).await;
 }
 
 /// Loses every request to remove a journal.
@@ -150,19 +105,23 @@ impl Link for NoPurge {
 /// proves: the state is removed last. Removed first, nobody would know of the journal that the dead coordinator left.
 #[tokio::test(flavor = "multi_thread")]
 async fn w6_a_removal_that_was_cut_off_is_done_by_the_next_coordinator() {
-    let (memory, ground) = Ground::in_memory();
-    let cluster = ground.start(SOON);
+    let memory = Memory::new(Default::default());
+    let ground = Ground::on(memory.clone());
+    let cluster = ground.start(config());
     let ended = run_scribe(&cluster.client).await.trace_id;
     cluster.stop().await;
     let link = Arc::new(NoPurge::default());
     let cut_off = Bus::Memory(memory.behind(link.clone()));
-    let cluster = Cluster::start(cut_off, ground.store.clone(), vec![config(AT_ONCE)], vec![]);
+    let cluster = Cluster::start(cut_off, ground.store.clone(), vec![kept_for(AT_ONCE)], vec![]);
     eventually("it tries", async || link.0.load(Ordering::SeqCst) > 0).await;
     cluster.stop().await;
-    assert!(ground.has(ended).await && ground.stored(ended).await.0 > 0, "the state knows of the journal");
-    let cluster = ground.start(AT_ONCE);
+    assert!(
+        ground.has(ended).await && stored(&ground.bus, ended).await.0 > 0,
+        "the state knows of the journal"
+    );
+    let cluster = ground.start(kept_for(AT_ONCE));
     eventually("its state is removed", async || !ground.has(ended).await).await;
-    assert_eq!(ground.stored(ended).await, (0, 0));
+    assert_eq!(stored(&ground.bus, ended).await, (0, 0));
     cluster.stop().await;
 }
 
@@ -175,8 +134,8 @@ async fn refusals(client: &Client, trace: TraceId) -> Vec<DeadLetter> {
 /// proves: branches are noted before they are admitted, and looked up by the guarded delete and by the end of the retention.
 #[tokio::test(flavor = "multi_thread")]
 async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
-    let (_, ground) = Ground::in_memory();
-    let cluster = ground.start(SOON);
+    let ground = Ground::in_memory();
+    let cluster = ground.start(config());
     let origin = run_scribe(&cluster.client).await;
     let (ended, child_id) = (origin.trace_id, origin.context.child_id);
     let from = json!({"trace_id": ended, "child_id": child_id, "step": 2});
@@ -194,17 +153,17 @@ async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
     let refused = refusals(&cluster.client, ended).await.remove(0).refusal;
     assert_eq!(refused.code, "guarded");
     assert!(refused.message.contains(&branch.trace_id.to_string()), "{refused:?}");
-    let before = ground.stored(ended).await;
+    let before = stored(&ground.bus, ended).await;
     cluster.stop().await;
 
     // Another run shows that the end of the retention was looked for.
-    let cluster = ground.start(AT_ONCE);
+    let cluster = ground.start(kept_for(AT_ONCE));
     let other = cluster.client.run(json!({"goal": "hello"})).await.trace_id;
     eventually("another run is removed", async || !ground.has(other).await).await;
-    assert_eq!((ground.has(ended).await, ground.stored(ended).await), (true, before));
+    assert_eq!((ground.has(ended).await, stored(&ground.bus, ended).await), (true, before));
     let cancel = json!({"trace_id": branch.trace_id});
     cluster.client.publish(Subject::Cancel, &cancel).await;
     eventually("nobody needs it any more", async || !ground.has(ended).await).await;
-    assert_eq!(ground.stored(ended).await, (0, 0));
+    assert_eq!(stored(&ground.bus, ended).await, (0, 0));
     cluster.stop().await;
 }

@@ -3,6 +3,7 @@
 
 mod connect;
 mod consume;
+mod fill;
 mod follow;
 mod listen;
 mod object_index;
@@ -19,6 +20,7 @@ use async_nats::{
     datetime::DateTime,
     jetstream::{
         self,
+        consumer::pull::Config as PullConfig,
         context::{CreateStreamError, CreateStreamErrorKind},
         object_store::ObjectStore,
     },
