@@ -13,7 +13,7 @@ pub struct Config {
     /// Defaults and limits for every trace it admits.
     pub settings: Settings,
     pub topology: Topology,
-    /// How long an ended trace is kept in the store.
+    /// How long an ended trace is kept: its state, its journals and its objects.
     pub retention: Duration,
     /// Address of the health endpoints; none: no endpoints.
     pub health: Option<SocketAddr>,

@@ -10,7 +10,7 @@ use shared::{
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Config, clock::Clock, epoch::Epoch, store::Store};
+use crate::{Config, clock::Clock, epoch::Epoch, room::Room, store::Store};
 
 #[derive(Debug)]
 pub(crate) struct Handles {
@@ -19,6 +19,7 @@ pub(crate) struct Handles {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) epoch: Epoch,
+    pub(crate) room: Room,
     pub(crate) started_at: Timestamp,
     /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
     /// of its loops.

@@ -58,8 +58,9 @@ impl Pulse {
     }
 }
 
-/// Ready, or the reason why not.
-pub(crate) async fn ready(handles: &Handles, pulse: &Pulse) -> Result<(), String> {
+/// How full the storage is, if it is ready, or the reason why not. Full storage is no reason: another coordinator has the
+/// same.
+pub(crate) async fn ready(handles: &Handles, pulse: &Pulse) -> Result<String, String> {
     handles.store.ping().await.map_err(|error| error.to_string())?;
     handles.bus.ping().await.map_err(|error| error.to_string())?;
     let silent = pulse.silent_for();
@@ -69,5 +70,5 @@ pub(crate) async fn ready(handles: &Handles, pulse: &Pulse) -> Result<(), String
             silent.as_secs()
         ));
     }
-    Ok(())
+    Ok(handles.room.shown())
 }

@@ -1,6 +1,7 @@
 //! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides. Everything else here
 //! brings commands to the core, keeps its decisions in the [`store`], and publishes them on the bus.
 
+mod branches;
 mod clock;
 mod config;
 mod crash;
@@ -12,6 +13,8 @@ mod health;
 mod inbound;
 mod ownership;
 pub mod rehearsal;
+mod removal;
+mod room;
 mod run;
 mod shard;
 pub mod store;
@@ -19,6 +22,7 @@ pub mod trace;
 
 pub use config::Config;
 pub use crash::{Crash, Point};
+pub use room::MARK_PERCENT;
 pub use run::{Error, run};
 
 /// The JSON Schema of every message of the interface, by name.

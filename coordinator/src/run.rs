@@ -22,7 +22,8 @@ use crate::{
     handles::Handles,
     health::{self, Pulse},
     inbound::intake::Intake,
-    ownership::{membership::Membership, sweep, timer},
+    ownership::{membership::Membership, retention, sweep, timer},
+    room::{self, Room},
     shard::{
         Shard,
         dispatch::{Dispatch, QUEUE_LENGTH},
@@ -82,11 +83,15 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         started_at: clock.now(),
         clock,
         epoch: Epoch::new(),
+        room: Room::default(),
         panicked: CancellationToken::new(),
         gone: CancellationToken::new(),
     });
     // Also if this future is dropped: nothing of a coordinator runs without it.
     let _gone = handles.gone.clone().drop_guard();
+    if let Err(error) = handles.room.measure(&handles.bus).await {
+        tracing::warn!(%error, "the storage can't be measured yet");
+    }
     let listener = health_listener(&handles).await?;
     let (shards, dispatch) = start_shards(&handles);
     let readers = Readers::start(handles.clone(), directory, dispatch, listener).await?;
@@ -153,7 +158,9 @@ impl Readers {
         readers.spawn(intake.clone().consume(queue, pulse.clone()));
         readers.spawn(intake.serve(requests));
         let (owned, watched) = watch::channel(Arc::default());
-        readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched));
+        readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched.clone()));
+        readers.spawn(retention::run(handles.clone(), watched));
+        readers.spawn(room::watch(handles.clone()));
         readers.spawn(sweep::run(handles.clone(), dispatch.clone()));
         if let Some(listener) = listener {
             readers.serve_health(listener, pulse);

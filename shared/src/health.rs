@@ -1,5 +1,5 @@
 //! Health over HTTP: `/healthz` answers as long as the process runs; `/readyz` says in plain text why it is
-//! not ready. The process itself decides what ready means.
+//! not ready, or what else there is to know. The process itself decides what ready means.
 
 use std::{future::Future, time::Duration};
 
@@ -17,7 +17,7 @@ pub async fn serve<Ready>(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()>
 where
-    Ready: Fn() -> BoxFuture<'static, Result<(), String>> + Clone + Send + Sync + 'static,
+    Ready: Fn() -> BoxFuture<'static, Result<String, String>> + Clone + Send + Sync + 'static,
 {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -28,10 +28,10 @@ where
 
 async fn readiness<Ready>(State(ready): State<Ready>) -> (StatusCode, String)
 where
-    Ready: Fn() -> BoxFuture<'static, Result<(), String>> + Clone + Send + Sync + 'static,
+    Ready: Fn() -> BoxFuture<'static, Result<String, String>> + Clone + Send + Sync + 'static,
 {
     match tokio::time::timeout(ANSWER_WITHIN, ready()).await {
-        Ok(Ok(())) => (StatusCode::OK, "ready\n".into()),
+        Ok(Ok(more)) => (StatusCode::OK, format!("ready\n{more}")),
         Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: the check did not finish in time\n".into()),
     }
@@ -67,9 +67,11 @@ mod tests {
         let good = Arc::new(AtomicBool::new(false));
         let ready = {
             let good = good.clone();
-            move || -> BoxFuture<'static, Result<(), String>> {
+            move || -> BoxFuture<'static, Result<String, String>> {
                 let good = good.load(Ordering::SeqCst);
-                Box::pin(async move { if good { Ok(()) } else { Err("the bus is silent".into()) } })
+                Box::pin(async move {
+                    if good { Ok("storage: 7 %\n".into()) } else { Err("the bus is silent".into()) }
+                })
             }
         };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -80,7 +82,8 @@ mod tests {
         let answer = get(address, "/readyz").await;
         assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("not ready: the bus is silent\n"));
         good.store(true, Ordering::SeqCst);
-        assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+        let answer = get(address, "/readyz").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ready\nstorage: 7 %\n"));
         drop(stop);
         server.await.unwrap().unwrap();
     }

@@ -282,7 +282,8 @@ impl World {
 
     pub fn delete(&mut self, child: Option<&str>, force: bool) -> Result<Vec<Event>, Refusal> {
         let outside = Referrers::Known(Vec::new());
-        self.handle(Command::Delete(Delete { child_id: child.map(id), force, outside }))
+        let delete = Delete { child_id: child.map(id), force, outside };
+        self.handle(Command::Delete { delete, branches: Some(Vec::new()) })
     }
 
     /// Moves the clock and wakes the trace.

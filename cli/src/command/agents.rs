@@ -53,9 +53,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             Ok(Ending::Completed)
         }
         QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
-        other @ (QueryAnswer::Runs { .. } | QueryAnswer::Coordinators { .. }) => {
-            Err(client::unexpected(&other))
-        }
+        other @ (QueryAnswer::Runs { .. }
+        | QueryAnswer::Coordinators { .. }
+        | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),
     }
 }
 
@@ -71,10 +71,10 @@ pub(crate) async fn apply(
     match client::query(bus, &Query::ApplyAgents { agents }).await? {
         QueryAnswer::Applied { .. } => Ok(None),
         QueryAnswer::Refused(refusal) => output::refuse(&refusal, output).map(Some),
-        other
-        @ (QueryAnswer::Runs { .. } | QueryAnswer::Agents { .. } | QueryAnswer::Coordinators { .. }) => {
-            Err(client::unexpected(&other))
-        }
+        other @ (QueryAnswer::Runs { .. }
+        | QueryAnswer::Agents { .. }
+        | QueryAnswer::Coordinators { .. }
+        | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),
     }
 }
 

@@ -8,7 +8,7 @@ use shared::{
     bus::Bus,
     clock::Clock,
     subject::Subject,
-    wire::{Control, Delete, HistoryEntry, Referrers, Restore},
+    wire::{Control, Delete, HistoryEntry, Query, QueryAnswer, Referrers, Restore},
 };
 
 use crate::{
@@ -28,9 +28,16 @@ pub(crate) async fn delete(
     output: Output,
 ) -> anyhow::Result<Ending> {
     let known = client::replay(bus, trace_id).await?;
-    // A branch keeps its own copy of the steps it began with, so no other trace refers to this one.
     let delete = Delete { child_id: child.clone(), force, outside: Referrers::Known(Vec::new()) };
-    if let Some(ending) = refused(&known, Command::Delete(delete.clone()), output)? {
+    let branches = match client::query(bus, &Query::Branches { trace_id }).await? {
+        QueryAnswer::Branches { branches } => Some(branches),
+        QueryAnswer::Refused(_) => None,
+        other @ (QueryAnswer::Runs { .. }
+        | QueryAnswer::Agents { .. }
+        | QueryAnswer::Applied { .. }
+        | QueryAnswer::Coordinators { .. }) => return Err(client::unexpected(&other)),
+    };
+    if let Some(ending) = refused(&known, Command::Delete { delete: delete.clone(), branches }, output)? {
         return Ok(ending);
     }
     let control = Control { delete: Some(delete), ..Control::of(trace_id) };

@@ -6,7 +6,7 @@ use coordinator::store::{Durability, Redis, Store};
 use serde::Serialize;
 use serde_json::json;
 use shared::{
-    bus::{Bus, Stream, Topology},
+    bus::{Bus, Fill, Stream, Topology},
     text::with_causes,
     wire::{Query, QueryAnswer, WorkerState},
 };
@@ -22,6 +22,11 @@ use crate::{
         output::{self, Output},
     },
 };
+
+/// From here on coordinators refuse new runs.
+const REFUSED_FROM_PERCENT: u64 = coordinator::MARK_PERCENT;
+/// A log that drops its oldest is about to.
+const DROPS_FROM_PERCENT: u64 = 95;
 
 /// Check the servers and processes of a cluster, with a hint for each problem.
 ///
@@ -99,6 +104,7 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
         Err(error) => findings.add("nats", Level::Fail, error.to_string(), None),
     }
     streams(&bus, findings).await;
+    storage(&bus, findings).await;
     let hint = "set `sync_interval: always` in nats-server's jetstream block, or run three replicas";
     findings.add("nats-sync", Level::Warn, "NATS does not tell clients how it syncs to disk", Some(hint));
     let asked = Instant::now();
@@ -168,6 +174,38 @@ async fn streams(bus: &Bus, findings: &mut Findings) {
     };
     let hint = "the first coordinator creates them: `trellis coordinator`";
     findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(hint));
+}
+
+/// How full each stream and the bucket are. What is full refuses new runs, or drops its oldest.
+async fn storage(bus: &Bus, findings: &mut Findings) {
+    let fills = match bus.fill().await {
+        Ok(fills) => fills,
+        // Said already: the streams don't exist.
+        Err(_) => return,
+    };
+    let word = |fill: &Fill| format!("{} {} %", fill.storage.name(), fill.percent());
+    let words = |wanted: &dyn Fn(&Fill) -> bool| {
+        fills.iter().filter(|fill| wanted(fill)).map(word).collect::<Vec<_>>().join(", ")
+    };
+    let refusing = words(&|fill| !fill.storage.drops_the_oldest() && fill.percent() >= REFUSED_FROM_PERCENT);
+    let dropping = words(&|fill| fill.storage.drops_the_oldest() && fill.percent() >= DROPS_FROM_PERCENT);
+    if !refusing.is_empty() {
+        let hint = "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or larger sizes \
+                    (--max-journal-bytes, --max-output-bytes, --max-queue-bytes)";
+        findings.add("storage", Level::Fail, format!("new runs are refused: {refusing}"), Some(hint));
+    }
+    if !dropping.is_empty() {
+        let hint = "raise --max-log-bytes of the coordinators";
+        findings.add(
+            "storage",
+            Level::Warn,
+            format!("the oldest messages are dropped: {dropping}"),
+            Some(hint),
+        );
+    }
+    if refusing.is_empty() && dropping.is_empty() {
+        findings.add("storage", Level::Ok, words(&|_| true), None);
+    }
 }
 
 async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {

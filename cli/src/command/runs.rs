@@ -95,7 +95,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
             other @ (QueryAnswer::Agents { .. }
             | QueryAnswer::Applied { .. }
-            | QueryAnswer::Coordinators { .. }) => Err(client::unexpected(&other)),
+            | QueryAnswer::Coordinators { .. }
+            | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),
         },
         Command::Describe { trace } => describe(&client::replay(&bus, trace).await?, output),
         Command::Watch { trace, answer, words } => {

@@ -48,10 +48,16 @@ pub(crate) struct CoordinatorArgs {
     /// Size limit of a log, such as 2GiB. NATS reserves it for each of three logs, and for the outputs.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_log_bytes: Option<i64>,
+    /// Size limit of all journals, such as 8GiB; as --max-log-bytes, if not given. From 80 % on, new runs are refused.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    max_journal_bytes: Option<i64>,
+    /// Size limit of all outputs, such as 8GiB; as --max-log-bytes, if not given. From 80 % on, new runs are refused.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    max_output_bytes: Option<i64>,
     /// Address for health checks, such as 0.0.0.0:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// How long ended runs are kept, such as 7d.
+    /// How long ended runs are kept, with their journals and outputs, such as 7d.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "7d")]
     retention: Duration,
     /// Limits and times for every run: YAML, JSON or TOML. Missing fields have their defaults.
@@ -107,6 +113,9 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
         replicas: usize::from(args.replicas),
         max_queue_bytes: args.max_queue_bytes.unwrap_or(default.max_queue_bytes),
         max_log_bytes: args.max_log_bytes.unwrap_or(default.max_log_bytes),
+        max_journal_bytes: args.max_journal_bytes,
+        max_object_bytes: args.max_output_bytes,
+        keep_journals: default.keep_journals.max(args.retention),
         ..default
     };
     config.retention = args.retention;

@@ -2,12 +2,11 @@
 //! it that answers requests. Each message becomes a job for a shard, or a refusal for its sender and a dead
 //! letter. No message blocks those behind it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use serde::de::DeserializeOwned;
 use shared::{
     Problems, TraceId,
-    bus::{Bus, Consumption, Delivery, Subscription},
+    bus::{Consumption, Delivery, Subscription},
     decode,
     subject::Subject,
     wire::{Cancel, Control, Input, SubmitAnswer},
@@ -18,7 +17,7 @@ use super::{
     submission::{self, Arrival, Unusable},
 };
 use crate::{
-    dead_letter,
+    branches, dead_letter,
     directory::Directory,
     handles::Handles,
     shard::{
@@ -28,6 +27,8 @@ use crate::{
     trace::Command,
 };
 
+/// When a published submission that can't be taken now is delivered again.
+const OFFER_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Deliveries requested in advance.
 const PREFETCH: usize = 1024;
 
@@ -59,7 +60,7 @@ impl Intake {
             let arrival = Arrival::Requested(&message);
             match submission::job(&self.handles, &self.directory, arrival, Subject::Submit).await {
                 Ok(job) => self.dispatch.give(job).await,
-                Err(unusable) => refuse(&self.handles.bus, *unusable, &Subject::Submit).await,
+                Err(unusable) => refuse(&self.handles, *unusable, &Subject::Submit).await,
             }
         }
     }
@@ -71,23 +72,28 @@ impl Intake {
                 let arrival = Arrival::Published(delivery);
                 match submission::job(&self.handles, &self.directory, arrival, subject.clone()).await {
                     Ok(job) => self.dispatch.give(job).await,
-                    Err(unusable) => refuse(&self.handles.bus, *unusable, &subject).await,
+                    Err(unusable) => refuse(&self.handles, *unusable, &subject).await,
                 }
             }
             Ok(subject @ Subject::Cancel) => {
-                self.give(delivery, subject, |cancel: Cancel| {
+                let commands = decode::json(&delivery.payload).map(|cancel: Cancel| {
                     let reason = cancel.reason.map(|reason| reason.to_string());
-                    Ok((cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }]))
-                })
-                .await;
+                    (cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }])
+                });
+                self.give(delivery, subject, commands).await;
             }
             Ok(subject @ Subject::Input) => {
-                self.give(delivery, subject, |input: Input| {
-                    Ok((input.trace_id, vec![Command::Answer(input.answered)]))
-                })
-                .await;
+                let commands = decode::json(&delivery.payload)
+                    .map(|input: Input| (input.trace_id, vec![Command::Answer(input.answered)]));
+                self.give(delivery, subject, commands).await;
             }
-            Ok(subject @ Subject::Control) => self.give(delivery, subject, control).await,
+            Ok(subject @ Subject::Control) => {
+                let commands = match decode::json(&delivery.payload) {
+                    Ok(control) => self.control(control).await,
+                    Err(problems) => Err(problems),
+                };
+                self.give(delivery, subject, commands).await;
+            }
             other => {
                 let problems = Problems::one("", "messages on this subject are not accepted here", None);
                 let subject = other.ok();
@@ -96,13 +102,40 @@ impl Intake {
         }
     }
 
-    async fn give<T: DeserializeOwned + schemars::JsonSchema + 'static>(
+    async fn control(&self, control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
+        let raise = control.raise.map(Command::Raise);
+        let charge = control.charge.map(Command::Charge);
+        let delete = match control.delete {
+            Some(delete) => {
+                let found = branches::of(&self.handles, control.trace_id).await;
+                let unknown = |error: &branches::Error| {
+                    tracing::warn!(
+                        error = error as &dyn std::error::Error,
+                        "it is unknown who branches from a run"
+                    );
+                };
+                Some(Command::Delete { delete, branches: found.inspect_err(unknown).ok() })
+            }
+            None => None,
+        };
+        let restore = control.restore.map(Command::Restore);
+        let dispute = control.dispute.map(Command::DecideDispute);
+        let commands: Vec<Command> =
+            [raise, charge, delete, restore, dispute].into_iter().flatten().collect();
+        if commands.is_empty() {
+            let hint = "give at least one of `raise`, `charge`, `delete`, `restore` and `dispute`";
+            return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
+        }
+        Ok((control.trace_id, commands))
+    }
+
+    async fn give(
         &self,
         delivery: Delivery,
         subject: Subject,
-        commands: impl FnOnce(T) -> Result<(TraceId, Vec<Command>), Problems>,
+        commands: Result<(TraceId, Vec<Command>), Problems>,
     ) {
-        match decode::json::<T>(&delivery.payload).and_then(commands) {
+        match commands {
             Ok((trace_id, commands)) => {
                 let origin = Origin::Queue { delivery: Box::new(delivery), subject };
                 self.dispatch.give(Job::new(trace_id, Work::Commands(commands), origin)).await;
@@ -112,23 +145,16 @@ impl Intake {
     }
 }
 
-fn control(control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
-    let raise = control.raise.map(Command::Raise);
-    let charge = control.charge.map(Command::Charge);
-    let delete = control.delete.map(Command::Delete);
-    let restore = control.restore.map(Command::Restore);
-    let dispute = control.dispute.map(Command::DecideDispute);
-    let commands: Vec<Command> = [raise, charge, delete, restore, dispute].into_iter().flatten().collect();
-    if commands.is_empty() {
-        let hint = "give at least one of `raise`, `charge`, `delete`, `restore` and `dispute`";
-        return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
+/// Replies to the sender, stores a dead letter, and removes the message from its queue. What may be taken later is
+/// left in its queue; whoever asked has the answer, and may ask again.
+async fn refuse(handles: &Handles, unusable: Unusable<'_>, subject: &Subject) {
+    let (bus, Unusable { arrival, refusal, reply_to, again }) = (&handles.bus, unusable);
+    match &arrival {
+        Arrival::Published(delivery) if again && handles.room.may_wait(delivery) => {
+            return delivery.nak(OFFER_AGAIN_AFTER).await;
+        }
+        Arrival::Published(_) | Arrival::Requested(_) => {}
     }
-    Ok((control.trace_id, commands))
-}
-
-/// Replies to the sender, stores a dead letter, and removes the message from its queue.
-async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
-    let Unusable { arrival, refusal, reply_to } = unusable;
     let letter = match &arrival {
         Arrival::Published(delivery) => dead_letter::about(delivery, subject.kind(), refusal.clone(), None),
         Arrival::Requested(message) => {
@@ -140,6 +166,9 @@ async fn refuse(bus: &Bus, unusable: Unusable<'_>, subject: &Subject) {
         let answer =
             serde_json::to_vec(&SubmitAnswer::Refused(refusal)).expect("a message has string keys only");
         bus.reply(&to, answer.into()).await.ok();
+    }
+    if again && matches!(arrival, Arrival::Requested(_)) {
+        return;
     }
     match (bus.publish(letter).await, &arrival) {
         (Ok(_), Arrival::Published(delivery)) => delivery.terminate().await,

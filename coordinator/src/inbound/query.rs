@@ -9,7 +9,7 @@ use shared::{
     wire::{Query, QueryAnswer, Refusal, RunSummary},
 };
 
-use crate::{dead_letter, directory::Directory, handles::Handles, store, trace::Trace};
+use crate::{branches, dead_letter, directory::Directory, handles::Handles, store, trace::Trace};
 
 /// The most runs one answer lists.
 const MAX_RUNS: u32 = 500;
@@ -54,6 +54,17 @@ async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<
             let coordinators = handles.store.heartbeat(&handles.config.id, ttl).await?;
             QueryAnswer::Coordinators { coordinators }
         }
+        Query::Branches { trace_id } => match branches::of(handles, trace_id).await {
+            Ok(branches) => QueryAnswer::Branches { branches },
+            Err(branches::Error::Store(error)) => return Err(error),
+            Err(error @ (branches::Error::Bus(_) | branches::Error::Corrupt(_))) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "it is unknown who branches from a run"
+                );
+                QueryAnswer::Refused(Refusal::unavailable())
+            }
+        },
     })
 }
 

@@ -17,6 +17,7 @@ use shared::{
 use uuid::Uuid;
 
 use crate::{
+    branches,
     directory::Directory,
     handles::Handles,
     shard::job::{Job, Origin, Submission},
@@ -76,6 +77,8 @@ pub(crate) struct Unusable<'a> {
     pub(crate) arrival: Arrival<'a>,
     pub(crate) refusal: wire::Refusal,
     pub(crate) reply_to: Option<String>,
+    /// It may be taken later: a published one stays in its queue.
+    pub(crate) again: bool,
 }
 
 pub(crate) async fn job<'a>(
@@ -84,6 +87,10 @@ pub(crate) async fn job<'a>(
     arrival: Arrival<'a>,
     subject: Subject,
 ) -> Result<Job, Box<Unusable<'a>>> {
+    if let Some(refusal) = handles.room.refusal() {
+        let reply_to = requested_from(&arrival);
+        return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
+    }
     let (asked, reply_to) = match read(handles, &arrival, &subject) {
         Ok(asked) => {
             let reply_to = requested_from(&arrival).or_else(|| asked.reply_to().cloned());
@@ -92,7 +99,7 @@ pub(crate) async fn job<'a>(
         Err(problems) => {
             let reply_to = requested_from(&arrival).or_else(|| reply_to_of(handles, arrival.payload()));
             let refusal = Refusal::Malformed(problems).to_wire();
-            return Err(Box::new(Unusable { arrival, refusal, reply_to }));
+            return Err(Box::new(Unusable { arrival, refusal, reply_to, again: false }));
         }
     };
     let ids = Ids::choose(asked.trace_id(), &arrival, handles);
@@ -100,9 +107,17 @@ pub(crate) async fn job<'a>(
         Ok(ordered) => ordered,
         Err(problems) => {
             let refusal = Refusal::Malformed(problems).to_wire();
-            return Err(Box::new(Unusable { arrival, refusal, reply_to }));
+            return Err(Box::new(Unusable { arrival, refusal, reply_to, again: false }));
         }
     };
+    if let Some(from) = &order.branch_from {
+        let by: Vec<TraceId> = [Some(ids.trace), ids.elsewhere].into_iter().flatten().collect();
+        if let Err(error) = branches::note(handles, from, &by).await {
+            tracing::warn!(%error, "a branch could not be noted");
+            let refusal = wire::Refusal::unavailable();
+            return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
+        }
+    }
     let agents = directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
     let submit = Submit { order, plan, agents, settings: handles.config.settings.clone() };

@@ -86,7 +86,7 @@ impl Shard {
         let timer = entry.next_timer(resend_ms);
         let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);
         let version = entry.trace.version();
-        let expire_ms = expire_ms(&entry.trace, self.handles.retention_ms());
+        let ended_at = ended_at(&entry.trace, now);
         let write = Write {
             trace_id: id,
             expected: open.expected,
@@ -96,20 +96,16 @@ impl Shard {
             outbox: Some(text(&*outbox)),
             cleared,
             timer,
-            expire_ms,
+            ended_at,
             opened_at,
         };
         (write, outbox)
     }
-
-    pub(super) fn expire_ms(&self, trace: &Trace) -> Option<u64> {
-        expire_ms(trace, self.handles.retention_ms())
-    }
 }
 
-/// Live traces never expire. Traces that are over expire after the retention.
-fn expire_ms(trace: &Trace, retention_ms: u64) -> Option<u64> {
-    trace.is_over().then_some(retention_ms)
+/// Live traces are kept. Those that are over are removed after the retention, which begins with their last change.
+pub(super) fn ended_at(trace: &Trace, now: Timestamp) -> Option<Timestamp> {
+    trace.is_over().then_some(now)
 }
 
 pub(super) fn text(value: &impl Serialize) -> String {

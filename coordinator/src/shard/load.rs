@@ -15,6 +15,7 @@ use super::{
     rebuild::{self, Rebuilt},
 };
 use crate::{
+    branches,
     store::{self, Committed, Loaded, Sent, Write},
     trace::Trace,
 };
@@ -191,9 +192,13 @@ impl Shard {
             outbox: Some(super::commit::text(&*outbox)),
             cleared: Vec::new(),
             timer: Some(now),
-            expire_ms: self.expire_ms(&trace),
+            ended_at: super::commit::ended_at(&trace, now),
             opened_at: trace.root().map(|root| root.started_at),
         };
+        if let Some(from) = trace.branches_from() {
+            let noted = branches::note(&self.handles, from, &[trace.id()]).await;
+            noted.map_err(|error| error.to_string())?;
+        }
         let committed = self.handles.store.commit(&[write]).await.map_err(|error| error.to_string())?;
         match committed.first() {
             Some(Committed::Done { .. }) => {

@@ -7,8 +7,8 @@ use futures_util::FutureExt;
 use shared::{
     ChildId, Timestamp, TraceId,
     bus::{Bus, Outgoing},
-    subject::{Filter, Subject},
-    wire::{ObjectReference, Stop},
+    subject::Subject,
+    wire::Stop,
 };
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     crash::Point,
+    removal,
     store::Sent,
     trace::{Effect, Trace},
 };
@@ -184,32 +185,12 @@ impl Shard {
     }
 }
 
-/// Removes the journals and objects of contexts. It lists every object there is, so nobody waits for it.
-/// What is left, because of a crash or an unreachable bus, expires by age.
+/// Removes the journals and objects of contexts. What is left, because of a crash or an unreachable bus, is removed
+/// with the run, at the end of its retention.
 async fn remove(bus: &Bus, contexts: Vec<(TraceId, ChildId)>) {
-    if contexts.is_empty() {
-        return;
-    }
-    let prefixes: Vec<String> =
-        contexts.iter().map(|(trace_id, child_id)| ObjectReference::prefix(*trace_id, child_id)).collect();
     for (trace_id, child_id) in contexts {
-        let journal = Filter::One(Subject::History(trace_id, child_id));
-        if let Err(error) = bus.purge(&journal).await {
-            tracing::warn!(%journal, %error, "a journal could not be removed; it will expire");
-        }
-    }
-    // One list of all objects, however many contexts: a server offers no other way to find them.
-    let found = match bus.objects("").await {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::warn!(%error, "the objects of deleted contexts could not be listed; they will expire");
-            return;
-        }
-    };
-    let theirs = found.into_iter().filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
-    for object in theirs {
-        if let Err(error) = bus.delete_object(&object).await {
-            tracing::warn!(object, %error, "an object could not be removed; it will expire");
+        if let Err(error) = removal::context(bus, trace_id, &child_id).await {
+            tracing::warn!(%trace_id, %child_id, %error, "a deleted context could not be removed yet");
         }
     }
 }

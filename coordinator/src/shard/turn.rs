@@ -209,6 +209,7 @@ mod tests {
             store,
             clock,
             epoch: Epoch::new(),
+            room: Default::default(),
             started_at: now,
             panicked: Default::default(),
             gone: Default::default(),

@@ -5,9 +5,9 @@
 -- refuses a script for lack of memory or disk only at its first write. Numbers stay strings: Lua's
 -- doubles would round them.
 --
--- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 counter: all of one partition
+-- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 counter, 6 ended: all of one partition
 -- ARGV  1 trace id        2 version expected, 0: does not exist     3 version it gets
---       4 timer           5 expire in ms       6 opened at          ("": none)
+--       4 timer           5 ended at           6 opened at          ("": none)
 --       7 outbox field or ""  8 the outbox         9 how many runs the index keeps
 --      10 count of fields, 11 count of values set, 12 count of values deleted,
 --      13 count of outboxes cleared, then field, text … value, text … value … outbox …
@@ -26,7 +26,7 @@ local function whole_or_none(text)
   return text == '' or whole(text)
 end
 
-check(#KEYS == 5, '5 keys are needed')
+check(#KEYS == 6, '6 keys are needed')
 check(#ARGV >= HEAD, 'arguments are missing')
 check(whole(ARGV[2]) and whole(ARGV[3]) and ARGV[3] ~= '0', 'a version is not a number')
 check(whole_or_none(ARGV[4]) and whole_or_none(ARGV[5]) and whole_or_none(ARGV[6]), 'a time is not a number')
@@ -47,6 +47,7 @@ redis.call('ZCARD', KEYS[3])
 if ARGV[6] ~= '' then
   redis.call('ZCARD', KEYS[4])
 end
+redis.call('ZCARD', KEYS[6])
 local counter = redis.call('GET', KEYS[5]) or '0'
 check(whole(counter), 'the counter is not a number')
 
@@ -79,11 +80,12 @@ if ARGV[6] ~= '' then
   redis.call('ZREMRANGEBYRANK', KEYS[4], 0, '-' .. ARGV[9])
 end
 if ARGV[5] == '' then
-  if redis.call('PERSIST', KEYS[1]) == 1 then
-    redis.call('PERSIST', KEYS[2])
-  end
+  redis.call('ZREM', KEYS[6], ARGV[1])
 else
-  redis.call('PEXPIRE', KEYS[1], ARGV[5])
-  redis.call('PEXPIRE', KEYS[2], ARGV[5])
+  redis.call('ZADD', KEYS[6], ARGV[5], ARGV[1])
+end
+-- Earlier versions let ended traces expire.
+if redis.call('PERSIST', KEYS[1]) == 1 then
+  redis.call('PERSIST', KEYS[2])
 end
 return { 'done', redis.call('INCR', KEYS[5]) }

@@ -66,6 +66,16 @@ impl Keys {
         self.tagged(partition, "runs")
     }
 
+    /// A sorted set: since when each ended trace has been over.
+    pub(super) fn ended(&self, partition: Partition) -> String {
+        self.tagged(partition, "ended")
+    }
+
+    /// A set: the traces that were submitted as branches of this one.
+    pub(super) fn branches(&self, trace: TraceId) -> String {
+        self.tagged(self.home(trace), &format!("branches:{trace}"))
+    }
+
     /// The number of commits in the partition.
     pub(super) fn counter(&self, partition: Partition) -> String {
         self.tagged(partition, "counter")

@@ -35,8 +35,9 @@ pub struct Snapshot(Kept);
 
 #[derive(Debug, Clone, Default)]
 struct Kept {
-    traces: HashMap<TraceId, Trace>,
-    expiring: BTreeSet<(Timestamp, TraceId)>,
+    traces: HashMap<TraceId, Record>,
+    /// By the trace they branch from.
+    branches: HashMap<TraceId, BTreeSet<TraceId>>,
     /// By partition.
     homes: HashMap<Partition, Home>,
     coordinators: BTreeMap<WorkerId, Timestamp>,
@@ -46,17 +47,12 @@ struct Kept {
     correction: Correction,
 }
 
-#[derive(Debug, Clone)]
-struct Trace {
-    record: Record,
-    expires_at: Option<Timestamp>,
-}
-
 #[derive(Debug, Clone, Default)]
 struct Home {
     counter: u64,
     timers: Scores,
     runs: Scores,
+    ended: Scores,
 }
 
 /// A sorted set, as Redis has them.
@@ -127,16 +123,9 @@ impl Memory {
         answer.ok_or_else(|| Error::Unavailable { doing, source: "no answer in time".into() })
     }
 
-    /// The contents, without what has expired. A panic elsewhere can't have left it half changed: nothing
-    /// in here panics between two changes.
+    /// The contents. A panic elsewhere can't have left it half changed: nothing in here panics between two changes.
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.now();
-        while let Some(&(at, trace)) = kept.expiring.first().filter(|(at, _)| *at <= now) {
-            kept.expiring.remove(&(at, trace));
-            kept.traces.remove(&trace);
-        }
-        kept
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn home(&self, trace: TraceId) -> Partition {
@@ -146,7 +135,7 @@ impl Memory {
     pub(super) fn load(&self, traces: &[TraceId]) -> Vec<Loaded> {
         let kept = self.kept();
         let load = |trace: &TraceId| Loaded {
-            record: kept.traces.get(trace).map(|trace| trace.record.clone()),
+            record: kept.traces.get(trace).cloned(),
             counter: kept.homes.get(&self.home(*trace)).map_or(0, |home| home.counter),
         };
         traces.iter().map(load).collect()
@@ -154,8 +143,7 @@ impl Memory {
 
     pub(super) fn commit(&self, writes: &[Write]) -> Vec<Committed> {
         let mut kept = self.kept();
-        let now = self.now();
-        writes.iter().map(|write| kept.commit(write, self.home(write.trace_id), now)).collect()
+        writes.iter().map(|write| kept.commit(write, self.home(write.trace_id))).collect()
     }
 
     pub(super) fn sent(&self, sent: &[Sent]) {
@@ -163,9 +151,9 @@ impl Memory {
         for Sent { trace_id, outboxes, version, timer } in sent {
             let mut trace = kept.traces.get_mut(trace_id);
             if let Some(trace) = &mut trace {
-                trace.record.outbox.retain(|version, _| !outboxes.contains(version));
+                trace.outbox.retain(|version, _| !outboxes.contains(version));
             }
-            if *version == Some(trace.as_ref().map_or(0, |trace| trace.record.version)) {
+            if *version == Some(trace.as_ref().map_or(0, |trace| trace.version)) {
                 kept.homes.entry(self.home(*trace_id)).or_default().timers.set(*trace_id, *timer);
             }
         }
@@ -178,6 +166,46 @@ impl Memory {
             .flat_map(|home| home.timers.sorted.iter().take_while(|(at, _)| *at <= now).take(limit))
             .map(|(_, trace)| *trace)
             .collect()
+    }
+
+    pub(super) fn ended(&self, partitions: &[Partition], until: Timestamp, limit: usize) -> Vec<TraceId> {
+        let kept = self.kept();
+        let homes = partitions.iter().filter_map(|partition| kept.homes.get(partition));
+        homes
+            .flat_map(|home| home.ended.sorted.iter().take_while(|(at, _)| *at <= until).take(limit))
+            .map(|(_, trace)| *trace)
+            .collect()
+    }
+
+    pub(super) fn put_off(&self, trace: TraceId, until: Timestamp) {
+        let mut kept = self.kept();
+        let ended = &mut kept.homes.entry(self.home(trace)).or_default().ended;
+        if ended.of.contains_key(&trace) {
+            ended.set(trace, Some(until));
+        }
+    }
+
+    pub(super) fn remove(&self, trace: TraceId, version: u64) -> bool {
+        let kept = &mut *self.kept();
+        let home = kept.homes.entry(self.home(trace)).or_default();
+        let found = kept.traces.get(&trace).map_or(0, |trace| trace.version);
+        if found != version || (found > 0 && home.timers.of.contains_key(&trace)) {
+            return false;
+        }
+        kept.traces.remove(&trace);
+        kept.branches.remove(&trace);
+        for list in [&mut home.timers, &mut home.runs, &mut home.ended] {
+            list.set(trace, None);
+        }
+        true
+    }
+
+    pub(super) fn add_branches(&self, of: TraceId, by: &[TraceId]) {
+        self.kept().branches.entry(of).or_default().extend(by);
+    }
+
+    pub(super) fn branches(&self, of: TraceId) -> Vec<TraceId> {
+        self.kept().branches.get(&of).into_iter().flatten().copied().collect()
     }
 
     fn now(&self) -> Timestamp {
@@ -233,7 +261,7 @@ impl Memory {
 
     pub(super) fn versions(&self, traces: &[TraceId]) -> Vec<u64> {
         let kept = self.kept();
-        traces.iter().map(|trace| kept.traces.get(trace).map_or(0, |trace| trace.record.version)).collect()
+        traces.iter().map(|trace| kept.traces.get(trace).map_or(0, |trace| trace.version)).collect()
     }
 
     pub(super) fn counters(&self, partitions: &[Partition]) -> Vec<u64> {
@@ -244,7 +272,7 @@ impl Memory {
 
     pub(super) fn fields(&self, traces: &[TraceId], field: &str) -> Vec<Option<String>> {
         let kept = self.kept();
-        traces.iter().map(|trace| kept.traces.get(trace)?.record.fields.get(field).cloned()).collect()
+        traces.iter().map(|trace| kept.traces.get(trace)?.fields.get(field).cloned()).collect()
     }
 
     /// The count that holds from now on: the first one given.
@@ -254,41 +282,31 @@ impl Memory {
 }
 
 impl Kept {
-    fn commit(&mut self, write: &Write, home: Partition, now: Timestamp) -> Committed {
+    fn commit(&mut self, write: &Write, home: Partition) -> Committed {
         let home = self.homes.entry(home).or_default();
         let trace_id = write.trace_id;
-        let version = self.traces.get(&trace_id).map_or(0, |trace| trace.record.version);
+        let version = self.traces.get(&trace_id).map_or(0, |trace| trace.version);
         if version != write.expected {
             return Committed::Conflict { version, counter: home.counter };
         }
-        let trace = self.traces.entry(trace_id).or_insert_with(|| Trace {
-            record: Record {
-                version: 0,
-                fields: HashMap::new(),
-                values: HashMap::new(),
-                outbox: BTreeMap::new(),
-            },
-            expires_at: None,
+        let trace = self.traces.entry(trace_id).or_insert_with(|| Record {
+            version: 0,
+            fields: HashMap::new(),
+            values: HashMap::new(),
+            outbox: BTreeMap::new(),
         });
-        trace.record.version = write.version;
-        trace.record.fields.extend(write.fields.iter().cloned());
-        trace.record.outbox.extend(write.outbox.clone().map(|outbox| (write.version, outbox)));
-        trace.record.outbox.retain(|version, _| !write.cleared.contains(version));
+        trace.version = write.version;
+        trace.fields.extend(write.fields.iter().cloned());
+        trace.outbox.extend(write.outbox.clone().map(|outbox| (write.version, outbox)));
+        trace.outbox.retain(|version, _| !write.cleared.contains(version));
         for (key, value) in &write.values {
             match value {
-                Some(value) => trace.record.values.insert(key.clone(), value.clone()),
-                None => trace.record.values.remove(key),
+                Some(value) => trace.values.insert(key.clone(), value.clone()),
+                None => trace.values.remove(key),
             };
         }
-        if let Some(at) = trace.expires_at.take() {
-            self.expiring.remove(&(at, trace_id));
-        }
-        if let Some(expire_ms) = write.expire_ms {
-            let at = now.plus_millis(expire_ms);
-            trace.expires_at = Some(at);
-            self.expiring.insert((at, trace_id));
-        }
         home.timers.set(trace_id, write.timer);
+        home.ended.set(trace_id, write.ended_at);
         if let Some(at) = write.opened_at {
             home.runs.set(trace_id, Some(at));
             home.runs.keep_newest(RUNS_KEPT);

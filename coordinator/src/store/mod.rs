@@ -70,6 +70,66 @@ impl Store {
         }
     }
 
+    /// Traces that ended at this time or before, the first to end first, at most `limit` of each partition.
+    pub async fn ended(
+        &self,
+        partitions: &[Partition],
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<TraceId>, Error> {
+        match self {
+            Store::Redis(redis) => redis.ended(partitions, until, limit).await,
+            Store::Memory(memory) => {
+                let ended = move |memory: &Memory, partitions: &[_]| memory.ended(partitions, until, limit);
+                memory.ask("find ended traces", partitions, ended).await
+            }
+        }
+    }
+
+    /// Lists an ended trace as one that ended at this time.
+    pub async fn put_off(&self, trace: TraceId, until: Timestamp) -> Result<(), Error> {
+        match self {
+            Store::Redis(redis) => redis.put_off(trace, until).await,
+            Store::Memory(memory) => {
+                let put_off = move |memory: &Memory, trace: &TraceId| memory.put_off(*trace, until);
+                memory.ask("put off a removal", &trace, put_off).await
+            }
+        }
+    }
+
+    /// Removes a trace and all that is kept with it, if it still has the version and no timer (something to send); tells
+    /// whether it was removed. Version 0: the trace is gone already, and is only taken from the lists.
+    pub async fn remove(&self, trace: TraceId, version: u64) -> Result<bool, Error> {
+        match self {
+            Store::Redis(redis) => redis.remove(trace, version).await,
+            Store::Memory(memory) => {
+                let remove = move |memory: &Memory, trace: &TraceId| memory.remove(*trace, version);
+                memory.ask("remove a trace", &trace, remove).await
+            }
+        }
+    }
+
+    /// Notes that traces are submitted as branches of another one. The note is kept until that one is removed.
+    pub async fn add_branches(&self, of: TraceId, by: &[TraceId]) -> Result<(), Error> {
+        match self {
+            Store::Redis(redis) => redis.add_branches(of, by).await,
+            Store::Memory(memory) => {
+                let add = move |memory: &Memory, by: &[_]| memory.add_branches(of, by);
+                memory.ask("note a branch", by, add).await
+            }
+        }
+    }
+
+    /// The traces that were noted as branches of this one, sorted. Some may never have begun.
+    pub async fn branches(&self, of: TraceId) -> Result<Vec<TraceId>, Error> {
+        match self {
+            Store::Redis(redis) => redis.branches(of).await,
+            Store::Memory(memory) => {
+                memory.ask("list branches", &of, |memory, of| memory.branches(*of)).await
+            }
+        }
+    }
+
     /// The clock of record, and its correction.
     pub async fn time(&self) -> Result<StoreTime, Error> {
         match self {
@@ -136,7 +196,7 @@ impl Store {
         }
     }
 
-    /// The newest runs over all partitions, newest first. Expired traces are left out.
+    /// The newest runs over all partitions, newest first. Removed traces are left out.
     pub async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         match self {
             Store::Redis(redis) => redis.runs(limit).await,

@@ -29,8 +29,8 @@ pub struct Write {
     pub cleared: Vec<u64>,
     /// When the trace needs a wake; none removes its timer.
     pub timer: Option<Timestamp>,
-    /// Set for an ended trace: it expires after this time. A live one never expires.
-    pub expire_ms: Option<u64>,
+    /// Set for an ended trace: since when. It is then listed among the ended ones, until it is removed.
+    pub ended_at: Option<Timestamp>,
     /// Set at the first write of a submitted trace: lists it among the runs.
     pub opened_at: Option<Timestamp>,
 }

@@ -8,7 +8,8 @@ use shared::{
     graph::Plan,
     limits::Settings,
     wire::{
-        Answered, Charge, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore, Resume, Tick,
+        Answered, Branch, Charge, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore, Resume,
+        Tick,
     },
 };
 
@@ -57,7 +58,11 @@ pub enum Command {
         child_id: Option<ChildId>,
         reason: Option<String>,
     },
-    Delete(Delete),
+    Delete {
+        delete: Delete,
+        /// The runs that still need journals of this trace; none if that is unknown.
+        branches: Option<Vec<Branch>>,
+    },
     Restore(Restore),
     /// Nobody served the trace for a while, so that its workers could not renew their leases: those that have
     /// expired last until then instead. Comes before a wake.

@@ -87,7 +87,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
         Command::Answer(answered) => attempt::answer(trace, &answered),
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
-        Command::Delete(delete) => removal::delete(trace, &delete),
+        Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
         Command::Spare { until } => Ok(attempt::spare(trace, until, now)),
         // A wake decides nothing by itself: `handle` adds the due contexts to the agenda.

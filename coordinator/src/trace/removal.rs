@@ -3,11 +3,22 @@
 //!
 //! A second delivery finds everything deleted, and changes nothing.
 
-use shared::wire::{Delete, EndStatus, Referrers};
+use shared::wire::{Branch, Checkpoint, Delete, EndStatus, Referrers};
 
 use super::{ContextIndex, Event, Phase, Refusal, Status, Trace, end};
 
-pub(super) fn delete(trace: &Trace, delete: &Delete) -> Result<Vec<Event>, Refusal> {
+impl Trace {
+    /// The journal that it may still have to copy: it was submitted as a branch, and is live.
+    pub fn branches_from(&self) -> Option<&Checkpoint> {
+        self.root().filter(|root| root.is_live())?.order.branch_from.as_ref()
+    }
+}
+
+pub(super) fn delete(
+    trace: &Trace,
+    delete: &Delete,
+    branches: Option<&[Branch]>,
+) -> Result<Vec<Event>, Refusal> {
     let at = match &delete.child_id {
         Some(child_id) => trace.known(child_id)?,
         None if trace.root().is_some() => ContextIndex(0),
@@ -15,7 +26,7 @@ pub(super) fn delete(trace: &Trace, delete: &Delete) -> Result<Vec<Event>, Refus
     };
     let doomed = trace.subtree(at);
     if !delete.force {
-        guard(trace, at, &doomed, delete)?;
+        guard(trace, at, &doomed, delete, branches)?;
     }
     let mut events = Vec::new();
     if trace.node(at).is_live() {
@@ -29,19 +40,30 @@ pub(super) fn delete(trace: &Trace, delete: &Delete) -> Result<Vec<Event>, Refus
     Ok(events)
 }
 
-fn guard(trace: &Trace, at: ContextIndex, doomed: &[ContextIndex], delete: &Delete) -> Result<(), Refusal> {
+fn guard(
+    trace: &Trace,
+    at: ContextIndex,
+    doomed: &[ContextIndex],
+    delete: &Delete,
+    branches: Option<&[Branch]>,
+) -> Result<(), Refusal> {
     let target = trace.node(at).id.to_string();
-    let outside = match &delete.outside {
-        Referrers::Known(referrers) => referrers,
-        Referrers::Unknown => return Err(Refusal::GuardUnsure { target }),
+    let (outside, branches) = match (&delete.outside, branches) {
+        (Referrers::Known(referrers), Some(branches)) => (referrers, branches),
+        (Referrers::Unknown, _) | (_, None) => return Err(Refusal::GuardUnsure { target }),
     };
+    let needed = |branch: &&Branch| doomed.iter().any(|index| trace.node(*index).id == branch.from);
+    let copying = branches.iter().filter(needed);
+    let copying = copying.map(|branch| {
+        format!("trace `{}`, which has not copied the journal of `{}` yet", branch.trace_id, branch.from)
+    });
     let live = doomed.iter().filter(|index| trace.node(**index).is_live());
     let live = live.map(|index| format!("`{}`, which is live", trace.node(*index).id));
     let waiting = trace.node(at).parent.filter(|parent| reads_result(trace, *parent, at));
     let waiting =
         waiting.map(|parent| format!("`{}`, which has not read its result yet", trace.node(parent).id));
     let outside = outside.iter().map(|referrer| format!("`{referrer}`"));
-    let referrers: Vec<String> = live.chain(waiting).chain(outside).collect();
+    let referrers: Vec<String> = live.chain(waiting).chain(copying).chain(outside).collect();
     if referrers.is_empty() { Ok(()) } else { Err(Refusal::Guarded { target, referrers }) }
 }
 

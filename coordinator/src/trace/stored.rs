@@ -7,7 +7,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use shared::{ChildId, ContextKey, TraceId, limits::Settings, wire::RunSummary};
+use shared::{
+    ChildId, ContextKey, TraceId,
+    limits::Settings,
+    wire::{Checkpoint, RunSummary},
+};
 
 use super::{ContextIndex, ContextNode, Entry, Generation, Order, Trace, unsaved::Unsaved};
 
@@ -149,6 +153,13 @@ impl Trace {
             agent_id: order.agent_id,
             goal: order.goal,
         })
+    }
+
+    /// The root of a stored run and the journal it may still have to copy, from the stored fields of its root.
+    pub fn stored_branch(root: &str, order: &str) -> Result<Option<(ChildId, Checkpoint)>, Corrupt> {
+        let node: ContextNode = parse(Self::ROOT_FIELD, root)?;
+        let order: Order = parse(Self::ROOT_ORDER_FIELD, order)?;
+        Ok(order.branch_from.filter(|_| node.is_live()).map(|from| (node.id, from)))
     }
 
     /// Marks everything as changed, as after a rebuild.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::{
     Consumer, Topology,
     error::{Error, PublishError, RequestError},
+    fill::Fill,
     memory::Memory,
     message::{From, Headers, Outgoing, Published, Service, Stored},
     nats::Nats,
@@ -196,6 +197,22 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.objects(prefix).await,
             Bus::Memory(memory) => memory.objects(prefix).await,
+        }
+    }
+
+    /// How full each stream and the objects are.
+    pub async fn fill(&self) -> Result<Vec<Fill>, Error> {
+        match self {
+            Bus::Nats(nats) => nats.fill().await,
+            Bus::Memory(memory) => memory.fill().await,
+        }
+    }
+
+    /// How many deliveries of a queue are not acknowledged yet, over all its readers.
+    pub async fn unacknowledged(&self, consumer: &Consumer) -> Result<usize, Error> {
+        match self {
+            Bus::Nats(nats) => nats.unacknowledged(consumer).await,
+            Bus::Memory(memory) => memory.unacknowledged(consumer).await,
         }
     }
 

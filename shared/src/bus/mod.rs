@@ -3,6 +3,7 @@
 //! NATS. It carries bytes and decides nothing.
 
 mod error;
+mod fill;
 mod handle;
 mod memory;
 mod message;
@@ -11,6 +12,7 @@ mod stream;
 mod topology;
 
 pub use error::{Error, PublishError, RequestError};
+pub use fill::{Fill, Storage};
 pub use handle::Bus;
 pub use memory::Memory;
 pub use message::{From, Headers, Message, Outgoing, Published, Service, Stored};

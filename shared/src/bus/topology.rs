@@ -185,6 +185,10 @@ pub struct Topology {
     pub max_queue_bytes: i64,
     /// The most bytes a log may hold.
     pub max_log_bytes: i64,
+    /// The most bytes that journals may have; as for a log, if not given.
+    pub max_journal_bytes: Option<i64>,
+    /// The most bytes that objects may have; as for a log, if not given.
+    pub max_object_bytes: Option<i64>,
     /// How long logs are kept. A trace can be rebuilt, watched and read back for that long.
     pub keep_logs: Duration,
     /// How long each journal entry is kept. An agent can wait for a human for that long and still go on.
@@ -213,6 +217,20 @@ impl Topology {
         }
     }
 
+    /// The most bytes a stream may hold.
+    pub(super) fn max_bytes(&self, stream: Stream) -> i64 {
+        match stream {
+            Stream::Intake | Stream::Execute | Stream::Report => self.max_queue_bytes,
+            Stream::Event | Stream::Dead => self.max_log_bytes,
+            Stream::History => self.max_journal_bytes.unwrap_or(self.max_log_bytes),
+        }
+    }
+
+    /// The most bytes that all objects may have.
+    pub(super) fn max_object_bytes(&self) -> i64 {
+        self.max_object_bytes.unwrap_or(self.max_log_bytes)
+    }
+
     /// How long objects are kept: longer than the messages that name them.
     pub(super) fn max_object_age(&self) -> Duration {
         self.keep_logs + self.keep_logs.max(self.keep_journals)
@@ -234,6 +252,8 @@ impl Default for Topology {
             replicas: 1,
             max_queue_bytes: 1 << 30,
             max_log_bytes: 2 << 30,
+            max_journal_bytes: None,
+            max_object_bytes: None,
             keep_logs: Duration::from_secs(7 * 24 * 3600),
             keep_journals: Duration::from_secs(90 * 24 * 3600),
             duplicate_window: Duration::from_secs(120),

@@ -60,6 +60,18 @@ impl HistoryStep {
     }
 }
 
+/// Whether the journal of a branch has all the entries it was to copy.
+pub fn has_all_copies<'a>(journal: impl IntoIterator<Item = &'a HistoryStep>) -> bool {
+    let (mut copies, mut work) = (None, 0_u32);
+    for step in journal {
+        work += u32::from(step.is_work());
+        if let HistoryStep::Branched { copies: all, .. } = step {
+            copies = copies.or(Some(*all));
+        }
+    }
+    copies.is_some_and(|copies| work >= copies)
+}
+
 /// A place in the journal of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -24,7 +24,7 @@ pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{ChildResult, Execute, GivenAnswer, LeftOut, Part, PartName, ReportTo, RestorePoint};
 pub use history::{
     AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
-    ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep,
+    ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
 };
 pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus, GraphOutcome,
@@ -33,7 +33,7 @@ pub use outcome::{
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use schemas::schemas;
-pub use service::{Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState};
+pub use service::{Branch, Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState};
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 
 pub use crate::{

@@ -60,6 +60,11 @@ impl Refusal {
         Self::new("unavailable", "B13", "the coordinator can't reach its store: try again")
     }
 
+    /// N6: what new runs would store might not fit.
+    pub fn storage_full(message: impl Into<String>) -> Self {
+        Self::new("storage_full", "N6", message)
+    }
+
     /// B15: the last permitted attempt was lost with its worker.
     pub fn worker_lost(message: impl Into<String>) -> Self {
         Self::new("worker_lost", "B15", message)

@@ -31,6 +31,11 @@ impl ObjectReference {
     pub fn prefix(trace_id: TraceId, child_id: &ChildId) -> String {
         format!("{trace_id}.{child_id}.")
     }
+
+    /// The prefix of the names of all objects of a trace.
+    pub fn prefix_of_trace(trace_id: TraceId) -> String {
+        format!("{trace_id}.")
+    }
 }
 
 impl Payload {

@@ -42,6 +42,10 @@ pub enum Query {
         agents: Vec<AgentProfile>,
     },
     Coordinators,
+    /// The runs that still need the journals of this one (W6).
+    Branches {
+        trace_id: TraceId,
+    },
 }
 
 fn default_limit() -> u32 {
@@ -55,7 +59,17 @@ pub enum QueryAnswer {
     Agents { agents: Vec<AgentProfile> },
     Applied { agents: Vec<AgentId> },
     Coordinators { coordinators: Vec<WorkerId> },
+    Branches { branches: Vec<Branch> },
     Refused(Refusal),
+}
+
+/// A live run that branches from a context of another one, and has not copied its journal yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Branch {
+    /// The run that branches.
+    pub trace_id: TraceId,
+    /// The context of the other run whose journal it needs.
+    pub from: ChildId,
 }
 
 /// A summary of a run.

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use shared::{
-    bus::{Bus, Consumer, From, Headers, Outgoing, PublishError, RequestError, Service, Topology},
+    bus::{
+        Bus, Consumer, Error, From, Headers, Outgoing, PublishError, RequestError, Service, Storage, Stream,
+        Topology,
+    },
     subject::{Filter, Subject},
 };
 
@@ -51,6 +54,8 @@ on_both!(
     objects_are_kept,
     a_large_payload_arrives_everywhere,
     a_full_stream_says_so,
+    full_objects_say_so_and_how_full_each_is_is_told,
+    deliveries_are_counted_until_they_are_acknowledged,
 );
 
 async fn texts(bus: &Bus, filter: &Filter) -> Vec<String> {
@@ -367,6 +372,40 @@ async fn a_large_payload_arrives_everywhere(bus: Bus) {
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     queue.want(1);
     assert_eq!(soon(queue.next()).await.payload, payload);
+}
+
+async fn full_objects_say_so_and_how_full_each_is_is_told(bus: Bus) {
+    let sizes = Topology { max_journal_bytes: Some(1 << 20), max_object_bytes: Some(2 << 20), ..topology() };
+    bus.set_up(&sizes).await.unwrap();
+    let megabyte = Bytes::from(vec![7; 1 << 20]);
+    bus.put_object("t.x.1", megabyte.clone()).await.unwrap();
+    bus.publish(message(event(1), &"x".repeat(1000))).await.unwrap();
+    let fills = bus.fill().await.unwrap();
+    let of = |wanted: Storage| *fills.iter().find(|fill| fill.storage == wanted).unwrap();
+    let [events, journals] = [Stream::Event, Stream::History].map(|stream| of(Storage::Stream(stream)));
+    assert!(events.bytes > 1000 && events.max_bytes == Some(16 << 20) && events.percent() == 0, "{events:?}");
+    assert_eq!((journals.bytes, journals.max_bytes), (0, Some(1 << 20)));
+    let objects = of(Storage::Objects);
+    assert!(objects.max_bytes == Some(2 << 20) && (50..60).contains(&objects.percent()), "{objects:?}");
+    assert_eq!(fills.len(), Stream::ALL.len() + 1);
+    let full = bus.put_object("t.x.2", Bytes::from(vec![7; 3 << 19])).await;
+    assert!(matches!(full, Err(Error::Failed { .. })), "{full:?}");
+}
+
+async fn deliveries_are_counted_until_they_are_acknowledged(bus: Bus) {
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    bus.send(vec![message(Subject::Spawn, "x"); 3]).await.stored().await;
+    assert_eq!(bus.unacknowledged(&Consumer::Intake).await.unwrap(), 0);
+    queue.want(2);
+    let first = soon(queue.next()).await;
+    soon(queue.next()).await.nak(Duration::from_secs(60)).await;
+    assert_eq!(bus.unacknowledged(&Consumer::Intake).await.unwrap(), 2);
+    first.ack().await;
+    let began = tokio::time::Instant::now();
+    while bus.unacknowledged(&Consumer::Intake).await.unwrap() != 1 {
+        assert!(began.elapsed() < super::SOON, "an acknowledged one is counted");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn a_full_stream_says_so(bus: Bus) {

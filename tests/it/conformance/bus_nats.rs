@@ -3,6 +3,7 @@
 use std::{cell::Cell, collections::BTreeSet, time::Duration};
 
 use async_nats::jetstream::{self, consumer::pull, stream};
+use futures_util::StreamExt;
 use shared::bus::{Bus, Connect, Consumer, Error, From, Nats, Topology};
 use shared::subject::{Filter, Namespace, Subject};
 use tokio::time::Instant;
@@ -167,6 +168,57 @@ async fn w6_a_purge_deletes_large_payloads() {
     assert_eq!(bus.objects("overflow/").await.unwrap().len(), 3);
     bus.purge(&shared::subject::Filter::One(event(1))).await.unwrap();
     assert_eq!(bus.objects("overflow/").await.unwrap().len(), 1);
+}
+
+/// W6: to find the objects of one context costs the same among one other run and among a thousand. All that the server
+/// answers goes to an inbox, so a listener there counts it.
+///
+/// proves: the index of objects. Without it the server sends a message for each object of the bucket.
+#[tokio::test]
+async fn w6_the_objects_of_a_context_are_found_without_looking_at_others() {
+    let server = NatsServer::start();
+    let bus = connected(&server, namespace()).await;
+    bus.set_up(&topology()).await.unwrap();
+    let put = async |name: String| bus.put_object(&name, bytes::Bytes::from_static(b"x")).await.unwrap();
+    for name in ["t.x.1.result", "t.x.1.outputs/a", "t.y.1.result", "other-0.x.1.result"] {
+        put(name.into()).await;
+    }
+    let listener = async_nats::connect(server.url()).await.unwrap();
+    let mut answers = listener.subscribe("_INBOX.>").await.unwrap();
+    listener.flush().await.unwrap();
+    let mut cost = async || {
+        assert_eq!(bus.objects("t.x.").await.unwrap(), ["t.x.1.outputs/a", "t.x.1.result"]);
+        assert_eq!(bus.objects("t.").await.unwrap().len(), 3);
+        bus.ping().await.unwrap();
+        let (mut messages, mut bytes) = (0, 0);
+        while let Ok(Some(answer)) = tokio::time::timeout(Duration::from_millis(500), answers.next()).await {
+            (messages, bytes) = (messages + 1, bytes + answer.payload.len());
+        }
+        (messages, bytes)
+    };
+    let (before, _) = cost().await;
+    for number in 1..=1000 {
+        put(format!("other-{number}.x.1.result")).await;
+    }
+    cost().await;
+    let (messages, bytes) = cost().await;
+    assert_eq!(messages, before, "as many answers as among one other run");
+    assert!(bytes < 16 << 10, "{bytes} bytes");
+    bus.delete_object("t.x.1.result").await.unwrap();
+    assert_eq!(bus.objects("t.x.").await.unwrap(), ["t.x.1.outputs/a"]);
+}
+
+/// Of a deleted object nothing is left in the bucket, not even the note that it was deleted.
+#[tokio::test]
+async fn w6_a_deleted_object_leaves_nothing_behind() {
+    let (server, bus) = nats().await;
+    for name in ["t.x.1.result", "overflow/1"] {
+        bus.put_object(name, bytes::Bytes::from(vec![7; 1 << 20])).await.unwrap();
+        bus.delete_object(name).await.unwrap();
+    }
+    let bucket = format!("OBJ_{}", bus.namespace().stream("AGENT_OUTPUTS"));
+    let mut stream = raw(&server).await.get_stream(bucket).await.unwrap();
+    assert_eq!(stream.info().await.unwrap().state.messages, 0);
 }
 
 async fn mismatch(bus: &Bus) -> String {

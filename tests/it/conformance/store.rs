@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{Committed, Correction, Durability, Error, Memory, Redis, Sent, Store, Write};
 use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
-use trellis_tests::{cluster::SOON, servers::RedisServer};
+use trellis_tests::servers::RedisServer;
 
 pub(super) const PARTITIONS: u16 = 16;
 
@@ -50,7 +50,7 @@ on_both![
     sent_clears_the_outbox_of_that_version_only,
     a_commit_clears_the_outboxes_it_names_and_versions_are_told,
     sent_of_a_trace_that_is_gone_removes_its_timer,
-    an_ended_trace_expires_and_a_live_one_does_not,
+    w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it,
     runs_are_newest_first_without_those_that_are_gone,
     the_counter_of_a_partition_grows_with_every_commit,
     agents_are_replaced_and_every_change_is_a_revision,
@@ -74,7 +74,7 @@ pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
         outbox: None,
         cleared: Vec::new(),
         timer: None,
-        expire_ms: None,
+        ended_at: None,
         opened_at: None,
     }
 }
@@ -132,7 +132,7 @@ async fn a_write_on_another_version_changes_nothing(store: Store) {
             fields: vec![("head".into(), "wrong".into()), ("new".into(), "wrong".into())],
             values: vec![("value".into(), Some("wrong".into()))],
             opened_at: Some(at(1)),
-            expire_ms: Some(1),
+            ended_at: Some(at(1)),
             ..write(id, expected + 1)
         };
         assert_eq!(commit(&store, stale).await, Committed::Conflict { version: 1, counter: 1 });
@@ -142,6 +142,7 @@ async fn a_write_on_another_version_changes_nothing(store: Store) {
     assert_eq!((record.values.len(), record.outbox.get(&1).map(String::as_str)), (0, Some("kept")));
     assert_eq!(store.due(&everywhere(), at(5), 9).await.unwrap(), [id]);
     assert_eq!(store.runs(9).await.unwrap(), []);
+    assert_eq!(store.ended(&everywhere(), at(9), 9).await.unwrap(), []);
 }
 
 async fn of_eight_writers_of_one_version_one_wins(store: Store) {
@@ -299,47 +300,63 @@ async fn a_commit_clears_the_outboxes_it_names_and_versions_are_told(store: Stor
 
 async fn sent_of_a_trace_that_is_gone_removes_its_timer(store: Store) {
     let id = trace(1);
-    commit(&store, Write { timer: Some(at(5)), expire_ms: Some(1), ..write(id, 1) }).await;
-    until_gone(&store, id).await;
+    store.sent(&[sent(id, &[], Some(0), Some(at(5)))]).await.unwrap();
     assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id]);
     store.sent(&[sent(id, &[], Some(0), None)]).await.unwrap();
     assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), []);
 }
 
-async fn until_gone(store: &Store, id: TraceId) {
-    let deadline = tokio::time::Instant::now() + SOON;
-    while version(store, id).await.is_some() {
-        assert!(tokio::time::Instant::now() < deadline, "{id} did not expire");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+/// W6: an ended trace is listed until it is removed, and whoever changed it since is not overruled.
+async fn w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it(store: Store) {
+    let ended = |id, since| Write {
+        values: vec![("value".into(), Some("x".into()))],
+        timer: Some(at(5)),
+        opened_at: Some(at(1)),
+        ended_at: Some(at(since)),
+        ..write(id, 1)
+    };
+    let [one, other, live] = [trace(1), trace(2), trace(3)];
+    store
+        .commit(&[ended(one, 10), ended(other, 20), Write { ended_at: None, ..ended(live, 0) }])
+        .await
+        .unwrap();
+    store.add_branches(one, &[other, live]).await.unwrap();
+    store.add_branches(one, &[live]).await.unwrap();
+    assert_eq!(store.branches(one).await.unwrap(), [other, live]);
+    let over = async |until| {
+        let mut over = store.ended(&everywhere(), at(until), 9).await.unwrap();
+        over.sort_unstable();
+        over
+    };
+    assert_eq!((over(9).await, over(10).await, over(99).await), (vec![], vec![one], vec![one, other]));
+    store.put_off(one, at(50)).await.unwrap();
+    store.put_off(live, at(50)).await.unwrap();
+    assert_eq!((over(49).await, over(50).await), (vec![other], vec![one, other]));
+    // It is live again.
+    commit(&store, write(other, 2)).await;
+    assert_eq!(over(99).await, [one]);
+    assert!(!store.remove(other, 1).await.unwrap() && version(&store, other).await == Some(2));
+    assert!(!store.remove(one, 1).await.unwrap(), "it still has something to send");
+    store.sent(&[sent(one, &[], Some(1), None)]).await.unwrap();
+    for version in [1, 0] {
+        assert!(store.remove(one, version).await.unwrap(), "a second time finds it gone");
+        assert!(over(99).await.is_empty() && store.branches(one).await.unwrap().is_empty());
+        assert!(!store.due(&everywhere(), at(9), 9).await.unwrap().contains(&one));
+        assert!(store.runs(9).await.unwrap().iter().all(|(id, _)| *id != one));
+        assert!(store.load(&[one]).await.unwrap()[0].record.is_none());
     }
-}
-
-/// Long enough that a second commit comes within it, on a busy machine too.
-const LIVES_ON: u64 = 4_000;
-
-async fn an_ended_trace_expires_and_a_live_one_does_not(store: Store) {
-    let ended =
-        |id, expire_ms| Write { values: vec![("value".into(), Some("x".into()))], expire_ms, ..write(id, 1) };
-    let writes = [ended(trace(1), Some(LIVES_ON)), ended(trace(2), None), ended(trace(3), Some(LIVES_ON))];
-    store.commit(&writes).await.unwrap();
-    // A run can be reopened within its retention.
-    assert!(matches!(commit(&store, write(trace(3), 2)).await, Committed::Done { .. }));
-    until_gone(&store, trace(1)).await;
-    let loaded = store.load(&[trace(2), trace(3)]).await.unwrap();
-    assert!(loaded.iter().all(|loaded| loaded.record.as_ref().unwrap().values.len() == 1));
-    let again = commit(&store, write(trace(1), 1)).await;
+    let again = commit(&store, write(one, 1)).await;
     assert!(matches!(again, Committed::Done { .. }), "its id is free again");
-    let values = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap().values;
+    let values = store.load(&[one]).await.unwrap().pop().unwrap().record.unwrap().values;
     assert_eq!(values.len(), 0, "its values went with it");
 }
 
 async fn runs_are_newest_first_without_those_that_are_gone(store: Store) {
     for number in 1..=20 {
         let opened_at = (number != 13).then(|| at(1000 + u64::try_from(number % 10).unwrap()));
-        let expire_ms = (number == 19).then_some(1);
-        commit(&store, Write { opened_at, expire_ms, ..write(trace(number), 1) }).await;
+        commit(&store, Write { opened_at, ..write(trace(number), 1) }).await;
     }
-    until_gone(&store, trace(19)).await;
+    assert!(store.remove(trace(19), 1).await.unwrap());
     let runs = store.runs(4).await.unwrap();
     assert_eq!(runs, [9, 18, 8, 17].map(|n| (trace(n), at(1000 + u64::try_from(n % 10).unwrap()))));
     let all = store.runs(100).await.unwrap();

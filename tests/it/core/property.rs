@@ -340,7 +340,7 @@ impl Player {
                     force: b % 8 == 0,
                     outside: Referrers::Known(Vec::new()),
                 };
-                self.handle(Command::Delete(delete));
+                self.handle(Command::Delete { delete, branches: Some(Vec::new()) });
             }
             _ => {
                 if let Some(lease) = self.lease(a) {

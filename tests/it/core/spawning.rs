@@ -523,14 +523,25 @@ fn w6_a_guarded_delete_lists_who_refers_to_it() {
     let known =
         |referrers: &[&str]| wire::Referrers::Known(referrers.iter().map(|r| (*r).to_owned()).collect());
     let delete = |world: &mut World, force, outside| {
-        world.handle(Command::Delete(wire::Delete { child_id: Some(id("a")), force, outside }))
+        let delete = wire::Delete { child_id: Some(id("a")), force, outside };
+        world.handle(Command::Delete { delete, branches: Some(Vec::new()) })
     };
     assert!(matches!(
         delete(&mut world, false, wire::Referrers::Unknown).unwrap_err(),
         Refusal::GuardUnsure { .. }
     ));
     assert!(matches!(delete(&mut world, false, known(&["branch-7"])).unwrap_err(), Refusal::Guarded { .. }));
-    delete(&mut world, false, known(&[])).unwrap();
+    let branching = |world: &mut World, branches| {
+        let delete = wire::Delete { child_id: Some(id("a")), force: false, outside: known(&[]) };
+        world.handle(Command::Delete { delete, branches })
+    };
+    let branch =
+        |from: &str| wire::Branch { trace_id: shared::TraceId::from_u128(7).unwrap(), from: id(from) };
+    assert!(matches!(branching(&mut world, None).unwrap_err(), Refusal::GuardUnsure { .. }));
+    let refused = branching(&mut world, Some(vec![branch("root"), branch("b")])).unwrap_err();
+    let Refusal::Guarded { referrers, .. } = refused else { panic!("{refused:?}") };
+    assert!(matches!(referrers.as_slice(), [only] if only.contains("`b`")), "{referrers:?}");
+    branching(&mut world, Some(vec![branch("root")])).unwrap();
     assert_eq!(delete(&mut world, false, known(&[])).unwrap(), [], "twice is once");
     assert!(world.node("a").deleted && world.node("b").deleted && !world.node("root").deleted);
     assert!(!serde_json::to_string(&world.trace.outcome(&id("a"))).unwrap().contains("secret"));

@@ -138,15 +138,21 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ("cancel trace", Command::Cancel { child_id: None, reason: None }),
         (
             "delete",
-            Command::Delete(Delete {
-                child_id: Some(id("x")),
-                force: false,
-                outside: Referrers::Known(Vec::new()),
-            }),
+            Command::Delete {
+                delete: Delete {
+                    child_id: Some(id("x")),
+                    force: false,
+                    outside: Referrers::Known(Vec::new()),
+                },
+                branches: Some(Vec::new()),
+            },
         ),
         (
             "force delete",
-            Command::Delete(Delete { child_id: Some(id("x")), force: true, outside: Referrers::Unknown }),
+            Command::Delete {
+                delete: Delete { child_id: Some(id("x")), force: true, outside: Referrers::Unknown },
+                branches: None,
+            },
         ),
         ("restore", Command::Restore(Restore { child_id: id("x"), number: 1, to: 1 })),
         ("spare", Command::Spare { until: shared::Timestamp::from_millis(u64::from(u32::MAX)) }),

@@ -32,18 +32,18 @@ pub(crate) async fn serve(
     let Some(address) = address else { return std::future::pending().await };
     let failed = |source| Error::Health { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let ready = move || -> futures_util::future::BoxFuture<'static, Result<(), String>> {
+    let ready = move || -> futures_util::future::BoxFuture<'static, Result<String, String>> {
         Box::pin(check(bus.clone(), checks.clone()))
     };
     health::serve(listener, ready, shutdown.cancelled_owned()).await.map_err(failed)
 }
 
-async fn check(bus: Bus, checks: mpsc::Sender<oneshot::Sender<Pulse>>) -> Result<(), String> {
+async fn check(bus: Bus, checks: mpsc::Sender<oneshot::Sender<Pulse>>) -> Result<String, String> {
     let (reply, answer) = oneshot::channel();
     checks.send(reply).await.map_err(|_| "the worker takes no more work")?;
     let pulse = answer.await.map_err(|_| "the worker takes no more work")?;
     if pulse.silent_for > MAX_SILENCE {
         return Err(format!("the worker's queue has sent nothing for {} s", pulse.silent_for.as_secs()));
     }
-    bus.ping().await.map(drop).map_err(|error| error.to_string())
+    bus.ping().await.map(|_| String::new()).map_err(|error| error.to_string())
 }

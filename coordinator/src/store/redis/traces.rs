@@ -16,6 +16,8 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| Script::new(COMMIT_SOURCE));
 const COMMIT_SOURCE: &str = include_str!("../commit.lua");
 static SENT: LazyLock<Script> = LazyLock::new(|| Script::new(SENT_SOURCE));
 const SENT_SOURCE: &str = include_str!("../sent.lua");
+static REMOVE: LazyLock<Script> = LazyLock::new(|| Script::new(REMOVE_SOURCE));
+const REMOVE_SOURCE: &str = include_str!("../remove.lua");
 
 /// How often `runs` reads again because traces it listed had expired.
 const LIST_TRIES: usize = 4;
@@ -100,12 +102,15 @@ impl Redis {
     fn commit_command(&self, write: &Write, by: By) -> Cmd {
         let home = self.keys.home(write.trace_id);
         let mut command = script(&COMMIT, COMMIT_SOURCE, by);
-        command.arg(5);
+        command.arg(6);
         command.arg(self.keys.trace(write.trace_id)).arg(self.keys.context(write.trace_id));
         command.arg(self.keys.timers(home)).arg(self.keys.runs(home)).arg(self.keys.counter(home));
+        command.arg(self.keys.ended(home));
         let millis = |at: Option<u64>| at.map_or_else(String::new, |at| at.to_string());
         command.arg(write.trace_id.to_string()).arg(write.expected).arg(write.version);
-        command.arg(millis(write.timer.map(Timestamp::millis))).arg(millis(write.expire_ms));
+        command
+            .arg(millis(write.timer.map(Timestamp::millis)))
+            .arg(millis(write.ended_at.map(Timestamp::millis)));
         command.arg(millis(write.opened_at.map(Timestamp::millis)));
         let outbox = write.outbox.as_ref().map(|_| keys::outbox(write.version)).unwrap_or_default();
         command.arg(outbox).arg(write.outbox.as_deref().unwrap_or_default());
@@ -157,13 +162,71 @@ impl Redis {
             Request { home: *home, commands: vec![command] }
         };
         let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
-        let mut due = Vec::new();
-        for answer in answers.into_iter().flatten() {
-            for member in decode::<Vec<String>>(doing, answer)? {
-                due.push(reply::trace(doing, &member)?);
-            }
+        traces_of(doing, answers)
+    }
+
+    pub(in super::super) async fn ended(
+        &self,
+        partitions: &[Partition],
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<TraceId>, Error> {
+        let doing = "look for ended traces in Redis";
+        let request = |home: &Partition| {
+            let mut command = redis::cmd("ZRANGEBYSCORE");
+            command
+                .arg(self.keys.ended(*home))
+                .arg("-inf")
+                .arg(until.millis())
+                .arg("LIMIT")
+                .arg(0)
+                .arg(limit);
+            Request { home: *home, commands: vec![command] }
+        };
+        let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
+        traces_of(doing, answers)
+    }
+
+    pub(in super::super) async fn put_off(&self, trace: TraceId, until: Timestamp) -> Result<(), Error> {
+        let home = self.keys.home(trace);
+        let mut command = redis::cmd("ZADD");
+        command.arg(self.keys.ended(home)).arg("XX").arg(until.millis()).arg(trace.to_string());
+        let request = Request { home, commands: vec![command] };
+        self.fetch("put off the removal of a trace in Redis", vec![request]).await.map(drop)
+    }
+
+    pub(in super::super) async fn remove(&self, trace: TraceId, version: u64) -> Result<bool, Error> {
+        let doing = "remove a trace from Redis";
+        let home = self.keys.home(trace);
+        let command = |_: usize, by: By| {
+            let mut command = script(&REMOVE, REMOVE_SOURCE, by);
+            command.arg(6).arg(self.keys.trace(trace)).arg(self.keys.context(trace));
+            command.arg(self.keys.timers(home)).arg(self.keys.runs(home)).arg(self.keys.ended(home));
+            command.arg(self.keys.branches(trace)).arg(trace.to_string()).arg(version);
+            command
+        };
+        let answer = self.run(doing, &[home], command).await?.pop().unwrap_or(Value::Nil);
+        match decode::<String>(doing, answer)?.as_str() {
+            "done" => Ok(true),
+            "changed" => Ok(false),
+            other => Err(corrupt(doing, other)),
         }
-        Ok(due)
+    }
+
+    pub(in super::super) async fn add_branches(&self, of: TraceId, by: &[TraceId]) -> Result<(), Error> {
+        let by: Vec<String> = by.iter().map(TraceId::to_string).collect();
+        let request =
+            Request { home: self.keys.home(of), commands: vec![Cmd::sadd(self.keys.branches(of), by)] };
+        self.fetch("note a branch in Redis", vec![request]).await.map(drop)
+    }
+
+    pub(in super::super) async fn branches(&self, of: TraceId) -> Result<Vec<TraceId>, Error> {
+        let doing = "list the branches of a trace in Redis";
+        let request =
+            Request { home: self.keys.home(of), commands: vec![Cmd::smembers(self.keys.branches(of))] };
+        let mut branches = traces_of(doing, self.fetch(doing, vec![request]).await?)?;
+        branches.sort_unstable();
+        Ok(branches)
     }
 
     pub(in super::super) async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
@@ -244,6 +307,17 @@ impl Redis {
         let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
         answers.into_iter().flatten().map(|answer| decode(doing, answer)).collect()
     }
+}
+
+/// All traces that the answers list.
+fn traces_of(doing: &'static str, answers: Vec<Vec<Value>>) -> Result<Vec<TraceId>, Error> {
+    let mut traces = Vec::new();
+    for answer in answers.into_iter().flatten() {
+        for member in decode::<Vec<String>>(doing, answer)? {
+            traces.push(reply::trace(doing, &member)?);
+        }
+    }
+    Ok(traces)
 }
 
 fn script(script: &Script, source: &str, by: By) -> Cmd {

@@ -46,9 +46,8 @@ pub(super) struct Bounds {
 
 impl Bounds {
     pub(super) fn of(stream: Stream, topology: &Topology) -> Self {
-        let max = if stream.is_queue() { topology.max_queue_bytes } else { topology.max_log_bytes };
         Bounds {
-            max_bytes: usize::try_from(max).ok().filter(|max| *max > 0),
+            max_bytes: usize::try_from(topology.max_bytes(stream)).ok().filter(|max| *max > 0),
             drops_the_oldest: stream.drops_the_oldest(),
             max_age_ms: Some(millis(topology.max_age(stream))).filter(|age| *age > 0),
             duplicate_window_ms: millis(topology.duplicate_window),
@@ -141,6 +140,10 @@ impl Log {
 
     pub(super) fn get(&self, sequence: u64) -> Option<&Entry> {
         self.messages.get(&sequence)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn last_sequence(&self) -> u64 {

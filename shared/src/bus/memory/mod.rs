@@ -7,6 +7,7 @@ mod consume;
 mod listen;
 mod listeners;
 mod log;
+mod objects;
 mod pattern;
 mod queue;
 mod state;

@@ -78,6 +78,11 @@ impl Queue {
         }
     }
 
+    /// How many are delivered and not acknowledged.
+    pub(super) fn out(&self) -> usize {
+        self.out.len()
+    }
+
     /// When the next redelivery is due, if any.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)

@@ -7,10 +7,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use bytes::Bytes;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{listeners::Listeners, log::Log, queue::Queue};
+use super::{listeners::Listeners, log::Log, objects::Objects, queue::Queue};
 use crate::{
     bus::topology::{Stream, Topology},
     link::Link,
@@ -40,7 +39,7 @@ pub(super) struct State {
     pub(super) logs: BTreeMap<Stream, Log>,
     pub(super) queues: BTreeMap<String, Queue>,
     pub(super) listeners: Listeners,
-    pub(super) objects: BTreeMap<String, Bytes>,
+    pub(super) objects: Objects,
 }
 
 impl Memory {
@@ -60,7 +59,7 @@ impl Memory {
                 logs: Stream::ALL.map(|stream| (stream, Log::default())).into(),
                 queues: BTreeMap::new(),
                 listeners: Listeners::default(),
-                objects: BTreeMap::new(),
+                objects: Objects::default(),
             }),
             changed: Stream::ALL.map(|stream| (stream, Notify::new())).into(),
         };

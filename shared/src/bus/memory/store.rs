@@ -1,6 +1,4 @@
-//! What is stored: streams and objects, written, read back and followed.
-
-use bytes::Bytes;
+//! What is stored in streams: written, read back and followed.
 
 use super::{
     log::{self, Log},
@@ -75,35 +73,6 @@ impl Memory {
             From::Now => self.state().log(stream).last_sequence() + 1,
         };
         Ok(Follow { memory: self.clone(), stream, patterns, next })
-    }
-
-    pub(in super::super) async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
-        let name = name.to_owned();
-        let put = move |memory: &Memory| {
-            memory.state().objects.insert(name.clone(), bytes.clone());
-        };
-        self.ask("store an object", put).await
-    }
-
-    pub(in super::super) async fn get_object(&self, name: &str) -> Result<Option<Bytes>, Error> {
-        let name = name.to_owned();
-        self.ask("read an object", move |memory| memory.state().objects.get(&name).cloned()).await
-    }
-
-    pub(in super::super) async fn delete_object(&self, name: &str) -> Result<(), Error> {
-        let name = name.to_owned();
-        let delete = move |memory: &Memory| drop(memory.state().objects.remove(&name));
-        self.ask("delete an object", delete).await
-    }
-
-    pub(in super::super) async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        let prefix = prefix.to_owned();
-        let list = move |memory: &Memory| {
-            let state = memory.state();
-            let names = state.objects.range(prefix.clone()..).map(|(name, _)| name);
-            names.take_while(|name| name.starts_with(&prefix)).cloned().collect()
-        };
-        self.ask("list objects", list).await
     }
 
     fn place(&self, filter: &Filter) -> Result<(Stream, Pattern), Error> {

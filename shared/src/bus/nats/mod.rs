@@ -3,8 +3,10 @@
 
 mod connect;
 mod consume;
+mod fill;
 mod follow;
 mod listen;
+mod object_index;
 mod objects;
 mod publish;
 mod pull;
@@ -22,6 +24,7 @@ use async_nats::{
     datetime::DateTime,
     jetstream::{
         self,
+        consumer::pull::Config as PullConfig,
         context::{CreateStreamError, CreateStreamErrorKind},
         object_store::ObjectStore,
     },

@@ -8,14 +8,12 @@ use async_nats::{
     jetstream::object_store::{DeleteErrorKind, GetErrorKind, ObjectMetadata, ObjectStore},
 };
 use bytes::Bytes;
-use futures_util::StreamExt;
 use tokio::io::AsyncReadExt;
 
 use super::{Error, Nats, OBJECT_HEADER, failed};
 
 const PUT_WITHIN: Duration = Duration::from_secs(60);
 const GET_WITHIN: Duration = Duration::from_secs(30);
-const LIST_WITHIN: Duration = Duration::from_secs(60);
 const CHUNK_BYTES: usize = 128 * 1024;
 /// The largest object that is stored, or read into memory.
 const MAX_OBJECT_BYTES: u64 = 256 << 20;
@@ -30,6 +28,7 @@ impl Nats {
         if bytes.len() as u64 > MAX_OBJECT_BYTES {
             return Err(too_large(name));
         }
+        self.announce(name).await?;
         let store = self.store().await?;
         let chunk_size = Some(CHUNK_BYTES.min(self.0.client.max_payload() / 2).max(1));
         let about = ObjectMetadata { name: name.to_owned(), chunk_size, ..Default::default() };
@@ -66,30 +65,11 @@ impl Nats {
     pub(in super::super) async fn delete_object(&self, name: &str) -> Result<(), Error> {
         let store = self.store().await?;
         match store.delete(name).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == DeleteErrorKind::NotFound => Ok(()),
-            Err(error) => Err(failed(format!("deleting the object `{name}`"), &error)),
+            Ok(()) => {}
+            Err(error) if error.kind() == DeleteErrorKind::NotFound => {}
+            Err(error) => return Err(failed(format!("deleting the object `{name}`"), &error)),
         }
-    }
-
-    /// A server finds objects by their full name only, so this lists all of them.
-    pub(in super::super) async fn objects(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        let doing = || "listing the objects".to_owned();
-        let store = self.store().await?;
-        let list = async {
-            let mut names = Vec::new();
-            let mut listed = store.list().await.map_err(|error| failed(doing(), &error))?;
-            while let Some(object) = listed.next().await {
-                let object = object.map_err(|error| failed(doing(), &error))?;
-                if !object.deleted && object.name.starts_with(prefix) {
-                    names.push(object.name);
-                }
-            }
-            names.sort_unstable();
-            Ok(names)
-        };
-        let listed = tokio::time::timeout(LIST_WITHIN, list).await;
-        listed.unwrap_or_else(|_| Err(failed(doing(), &"no answer in time")))
+        self.forget(name).await
     }
 
     /// The payload to send: if it is too large, it is stored as an object, its name is put into the
@@ -130,7 +110,7 @@ impl Nats {
         }))
     }
 
-    async fn store(&self) -> Result<&ObjectStore, Error> {
+    pub(super) async fn store(&self) -> Result<&ObjectStore, Error> {
         let bucket = self.bucket();
         let open = || async {
             let store = self.0.api.get_object_store(&bucket).await;

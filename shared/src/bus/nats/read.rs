@@ -113,6 +113,13 @@ impl Nats {
     }
 
     pub(in super::super) async fn subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
+        let stream = self.stream(stream_of_all(std::slice::from_ref(filter))?);
+        let names = self.subject_names(&stream, &self.namespace().filter(filter)).await?;
+        Ok(names.iter().filter_map(|text| self.namespace().parse(text).ok()).collect())
+    }
+
+    /// The subjects of a stream that have messages, in order.
+    pub(super) async fn subject_names(&self, stream: &str, wanted: &str) -> Result<Vec<String>, Error> {
         #[derive(Deserialize)]
         struct Page {
             state: State,
@@ -124,10 +131,9 @@ impl Nats {
             #[serde(default)]
             subjects: BTreeMap<String, u64>,
         }
-        let wanted = self.namespace().filter(filter);
         let doing = || format!("listing the subjects of `{wanted}`");
-        let info = format!("STREAM.INFO.{}", self.stream(stream_of_all(std::slice::from_ref(filter))?));
-        let (mut subjects, mut offset) = (Vec::new(), 0);
+        let info = format!("STREAM.INFO.{stream}");
+        let (mut names, mut offset) = (Vec::new(), 0);
         loop {
             let request = json!({ "subjects_filter": wanted, "offset": offset });
             let answer = self.0.api.request(info.clone(), &request).await;
@@ -137,9 +143,9 @@ impl Nats {
             };
             let came = page.state.subjects.len();
             offset += came;
-            subjects.extend(page.state.subjects.keys().filter_map(|text| self.namespace().parse(text).ok()));
+            names.extend(page.state.subjects.into_keys());
             if came == 0 || offset >= page.total {
-                return Ok(subjects);
+                return Ok(names);
             }
         }
     }

@@ -11,13 +11,12 @@ use async_nats::jetstream::{
 };
 use futures_util::future::try_join_all;
 
-use super::{Consumer, Error, Nats, Stream, Topology, failed, server_error};
+use super::{super::fill::Storage, Consumer, Error, Nats, Stream, Topology, failed, server_error};
 use crate::subject::Partition;
 
 /// Readers that may wait on one consumer at once. The server's default of 512 is less than the workers of a
 /// large pool.
 const MAX_WAITING: i64 = 16_384;
-const BUCKET: &str = "AGENT_OUTPUTS";
 
 impl Nats {
     pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
@@ -39,7 +38,7 @@ impl Nats {
             retention: if queue { RetentionPolicy::WorkQueue } else { RetentionPolicy::Limits },
             discard: if stream.drops_the_oldest() { DiscardPolicy::Old } else { DiscardPolicy::New },
             storage: StorageType::File,
-            max_bytes: if queue { topology.max_queue_bytes } else { topology.max_log_bytes },
+            max_bytes: topology.max_bytes(stream),
             max_messages: -1,
             max_messages_per_subject: -1,
             max_consumers: -1,
@@ -145,38 +144,46 @@ impl Nats {
         let config = object_store::Config {
             bucket: bucket.clone(),
             max_age: topology.max_object_age(),
-            max_bytes: topology.max_log_bytes,
+            max_bytes: topology.max_object_bytes(),
             storage: StorageType::File,
             num_replicas: topology.replicas,
             ..Default::default()
         };
         match self.0.api.create_object_store(config).await {
             Ok(_) => Ok(()),
-            // It exists, perhaps with limits that the operator chose: they are kept.
+            // It exists, perhaps with limits that the operator chose: they are kept, unless a size is configured.
             Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
-                self.lengthen_bucket(&bucket, topology.max_object_age()).await
+                self.adapt_bucket(&bucket, topology).await
             }
             Err(error) => Err(failed(format!("setting up the bucket `{bucket}`"), &error)),
         }
     }
 
     /// A journal is useless without the objects it names: they are kept at least as long.
-    async fn lengthen_bucket(&self, bucket: &str, max_age: Duration) -> Result<(), Error> {
+    async fn adapt_bucket(&self, bucket: &str, topology: &Topology) -> Result<(), Error> {
         let api = &self.0.api;
         let doing = || format!("setting up the bucket `{bucket}`");
         let there = api.get_stream(format!("OBJ_{bucket}")).await.map_err(|error| failed(doing(), &error))?;
         let found = there.cached_info().config.clone();
-        if found.max_age.is_zero() || found.max_age >= max_age {
+        let max_age = if found.max_age.is_zero() { Duration::ZERO } else { topology.max_object_age() };
+        let adapted = stream::Config {
+            max_age: found.max_age.max(max_age),
+            max_bytes: topology.max_object_bytes.unwrap_or(found.max_bytes),
+            ..found.clone()
+        };
+        if adapted == found {
             return Ok(());
         }
-        tracing::info!(bucket, "objects are now kept as long as the journals that name them");
-        let longer = stream::Config { max_age, ..found };
-        api.update_stream(&longer).await.map_err(|error| failed(doing(), &error))?;
+        tracing::info!(
+            bucket,
+            "the bucket's limits were changed: its size is the configured one, and objects are kept as long as the journals that name them"
+        );
+        api.update_stream(&adapted).await.map_err(|error| failed(doing(), &error))?;
         Ok(())
     }
 
     pub(super) fn bucket(&self) -> String {
-        self.namespace().stream(BUCKET)
+        self.namespace().stream(Storage::Objects.name())
     }
 }
 

@@ -1,0 +1,86 @@
+//! Removes the runs that have been over for the retention: first what they have on the bus, journals and objects, and
+//! then their state. If a coordinator dies in between, the state is still there, and another one begins again: so
+//! nothing stays behind that nobody knows of. What a branch still has to copy is kept until it has.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use shared::{TraceId, bus, subject::Partition, time::millis};
+use tokio::sync::watch;
+
+use crate::{branches, handles::Handles, removal, store};
+
+/// Runs of one partition that are removed in one round.
+const MAX_REMOVED: usize = 200;
+/// Runs that are removed at once.
+const AT_ONCE: usize = 8;
+/// A run that could not be removed is looked at again after so many rounds.
+const LOOK_AGAIN_ROUNDS: u32 = 5;
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("its journals and objects can't be removed")]
+    Bus(#[from] bus::Error),
+    #[error("the store can't be used")]
+    Store(#[from] store::Error),
+    #[error("it is unknown whether a branch needs it")]
+    Branches(#[from] branches::Error),
+}
+
+/// What became of a run that was to be removed.
+enum Found {
+    Removed,
+    /// It has changed meanwhile, still has something to send, or is needed by a branch.
+    Kept,
+}
+
+pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Partition>>>) {
+    let mut interval = tokio::time::interval(round(handles.config.retention));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let partitions = owned.borrow().clone();
+        if partitions.is_empty() {
+            continue;
+        }
+        let until = handles.clock.now().minus_millis(handles.retention_ms());
+        match handles.store.ended(&partitions, until, MAX_REMOVED).await {
+            Ok(ended) => {
+                let removals = ended.into_iter().map(|trace_id| remove_or_put_off(&handles, trace_id));
+                futures_util::stream::iter(removals).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+            }
+            Err(error) => tracing::warn!(%error, "ended runs can't be listed"),
+        }
+    }
+}
+
+/// The time between two rounds: a small part of the retention.
+fn round(retention: Duration) -> Duration {
+    (retention / 20).clamp(Duration::from_millis(200), Duration::from_secs(10))
+}
+
+async fn remove_or_put_off(handles: &Handles, trace_id: TraceId) {
+    match remove(handles, trace_id).await {
+        Ok(Found::Removed) => return,
+        Ok(Found::Kept) => {}
+        Err(error) => {
+            tracing::warn!(%trace_id, error = &error as &dyn std::error::Error, "an ended run could not be removed; trying again later");
+        }
+    }
+    // It must not stand before others for ever.
+    let pause = millis(round(handles.config.retention) * LOOK_AGAIN_ROUNDS);
+    let later = handles.clock.now().minus_millis(handles.retention_ms()).plus_millis(pause);
+    if let Err(error) = handles.store.put_off(trace_id, later).await {
+        tracing::debug!(%trace_id, %error, "the removal of a run could not be put off");
+    }
+}
+
+async fn remove(handles: &Handles, trace_id: TraceId) -> Result<Found, Error> {
+    let version = handles.store.versions(&[trace_id]).await?.first().copied().unwrap_or_default();
+    if !branches::of(handles, trace_id).await?.is_empty() {
+        return Ok(Found::Kept);
+    }
+    removal::trace(&handles.bus, trace_id).await?;
+    let removed = handles.store.remove(trace_id, version).await?;
+    Ok(if removed { Found::Removed } else { Found::Kept })
+}

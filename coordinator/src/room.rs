@@ -1,0 +1,124 @@
+//! Whether there is room for new runs. Storage that refuses what is new when it is full (journals, objects, queues) must
+//! never be full: a step that was paid for could not be written. So new submissions are refused well before, and the
+//! runs there are have the rest. Each coordinator measures for itself, at an interval.
+//!
+//! A published submission stays in the intake meanwhile, and is taken when there is room: its publisher was told that
+//! it is stored, and may not listen for more. Only beyond a number it is refused with a dead letter: the server delivers
+//! nothing while too much is unacknowledged, so that cancels and deletes would wait behind it.
+
+use std::{
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use shared::{
+    bus::{Bus, Consumer, Delivery, Error, Fill, Storage, Stream},
+    wire::Refusal,
+};
+
+use crate::handles::Handles;
+
+/// From here on new runs are refused.
+pub const MARK_PERCENT: u64 = 80;
+const MEASURE_EVERY: Duration = Duration::from_secs(2);
+/// Published submissions that may wait for room: half of what the server delivers unacknowledged.
+const MOST_WAITING: usize = 10_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    fills: RwLock<Arc<Vec<Fill>>>,
+    /// Unacknowledged deliveries from the intake when they were last counted, and those put off since.
+    unacknowledged: AtomicUsize,
+    put_off: AtomicUsize,
+}
+
+/// Measures until it is dropped.
+pub(crate) async fn watch(handles: Arc<Handles>) {
+    let mut interval = tokio::time::interval(MEASURE_EVERY);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        if let Err(error) = handles.room.measure(&handles.bus).await {
+            tracing::warn!(%error, "the storage can't be measured; what was known of it counts");
+        }
+    }
+}
+
+impl Room {
+    pub(crate) async fn measure(&self, bus: &Bus) -> Result<(), Error> {
+        let fills = bus.fill().await?;
+        let was_full = self.refusal().is_some();
+        *self.fills.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fills);
+        match self.refusal() {
+            Some(refusal) if !was_full => tracing::warn!(reason = refusal.message, "no new runs are taken"),
+            None if was_full => tracing::info!("there is room again; new runs are taken"),
+            Some(_) | None => {}
+        }
+        self.unacknowledged.store(bus.unacknowledged(&Consumer::Intake).await?, Ordering::Relaxed);
+        self.put_off.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn fills(&self) -> Arc<Vec<Fill>> {
+        self.fills.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why new runs are refused now, if they are.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        let fills = self.fills();
+        let full = fills.iter().find(|fill| counts(fill.storage) && fill.percent() >= MARK_PERCENT)?;
+        let message = format!(
+            "{} is {} % full, and from {MARK_PERCENT} % on no new runs are taken, so that those there are can go on; {}",
+            full.storage.name(),
+            full.percent(),
+            advice(full.storage)
+        );
+        Some(Refusal::storage_full(message))
+    }
+
+    /// Whether a published submission may wait for room in the intake.
+    pub(crate) fn may_wait(&self, delivery: &Delivery) -> bool {
+        // A message that is delivered again was counted before.
+        let more = usize::from(delivery.delivered == 1);
+        let put_off = self.put_off.fetch_add(more, Ordering::Relaxed);
+        self.unacknowledged.load(Ordering::Relaxed) + put_off < MOST_WAITING
+    }
+
+    /// How full each is, for people.
+    pub(crate) fn shown(&self) -> String {
+        let one = |fill: &Fill| format!("storage: {} {} %\n", fill.storage.name(), fill.percent());
+        let refused = self.refusal().map(|refusal| format!("no new runs: {}\n", refusal.message));
+        self.fills().iter().map(one).chain(refused).collect()
+    }
+}
+
+/// Whether it has to have room for a new run. The intake itself only holds what nobody has taken yet.
+fn counts(storage: Storage) -> bool {
+    match storage {
+        Storage::Stream(Stream::Intake) => false,
+        Storage::Stream(stream) => !stream.drops_the_oldest(),
+        Storage::Objects => true,
+    }
+}
+
+/// What an operator can do.
+fn advice(storage: Storage) -> &'static str {
+    match storage {
+        Storage::Stream(Stream::Execute) => {
+            "start more workers, or raise --max-queue-bytes of the coordinators"
+        }
+        Storage::Stream(Stream::Intake | Stream::Report) => {
+            "start more coordinators, or raise their --max-queue-bytes"
+        }
+        Storage::Stream(Stream::Event | Stream::Dead) => "raise --max-log-bytes of the coordinators",
+        Storage::Stream(Stream::History) => {
+            "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or a larger --max-journal-bytes"
+        }
+        Storage::Objects => {
+            "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or a larger --max-output-bytes"
+        }
+    }
+}

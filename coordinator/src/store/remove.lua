@@ -1,0 +1,25 @@
+-- Removes a trace that has ended, with all that the store knows of it, if it still has the given version and
+-- waits for nothing: a timer of an ended trace means that it still has something to send.
+--
+-- Guarantee: all or nothing. The keys are read and the arguments checked before the first write.
+--
+-- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 ended, 6 its branches: all of one partition
+-- ARGV  1 trace id   2 version ("0": it is gone already, and only listed)
+-- Replies  "done"   "changed": another version, or a timer; nothing was removed
+
+if #KEYS ~= 6 or #ARGV ~= 2 or not string.match(ARGV[2], '^%d+$') then
+  error('remove.lua: wrong arguments')
+end
+local found = redis.call('HGET', KEYS[1], 'v') or '0'
+for set = 3, 5 do
+  redis.call('ZCARD', KEYS[set])
+end
+local timer = redis.call('ZSCORE', KEYS[3], ARGV[1])
+if found ~= ARGV[2] or (timer and found ~= '0') then
+  return 'changed'
+end
+redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[6])
+for set = 3, 5 do
+  redis.call('ZREM', KEYS[set], ARGV[1])
+end
+return 'done'

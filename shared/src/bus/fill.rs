@@ -1,0 +1,50 @@
+//! How full the storage of a deployment is: each stream, and the objects. Plain values.
+
+use super::topology::Stream;
+
+/// What has a size limit of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    Stream(Stream),
+    Objects,
+}
+
+impl Storage {
+    /// Every one of a deployment.
+    pub fn all() -> impl Iterator<Item = Storage> {
+        Stream::ALL.into_iter().map(Storage::Stream).chain([Storage::Objects])
+    }
+
+    /// Its name, without the namespace.
+    pub fn name(self) -> &'static str {
+        match self {
+            Storage::Stream(stream) => stream.name(),
+            Storage::Objects => OBJECTS,
+        }
+    }
+
+    /// Whether it drops its oldest when it is full, instead of refusing the newest.
+    pub fn drops_the_oldest(self) -> bool {
+        match self {
+            Storage::Stream(stream) => stream.drops_the_oldest(),
+            Storage::Objects => false,
+        }
+    }
+}
+
+pub(super) const OBJECTS: &str = "AGENT_OUTPUTS";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fill {
+    pub storage: Storage,
+    pub bytes: u64,
+    /// None: no limit.
+    pub max_bytes: Option<u64>,
+}
+
+impl Fill {
+    /// How much of the limit is used. Of no limit nothing is.
+    pub fn percent(&self) -> u64 {
+        self.max_bytes.map_or(0, |max| self.bytes.saturating_mul(100) / max.max(1))
+    }
+}
