@@ -39,8 +39,10 @@ pub(super) struct Batch {
 
 pub(super) struct Part {
     pub(super) trace_id: TraceId,
-    /// The versions of the commits whose outboxes were sent.
-    pub(super) versions: Vec<u64>,
+    /// The version of the trace that its replies tell of.
+    pub(super) version: u64,
+    /// The versions of the commits whose outboxes were sent, and which of the messages are their events.
+    pub(super) outboxes: Vec<(u64, Range<usize>)>,
     pub(super) messages: Range<usize>,
     pub(super) replies: Vec<Reply>,
 }

@@ -26,13 +26,27 @@ pub(crate) struct Entry {
     pub(crate) trace: Trace,
     /// Outboxes that are not known to be sent: our own that are being sent, and those the trace was loaded
     /// with.
-    pub(crate) unsent: Vec<Arc<Outbox>>,
+    pub(crate) unsent: Vec<Unsent>,
     /// Number of sends in progress; while there are any, the entry is not evicted.
     pub(crate) in_flight: u32,
     /// What could not be sent is not sent again before this time.
     pub(crate) resend_not_before: Timestamp,
     used: u64,
     counted: usize,
+}
+
+/// An outbox that is not known to be sent.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) outbox: Arc<Outbox>,
+    /// Its events are in the log: other messages of it are not.
+    pub(crate) logged: bool,
+}
+
+impl From<Arc<Outbox>> for Unsent {
+    fn from(outbox: Arc<Outbox>) -> Self {
+        Unsent { outbox, logged: false }
+    }
 }
 
 impl Cache {
@@ -51,7 +65,7 @@ impl Cache {
             id,
             Entry {
                 trace,
-                unsent,
+                unsent: unsent.into_iter().map(Unsent::from).collect(),
                 in_flight: 0,
                 resend_not_before: Timestamp::default(),
                 used: 0,
@@ -114,8 +128,13 @@ impl Entry {
 
     /// When the unsent outboxes are to be sent again.
     pub(crate) fn resend_at(&self, resend_ms: u64) -> Option<Timestamp> {
-        let oldest = self.unsent.iter().map(|outbox| outbox.at.plus_millis(resend_ms)).min()?;
+        let oldest = self.unsent.iter().map(|unsent| unsent.outbox.at.plus_millis(resend_ms)).min()?;
         Some(oldest.max(self.resend_not_before))
+    }
+
+    /// Whether the log has every event up to this version.
+    pub(crate) fn is_logged(&self, version: u64) -> bool {
+        self.unsent.iter().all(|unsent| unsent.logged || unsent.outbox.version > version)
     }
 }
 

@@ -81,7 +81,7 @@ impl Shard {
         let cleared = self.sent.remove(&id).unwrap_or_default();
         let entry = self.cache.peek(id).expect("a trace in a turn is in the cache");
         let outbox = Arc::new(Outbox::new(&entry.trace, std::mem::take(&mut open.events), now));
-        entry.unsent.push(outbox.clone());
+        entry.unsent.push(outbox.clone().into());
         let changes = entry.trace.take_changes();
         let timer = entry.next_timer(resend_ms);
         let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);

@@ -2,7 +2,7 @@
 //! name, and its message is made from the current state when it is sent: sending again sends what is true
 //! then.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -81,8 +81,9 @@ impl Outbox {
         &self.effects
     }
 
-    /// The messages to be stored, made from the current state of the trace.
-    pub(crate) fn messages(&self, trace: &Trace, home: &Home, out: &mut Vec<Outgoing>) {
+    /// Adds the messages to be stored, made from the current state of the trace; returns which of them are events.
+    pub(crate) fn messages(&self, trace: &Trace, home: &Home, out: &mut Vec<Outgoing>) -> Range<usize> {
+        let start = out.len();
         for event in &self.events {
             out.push(Outgoing {
                 subject: Subject::Event(trace.id(), event.child_id.clone()),
@@ -92,7 +93,9 @@ impl Outbox {
                 expect_last: None,
             });
         }
+        let events = start..out.len();
         out.extend(self.effects.iter().flat_map(|effect| self.effect(trace, home, effect)));
+        events
     }
 
     fn effect(&self, trace: &Trace, home: &Home, effect: &Effect) -> Vec<Outgoing> {

@@ -25,6 +25,9 @@ use crate::{
 /// Redelivery delay of a message that could not be handled.
 const REDELIVER_AFTER: Duration = Duration::from_secs(1);
 
+/// How often a report about a context that nobody knows is delivered before it is refused.
+const TRIES_OF_UNKNOWN: u64 = 10;
+
 pub(crate) struct Reply {
     job: Job,
     answer: Option<Bytes>,
@@ -86,6 +89,13 @@ impl Reply {
                 // A late report is normal; a refused request of a client is not.
                 let report = matches!(subject, Subject::Result(..) | Subject::Cost(..));
                 let refusal = decided.err().filter(|refusal| !(report && refusal.is_expected()));
+                // The store may have lost the context without anybody knowing yet; its log has it.
+                let unknown =
+                    |refusal: &Refusal| matches!(refusal, Refusal::NoTrace | Refusal::UnknownContext(_));
+                if report && delivery.delivered < TRIES_OF_UNKNOWN && refusal.as_ref().is_some_and(unknown) {
+                    reply.ack = false;
+                    return reply;
+                }
                 reply.dead_letter = refusal.map(|refusal| {
                     tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "a message was refused");
                     dead_letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
@@ -113,6 +123,15 @@ impl Reply {
 
     pub(crate) fn job(&self) -> &Job {
         &self.job
+    }
+
+    /// Whether it tells somebody what was decided, or that a message is dealt with.
+    pub(crate) fn tells(&self) -> bool {
+        match self.job.origin {
+            Origin::Timer | Origin::Sweep(_) => false,
+            Origin::Ask { .. } => !self.early,
+            Origin::Submission(_) | Origin::Queue { .. } => true,
+        }
     }
 
     /// Whether it asks for a hold that waits in the line of its trace.

@@ -1,7 +1,7 @@
 //! Sends what was committed. When it is stored, replies and acknowledges. The next turn is decided
 //! meanwhile.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use futures_util::FutureExt;
 use shared::{
@@ -14,6 +14,7 @@ use shared::{
 use super::{
     Shard,
     batch::{Batch, Part, Settled},
+    cache::Unsent,
     job::Work,
     outbox::Outbox,
     reply::Reply,
@@ -33,15 +34,17 @@ impl Shard {
         let mut removed = Vec::new();
         for Settled { trace_id, outbox, frees_room, replies } in settled {
             let start = messages.len();
-            let mut outboxes: Vec<Arc<Outbox>> = self.overdue(trace_id, &replies, now);
+            let mut outboxes: Vec<Arc<Outbox>> = self.earlier(trace_id, outbox.as_deref(), &replies, now);
             outboxes.extend(outbox);
             for outbox in &outboxes {
                 self.act(trace_id, outbox, &mut removed).await;
             }
             let home = self.handles.home(trace_id);
             let entry = self.cache.peek(trace_id).expect("a trace in a turn is in the cache");
+            let version = entry.trace.version();
+            let mut sent = Vec::with_capacity(outboxes.len());
             for outbox in &outboxes {
-                outbox.messages(&entry.trace, &home, &mut messages);
+                sent.push((outbox.version, outbox.messages(&entry.trace, &home, &mut messages)));
             }
             entry.in_flight += u32::from(!outboxes.is_empty());
             let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
@@ -67,8 +70,8 @@ impl Shard {
             if frees_room {
                 self.again.extend(self.waiting.of(trace_id));
             }
-            let versions = outboxes.iter().map(|outbox| outbox.version).collect();
-            parts.push(Part { trace_id, versions, messages: start..messages.len(), replies: waiting });
+            let messages = start..messages.len();
+            parts.push(Part { trace_id, version, outboxes: sent, messages, replies: waiting });
         }
         if messages.is_empty() {
             self.stored(Batch { parts, results: Vec::new(), removed }).await;
@@ -79,18 +82,29 @@ impl Shard {
         self.sending.push(batch.boxed());
     }
 
-    /// Outboxes that were committed a while ago, by any coordinator, and are not known to be sent. Sending
-    /// them again is harmless: the ids of their messages are the same.
-    fn overdue(&mut self, id: TraceId, replies: &[Reply], now: Timestamp) -> Vec<Arc<Outbox>> {
-        let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
+    /// Outboxes of earlier commits, by any coordinator, that are not known to be sent. Sending them again is
+    /// harmless: the ids of their messages are the same. Who is woken sends those that are overdue; whoever is answered
+    /// must not be told of what the log lacks, so what nobody is sending is sent at once.
+    fn earlier(
+        &mut self,
+        id: TraceId,
+        own: Option<&Outbox>,
+        replies: &[Reply],
+        now: Timestamp,
+    ) -> Vec<Arc<Outbox>> {
         let resend_ms = self.handles.resend_ms();
-        let Some(entry) = self.cache.peek(id).filter(|entry| woken && entry.in_flight == 0) else {
-            return Vec::new();
-        };
-        if entry.resend_at(resend_ms).is_none_or(|at| at > now) {
+        let Some(entry) = self.cache.peek(id).filter(|entry| entry.in_flight == 0) else { return Vec::new() };
+        if entry.unsent.is_empty() || entry.resend_not_before > now {
             return Vec::new();
         }
-        entry.unsent.iter().filter(|outbox| outbox.at.plus_millis(resend_ms) <= now).cloned().collect()
+        let tells = replies.iter().any(Reply::tells);
+        let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
+        let earlier = entry.unsent.iter().filter(|unsent| {
+            let overdue = woken && unsent.outbox.at.plus_millis(resend_ms) <= now;
+            let is_own = own.is_some_and(|own| own.version == unsent.outbox.version);
+            !is_own && (overdue || tells && !unsent.logged)
+        });
+        earlier.map(|unsent| unsent.outbox.clone()).collect()
     }
 
     /// Carries out the effects that are not stored messages.
@@ -121,13 +135,20 @@ impl Shard {
         }
         self.handles.config.crash.pass(Point::Sent);
         for part in batch.parts {
-            let failed =
-                batch.results.get(part.messages.clone()).into_iter().flatten().find_map(|r| r.as_ref().err());
-            let entry = self.cache.peek(part.trace_id);
-            if let Some(entry) = entry {
-                entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.versions.is_empty()));
+            let results = |messages: &Range<usize>| batch.results.get(messages.clone()).into_iter().flatten();
+            let failed = results(&part.messages).find_map(|result| result.as_ref().err());
+            if let Some(entry) = self.cache.peek(part.trace_id) {
+                entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.outboxes.is_empty()));
+                for (version, events) in &part.outboxes {
+                    let logged = results(events).all(Result::is_ok);
+                    let sent = entry.unsent.iter_mut().filter(|unsent| unsent.outbox.version == *version);
+                    sent.for_each(|unsent| unsent.logged |= logged);
+                }
+                let sent = |unsent: &Unsent| {
+                    part.outboxes.iter().any(|(version, _)| *version == unsent.outbox.version)
+                };
                 match failed {
-                    None => entry.unsent.retain(|outbox| !part.versions.contains(&outbox.version)),
+                    None => entry.unsent.retain(|unsent| !sent(unsent)),
                     Some(_) => {
                         entry.resend_not_before =
                             self.handles.clock.now().plus_millis(self.handles.resend_ms());
@@ -139,14 +160,14 @@ impl Shard {
                 // delivered again.
                 tracing::warn!(trace_id = %part.trace_id, %error, "committed, but not all messages could be sent; sending them again later");
                 self.sent.entry(part.trace_id).or_default();
+                self.tell(part.trace_id, part.version, Vec::new()).await;
                 continue;
             }
-            if !part.versions.is_empty() {
-                self.sent.entry(part.trace_id).or_default().extend(part.versions);
+            if !part.outboxes.is_empty() {
+                let versions = part.outboxes.iter().map(|(version, _)| *version);
+                self.sent.entry(part.trace_id).or_default().extend(versions);
             }
-            for reply in part.replies {
-                reply.finish(&self.handles.bus).await;
-            }
+            self.tell(part.trace_id, part.version, part.replies).await;
         }
         self.handles.config.crash.pass(Point::Acknowledged);
         if !batch.removed.is_empty() {
@@ -156,6 +177,24 @@ impl Shard {
                 Batch { parts: Vec::new(), results: Vec::new(), removed: Vec::new() }
             };
             self.sending.push(removing.boxed());
+        }
+    }
+
+    /// Gives replies that tell of this version, and earlier ones that had to wait. Nobody is told of what the log may
+    /// lack, because the store may lose it too. What is being sent is waited for; if it can't be sent, whoever asked
+    /// has to ask again.
+    async fn tell(&mut self, id: TraceId, version: u64, replies: Vec<Reply>) {
+        let mut waiting = self.untold.remove(&id).unwrap_or_default();
+        waiting.extend(replies.into_iter().map(|reply| (version, reply)));
+        for (version, reply) in waiting {
+            match self.cache.peek(id) {
+                _ if !reply.tells() => reply.finish(&self.handles.bus).await,
+                Some(entry) if entry.is_logged(version) => reply.finish(&self.handles.bus).await,
+                Some(entry) if entry.in_flight > 0 => {
+                    self.untold.entry(id).or_default().push((version, reply));
+                }
+                Some(_) | None => self.unavailable(reply.into_job()).await,
+            }
         }
     }
 

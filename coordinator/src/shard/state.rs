@@ -24,6 +24,8 @@ pub(crate) struct Shard {
     /// Jobs to be decided again on what is stored now.
     pub(super) again: Vec<Job>,
     pub(super) waiting: Waiting,
+    /// Replies that tell of a version which is not in the log yet.
+    pub(super) untold: BTreeMap<TraceId, Vec<(u64, Reply)>>,
 }
 
 impl Shard {
@@ -40,6 +42,7 @@ impl Shard {
             sent: BTreeMap::new(),
             again: Vec::new(),
             waiting: Waiting::default(),
+            untold: BTreeMap::new(),
         }
     }
 
