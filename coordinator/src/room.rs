@@ -19,8 +19,6 @@ use shared::{
     wire::Refusal,
 };
 
-use crate::handles::Handles;
-
 /// From here on new runs are refused.
 pub const MARK_PERCENT: u64 = 80;
 const MEASURE_EVERY: Duration = Duration::from_secs(2);
@@ -35,19 +33,19 @@ pub(crate) struct Room {
     put_off: AtomicUsize,
 }
 
-/// Measures until it is dropped.
-pub(crate) async fn watch(handles: Arc<Handles>) {
-    let mut interval = tokio::time::interval(MEASURE_EVERY);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        if let Err(error) = handles.room.measure(&handles.bus).await {
-            tracing::warn!(%error, "the storage can't be measured; what was known of it counts");
+impl Room {
+    /// Measures until it is dropped.
+    pub(crate) async fn watch(&self, bus: &Bus) {
+        let mut interval = tokio::time::interval(MEASURE_EVERY);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            if let Err(error) = self.measure(bus).await {
+                tracing::warn!(%error, "the storage can't be measured; what was known of it counts");
+            }
         }
     }
-}
 
-impl Room {
     pub(crate) async fn measure(&self, bus: &Bus) -> Result<(), Error> {
         let fills = bus.fill().await?;
         let was_full = self.refusal().is_some();
