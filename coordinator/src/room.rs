@@ -1,6 +1,6 @@
-//! Whether there is room for new runs. Storage that refuses what is new when it is full (journals, objects, queues) must
-//! never be full: a step that was paid for could not be written. So new submissions are refused well before, and the
-//! runs there are have the rest. Each coordinator measures for itself, at an interval.
+//! Whether there is room for new runs. Journals and objects must never be full: a step that was paid for could not be
+//! written. So new submissions are refused well before, and the runs there are have the rest. Each coordinator measures
+//! for itself, at an interval. Queues are not meant: they make room by themselves, and what they refuse is sent again.
 //!
 //! A published submission stays in the intake meanwhile, and is taken when there is room: its publisher was told that
 //! it is stored, and may not listen for more. Only beyond a number it is refused with a dead letter: the server delivers
@@ -15,11 +15,9 @@ use std::{
 };
 
 use shared::{
-    bus::{Bus, Consumer, Delivery, Error, Fill, Storage, Stream},
+    bus::{Bus, Consumer, Delivery, Error, Fill, Storage},
     wire::Refusal,
 };
-
-use crate::handles::Handles;
 
 /// From here on new runs are refused.
 pub const MARK_PERCENT: u64 = 80;
@@ -35,19 +33,19 @@ pub(crate) struct Room {
     put_off: AtomicUsize,
 }
 
-/// Measures until it is dropped.
-pub(crate) async fn watch(handles: Arc<Handles>) {
-    let mut interval = tokio::time::interval(MEASURE_EVERY);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        if let Err(error) = handles.room.measure(&handles.bus).await {
-            tracing::warn!(%error, "the storage can't be measured; what was known of it counts");
+impl Room {
+    /// Measures until it is dropped.
+    pub(crate) async fn watch(&self, bus: &Bus) {
+        let mut interval = tokio::time::interval(MEASURE_EVERY);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            if let Err(error) = self.measure(bus).await {
+                tracing::warn!(%error, "the storage can't be measured; what was known of it counts");
+            }
         }
     }
-}
 
-impl Room {
     pub(crate) async fn measure(&self, bus: &Bus) -> Result<(), Error> {
         let fills = bus.fill().await?;
         let was_full = self.refusal().is_some();
@@ -69,7 +67,8 @@ impl Room {
     /// Why new runs are refused now, if they are.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         let fills = self.fills();
-        let full = fills.iter().find(|fill| counts(fill.storage) && fill.percent() >= MARK_PERCENT)?;
+        let full =
+            fills.iter().find(|fill| fill.storage.is_kept_for_runs() && fill.percent() >= MARK_PERCENT)?;
         let message = format!(
             "{} is {} % full, and from {MARK_PERCENT} % on no new runs are taken, so that those there are can go on; {}",
             full.storage.name(),
@@ -95,30 +94,10 @@ impl Room {
     }
 }
 
-/// Whether it has to have room for a new run. The intake itself only holds what nobody has taken yet.
-fn counts(storage: Storage) -> bool {
-    match storage {
-        Storage::Stream(Stream::Intake) => false,
-        Storage::Stream(stream) => !stream.drops_the_oldest(),
-        Storage::Objects => true,
-    }
-}
-
 /// What an operator can do.
-fn advice(storage: Storage) -> &'static str {
-    match storage {
-        Storage::Stream(Stream::Execute) => {
-            "start more workers, or raise --max-queue-bytes of the coordinators"
-        }
-        Storage::Stream(Stream::Intake | Stream::Report) => {
-            "start more coordinators, or raise their --max-queue-bytes"
-        }
-        Storage::Stream(Stream::Event | Stream::Dead) => "raise --max-log-bytes of the coordinators",
-        Storage::Stream(Stream::History) => {
-            "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or a larger --max-journal-bytes"
-        }
-        Storage::Objects => {
-            "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or a larger --max-output-bytes"
-        }
-    }
+fn advice(storage: Storage) -> String {
+    let size = if storage == Storage::Objects { "--max-output-bytes" } else { "--max-journal-bytes" };
+    format!(
+        "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or a larger {size}"
+    )
 }

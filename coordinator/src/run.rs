@@ -23,7 +23,7 @@ use crate::{
     health::{self, Pulse},
     inbound::intake::Intake,
     ownership::{membership::Membership, retention, sweep, timer},
-    room::{self, Room},
+    room::Room,
     shard::{
         Shard,
         dispatch::{Dispatch, QUEUE_LENGTH},
@@ -160,7 +160,8 @@ impl Readers {
         let (owned, watched) = watch::channel(Arc::default());
         readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched.clone()));
         readers.spawn(retention::run(handles.clone(), watched));
-        readers.spawn(room::watch(handles.clone()));
+        let measured = handles.clone();
+        readers.spawn(async move { measured.room.watch(&measured.bus).await });
         readers.spawn(sweep::run(handles.clone(), dispatch.clone()));
         if let Some(listener) = listener {
             readers.serve_health(listener, pulse);

@@ -3,7 +3,10 @@
 
 use coordinator::trace::{Command, Logged, Replay, Rest, Trace, logged};
 use serde_json::Value;
-use shared::{Timestamp, TraceId};
+use shared::{
+    Timestamp, TraceId,
+    wire::{Delete, Referrers},
+};
 
 /// Longer lists of commands are not cut: each cut plays the rest of them again.
 const MOST_COMMANDS: usize = 60;
@@ -34,6 +37,21 @@ pub fn check(id: TraceId, commands: &Commands) -> Result<(), String> {
 /// t9, for a log that ends in the commit of one command, or in the next that has several messages.
 pub fn check_at(id: TraceId, commands: &Commands, number: usize) -> Result<(), String> {
     cut_each(id, commands, number, 1)
+}
+
+/// t9, for a trace that is deleted: its log without what it says gives the state that the delete leaves.
+pub fn check_deleted(id: TraceId, commands: &Commands, now: Timestamp) -> Result<(), String> {
+    let mut trace = Trace::new(id);
+    let mut log = play(&mut trace, commands)?;
+    if trace.root().is_none() {
+        return Ok(());
+    }
+    let delete = Delete { child_id: None, force: true, outside: Referrers::Unknown };
+    log.extend(play(&mut trace, &[(now, Command::Delete { delete, branches: None })])?);
+    let bare = log.into_iter().map(Logged::without_content).collect();
+    let replay = Replay::all(Trace::new(id), bare);
+    ensure(replay.rest() == Rest::Nothing, || format!("t9: the bare log has {:?}", replay.rest()))?;
+    ensure(*replay.trace() == trace, || "t9: the bare log of a deleted trace gives another trace".into())
 }
 
 /// Cuts commits that have several messages: at most so many, of the commands from this one on.

@@ -306,6 +306,8 @@ impl World {
     pub fn check_replay(&self) {
         invariants::check_replay(&self.trace, &self.log).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_deleted(self.trace.id(), &self.commands, self.now)
+            .unwrap_or_else(|what| panic!("{what}"));
     }
 
     pub fn node(&self, child: &str) -> &ContextNode {

@@ -176,7 +176,8 @@ async fn streams(bus: &Bus, findings: &mut Findings) {
     findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(hint));
 }
 
-/// How full each stream and the bucket are. What is full refuses new runs, or drops its oldest.
+/// How full each stream and the bucket are. Full journals and objects refuse new runs, full queues messages; full logs drop
+/// their oldest.
 async fn storage(bus: &Bus, findings: &mut Findings) {
     let fills = match bus.fill().await {
         Ok(fills) => fills,
@@ -187,11 +188,11 @@ async fn storage(bus: &Bus, findings: &mut Findings) {
     let words = |wanted: &dyn Fn(&Fill) -> bool| {
         fills.iter().filter(|fill| wanted(fill)).map(word).collect::<Vec<_>>().join(", ")
     };
-    let refusing = words(&|fill| !fill.storage.drops_the_oldest() && fill.percent() >= REFUSED_FROM_PERCENT);
+    let refusing = words(&|fill| fill.storage.is_kept_for_runs() && fill.percent() >= REFUSED_FROM_PERCENT);
     let dropping = words(&|fill| fill.storage.drops_the_oldest() && fill.percent() >= DROPS_FROM_PERCENT);
     if !refusing.is_empty() {
         let hint = "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or larger sizes \
-                    (--max-journal-bytes, --max-output-bytes, --max-queue-bytes)";
+                    (--max-journal-bytes, --max-output-bytes)";
         findings.add("storage", Level::Fail, format!("new runs are refused: {refusing}"), Some(hint));
     }
     if !dropping.is_empty() {
@@ -203,7 +204,18 @@ async fn storage(bus: &Bus, findings: &mut Findings) {
             Some(hint),
         );
     }
-    if refusing.is_empty() && dropping.is_empty() {
+    let queue = |fill: &Fill| !fill.storage.is_kept_for_runs() && !fill.storage.drops_the_oldest();
+    let queued = words(&|fill| queue(fill) && fill.percent() >= REFUSED_FROM_PERCENT);
+    if !queued.is_empty() {
+        let hint = "start more workers or coordinators, or raise --max-queue-bytes of the coordinators";
+        findings.add(
+            "storage",
+            Level::Warn,
+            format!("messages wait, with little room left: {queued}"),
+            Some(hint),
+        );
+    }
+    if refusing.is_empty() && dropping.is_empty() && queued.is_empty() {
         findings.add("storage", Level::Ok, words(&|_| true), None);
     }
 }

@@ -34,7 +34,15 @@ pub(super) struct Batch {
     pub(super) parts: Vec<Part>,
     pub(super) results: Vec<Result<Published, PublishError>>,
     /// Contexts whose journal and objects are removed once all replies are given.
-    pub(super) removed: Vec<(TraceId, ChildId)>,
+    pub(super) removed: Vec<Removed>,
+}
+
+/// A context that was deleted.
+pub(super) struct Removed {
+    pub(super) trace_id: TraceId,
+    pub(super) child_id: ChildId,
+    /// It is the root: all of the trace was deleted.
+    pub(super) whole_trace: bool,
 }
 
 pub(super) struct Part {

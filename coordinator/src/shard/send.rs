@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 
 use futures_util::FutureExt;
 use shared::{
-    ChildId, Timestamp, TraceId,
+    Timestamp, TraceId,
     bus::{Bus, Outgoing},
     subject::Subject,
     wire::Stop,
@@ -13,7 +13,7 @@ use shared::{
 
 use super::{
     Shard,
-    batch::{Batch, Part, Settled},
+    batch::{Batch, Part, Removed, Settled},
     cache::Unsent,
     job::Work,
     outbox::Outbox,
@@ -108,7 +108,7 @@ impl Shard {
     }
 
     /// Carries out the effects that are not stored messages.
-    async fn act(&mut self, id: TraceId, outbox: &Outbox, removed: &mut Vec<(TraceId, ChildId)>) {
+    async fn act(&mut self, id: TraceId, outbox: &Outbox, removed: &mut Vec<Removed>) {
         let trace: &Trace = &self.cache.peek(id).expect("a trace in a turn is in the cache").trace;
         for effect in outbox.effects() {
             match effect {
@@ -120,7 +120,8 @@ impl Shard {
                     self.handles.bus.broadcast(&Subject::Stop(id), &headers, payload.into()).await.ok();
                 }
                 Effect::Remove { child_id } => {
-                    removed.push((id, child_id.clone()));
+                    let whole_trace = trace.root().is_some_and(|root| root.id == *child_id);
+                    removed.push(Removed { trace_id: id, child_id: child_id.clone(), whole_trace });
                 }
                 Effect::Outcome { child_id } => spans::context(trace, child_id),
                 Effect::Execute { .. } | Effect::Question { .. } => {}
@@ -226,10 +227,13 @@ impl Shard {
 
 /// Removes the journals and objects of contexts. What is left, because of a crash or an unreachable bus, is removed
 /// with the run, at the end of its retention.
-async fn remove(bus: &Bus, contexts: Vec<(TraceId, ChildId)>) {
-    for (trace_id, child_id) in contexts {
+async fn remove(bus: &Bus, contexts: Vec<Removed>) {
+    for Removed { trace_id, child_id, whole_trace } in contexts {
         if let Err(error) = removal::context(bus, trace_id, &child_id).await {
             tracing::warn!(%trace_id, %child_id, %error, "a deleted context could not be removed yet");
+        }
+        if whole_trace && let Err(error) = removal::log(bus, trace_id).await {
+            tracing::warn!(%trace_id, %error, "the event log of a deleted trace keeps what it says until its age");
         }
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use shared::{
     ChildId, ContextKey, Timestamp,
-    wire::{GivenAnswer, Payload, RestorePoint, StepStatus},
+    wire::{GivenAnswer, RestorePoint, StepStatus},
 };
 
 use super::{
     Attempt, CallState, ContextNode, Entry, Event, Generation, GraphRun, Items, Phase, RunPhase, Status,
-    Trace, WaitingHold,
+    Trace, WaitingHold, scrub,
 };
 
 impl Trace {
@@ -91,11 +91,13 @@ impl Trace {
             Event::Ended(ended) => self.ended(ended, now),
             Event::Closed { child_id } => self.change(child_id, |node| node.outcome_due = false),
             Event::Deleted { child_id } => {
-                self.change(child_id, scrub);
+                self.change(child_id, scrub::context);
                 self.unsaved.orders.insert(self.expect(child_id));
                 if self.contexts[0].deleted {
                     self.unsaved.outputs = true;
                     self.outputs.clear();
+                    self.unsaved.plans = true;
+                    self.plans = self.plans.iter().map(scrub::plan).collect();
                 }
             }
             Event::Restored { child_id, number, to } => self.change(child_id, |node| {
@@ -235,21 +237,5 @@ impl Trace {
             change(run, group);
         }
         self.retime(at);
-    }
-}
-
-/// W6: the content of a context is removed; its place in the tree and its costs stay.
-fn scrub(node: &mut ContextNode) {
-    node.deleted = true;
-    let mut order = (*node.order).clone();
-    order.goal = None;
-    order.inputs.clear();
-    order.shared_messages.clear();
-    node.order = Arc::new(order);
-    node.answers.clear();
-    node.notes.clear();
-    if let Status::Ended(end) = &mut node.status {
-        end.result = None::<Payload>;
-        end.error = None;
     }
 }

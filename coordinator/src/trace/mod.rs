@@ -39,6 +39,7 @@ mod parts;
 mod refusal;
 mod removal;
 mod replay;
+mod scrub;
 mod snapshot;
 mod state;
 mod stored;

@@ -23,6 +23,17 @@ impl Storage {
         }
     }
 
+    /// Whether it keeps what runs write until they are removed: journals and objects. A queue makes room by itself, and what
+    /// it refuses is sent again; here a step that was paid for would be lost.
+    pub fn is_kept_for_runs(self) -> bool {
+        match self {
+            Storage::Stream(Stream::History) | Storage::Objects => true,
+            Storage::Stream(
+                Stream::Intake | Stream::Execute | Stream::Report | Stream::Event | Stream::Dead,
+            ) => false,
+        }
+    }
+
     /// Whether it drops its oldest when it is full, instead of refusing the newest.
     pub fn drops_the_oldest(self) -> bool {
         match self {

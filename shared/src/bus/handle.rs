@@ -171,6 +171,14 @@ impl Bus {
         }
     }
 
+    /// Removes one message that is stored under a subject.
+    pub async fn delete_message(&self, subject: &Subject, sequence: u64) -> Result<(), Error> {
+        match self {
+            Bus::Nats(nats) => nats.delete_message(subject, sequence).await,
+            Bus::Memory(memory) => memory.delete_message(subject, sequence).await,
+        }
+    }
+
     pub async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
         match self {
             Bus::Nats(nats) => nats.put_object(name, bytes).await,

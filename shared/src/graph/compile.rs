@@ -4,10 +4,12 @@
 use serde::{Deserialize, Deserializer, de};
 
 use super::{
-    Plan, TaskGraph, link,
+    Plan, TaskGraph,
+    definition::{FallbackDef, StepDef},
+    link,
     steps::{self, Reading},
 };
-use crate::problem::Problems;
+use crate::{json::Json, problem::Problems, terms::Text};
 
 impl Plan {
     /// Compiles a definition, or returns all its problems (G2).
@@ -19,6 +21,30 @@ impl Plan {
         let source = serde_json::to_string(definition).expect("a definition has string keys only");
         problems.or(Plan { source: source.into(), groups, step_count })
     }
+}
+
+impl Plan {
+    /// The plan without what people wrote in it: tasks, and the values of inputs. It has the same steps.
+    pub fn without_content(&self) -> Self {
+        let mut definition = self.definition();
+        definition.task_description = definition.task_description.map(blank);
+        definition.inputs.values_mut().for_each(|value| *value = Json::null());
+        definition.steps.iter_mut().for_each(forget);
+        // No step depends on the words of a task; if one did, it would keep them.
+        Plan::compile(&definition).unwrap_or_else(|_| self.clone())
+    }
+}
+
+fn blank(_: Text) -> Text {
+    Text::new("(deleted)").expect("a valid literal")
+}
+
+fn forget(step: &mut StepDef) {
+    step.task_description = step.task_description.take().map(blank);
+    if let Some(FallbackDef::Task(task)) = &mut step.fallback {
+        task.task_description = task.task_description.take().map(blank);
+    }
+    step.steps.iter_mut().for_each(forget);
 }
 
 impl<'de> Deserialize<'de> for Plan {

@@ -141,6 +141,18 @@ pub struct Outcome {
     pub graph: Option<GraphOutcome>,
 }
 
+impl Outcome {
+    /// The outcome of a deleted context: without what agents wrote.
+    pub fn without_content(mut self) -> Self {
+        self.context.result = None;
+        self.context.result_object = None;
+        self.context.error = None;
+        self.outputs.clear();
+        self.graph.iter_mut().for_each(|graph| graph.outputs.clear());
+        self
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ContextOutcome {
     pub child_id: ChildId,

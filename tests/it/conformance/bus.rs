@@ -56,6 +56,7 @@ on_both!(
     a_full_stream_says_so,
     full_objects_say_so_and_how_full_each_is_is_told,
     deliveries_are_counted_until_they_are_acknowledged,
+    one_message_of_a_log_is_deleted,
 );
 
 async fn texts(bus: &Bus, filter: &Filter) -> Vec<String> {
@@ -390,6 +391,15 @@ async fn full_objects_say_so_and_how_full_each_is_is_told(bus: Bus) {
     assert_eq!(fills.len(), Stream::ALL.len() + 1);
     let full = bus.put_object("t.x.2", Bytes::from(vec![7; 3 << 19])).await;
     assert!(matches!(full, Err(Error::Failed { .. })), "{full:?}");
+}
+
+async fn one_message_of_a_log_is_deleted(bus: Bus) {
+    for text in ["a", "b", "c"] {
+        bus.publish(message(event(1), text)).await.unwrap();
+    }
+    bus.delete_message(&event(1), 2).await.unwrap();
+    bus.delete_message(&event(1), 2).await.unwrap();
+    assert_eq!(texts(&bus, &Filter::Events).await, ["a", "c"]);
 }
 
 async fn deliveries_are_counted_until_they_are_acknowledged(bus: Bus) {

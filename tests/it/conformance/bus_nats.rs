@@ -170,6 +170,27 @@ async fn w6_a_purge_deletes_large_payloads() {
     assert_eq!(bus.objects("overflow/").await.unwrap().len(), 1);
 }
 
+/// A request and an answer that are too large for messages leave no objects behind. Neither does a deleted message.
+#[tokio::test]
+async fn w6_large_requests_answers_and_deleted_messages_leave_no_objects() {
+    let (_server, bus) = nats().await;
+    let large = || bytes::Bytes::from(vec![b'x'; 3 << 20]);
+    let mut requests = bus.serve(&Subject::Submit).await.unwrap();
+    let answering = async {
+        let request = requests.next().await.unwrap();
+        assert_eq!(request.payload, large());
+        bus.reply(&request.reply_to.unwrap(), large()).await.unwrap();
+    };
+    let headers = Default::default();
+    let asking = bus.request(&Subject::Submit, &headers, large(), trellis_tests::cluster::SOON);
+    let ((), answer) = tokio::join!(answering, asking);
+    assert_eq!(answer.unwrap(), large());
+    let sent = bus.publish(shared::bus::Outgoing { payload: large(), ..identified(event(1), "a") }).await;
+    assert_eq!(bus.objects("overflow/").await.unwrap().len(), 1);
+    bus.delete_message(&event(1), sent.unwrap().sequence).await.unwrap();
+    assert_eq!(bus.objects("overflow/").await.unwrap(), [""; 0]);
+}
+
 /// W6: to find the objects of one context costs the same among one other run and among a thousand. All that the server
 /// answers goes to an inbox, so a listener there counts it.
 ///

@@ -8,6 +8,7 @@ mod ceilings;
 mod checkpoints;
 mod contention;
 mod context_store;
+mod deleted;
 mod disputes;
 mod graph;
 mod graph_flow;

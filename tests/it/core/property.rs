@@ -574,6 +574,8 @@ proptest! {
         invariants::check_replay(&player.trace, &player.log).unwrap_or_else(|what| panic!("{what}"));
         let at = usize::from(cut) % player.commands.len();
         log_cuts::check_at(player.trace.id(), &player.commands, at).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_deleted(player.trace.id(), &player.commands, player.now)
+            .unwrap_or_else(|what| panic!("{what}"));
         for node in player.trace.contexts() {
             let open = node.calls.values().any(|call| call.state == CallState::Held);
             prop_assert!(!open, "{} has an open hold at rest", node.id);

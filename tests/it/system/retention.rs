@@ -87,6 +87,49 @@ async fn w6_all_that_a_run_stored_goes_with_its_retention_on_servers() {
     w6_all_that_a_run_stored_goes_with_its_retention(Ground::on_servers().await).await;
 }
 
+/// proves: the log of a deleted run is written again without words.
+async fn w6_a_deleted_run_leaves_its_costs_and_no_words(ground: Ground) {
+    let cluster = ground.start(config());
+    let client = &cluster.client;
+    client.run(json!({"goal": "is anybody there?"})).await;
+    let words = "these words are to be deleted";
+    let kept = client.run(json!({"goal": words})).await.trace_id;
+    let steps = json!([{"agent_id": "echo", "task_description": words}, {"agent_id": "spend", "task_description": words}]);
+    let graph = json!({"child_id": "root", "mode": "parallel", "steps": steps, "max_cost_usd": 1});
+    let run = client.run(graph).await;
+    let logs = |id| [Filter::EventsOf(id), Filter::OutcomesOf(id), Filter::QuestionsOf(id)];
+    let told = async |id| {
+        let mut told = 0;
+        for log in logs(id) {
+            let stored = ground.bus.read(&log).await.unwrap();
+            told += stored.iter().filter(|s| String::from_utf8_lossy(&s.payload).contains(words)).count();
+        }
+        told
+    };
+    assert!(told(run.trace_id).await >= 4);
+    let before = client.trace(run.trace_id).await;
+    let delete = json!({"trace_id": run.trace_id, "delete": {"outside": {"known": []}}});
+    client.publish(Subject::Control, &delete).await;
+    eventually("the words are gone", async || told(run.trace_id).await == 0).await;
+    let after = client.trace(run.trace_id).await;
+    let (before, after) = (before.root().unwrap(), after.root().unwrap());
+    assert!(after.deleted && after.budget == before.budget && after.children == before.children);
+    let outcome = client.outcome(run.trace_id, &after.id).await;
+    assert_eq!((outcome.context.status, outcome.context.budget), (run.context.status, run.context.budget));
+    assert!(told(kept).await > 0, "those of others stay");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w6_a_deleted_run_leaves_its_costs_and_no_words_in_memory() {
+    w6_a_deleted_run_leaves_its_costs_and_no_words(Ground::in_memory()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w6_a_deleted_run_leaves_its_costs_and_no_words_on_servers() {
+    w6_a_deleted_run_leaves_its_costs_and_no_words(Ground::on_servers().await).await;
+}
+
 /// Loses every request to remove a journal.
 #[derive(Debug, Default)]
 struct NoPurge(AtomicUsize);

@@ -2,6 +2,7 @@
 //! simulation and the embedded mode. Time is tokio's, so a paused clock pauses ack waits too. Nothing here
 //! is random: the same calls give the same answers.
 
+mod bucket;
 mod carried;
 mod consume;
 mod listen;

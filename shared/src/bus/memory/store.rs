@@ -63,6 +63,15 @@ impl Memory {
         self.ask("purge a log", move |memory| memory.state().log(stream).purge(&pattern)).await
     }
 
+    pub(in super::super) async fn delete_message(
+        &self,
+        subject: &Subject,
+        sequence: u64,
+    ) -> Result<(), Error> {
+        let (stream, _) = self.place(&Filter::One(subject.clone()))?;
+        self.ask("delete a message", move |memory| memory.state().log(stream).remove(sequence)).await
+    }
+
     pub(in super::super) fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
         let stream = stream_of_all(filters)?;
         let patterns =

@@ -10,7 +10,9 @@ use async_nats::{
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 
-use super::{Error, Headers, Message, Nats, RequestError, Service, failed, from_map, to_map};
+use super::{
+    Error, Headers, Message, Nats, RequestError, Service, failed, from_map, objects::overflow, to_map,
+};
 use crate::subject::{Filter, Subject};
 
 /// All processes that serve a subject are in this group: one of them gets each request.
@@ -51,11 +53,22 @@ impl Nats {
         let mut headers = to_map(headers).map_err(RequestError::Other)?;
         let other = |error: Error| RequestError::Other(error.to_string());
         let payload = self.fit(&mut headers, payload, None).await.map_err(other)?;
+        let asked_with = overflow(&headers);
         let request = async_nats::Request::new().headers(headers).payload(payload).timeout(Some(timeout));
         // The client's own timeout begins when the request enters its queue, which may be full.
         let asked = self.0.client.send_request(self.namespace().subject(subject), request);
         match tokio::time::timeout(timeout, asked).await {
-            Ok(Ok(answer)) => self.payload(answer.headers.as_ref(), &answer.payload).await.map_err(other),
+            Ok(Ok(answer)) => {
+                let payload = self.payload(answer.headers.as_ref(), &answer.payload).await.map_err(other)?;
+                // Nobody else reads what was too large for a message.
+                let answered_with = answer.headers.as_ref().and_then(overflow);
+                for object in asked_with.into_iter().chain(answered_with) {
+                    if let Err(error) = self.delete_object(&object).await {
+                        tracing::debug!(%error, "the payload of a request stays until its age");
+                    }
+                }
+                Ok(payload)
+            }
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => RequestError::NoResponders,
                 RequestErrorKind::TimedOut => RequestError::TimedOut,

@@ -7,7 +7,7 @@ use async_nats::{
     jetstream::{
         message::StreamMessage,
         response::Response,
-        stream::{self, LastRawMessageErrorKind},
+        stream::{self, LastRawMessageErrorKind, RawMessageErrorKind},
     },
 };
 use bytes::Bytes;
@@ -160,6 +160,26 @@ impl Nats {
             self.delete_object(&object).await?;
         }
         Ok(())
+    }
+
+    /// Also removes the object that holds its payload.
+    pub(in super::super) async fn delete_message(
+        &self,
+        subject: &Subject,
+        sequence: u64,
+    ) -> Result<(), Error> {
+        let doing = || format!("deleting message {sequence} of `{subject}`");
+        let stream = self.handle(&Filter::One(subject.clone())).await?;
+        let object = match stream.get_raw_message(sequence).await {
+            Ok(message) => overflow(&message.headers),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(()),
+            Err(error) => return Err(failed(doing(), &error)),
+        };
+        stream.delete_message(sequence).await.map_err(|error| failed(doing(), &error))?;
+        match object {
+            Some(object) => self.delete_object(&object).await,
+            None => Ok(()),
+        }
     }
 
     /// The objects that hold payloads of the messages stored under a filter.

@@ -27,9 +27,9 @@ const COORDINATOR: Layers = &[
     &["run.rs", "rehearsal.rs"],
     &["inbound", "ownership"],
     &["shard"],
-    &["dead_letter.rs"],
+    &["branches.rs", "dead_letter.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
-    &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "dead_letter.rs"],
+    &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs"],
     &["store"],
     &["trace"],
 ];

@@ -1,0 +1,126 @@
+//! W6: what people and agents wrote is taken out of deleted contexts, and out of the events of a deleted trace. Places in
+//! the tree, statuses, costs, counts and the reasons of the coordinator stay. The profiles of agents are the
+//! deployment's, and stay too.
+//!
+//! Replaying events without their content gives the state that a delete of the whole trace leaves (t9). After the
+//! delete of a part of it the events stay as they are: others have seen what they say.
+
+use std::sync::Arc;
+
+use shared::{
+    Json,
+    graph::Plan,
+    wire::{Payload, Text},
+};
+
+use super::{Admitted, ContextNode, Ended, Event, Logged, Order, Status};
+
+/// Takes the content out of a context.
+pub(super) fn context(node: &mut ContextNode) {
+    node.deleted = true;
+    node.order = Arc::new(order(&node.order));
+    node.answers.clear();
+    node.notes.clear();
+    if let Status::Ended(end) = &mut node.status {
+        end.result = None::<Payload>;
+        end.error = None;
+    }
+    for items in node.graph.iter_mut().flat_map(|run| &mut run.steps).filter_map(|step| step.items.as_mut()) {
+        items.list = blank(&items.list);
+    }
+}
+
+pub(super) fn plan(plan: &Arc<Plan>) -> Arc<Plan> {
+    Arc::new(plan.without_content())
+}
+
+fn order(order: &Order) -> Order {
+    let mut order = order.clone();
+    order.goal = None;
+    order.inputs.clear();
+    order.shared_messages.clear();
+    order
+}
+
+/// A list of as many elements, or null.
+fn blank(value: &Json) -> Json {
+    match value.elements() {
+        Some(elements) => Json::from(serde_json::Value::from(vec![serde_json::Value::Null; elements.len()])),
+        None => Json::null(),
+    }
+}
+
+fn blank_text() -> Text {
+    Text::new("(deleted)").expect("a valid literal")
+}
+
+impl Logged {
+    /// The message of a deleted trace.
+    pub fn without_content(self) -> Self {
+        let events = self.events.into_iter().map(Event::without_content).collect();
+        Logged { events, ..self }
+    }
+}
+
+impl Event {
+    fn without_content(self) -> Self {
+        match self {
+            Event::PlanAdded { plan: whole } => Event::PlanAdded { plan: plan(&whole) },
+            Event::Admitted(admitted) => {
+                let order = Arc::new(order(&admitted.order));
+                Event::Admitted(Box::new(Admitted { order, ..*admitted }))
+            }
+            Event::InputRequired { child_id, number, path, question: _ } => {
+                Event::InputRequired { child_id, number, path, question: blank_text() }
+            }
+            Event::Answered { child_id, number, answer: _ } => {
+                Event::Answered { child_id, number, answer: blank_text() }
+            }
+            Event::Ended(ended) => Event::Ended(Box::new(Ended { result: None, error: None, ..*ended })),
+            Event::ValueSet { key, writer, value: _ } => Event::ValueSet { key, writer, value: Json::null() },
+            Event::ConditionAsked { child_id, step, question, answer, saw: _ } => {
+                Event::ConditionAsked { child_id, step, question, answer, saw: Json::null() }
+            }
+            Event::ItemsTaken { child_id, step, items } => {
+                Event::ItemsTaken { child_id, step, items: blank(&items) }
+            }
+            event @ (Event::Opened { .. }
+            | Event::Rebuilt { .. }
+            | Event::AgentAdded { .. }
+            | Event::Tombstoned { .. }
+            | Event::WindowClamped { .. }
+            | Event::Claimed { .. }
+            | Event::Ticked { .. }
+            | Event::Progressed { .. }
+            | Event::AttemptLost { .. }
+            | Event::Requeued { .. }
+            | Event::Redispatched { .. }
+            | Event::Waiting { .. }
+            | Event::Paused { .. }
+            | Event::Closed { .. }
+            | Event::Deleted { .. }
+            | Event::Restored { .. }
+            | Event::Held { .. }
+            | Event::HoldQueued { .. }
+            | Event::PlaceLost { .. }
+            | Event::Settled { .. }
+            | Event::Released { .. }
+            | Event::Forfeited { .. }
+            | Event::Corrected { .. }
+            | Event::Charged { .. }
+            | Event::Disputed { .. }
+            | Event::DisputeDecided { .. }
+            | Event::Exhausted { .. }
+            | Event::Replenished { .. }
+            | Event::Raised { .. }
+            | Event::ValueDeleted { .. }
+            | Event::StoreCleared
+            | Event::ItemRefused { .. }
+            | Event::StepContinues { .. }
+            | Event::StepEnded { .. }
+            | Event::StepsSkipped { .. }
+            | Event::GatheringEnded { .. }
+            | Event::SynthesisBegun { .. }) => event,
+        }
+    }
+}

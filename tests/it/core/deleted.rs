@@ -1,0 +1,64 @@
+//! What a delete leaves of a trace (W6): places, statuses and costs, and nothing that was said. That its log without words
+//! gives the same state is checked by every test of the core that comes to rest (`World::rest`).
+
+use coordinator::trace::{Command, Logged, Replay, Trace, logged};
+use serde_json::json;
+use shared::{Json, wire::Failure};
+use trellis_tests::{World, world::cents};
+
+const SECRET: &str = "SECRET";
+
+/// The log of a world, as it is published.
+fn log(world: &World) -> Vec<Logged> {
+    let mut trace = Trace::new(world.trace.id());
+    let messages = world.commands.iter().flat_map(|(now, command)| {
+        let events = trace.handle(command.clone(), *now).unwrap();
+        if events.is_empty() { Vec::new() } else { logged(&trace, events, *now) }
+    });
+    messages.collect()
+}
+
+fn stored(trace: &Trace) -> String {
+    let mut trace = trace.clone();
+    trace.mark_all_changed();
+    format!("{:?}", trace.take_changes())
+}
+
+#[test]
+fn w6_nothing_that_was_said_is_left_in_a_deleted_trace_or_its_log() {
+    let said = |what: &str| format!("{SECRET} {what}");
+    let mut world = World::with_graph(json!({"child_id": "root", "task_description": said("task"),
+    "mode": "parallel", "inputs": {"items": [said("1"), said("2")]}, "steps": [
+        {"id": "each", "agent_id": "writer", "task_description": said("each"), "for_each": "items",
+            "output_to": "found"},
+        {"id": "when", "agent_id": "writer", "task_description": said("when"), "when": "size(outputs.found) > 9",
+            "input_from": ["found"]},
+        {"id": "ask", "mode": "parallel", "steps": [
+            {"id": "asks", "agent_id": "writer", "task_description": said("nested"),
+                    "fallback": {"agent_id": "critic", "task_description": said("fallback")}}]},
+    ]}));
+    for item in ["each-1", "each-2"] {
+        let lease = world.claim(item);
+        world.pay(&lease, "c", cents(3)).unwrap();
+        world.complete(&lease, said("result").as_str()).unwrap();
+    }
+    let lease = world.claim("asks");
+    let (key, value) = ("asks.note".parse().unwrap(), Json::from(said("value").as_str()));
+    world.handle(Command::SetValue { lease: lease.clone(), key, value }).unwrap();
+    world.ask_human(&lease, &said("question")).unwrap();
+    world.answer("asks", 1, &said("answer")).unwrap();
+    let lease = world.claim("asks");
+    let failure = Failure::lasting(shared::wire::FailureKind::Agent, said("error"));
+    world.report(&lease, shared::wire::Verdict::Failed(failure)).unwrap();
+    assert!(stored(&world.trace).contains(SECRET));
+    world.delete(None, true).unwrap();
+    assert!(!stored(&world.trace).contains(SECRET), "{}", stored(&world.trace));
+    let log = log(&world);
+    assert!(serde_json::to_string(&log).unwrap().contains(SECRET));
+    let bare: Vec<Logged> = log.into_iter().map(Logged::without_content).collect();
+    let text = serde_json::to_string(&bare).unwrap();
+    assert!(!text.contains(SECRET), "{text}");
+    assert_eq!(*Replay::all(Trace::new(world.trace.id()), bare).trace(), world.trace);
+    assert_eq!(world.spent_cents("root"), 6, "the books stay");
+    world.rest();
+}
