@@ -13,7 +13,7 @@ use trellis_tests::{
 
 /// A run waits for a human, is answered and ends; then the store is as it was before the answer. Nothing in it says that the run
 /// has gone on: no timer is set, and nobody asks about it. The sweep of a coordinator that starts compares it with its log.
-/// Found by `scripts/simulate --seed 59 --with lost-writes`.
+/// Found by the simulation, whose store loses writes.
 #[tokio::test]
 async fn n1_a_loss_that_nobody_saw_is_found_when_a_coordinator_starts() {
     let config = coordinator::Config::new(name("coordinator"));

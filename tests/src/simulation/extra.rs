@@ -33,7 +33,8 @@ impl Extra {
     ];
 
     /// Those that every seed has.
-    pub const MENDED: [Extra; 5] = [
+    pub const MENDED: [Extra; 6] = [
+        Extra::LostWrites,
         Extra::NobodyStarves,
         Extra::SkewedClocks,
         Extra::QueuedTimeouts,

@@ -160,7 +160,7 @@ impl Simulation {
     async fn in_trouble(&mut self) {
         // All are submitted before it is over.
         let lasts = self.chance.millis(0, 60_000) + Duration::from_secs(50);
-        let mut trouble = Trouble::new(self.chance.fork(), &self.extras);
+        let mut trouble = Trouble::new(self.chance.fork(), &self.extras, self.ground.store.snapshot());
         let (ground, chance) = (&self.ground, self.chance.fork());
         let (people, runs) = (&mut self.people, &mut self.runs);
         let any_key = self.extras.has(Extra::ChargeKeys);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coordinator::store::{self, Snapshot};
+use coordinator::store::Snapshot;
 use shared::bus::{Bus, Topology};
 
 use super::{
@@ -27,14 +27,17 @@ enum Later {
 pub(super) struct Trouble {
     chance: Chance,
     lost_writes: bool,
+    /// A store that has only the agents' profiles.
+    as_new: Snapshot,
     /// What the store had some time ago.
     remembered: Option<Snapshot>,
     later: Vec<(Duration, Later)>,
 }
 
 impl Trouble {
-    pub(super) fn new(chance: Chance, extras: &Extras) -> Self {
-        Trouble { chance, lost_writes: extras.has(Extra::LostWrites), remembered: None, later: Vec::new() }
+    pub(super) fn new(chance: Chance, extras: &Extras, as_new: Snapshot) -> Self {
+        let lost_writes = extras.has(Extra::LostWrites);
+        Trouble { chance, lost_writes, as_new, remembered: None, later: Vec::new() }
     }
 
     /// Goes on for this long; afterwards everything is well again.
@@ -140,8 +143,9 @@ impl Trouble {
         match self.remembered.take() {
             None => self.remembered = Some(ground.store.snapshot()),
             Some(_) if self.chance.percent(30) => {
+                // If no coordinator lives that remembers the profiles, people have to apply them again. They have.
                 ground.story.note("store", "is wiped");
-                ground.store.restore(store::Memory::new(ground.topology.partitions).snapshot());
+                ground.store.restore(self.as_new.clone());
             }
             Some(before) => {
                 ground.story.note("store", "has lost its last writes");
