@@ -24,20 +24,22 @@ fn read(arguments: &[String]) -> Option<Plan> {
             "--seed" => plan.seed = rest.next()?.parse().ok()?,
             "--coordinators" => plan.coordinators = rest.next()?.parse().ok()?,
             "--workers" => plan.workers = rest.next()?.parse().ok()?,
-            minutes => {
-                plan.lasts = minutes
-                    .parse::<f64>()
-                    .ok()
-                    .filter(|m| *m > 0.0)
-                    .map(|m| Duration::from_secs_f64(m * 60.0))?
-            }
+            time => plan.lasts = Duration::from_secs(seconds(time).filter(|seconds| *seconds > 0)?),
         }
     }
     (plan.coordinators > 0 && plan.workers > 0).then_some(plan)
 }
 
+/// Minutes, or seconds: `10` or `30s`.
+fn seconds(time: &str) -> Option<u64> {
+    match time.strip_suffix('s') {
+        Some(seconds) => seconds.parse().ok(),
+        None => time.parse::<u64>().ok()?.checked_mul(60),
+    }
+}
+
 #[expect(clippy::print_stderr, reason = "a command for people")]
 fn usage() -> ExitCode {
-    eprintln!("usage: chaos [MINUTES] [--seed SEED] [--coordinators COUNT] [--workers COUNT]");
+    eprintln!("usage: chaos [MINUTES | SECONDSs] [--seed SEED] [--coordinators COUNT] [--workers COUNT]");
     ExitCode::FAILURE
 }
