@@ -2,9 +2,12 @@
 //! counter lower than one seen before means that the store lost writes it had acknowledged. Only a
 //! coordinator that has owned a partition all along has seen its counter grow. So a trace is trusted as
 //! stored if it began while we owned its partition; any other is compared with the event log first.
+//!
+//! Counters are remembered for every partition in which we committed, owned or not: its owner may not have seen them
+//! yet when the store loses what we wrote.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -16,8 +19,32 @@ pub(crate) struct Epoch(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    watched: Mutex<HashMap<Partition, Watched>>,
+    known: Mutex<Known>,
     number: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    owned: HashMap<Partition, Watched>,
+    /// The highest counters seen of partitions that others own.
+    elsewhere: HashMap<Partition, u64>,
+    /// Partitions that others own, in which writes of ours were lost: we sweep them.
+    lost: BTreeSet<Partition>,
+}
+
+impl Known {
+    fn counter(&self, partition: Partition) -> u64 {
+        let owned = self.owned.get(&partition).map(|watched| watched.counter);
+        owned.or_else(|| self.elsewhere.get(&partition).copied()).unwrap_or_default()
+    }
+
+    fn note(&mut self, partition: Partition, counter: u64) {
+        let known = match self.owned.get_mut(&partition) {
+            Some(watched) => &mut watched.counter,
+            None => self.elsewhere.entry(partition).or_default(),
+        };
+        *known = counter.max(*known);
+    }
 }
 
 /// What is known of a partition we own.
@@ -32,41 +59,52 @@ struct Watched {
 impl Epoch {
     pub(crate) fn new() -> Self {
         let (number, _) = watch::channel(0);
-        Epoch(Arc::new(State { watched: Mutex::default(), number }))
+        Epoch(Arc::new(State { known: Mutex::default(), number }))
     }
 
     /// Begins to watch a partition that we own from now on.
     pub(crate) fn own(&self, partition: Partition, now: Timestamp) {
-        self.watched().insert(partition, Watched { since: now, counter: 0, swept: false });
+        let mut known = self.known();
+        let counter = known.elsewhere.remove(&partition).unwrap_or_default();
+        known.owned.insert(partition, Watched { since: now, counter, swept: false });
     }
 
     pub(crate) fn disown(&self, partition: Partition) {
-        self.watched().remove(&partition);
+        let mut known = self.known();
+        if let Some(watched) = known.owned.remove(&partition) {
+            known.note(partition, watched.counter);
+        }
+    }
+
+    /// The partitions of which a counter is known.
+    pub(crate) fn partitions(&self) -> Vec<Partition> {
+        let known = self.known();
+        known.owned.keys().chain(known.elsewhere.keys()).copied().collect()
     }
 
     /// The highest counter of a partition seen so far. Call this *before* asking the store.
     pub(crate) fn floor(&self, partition: Partition) -> u64 {
-        self.watched().get(&partition).map_or(0, |watched| watched.counter)
+        self.known().counter(partition)
     }
 
     /// Takes note of a counter. If it is lower than `floor`, the counter seen before the store was asked,
     /// writes were lost and a new epoch begins: nothing stored is trusted any more.
     pub(crate) fn observe(&self, partition: Partition, floor: u64, counter: u64, now: Timestamp) {
-        let mut watched = self.watched();
+        let mut known = self.known();
         if counter >= floor {
-            if let Some(watched) = watched.get_mut(&partition) {
-                watched.counter = watched.counter.max(counter);
-            }
+            known.note(partition, counter);
             return;
         }
-        if watched.get(&partition).is_none_or(|watched| watched.counter < floor) {
+        if known.counter(partition) < floor {
             // Another loop noticed the same loss.
             return;
         }
         tracing::error!("the store has lost acknowledged writes; rebuilding traces from the event log");
-        for watched in watched.values_mut() {
+        for watched in known.owned.values_mut() {
             *watched = Watched { since: now, counter: 0, swept: false };
         }
+        let elsewhere = std::mem::take(&mut known.elsewhere);
+        known.lost.extend(elsewhere.into_keys());
         self.0.number.send_modify(|number| *number += 1);
     }
 
@@ -79,25 +117,28 @@ impl Epoch {
 
     /// Whether a trace that began then can be trusted as stored.
     pub(crate) fn trusts(&self, partition: Partition, began: Timestamp) -> bool {
-        self.watched().get(&partition).is_some_and(|watched| began >= watched.since)
+        self.known().owned.get(&partition).is_some_and(|watched| began >= watched.since)
     }
 
     /// Whether a trace that is not in the store never existed.
     pub(crate) fn trusts_absence(&self, partition: Partition) -> bool {
-        self.watched().get(&partition).is_some_and(|watched| watched.swept)
+        self.known().owned.get(&partition).is_some_and(|watched| watched.swept)
     }
 
     pub(crate) fn unswept(&self) -> Vec<Partition> {
-        let watched = self.watched();
-        watched.iter().filter(|(_, watched)| !watched.swept).map(|(partition, _)| *partition).collect()
+        let known = self.known();
+        let owned = known.owned.iter().filter(|(_, watched)| !watched.swept).map(|(partition, _)| *partition);
+        let unswept: BTreeSet<Partition> = owned.chain(known.lost.iter().copied()).collect();
+        unswept.into_iter().collect()
     }
 
     /// Marks these as swept, unless writes were lost since epoch `number`.
     pub(crate) fn swept(&self, partitions: &[Partition], number: u64) {
-        let mut watched = self.watched();
+        let mut known = self.known();
         if *self.0.number.borrow() == number {
             for partition in partitions {
-                if let Some(watched) = watched.get_mut(partition) {
+                known.lost.remove(partition);
+                if let Some(watched) = known.owned.get_mut(partition) {
                     watched.swept = true;
                 }
             }
@@ -109,8 +150,8 @@ impl Epoch {
         *self.0.number.borrow()
     }
 
-    fn watched(&self) -> MutexGuard<'_, HashMap<Partition, Watched>> {
-        self.0.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,6 +175,28 @@ mod tests {
         epoch.committed(p, 9, 9, at(30));
         assert_eq!((epoch.number(), epoch.floor(p)), (1, 9));
         assert!(!epoch.trusts(p, at(29)));
+    }
+
+    #[test]
+    fn f19_a_lost_write_in_a_partition_of_others_is_noticed_and_swept() {
+        let at = Timestamp::from_millis;
+        let mut partitions = Partition::all(2);
+        let (mine, other) = (partitions.next().unwrap(), partitions.next().unwrap());
+        let epoch = Epoch::new();
+        epoch.own(mine, at(10));
+        epoch.swept(&[mine], 0);
+        epoch.committed(other, epoch.floor(other), 5, at(20));
+        assert_eq!((epoch.partitions().len(), epoch.unswept().len()), (2, 0));
+        epoch.observe(other, epoch.floor(other), 4, at(30));
+        assert_eq!((epoch.number(), epoch.unswept()), (1, vec![mine, other]));
+        epoch.swept(&[mine, other], 1);
+        assert!(epoch.unswept().is_empty() && epoch.trusts_absence(mine) && !epoch.trusts_absence(other));
+        // What was seen of a partition counts when it becomes ours, and when it is ours no more.
+        epoch.observe(other, 0, 7, at(40));
+        epoch.own(other, at(50));
+        assert_eq!(epoch.floor(other), 7);
+        epoch.disown(other);
+        assert_eq!(epoch.floor(other), 7);
     }
 
     #[test]

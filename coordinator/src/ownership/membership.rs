@@ -89,17 +89,18 @@ impl Membership {
         let mine: Vec<Partition> =
             all.filter(|partition| owner(*partition, &alive) == Some(&handles.config.id)).collect();
         self.serve(&mine).await;
-        self.watch_store(&mine).await;
+        self.watch_store().await;
     }
 
     /// Checks that the store still has what it acknowledged, also while no message would show a loss:
     /// leases, deadlines and retries are kept in the store alone.
-    async fn watch_store(&self, mine: &[Partition]) {
+    async fn watch_store(&self) {
         let handles = &self.handles;
-        let floors: Vec<u64> = mine.iter().map(|partition| handles.epoch.floor(*partition)).collect();
-        match handles.store.counters(mine).await {
+        let known = handles.epoch.partitions();
+        let floors: Vec<u64> = known.iter().map(|partition| handles.epoch.floor(*partition)).collect();
+        match handles.store.counters(&known).await {
             Ok(counters) => {
-                for ((partition, floor), counter) in mine.iter().zip(floors).zip(counters) {
+                for ((partition, floor), counter) in known.iter().zip(floors).zip(counters) {
                     handles.epoch.observe(*partition, floor, counter, handles.clock.now());
                 }
             }

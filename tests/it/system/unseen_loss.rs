@@ -1,14 +1,16 @@
-//! The store loses acknowledged writes while no coordinator runs that could notice it.
+//! The store loses acknowledged writes that no owner of a partition has seen.
 
 use coordinator::store::{self, Store};
 use serde_json::json;
 use shared::{
-    bus::{self, Bus, From},
+    bus::{self, Bus, From, Headers},
     subject::{Filter, Subject},
+    wire::Query,
 };
 use trellis_tests::{
     checker,
-    cluster::{Cluster, eventually, name},
+    cluster::{Cluster, SOON, eventually, name},
+    processes::fresh_trace,
 };
 
 /// A run waits for a human, is answered and ends; then the store is as it was before the answer. Nothing in it says that the run
@@ -46,5 +48,42 @@ async fn n1_a_loss_that_nobody_saw_is_found_when_a_coordinator_starts() {
     eventually("the run has ended again", async || checker::look(&store, &[run.trace_id]).await.1.is_empty())
         .await;
     checker::check(&cluster.client, &store, &[run.trace_id]).await;
+    cluster.stop().await;
+}
+
+/// Any coordinator takes a submission; half of the time it is not the one that owns the run's partition, which has never
+/// seen the counter that the store loses. Nobody asks about these runs until their pool has a worker.
+#[tokio::test(flavor = "multi_thread")]
+async fn n1_lost_writes_of_coordinators_that_do_not_own_the_partition_are_found() {
+    futures_util::future::join_all((0..8).map(|_| a_lost_write_is_found())).await;
+}
+
+async fn a_lost_write_is_found() {
+    let config = |text| coordinator::Config::new(name(text));
+    let (one, other) = (config("one"), config("other"));
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
+    let memory = store::Memory::new(one.topology.partitions);
+    let store = Store::Memory(memory.clone());
+    let cluster = Cluster::start(bus.clone(), store.clone(), vec![one, other], Vec::new());
+    let agent = json!({"agent_id": "patient", "kind": "builtin", "builtin": "echo", "pool": "later"});
+    let apply = Query::ApplyAgents { agents: serde_json::from_value(json!([agent])).unwrap() };
+    let apply: bytes::Bytes = serde_json::to_vec(&apply).unwrap().into();
+    eventually("the profile is applied", async || {
+        bus.request(&Subject::Query, &Headers::new(), apply.clone(), SOON).await.is_ok()
+    })
+    .await;
+    // Both have looked through the log once.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let run = fresh_trace();
+    let before = memory.snapshot();
+    let spawn = json!({"goal": "hello", "agent_id": "patient", "trace_id": run, "child_id": "root"});
+    cluster.client.publish(Subject::Spawn, &spawn).await;
+    let sent = async || !bus.read(&Filter::EventsOf(run)).await.unwrap().is_empty();
+    eventually("it is committed and sent", sent).await;
+    memory.restore(before);
+    let worker = worker::Config { pool: "later".parse().unwrap(), ..worker::Config::new(name("worker")) };
+    let late = Cluster::start(bus, store.clone(), Vec::new(), vec![worker]);
+    checker::check(&cluster.client, &store, &[run]).await;
+    late.stop().await;
     cluster.stop().await;
 }
