@@ -30,6 +30,7 @@ pub(super) struct Settled {
 }
 
 /// Messages that were sent together.
+#[derive(Default)]
 pub(super) struct Batch {
     pub(super) parts: Vec<Part>,
     pub(super) results: Vec<Result<Published, PublishError>>,

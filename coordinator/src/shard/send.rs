@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use shared::{
     Timestamp, TraceId,
@@ -18,6 +19,7 @@ use super::{
     outbox::Outbox,
     reply::Reply,
     spans,
+    upload::MAX_UPLOADS,
 };
 use crate::{
     crash::Point,
@@ -58,7 +60,9 @@ impl Shard {
                     Ok(job) => self.again.push(job),
                     Err(reply) if reply.waits() => self.waiting.keep(*reply),
                     Err(mut reply) => {
-                        reply.answer_early(&self.handles.bus).await;
+                        if let Some((to, answer)) = reply.early_answer() {
+                            self.answer_early(to, answer).await;
+                        }
                         messages.extend(reply.dead_letter.take());
                         waiting.push(*reply);
                     }
@@ -74,9 +78,61 @@ impl Shard {
             self.stored(Batch { parts, results: Vec::new(), removed }).await;
             return;
         }
+        let (messages, parts, removed) = self.upload(messages, parts, removed).await;
+        if parts.is_empty() {
+            return;
+        }
         let sent = self.handles.bus.send(messages).await;
         let batch = async move { Batch { parts, results: sent.stored().await, removed } };
         self.sending.push(batch.boxed());
+    }
+
+    async fn answer_early(&mut self, to: String, answer: Bytes) {
+        let bus = self.handles.bus.clone();
+        if !bus.fits(answer.len()) {
+            self.uploads.answer(bus, to, answer);
+        } else if let Err(error) = bus.reply(&to, answer).await {
+            tracing::debug!(%error, "an answer could not be sent");
+        }
+    }
+
+    /// Begins to send what is too large for a message, and what has to wait for it; returns the rest.
+    async fn upload(
+        &mut self,
+        messages: Vec<Outgoing>,
+        parts: Vec<Part>,
+        removed: Vec<Removed>,
+    ) -> (Vec<Outgoing>, Vec<Part>, Vec<Removed>) {
+        let large = |part: &Part, bus: &Bus| {
+            messages[part.messages.clone()].iter().any(|message| !bus.fits(message.payload.len()))
+        };
+        let bus = self.handles.bus.clone();
+        let late: Vec<bool> =
+            parts.iter().map(|part| self.uploads.has(part.trace_id) || large(part, &bus)).collect();
+        if !late.contains(&true) {
+            return (messages, parts, removed);
+        }
+        let (mut messages, mut removed) = (messages.into_iter(), removed);
+        let (mut rest, mut others) = (Vec::new(), Vec::new());
+        for (part, late) in parts.into_iter().zip(late) {
+            let own = messages.by_ref().take(part.messages.len());
+            if late {
+                let own: Vec<Outgoing> = own.collect();
+                let of_it = |gone: &mut Removed| gone.trace_id == part.trace_id;
+                let gone: Vec<Removed> = removed.extract_if(.., of_it).collect();
+                self.uploads.send(bus.clone(), Part { messages: 0..own.len(), ..part }, own, gone);
+            } else {
+                let start = rest.len();
+                rest.extend(own);
+                others.push(Part { messages: start..rest.len(), ..part });
+            }
+        }
+        while self.uploads.len() > MAX_UPLOADS
+            && let Some(batch) = self.uploads.next().await
+        {
+            self.stored(batch).await;
+        }
+        (rest, others, removed)
     }
 
     /// Outboxes that were committed a while ago, by any coordinator, and are not known to be sent. Sending
@@ -146,7 +202,11 @@ impl Shard {
                 self.sent.entry(part.trace_id).or_default().extend(part.versions);
             }
             for reply in part.replies {
-                reply.finish(&self.handles.bus).await;
+                if reply.is_large(&self.handles.bus) {
+                    self.uploads.finish(self.handles.bus.clone(), reply);
+                } else {
+                    reply.finish(&self.handles.bus).await;
+                }
             }
         }
         self.handles.config.crash.pass(Point::Acknowledged);
