@@ -30,6 +30,7 @@ pub(super) struct Settled {
 }
 
 /// Messages that were sent together.
+#[derive(Default)]
 pub(super) struct Batch {
     pub(super) parts: Vec<Part>,
     pub(super) results: Vec<Result<Published, PublishError>>,
@@ -49,7 +50,7 @@ pub(super) struct Part {
     pub(super) trace_id: TraceId,
     /// The version of the trace that its replies tell of.
     pub(super) version: u64,
-    /// The versions of the commits whose outboxes were sent, and which of the messages are their events.
+    /// The versions of the commits whose outboxes were sent, and which messages of the part are their events.
     pub(super) outboxes: Vec<(u64, Range<usize>)>,
     pub(super) messages: Range<usize>,
     pub(super) replies: Vec<Reply>,

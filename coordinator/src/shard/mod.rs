@@ -14,6 +14,7 @@ mod send;
 mod spans;
 mod state;
 mod turn;
+mod upload;
 mod waiting;
 
 pub(crate) use state::Shard;

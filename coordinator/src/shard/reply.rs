@@ -162,11 +162,15 @@ impl Reply {
         Ok(Job { trace_id, work, origin, tries })
     }
 
-    /// Sends an answer that need not wait until the messages are stored.
-    pub(crate) async fn answer_early(&mut self, bus: &Bus) {
-        if self.early {
-            self.send_answer(bus).await;
-        }
+    /// The answer that need not wait until the messages are stored, and to whom it goes.
+    pub(crate) fn early_answer(&mut self) -> Option<(String, Bytes)> {
+        let Origin::Ask { reply_to, .. } = &self.job.origin else { return None };
+        self.early.then(|| Some((reply_to.clone(), self.answer.take()?))).flatten()
+    }
+
+    /// Whether its answer is too large for a message.
+    pub(crate) fn is_large(&self, bus: &Bus) -> bool {
+        self.answer.as_ref().is_some_and(|answer| !bus.fits(answer.len()))
     }
 
     /// Replies and acknowledges.

@@ -1,8 +1,9 @@
 //! Sends what was committed. When it is stored, replies and acknowledges. The next turn is decided
 //! meanwhile.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use shared::{
     Timestamp, TraceId,
@@ -19,6 +20,7 @@ use super::{
     outbox::Outbox,
     reply::Reply,
     spans,
+    upload::MAX_UPLOADS,
 };
 use crate::{
     crash::Point,
@@ -44,7 +46,8 @@ impl Shard {
             let version = entry.trace.version();
             let mut sent = Vec::with_capacity(outboxes.len());
             for outbox in &outboxes {
-                sent.push((outbox.version, outbox.messages(&entry.trace, &home, &mut messages)));
+                let events = outbox.messages(&entry.trace, &home, &mut messages);
+                sent.push((outbox.version, events.start - start..events.end - start));
             }
             entry.in_flight += u32::from(!outboxes.is_empty());
             let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
@@ -61,7 +64,9 @@ impl Shard {
                     Ok(job) => self.again.push(job),
                     Err(reply) if reply.waits() => self.waiting.keep(*reply),
                     Err(mut reply) => {
-                        reply.answer_early(&self.handles.bus).await;
+                        if let Some((to, answer)) = reply.early_answer() {
+                            self.answer_early(to, answer).await;
+                        }
                         messages.extend(reply.dead_letter.take());
                         waiting.push(*reply);
                     }
@@ -77,9 +82,61 @@ impl Shard {
             self.stored(Batch { parts, results: Vec::new(), removed }).await;
             return;
         }
+        let (messages, parts, removed) = self.upload(messages, parts, removed).await;
+        if parts.is_empty() {
+            return;
+        }
         let sent = self.handles.bus.send(messages).await;
         let batch = async move { Batch { parts, results: sent.stored().await, removed } };
         self.sending.push(batch.boxed());
+    }
+
+    async fn answer_early(&mut self, to: String, answer: Bytes) {
+        let bus = self.handles.bus.clone();
+        if !bus.fits(answer.len()) {
+            self.uploads.answer(bus, to, answer);
+        } else if let Err(error) = bus.reply(&to, answer).await {
+            tracing::debug!(%error, "an answer could not be sent");
+        }
+    }
+
+    /// Begins to send what is too large for a message, and what has to wait for it; returns the rest.
+    async fn upload(
+        &mut self,
+        messages: Vec<Outgoing>,
+        parts: Vec<Part>,
+        removed: Vec<Removed>,
+    ) -> (Vec<Outgoing>, Vec<Part>, Vec<Removed>) {
+        let large = |part: &Part, bus: &Bus| {
+            messages[part.messages.clone()].iter().any(|message| !bus.fits(message.payload.len()))
+        };
+        let bus = self.handles.bus.clone();
+        let late: Vec<bool> =
+            parts.iter().map(|part| self.uploads.has(part.trace_id) || large(part, &bus)).collect();
+        if !late.contains(&true) {
+            return (messages, parts, removed);
+        }
+        let (mut messages, mut removed) = (messages.into_iter(), removed);
+        let (mut rest, mut others) = (Vec::new(), Vec::new());
+        for (part, late) in parts.into_iter().zip(late) {
+            let own = messages.by_ref().take(part.messages.len());
+            if late {
+                let own: Vec<Outgoing> = own.collect();
+                let of_it = |gone: &mut Removed| gone.trace_id == part.trace_id;
+                let gone: Vec<Removed> = removed.extract_if(.., of_it).collect();
+                self.uploads.send(bus.clone(), Part { messages: 0..own.len(), ..part }, own, gone);
+            } else {
+                let start = rest.len();
+                rest.extend(own);
+                others.push(Part { messages: start..rest.len(), ..part });
+            }
+        }
+        while self.uploads.len() > MAX_UPLOADS
+            && let Some(batch) = self.uploads.next().await
+        {
+            self.stored(batch).await;
+        }
+        (rest, others, removed)
     }
 
     /// Outboxes of earlier commits, by any coordinator, that are not known to be sent. Sending them again is
@@ -136,12 +193,13 @@ impl Shard {
         }
         self.handles.config.crash.pass(Point::Sent);
         for part in batch.parts {
-            let results = |messages: &Range<usize>| batch.results.get(messages.clone()).into_iter().flatten();
-            let failed = results(&part.messages).find_map(|result| result.as_ref().err());
+            let results = batch.results.get(part.messages.clone()).unwrap_or_default();
+            let failed = results.iter().find_map(|result| result.as_ref().err());
             if let Some(entry) = self.cache.peek(part.trace_id) {
                 entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.outboxes.is_empty()));
                 for (version, events) in &part.outboxes {
-                    let logged = results(events).all(Result::is_ok);
+                    let logged =
+                        results.get(events.clone()).is_some_and(|events| events.iter().all(Result::is_ok));
                     let sent = entry.unsent.iter_mut().filter(|unsent| unsent.outbox.version == *version);
                     sent.for_each(|unsent| unsent.logged |= logged);
                 }
@@ -189,13 +247,21 @@ impl Shard {
         waiting.extend(replies.into_iter().map(|reply| (version, reply)));
         for (version, reply) in waiting {
             match self.cache.peek(id) {
-                _ if !reply.tells() => reply.finish(&self.handles.bus).await,
-                Some(entry) if entry.is_logged(version) => reply.finish(&self.handles.bus).await,
+                _ if !reply.tells() => self.finish(reply).await,
+                Some(entry) if entry.is_logged(version) => self.finish(reply).await,
                 Some(entry) if entry.in_flight > 0 => {
                     self.untold.entry(id).or_default().push((version, reply));
                 }
                 Some(_) | None => self.unavailable(reply.into_job()).await,
             }
+        }
+    }
+
+    async fn finish(&mut self, reply: Reply) {
+        if reply.is_large(&self.handles.bus) {
+            self.uploads.finish(self.handles.bus.clone(), reply);
+        } else {
+            reply.finish(&self.handles.bus).await;
         }
     }
 

@@ -7,7 +7,7 @@ use futures_util::{future::BoxFuture, stream::FuturesUnordered};
 use shared::TraceId;
 use tokio::sync::mpsc;
 
-use super::{batch::Batch, cache::Cache, job::Job, reply::Reply, waiting::Waiting};
+use super::{batch::Batch, cache::Cache, job::Job, reply::Reply, upload::Uploads, waiting::Waiting};
 use crate::handles::Handles;
 
 /// How often a job is decided again because another coordinator committed first.
@@ -19,6 +19,7 @@ pub(crate) struct Shard {
     pub(super) cache: Cache,
     pub(super) epoch: u64,
     pub(super) sending: FuturesUnordered<BoxFuture<'static, Batch>>,
+    pub(super) uploads: Uploads,
     /// Outboxes that were sent and have to be cleared, by trace.
     pub(super) sent: BTreeMap<TraceId, Vec<u64>>,
     /// Jobs to be decided again on what is stored now.
@@ -39,6 +40,7 @@ impl Shard {
             cache,
             epoch,
             sending,
+            uploads: Uploads::default(),
             sent: BTreeMap::new(),
             again: Vec::new(),
             waiting: Waiting::default(),

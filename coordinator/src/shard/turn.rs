@@ -38,7 +38,7 @@ impl Shard {
         let mut clear = tokio::time::interval(CLEAR_EVERY);
         clear.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut open = true;
-        while open || !self.sending.is_empty() || !self.again.is_empty() {
+        while open || !self.sending.is_empty() || !self.uploads.is_empty() || !self.again.is_empty() {
             if !self.again.is_empty() {
                 let jobs = std::mem::take(&mut self.again);
                 self.turn(jobs).await;
@@ -56,6 +56,7 @@ impl Shard {
                     clear.reset();
                 }
                 Some(batch) = self.sending.next(), if !self.sending.is_empty() => self.stored(batch).await,
+                Some(batch) = self.uploads.next(), if !self.uploads.is_empty() => self.stored(batch).await,
                 job = self.jobs.recv(), if open && self.sending.len() < MAX_SENDING => match job {
                     None => open = false,
                     Some(first) => {
@@ -117,6 +118,9 @@ impl Shard {
     /// a log without it would rebuild an older state.
     async fn begin_epoch(&mut self) {
         while let Some(batch) = self.sending.next().await {
+            self.stored(batch).await;
+        }
+        while let Some(batch) = self.uploads.next().await {
             self.stored(batch).await;
         }
         self.epoch = self.handles.epoch.number();

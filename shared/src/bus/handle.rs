@@ -46,6 +46,14 @@ impl Bus {
         }
     }
 
+    /// Whether a payload of this size fits into a message. A larger one is stored as an object first, which takes longer.
+    pub fn fits(&self, bytes: usize) -> bool {
+        match self {
+            Bus::Nats(nats) => nats.fits(bytes),
+            Bus::Memory(_) => true,
+        }
+    }
+
     /// Publishes one message and waits until it is stored.
     pub async fn publish(&self, message: Outgoing) -> Result<Published, PublishError> {
         let mut results = self.send(vec![message]).await.stored().await;

@@ -14,3 +14,4 @@ mod servers;
 mod storage;
 mod telemetry;
 mod unseen_loss;
+mod uploads;

@@ -72,6 +72,10 @@ impl Nats {
         self.forget(name).await
     }
 
+    pub(in super::super) fn fits(&self, bytes: usize) -> bool {
+        bytes.saturating_add(HEADER_ROOM) <= self.0.client.max_payload()
+    }
+
     /// The payload to send: if it is too large, it is stored as an object, its name is put into the
     /// headers, and the payload is empty. The same message sent again has the same object.
     pub(super) async fn fit(
@@ -80,7 +84,7 @@ impl Nats {
         payload: Bytes,
         id: Option<&str>,
     ) -> Result<Bytes, Error> {
-        if payload.len().saturating_add(HEADER_ROOM) <= self.0.client.max_payload() {
+        if self.fits(payload.len()) {
             return Ok(payload);
         }
         let named = |id: &str| uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, id.as_bytes());

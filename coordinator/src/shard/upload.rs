@@ -1,0 +1,118 @@
+//! Sends what is too large for a message of the server. It is stored as an object first, which may take up to a minute, and
+//! nobody else waits for that: it is sent beside the turns. Only what its own trace sends after it waits, so that the
+//! messages of a trace keep their order.
+
+use std::collections::HashMap;
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use shared::{
+    TraceId,
+    bus::{Bus, Outgoing},
+};
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
+use super::{
+    batch::{Batch, Part, Removed},
+    reply::Reply,
+};
+
+/// Beyond so many, turns wait until one is sent: each has its payload in memory.
+pub(super) const MAX_UPLOADS: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Uploads {
+    sending: FuturesUnordered<BoxFuture<'static, Batch>>,
+    /// Of each trace that has uploads, when its last one has sent its messages.
+    last: HashMap<TraceId, oneshot::Receiver<()>>,
+}
+
+impl Uploads {
+    pub(super) fn len(&self) -> usize {
+        self.sending.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sending.is_empty()
+    }
+
+    /// Whether messages of a trace have to wait for earlier ones.
+    pub(super) fn has(&mut self, id: TraceId) -> bool {
+        let open = self.last.get_mut(&id).map(|last| last.try_recv() == Err(TryRecvError::Empty));
+        if open == Some(false) {
+            self.last.remove(&id);
+        }
+        open == Some(true)
+    }
+
+    /// The next one that is stored.
+    pub(super) async fn next(&mut self) -> Option<Batch> {
+        self.sending.next().await
+    }
+
+    /// Sends the messages of one trace, after those it already has here.
+    pub(super) fn send(&mut self, bus: Bus, part: Part, messages: Vec<Outgoing>, removed: Vec<Removed>) {
+        let (done, last) = oneshot::channel();
+        let before = self.last.insert(part.trace_id, last);
+        let upload = async move {
+            if let Some(before) = before {
+                before.await.ok();
+            }
+            let sent = bus.send(messages).await;
+            done.send(()).ok();
+            Batch { parts: vec![part], results: sent.stored().await, removed }
+        };
+        self.sending.push(upload.boxed());
+    }
+
+    /// Gives a large answer, and acknowledges what it is about.
+    pub(super) fn finish(&mut self, bus: Bus, reply: Reply) {
+        let answering = async move {
+            reply.finish(&bus).await;
+            Batch::default()
+        };
+        self.sending.push(answering.boxed());
+    }
+
+    /// Gives a large answer before the messages are stored.
+    pub(super) fn answer(&mut self, bus: Bus, to: String, answer: bytes::Bytes) {
+        let answering = async move {
+            if let Err(error) = bus.reply(&to, answer).await {
+                tracing::debug!(%error, "an answer could not be sent");
+            }
+            Batch::default()
+        };
+        self.sending.push(answering.boxed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::{
+        bus::{Headers, Memory},
+        subject::{Filter, Subject},
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_trace_sends_waits_for_its_earlier_upload() {
+        let bus = Bus::Memory(Memory::new(Default::default()));
+        let id = TraceId::from_u128(1).unwrap();
+        let (done, last) = oneshot::channel();
+        let mut uploads = Uploads::default();
+        uploads.last.insert(id, last);
+        assert!(uploads.has(id));
+        let subject = Subject::Event(id, "root".parse().unwrap());
+        let (headers, payload) = (Headers::new(), bytes::Bytes::new());
+        let message = Outgoing { subject, id: None, headers, payload, expect_last: None };
+        let part =
+            Part { trace_id: id, version: 0, outboxes: Vec::new(), messages: 0..1, replies: Vec::new() };
+        uploads.send(bus.clone(), part, vec![message], Vec::new());
+        assert!(uploads.next().now_or_never().is_none());
+        assert!(bus.read(&Filter::EventsOf(id)).await.unwrap().is_empty());
+        done.send(()).unwrap();
+        let batch = uploads.next().await.unwrap();
+        assert!(batch.results.len() == 1 && !uploads.has(id));
+        assert_eq!(bus.read(&Filter::EventsOf(id)).await.unwrap().len(), 1);
+    }
+}
