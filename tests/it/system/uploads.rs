@@ -53,7 +53,9 @@ async fn an_upload_that_takes_long_keeps_nobody_waiting() {
     let raw = async_nats::connect(nats.url()).await.unwrap();
     jetstream::new(raw.clone()).delete_stream(BUCKET).await.unwrap();
     let mut stored = raw.subscribe("$O.AGENT_OUTPUTS.>").await.unwrap();
-    raw.flush().await.unwrap();
+    // The server has the subscription when it has sent us our own message.
+    raw.publish("$O.AGENT_OUTPUTS.begin", "".into()).await.unwrap();
+    stored.next().await.unwrap();
     let second = fresh_trace();
     client.publish(Subject::Graph, &large(second)).await;
     let mut uploads = BTreeSet::new();
