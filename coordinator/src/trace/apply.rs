@@ -47,14 +47,18 @@ impl Trace {
                     format!("window_clamped: `{child_id}` has {child_tokens} tokens of {parent_tokens}");
                 self.change(parent_id, |node| node.notes.push(note));
             }
-            Event::Claimed { child_id, token, worker_id, until, .. } => self.change(child_id, |node| {
-                if let (0, Some(timeout)) = (node.attempts.len(), node.timeout_ms) {
-                    let own = now.plus_millis(timeout);
-                    node.deadline = Some(node.deadline.map_or(own, |deadline| deadline.min(own)));
-                }
-                node.attempts.push(Attempt { token: token.clone(), worker_id: worker_id.clone() });
-                node.status = Status::Working(Phase::Running { until: *until });
-            }),
+            Event::Claimed { child_id, token, worker_id, until, .. } => {
+                let growths = self.growths(self.expect(child_id));
+                self.change(child_id, |node| {
+                    if let (0, Some(timeout)) = (node.attempts.len(), node.timeout_ms) {
+                        let own = now.plus_millis(timeout);
+                        node.deadline = Some(node.deadline.map_or(own, |deadline| deadline.min(own)));
+                    }
+                    node.attempts.push(Attempt { token: token.clone(), worker_id: worker_id.clone() });
+                    node.status = Status::Working(Phase::Running { until: *until });
+                    node.growths_before = growths;
+                });
+            }
             Event::Ticked { child_id, until, progress } => self.change(child_id, |node| {
                 node.progress = *progress;
                 node.status = Status::Working(Phase::Running { until: *until });

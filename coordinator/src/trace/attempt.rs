@@ -180,7 +180,7 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
         }
         Verdict::Waiting { children, hand_over } => waiting(trace, at, &children, hand_over, now)?,
         Verdict::InputRequired { question } => vec![input_required(trace, at, question)],
-        Verdict::OutOfBudget => vec![out_of_budget(trace, at)],
+        Verdict::OutOfBudget => vec![out_of_budget(trace, at, now)],
         Verdict::LastReport(payload) => vec![last_report(trace, at, payload)],
         Verdict::HandedBack => vec![queue_again(trace, at, Requeue::HandedBack, now)],
     });
@@ -332,12 +332,16 @@ fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
 
 /// B8: pauses if the context or an ancestor has `on_exhausted: pause`, or if only calls in flight leave too little
 /// for the next call; aborts otherwise.
-fn out_of_budget(trace: &Trace, at: ContextIndex) -> Event {
+fn out_of_budget(trace: &Trace, at: ContextIndex, now: Timestamp) -> Event {
     let node = trace.node(at);
     let child_id = node.id.clone();
     if node.waiting.iter().any(|hold| hold.attempt == node.attempt()) && !trace.blocked_for_good(at) {
         let reason = "its next call waits for calls in flight to return what they don't use".into();
         return Event::Paused { child_id, reason, in_line: true };
+    }
+    // The hold may have been denied before more was left: the next attempt asks again.
+    if trace.growths(at) > node.growths_before {
+        return queue_again(trace, at, Requeue::Room, now);
     }
     if trace.may_pause(at) {
         let reason = "its budget is too small for the next call".into();

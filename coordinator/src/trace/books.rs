@@ -48,6 +48,10 @@ impl Move {
             .expect("decide checked the sum, and no more is taken than was added")
     }
 
+    fn lowers(self) -> bool {
+        self.less.exceeds(self.more).is_some()
+    }
+
     fn is_nothing(self) -> bool {
         self.more.is_zero() && self.less.is_zero()
     }
@@ -163,7 +167,9 @@ impl Trace {
     pub(super) fn raise(&mut self, at: ContextIndex, limit: Amount) {
         let more = limit.saturating_sub(self.node(at).budget.limit);
         self.change_budget(at, |node| node.budget.limit = limit);
-        self.node_mut(at).replenish();
+        let node = self.node_mut(at);
+        node.replenish();
+        node.growths += 1;
         let children = self.node(at).children.clone();
         for child in children {
             if !self.node(child).is_live() {
@@ -212,6 +218,9 @@ impl Trace {
                 return;
             }
             let node = self.node_mut(at);
+            if posting.spent.lowers() || posting.carved.lowers() {
+                node.growths += 1;
+            }
             let (before, carved_before) = node.parent_holds();
             let budget = &mut node.budget;
             budget.held = posting.held.on(budget.held);

@@ -60,6 +60,8 @@ impl Trace {
             open_calls: 0,
             waiting: Vec::new(),
             left_at_pause: None,
+            growths: 0,
+            growths_before: 0,
             charges: Default::default(),
             disputes: Vec::new(),
             exhausted: None,

@@ -89,6 +89,12 @@ pub struct ContextNode {
     /// What was left to it, calls in flight apart, when it paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_at_pause: Option<Amount>,
+    /// How often more was left of its budget than before: by a raise, a correction, or a grant that returned.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub growths: u32,
+    /// The growths of it and all above it when its latest attempt began.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub growths_before: u32,
     /// External charges, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub charges: BTreeMap<CallId, Amount>,
@@ -338,6 +344,11 @@ impl Trace {
         std::iter::successors(Some(at(from)), move |(_, node)| node.parent.map(at))
     }
 
+    /// How often more was left to a context, on it or above it.
+    pub(super) fn growths(&self, at: ContextIndex) -> u32 {
+        self.chain(at).fold(0, |sum, (_, node)| sum.saturating_add(node.growths))
+    }
+
     /// The ids from the root down to a context.
     pub(super) fn path(&self, to: ContextIndex) -> Vec<ChildId> {
         let mut path: Vec<_> = self.chain(to).map(|(_, node)| node.id.clone()).collect();
@@ -387,4 +398,9 @@ impl Trace {
         }
         found
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

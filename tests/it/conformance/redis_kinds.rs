@@ -119,7 +119,8 @@ async fn f16_a_sentinels_new_master_is_found() {
     until(&sentinel, &["SENTINEL", "REPLICAS", "main"], &replica.port().to_string()).await;
     let store = connect(&format!("redis-sentinel://127.0.0.1:{}/main", sentinel.port()), "").await;
     assert_eq!(commit(&store, write(trace(1), 1)).await, Committed::Done { counter: 1 });
-    until(&master, &["WAIT", "1", "5000"], "int(1)").await;
+    // `WAIT` would only wait for writes of its own connection.
+    until(&replica, &["KEYS", "*"], &trace(1).to_string()).await;
     master.kill();
     until(&replica, &["INFO", "replication"], "role:master").await;
     recovered(&store).await;

@@ -140,3 +140,39 @@ fn b5_after_a_raise_of_one_dimension_the_other_is_named() {
     let halted = world.hold(&root, "d", cents(1)).unwrap_err();
     assert!(matches!(halted, Refusal::Halted { dimension: shared::Dimension::Tokens, .. }), "{halted}");
 }
+
+/// The worker was denied, the raise came, and then the worker told that its budget is too small.
+#[test]
+fn b8_a_raise_between_the_denial_and_its_report_is_not_missed() {
+    for on_exhausted in ["pause", "abort"] {
+        let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": on_exhausted}));
+        let first = world.claim("root");
+        world.pay(&first, "c", cents(6)).unwrap();
+        assert!(matches!(world.hold(&first, "d", cents(7)).unwrap_err(), Refusal::Denied(_)));
+        world.raise("root", 20).unwrap();
+        world.report(&first, Verdict::OutOfBudget).unwrap();
+        let second = world.claim("root");
+        world.pay(&second, "d", cents(7)).unwrap();
+        assert!(matches!(world.hold(&second, "e", cents(9)).unwrap_err(), Refusal::Denied(_)));
+        world.report(&second, Verdict::OutOfBudget).unwrap();
+        let ends = if on_exhausted == "pause" { "paused" } else { "aborted" };
+        assert_eq!(world.status("root"), ends, "nothing has grown since the second attempt began");
+    }
+}
+
+/// The same, where a grant returned, or an estimate was corrected.
+#[test]
+fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
+    let root = world.claim("root");
+    let granted = json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.08, "funding": "granted"});
+    world.spawn(&root, granted).unwrap();
+    world.spawn(&root, json!({"goal": "b", "child_id": "b", "max_cost_usd": 0.1})).unwrap();
+    let (a, b) = (world.claim("a"), world.claim("b"));
+    assert!(matches!(world.hold(&b, "c", cents(5)).unwrap_err(), Refusal::Denied(_)));
+    world.complete(&a, "done").unwrap();
+    world.report(&b, Verdict::OutOfBudget).unwrap();
+    assert_eq!(world.status("b"), "working", "it is queued again");
+    let b = world.claim("b");
+    world.pay(&b, "c", cents(5)).unwrap();
+}
