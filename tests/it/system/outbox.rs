@@ -9,10 +9,10 @@ use coordinator::store::{self, Store};
 use serde_json::json;
 use shared::{
     TraceId,
-    bus::{Bus, Headers, Memory, Outgoing},
+    bus::{Bus, From, Headers, Memory, Outgoing},
     link::{Arrive, Crossing, Link},
     subject::{Filter, Subject},
-    wire::EndStatus,
+    wire::{EndStatus, Question},
 };
 use trellis_tests::{
     checker,
@@ -36,35 +36,46 @@ async fn unsent(store: &Store, run: TraceId) -> usize {
     loaded[0].record.as_ref().map_or(0, |record| record.outbox.len())
 }
 
+/// Fills the queue of deliveries with messages for a pool without workers.
+async fn fill(bus: &Bus, pool: &Subject) {
+    let mut size = 32 << 10;
+    while size > 0 {
+        let (id, headers, payload) = (None, Headers::new(), vec![b' '; size].into());
+        let message = Outgoing { subject: pool.clone(), id, headers, payload, expect_last: None };
+        if bus.publish(message).await.is_err() {
+            size /= 2;
+        }
+    }
+}
+
 /// proves: a message that the bus refuses stays in its outbox, and the outbox is sent again by its timer (f11). If the
-/// refusal is ignored, or nothing is sent again, no worker ever hears of the run.
+/// refusal is ignored, or nothing is sent again, no worker ever hears that the agent can go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn f11_what_a_full_queue_refused_is_sent_when_there_is_room() {
     let mut config = coordinator::Config::new(name("coordinator"));
     config.topology.max_queue_bytes = QUEUE_BYTES;
     let bus = Bus::Memory(Memory::new(Default::default()));
-    bus.set_up(&config.topology).await.unwrap();
-    // For a pool without workers.
-    let filler = Subject::Execute("nobody".parse().unwrap());
-    let mut size = 32 << 10;
-    while size > 0 {
-        let (id, headers, payload) = (None, Headers::new(), vec![b' '; size].into());
-        let message = Outgoing { subject: filler.clone(), id, headers, payload, expect_last: None };
-        if bus.publish(message).await.is_err() {
-            size /= 2;
-        }
-    }
     let store = Store::Memory(store::Memory::new(config.topology.partitions));
     let worker = worker::Config::new(name("worker"));
     let cluster = Cluster::start(bus.clone(), store.clone(), vec![config], vec![worker]);
-    let run = begin(&cluster).await;
-    let logged = async || !bus.read(&Filter::EventsOf(run)).await.unwrap().is_empty();
-    eventually("it is committed, and its events are sent", logged).await;
-    // Its submission comes again, as it was not acknowledged: then what was refused is known to be refused.
-    let taken = async || bus.read(&Filter::One(Subject::Spawn)).await.unwrap().is_empty();
-    eventually("its submission is acknowledged", taken).await;
-    assert_eq!(unsent(&store, run).await, 1, "its delivery is kept");
-    bus.purge(&Filter::One(filler)).await.unwrap();
+    cluster.client.run(json!({"goal": "is anybody there?"})).await;
+    let steps = json!([
+        {"id": "a", "agent_id": "ask", "task_description": "go on?"},
+        {"id": "b", "agent_id": "echo", "task_description": "b"},
+    ]);
+    let run = cluster.client.accepted(json!({"steps": steps, "child_id": "root"})).await.trace_id;
+    let questions = Filter::QuestionsOf(run);
+    let asked = bus.follow(&[questions], From::Start).await.unwrap().next().await.unwrap();
+    let question: Question = serde_json::from_slice(&asked.payload).unwrap();
+    let pool = Subject::Execute("nobody".parse().unwrap());
+    fill(&bus, &pool).await;
+    let answered = json!({"child_id": question.child_id, "question": question.number, "answer": "yes"});
+    cluster.client.publish(Subject::Input, &json!({"trace_id": run, "answered": answered})).await;
+    // It comes again, as it was not acknowledged: then what was refused is known to be refused.
+    let taken = async || bus.read(&Filter::One(Subject::Input)).await.unwrap().is_empty();
+    eventually("the answer is acknowledged", taken).await;
+    assert!(unsent(&store, run).await > 0, "the delivery is kept");
+    bus.purge(&Filter::One(pool)).await.unwrap();
     let outcome = cluster.client.outcome(run, &"root".parse().unwrap()).await;
     assert_eq!(outcome.context.status, EndStatus::Completed);
     checker::check(&cluster.client, &store, &[run]).await;
