@@ -1,13 +1,15 @@
 //! What all loops of a coordinator share: its bus, store, clock and configuration, and which partition a
 //! trace belongs to.
 
+use std::sync::Arc;
+
 use shared::{
     Timestamp, TraceId,
     bus::Bus,
     subject::{Home, Partition},
     time::millis,
 };
-
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{Config, clock::Clock, epoch::Epoch, room::Room, store::Store};
@@ -26,6 +28,8 @@ pub(crate) struct Handles {
     pub(crate) panicked: CancellationToken,
     /// Cancelled when the coordinator is gone: whatever it was still doing ends where it stands.
     pub(crate) gone: CancellationToken,
+    /// One large message is read at a time.
+    pub(crate) one_large: Semaphore,
 }
 
 /// Held by a loop; if the loop panics, the coordinator ends.
@@ -59,6 +63,15 @@ impl Handles {
                 () = task => {}
             }
             drop(fuse);
+        });
+    }
+
+    /// Reads a large message beside the loop that took it, so that those behind it do not wait.
+    pub(crate) fn beside(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let handles = self.clone();
+        self.spawn(&TaskTracker::new(), async move {
+            let _one = handles.one_large.acquire().await;
+            work.await;
         });
     }
 

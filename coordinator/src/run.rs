@@ -10,7 +10,7 @@ use shared::{
 };
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -86,6 +86,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         room: Room::default(),
         panicked: CancellationToken::new(),
         gone: CancellationToken::new(),
+        one_large: Semaphore::new(1),
     });
     // Also if this future is dropped: nothing of a coordinator runs without it.
     let _gone = handles.gone.clone().drop_guard();

@@ -11,7 +11,7 @@ use shared::{
     wire::{Answer, Ask, AskMessage, ChildSpawn},
 };
 
-use super::submission::agents_of;
+use super::submission::{LARGE_BYTES, agents_of};
 use crate::{
     dead_letter,
     directory::Directory,
@@ -32,9 +32,16 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
+    /// Answers until the subscription ends. A large ask, which may have a graph to compile, keeps nobody waiting: ticks
+    /// and holds come the same way.
     pub(crate) async fn serve(self, mut asks: Subscription) {
         while let Some(message) = asks.next().await {
-            self.take(message).await;
+            if message.payload.len() <= LARGE_BYTES {
+                self.take(message).await;
+                continue;
+            }
+            let asks = self.clone();
+            self.handles.beside(async move { asks.take(message).await });
         }
     }
 

@@ -57,11 +57,23 @@ impl Intake {
                 query::answer(&self.handles, &self.directory, &message).await;
                 continue;
             }
-            let arrival = Arrival::Requested(&message);
-            match submission::job(&self.handles, &self.directory, arrival, Subject::Submit).await {
-                Ok(job) => self.dispatch.give(job).await,
-                Err(unusable) => refuse(&self.handles, *unusable, &Subject::Submit).await,
-            }
+            self.submit(Arrival::Requested(message), Subject::Submit).await;
+        }
+    }
+
+    /// Gives a submission to its shard. A large one is read meanwhile, and those behind it do not wait for it.
+    async fn submit(&self, arrival: Arrival, subject: Subject) {
+        if !arrival.is_large() {
+            return self.read(arrival, subject).await;
+        }
+        let intake = self.clone();
+        self.handles.beside(async move { intake.read(arrival, subject).await });
+    }
+
+    async fn read(&self, arrival: Arrival, subject: Subject) {
+        match submission::job(&self.handles, &self.directory, arrival, subject.clone()).await {
+            Ok(job) => self.dispatch.give(job).await,
+            Err(unusable) => refuse(&self.handles, *unusable, &subject).await,
         }
     }
 
@@ -69,11 +81,7 @@ impl Intake {
         let subject = self.handles.bus.namespace().parse(&delivery.subject);
         match subject {
             Ok(subject @ (Subject::Spawn | Subject::Graph)) => {
-                let arrival = Arrival::Published(delivery);
-                match submission::job(&self.handles, &self.directory, arrival, subject.clone()).await {
-                    Ok(job) => self.dispatch.give(job).await,
-                    Err(unusable) => refuse(&self.handles, *unusable, &subject).await,
-                }
+                self.submit(Arrival::Published(delivery), subject).await;
             }
             Ok(subject @ Subject::Cancel) => {
                 let commands = decode::json(&delivery.payload).map(|cancel: Cancel| {
@@ -147,7 +155,7 @@ impl Intake {
 
 /// Replies to the sender, stores a dead letter, and removes the message from its queue. What may be taken later is
 /// left in its queue; whoever asked has the answer, and may ask again.
-async fn refuse(handles: &Handles, unusable: Unusable<'_>, subject: &Subject) {
+async fn refuse(handles: &Handles, unusable: Unusable, subject: &Subject) {
     let (bus, Unusable { arrival, refusal, reply_to, again }) = (&handles.bus, unusable);
     match &arrival {
         Arrival::Published(delivery) if again && handles.room.may_wait(delivery) => {

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use bytes::Bytes;
 use shared::{
     AgentId, ChildId, Problems, Timestamp, TraceId,
     bus::{Delivery, Headers, Message},
@@ -24,14 +25,21 @@ use crate::{
     trace::{Command, Order, Refusal, Submit},
 };
 
+/// Larger messages are read beside the loop that takes them: a large graph may take a second to compile.
+pub(super) const LARGE_BYTES: usize = 256 * 1024;
+
 /// How a submission arrived.
-pub(crate) enum Arrival<'a> {
+pub(crate) enum Arrival {
     Published(Delivery),
-    Requested(&'a Message),
+    Requested(Message),
 }
 
-impl Arrival<'_> {
-    fn payload(&self) -> &[u8] {
+impl Arrival {
+    pub(crate) fn is_large(&self) -> bool {
+        self.payload().len() > LARGE_BYTES
+    }
+
+    fn payload(&self) -> &Bytes {
         match self {
             Arrival::Published(delivery) => &delivery.payload,
             Arrival::Requested(message) => &message.payload,
@@ -73,25 +81,25 @@ enum Asked {
 }
 
 /// A submission that can't become a job: the refusal, and where it is sent.
-pub(crate) struct Unusable<'a> {
-    pub(crate) arrival: Arrival<'a>,
+pub(crate) struct Unusable {
+    pub(crate) arrival: Arrival,
     pub(crate) refusal: wire::Refusal,
     pub(crate) reply_to: Option<String>,
     /// It may be taken later: a published one stays in its queue.
     pub(crate) again: bool,
 }
 
-pub(crate) async fn job<'a>(
+pub(crate) async fn job(
     handles: &Handles,
     directory: &Directory,
-    arrival: Arrival<'a>,
+    arrival: Arrival,
     subject: Subject,
-) -> Result<Job, Box<Unusable<'a>>> {
+) -> Result<Job, Box<Unusable>> {
     if let Some(refusal) = handles.room.refusal() {
         let reply_to = requested_from(&arrival);
         return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
     }
-    let (asked, reply_to) = match read(handles, &arrival, &subject) {
+    let (asked, reply_to) = match read(handles, &arrival, &subject).await {
         Ok(asked) => {
             let reply_to = requested_from(&arrival).or_else(|| asked.reply_to().cloned());
             (asked, reply_to)
@@ -167,19 +175,13 @@ impl Asked {
     }
 }
 
-fn read(handles: &Handles, arrival: &Arrival<'_>, subject: &Subject) -> Result<Asked, Problems> {
+async fn read(handles: &Handles, arrival: &Arrival, subject: &Subject) -> Result<Asked, Problems> {
     let payload = arrival.payload();
-    let has_steps = || {
-        let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
-        value.is_ok_and(|value| value.get("steps").is_some())
-    };
-    // A request may be either; only a graph has steps.
-    let is_graph = *subject == Subject::Graph || (*subject == Subject::Submit && has_steps());
-    let asked = if is_graph {
-        let (graph, plan) = shared::graph::read(payload, decode::Format::Json)?;
-        Asked::Graph(Box::new(graph), Arc::new(plan))
+    let asked = if arrival.is_large() {
+        let (payload, subject) = (payload.clone(), subject.clone());
+        tokio::task::spawn_blocking(move || parse(&payload, &subject)).await.expect("it does not panic")?
     } else {
-        Asked::Spawn(Box::new(decode::json(payload)?))
+        parse(payload, subject)?
     };
     match asked.reply_to() {
         Some(to) => check_reply_to(handles, to).map(|()| asked),
@@ -187,8 +189,22 @@ fn read(handles: &Handles, arrival: &Arrival<'_>, subject: &Subject) -> Result<A
     }
 }
 
+fn parse(payload: &[u8], subject: &Subject) -> Result<Asked, Problems> {
+    let has_steps = || {
+        let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
+        value.is_ok_and(|value| value.get("steps").is_some())
+    };
+    // A request may be either; only a graph has steps.
+    let is_graph = *subject == Subject::Graph || (*subject == Subject::Submit && has_steps());
+    if is_graph {
+        let (graph, plan) = shared::graph::read(payload, decode::Format::Json)?;
+        return Ok(Asked::Graph(Box::new(graph), Arc::new(plan)));
+    }
+    Ok(Asked::Spawn(Box::new(decode::json(payload)?)))
+}
+
 /// Where the sender of a request waits for its answer.
-fn requested_from(arrival: &Arrival<'_>) -> Option<String> {
+fn requested_from(arrival: &Arrival) -> Option<String> {
     match arrival {
         Arrival::Published(_) => None,
         Arrival::Requested(message) => message.reply_to.clone(),
@@ -226,7 +242,7 @@ struct Ids {
 
 impl Ids {
     /// X2: the trace that the request names, else the caller's from its trace context, else a new one.
-    fn choose(given: Option<TraceId>, arrival: &Arrival<'_>, handles: &Handles) -> Self {
+    fn choose(given: Option<TraceId>, arrival: &Arrival, handles: &Handles) -> Self {
         let made = arrival.fresh(handles);
         let fresh = TraceId::from_u128(made.as_u128()).expect("a UUID has version bits");
         let root = || ChildId::new("root").expect("a valid literal");

@@ -217,6 +217,7 @@ mod tests {
             started_at: now,
             panicked: Default::default(),
             gone: Default::default(),
+            one_large: tokio::sync::Semaphore::new(1),
         })
     }
 

@@ -6,6 +6,7 @@ mod cluster;
 mod embedded;
 mod graphs_live;
 mod ground;
+mod large_submissions;
 mod observers;
 mod outbox;
 mod rebuild;

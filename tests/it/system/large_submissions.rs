@@ -1,0 +1,41 @@
+//! A graph that takes long to compile keeps nobody waiting.
+
+use coordinator::store::{self, Store};
+use futures_util::poll;
+use serde_json::{Value, json};
+use shared::{
+    bus::{Bus, Memory},
+    wire::SubmitAnswer,
+};
+use trellis_tests::cluster::{Cluster, name};
+
+/// Every step reads the outputs of all before it, and the last one also what nobody writes: compiling it takes more than a
+/// thousand times as long as admitting one agent, and nothing of it is run.
+fn heavy() -> Value {
+    let key = |n: usize| format!("o{n}");
+    let step = |n: usize| {
+        let mut reads: Vec<String> = (0..n).map(key).collect();
+        reads.extend((n == 499).then(|| "nothing".to_owned()));
+        json!({"id": format!("s{n}"), "agent_id": "echo", "task_description": "t", "output_to": key(n), "input_from": reads})
+    };
+    json!({"mode": "parallel", "steps": (0..500).map(step).collect::<Vec<_>>()})
+}
+
+/// proves: submissions behind a large one are taken while it is compiled, by request and by publish.
+#[tokio::test(flavor = "multi_thread")]
+async fn l_a_large_graph_keeps_no_submission_waiting() {
+    let config = coordinator::Config::new(name("coordinator"));
+    let store = Store::Memory(store::Memory::new(config.topology.partitions));
+    let bus = Bus::Memory(Memory::new(Default::default()));
+    let cluster = Cluster::start(bus, store, vec![config], vec![worker::Config::new(name("worker"))]);
+    cluster.client.run(json!({"goal": "is anybody there?"})).await;
+
+    let client = cluster.client.clone();
+    let mut large = std::pin::pin!(client.submit(heavy()));
+    assert!(poll!(&mut large).is_pending(), "it is on its way");
+    let small = cluster.client.run(json!({"goal": "hello"})).await;
+    assert!(poll!(&mut large).is_pending(), "{} ended while the graph is compiled", small.trace_id);
+    let SubmitAnswer::Refused(refusal) = large.await else { panic!("it reads what nobody writes") };
+    assert!(refusal.message.contains("nothing"), "{}", refusal.message);
+    cluster.stop().await;
+}
