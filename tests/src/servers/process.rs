@@ -150,6 +150,8 @@ impl Process {
 
     /// What it did not sync to disk is lost. Kills it.
     pub fn cut_power(&mut self) {
+        // Without power it does nothing any more: it must not acknowledge what the disk did not take.
+        self.pause();
         self.disk().cut_power(self.pid());
         self.kill();
     }
