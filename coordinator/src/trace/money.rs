@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use shared::{
-    Amount, CallId,
+    Amount, CallId, Timestamp,
     wire::{Charge, DisputedCost, Hold, Lease, OnExhausted, Raise, Resume, Sender},
 };
 
@@ -15,7 +15,7 @@ use super::{
     CallState, ContextIndex, ContextNode, Event, Refusal, Trace,
     budget::{Budget, Call},
     dispute::{Unheld, disputed, within_books},
-    line::Fit,
+    line::{self, Fit},
 };
 
 pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
@@ -80,10 +80,12 @@ pub(super) fn settle(
     lease: &Lease,
     call_id: &CallId,
     amount: Amount,
+    now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let at = trace.issued(lease)?;
     let events = settlement(trace, at, lease, call_id, amount, &mut Unheld::new(trace, at))?;
-    within_books(trace, events)
+    let called_off = if events.is_empty() { None } else { line::called_off(trace, at, call_id, now) };
+    Ok(called_off.into_iter().chain(within_books(trace, events)?).collect())
 }
 
 /// The events that book the cost of a call, if it is not booked yet. A released or forfeited call is

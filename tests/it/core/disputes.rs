@@ -4,7 +4,7 @@ use coordinator::trace::{Command, Event, Refusal};
 use serde_json::json;
 use shared::{
     Amount, Usd,
-    wire::{DecideDispute, Decision, Dispute, DisputedCost, Sender},
+    wire::{DecideDispute, Decision, Dispute, DisputedCost, Sender, Verdict},
 };
 use trellis_tests::{
     World,
@@ -226,4 +226,29 @@ fn b18_a_decision_for_which_the_books_have_no_room_is_refused() {
     }
     assert_eq!(decide(&mut world, "a", 8, Decision::Accepted).unwrap_err(), Refusal::BooksFull);
     decide(&mut world, "a", 8, Decision::Dropped).unwrap();
+}
+
+/// Its cost came after it had parked in the line: its turn, for that call, never comes.
+#[test]
+fn b18_a_context_that_parked_for_a_call_goes_on_when_the_cost_of_the_call_comes() {
+    for ending in ["is cancelled", "goes on"] {
+        let mut world = World::with_root(json!({"max_cost_usd": 0.1}));
+        let root = world.claim("root");
+        world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+        let a = world.claim("a");
+        world.hold(&root, "flying", cents(8)).unwrap();
+        world.hold(&a, "own", cents(5)).unwrap();
+        world.report(&a, Verdict::OutOfBudget).unwrap();
+        assert_eq!(world.status("a"), "paused");
+        world.settle(&a, "own", cents(5)).unwrap();
+        assert_eq!((world.node("a").waiting.len(), books(&world, "root")), (0, [2, 8, 3]));
+        if ending == "goes on" {
+            assert_eq!(world.status("a"), "working", "it is queued again");
+            let again = world.claim("a");
+            world.complete(&again, "done").unwrap();
+        }
+        world.cancel(None).unwrap();
+        world.settle(&root, "flying", cents(1)).unwrap();
+        world.rest();
+    }
 }
