@@ -252,3 +252,26 @@ fn b18_a_context_that_parked_for_a_call_goes_on_when_the_cost_of_the_call_comes(
         world.rest();
     }
 }
+
+#[test]
+fn b18_b8_a_context_that_parked_for_a_call_and_has_its_cost_waits_for_a_raise_if_nothing_is_left() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+    let a = world.claim("a");
+    world.hold(&root, "flying", cents(8)).unwrap();
+    world.hold(&a, "own", cents(5)).unwrap();
+    world.report(&a, Verdict::OutOfBudget).unwrap();
+    world.charge("root", "invoice", cents(2)).unwrap();
+    world.settle(&root, "flying", cents(8)).unwrap();
+    world.settle(&a, "own", cents(5)).unwrap();
+    assert_eq!((world.status("a"), books(&world, "root")), ("paused".into(), [10, 0, 5]));
+    assert_eq!(world.node("a").waiting_for_humans, 1);
+    world.raise("root", 50).unwrap();
+    assert_eq!((world.status("a"), world.node("root").waiting_for_humans), ("working".into(), 0));
+    let again = world.claim("a");
+    world.pay(&again, "next", cents(30)).unwrap();
+    world.complete(&again, "done").unwrap();
+    world.cancel(None).unwrap();
+    world.rest();
+}
