@@ -61,6 +61,15 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         format!("B18: disputed {}, its disputes are {disputed}", budget.disputed)
     })?;
 
+    let parked = match &node.status {
+        Status::InputRequired { .. } => 1,
+        Status::Paused { .. } => u32::from(node.waiting.is_empty()),
+        Status::Submitted { .. } | Status::Working(_) | Status::Ended(_) => 0,
+    };
+    let parked = children.iter().fold(parked, |sum, child| sum + child.waiting_for_humans);
+    ensure(node.waiting_for_humans == parked, || {
+        format!("{} wait for humans here and beneath, counted {}", parked, node.waiting_for_humans)
+    })?;
     let final_now = !node.is_live() && budget.held.is_zero();
     ensure(!(final_now && node.outcome_due), || "B20: nothing is held, and its outcome is due".into())?;
     let live = children.iter().filter(|child| child.is_live()).count();

@@ -41,11 +41,13 @@ pub(crate) struct Unsent {
     pub(crate) outbox: Arc<Outbox>,
     /// Its events are in the log: other messages of it are not.
     pub(crate) logged: bool,
+    /// It is being sent.
+    pub(crate) sending: bool,
 }
 
 impl From<Arc<Outbox>> for Unsent {
     fn from(outbox: Arc<Outbox>) -> Self {
-        Unsent { outbox, logged: false }
+        Unsent { outbox, logged: false, sending: false }
     }
 }
 

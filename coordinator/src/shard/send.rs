@@ -49,6 +49,9 @@ impl Shard {
                 let events = outbox.messages(&entry.trace, &home, &mut messages);
                 sent.push((outbox.version, events.start - start..events.end - start));
             }
+            let sends =
+                |unsent: &&mut Unsent| sent.iter().any(|(version, _)| *version == unsent.outbox.version);
+            entry.unsent.iter_mut().filter(sends).for_each(|unsent| unsent.sending = true);
             entry.in_flight += u32::from(!outboxes.is_empty());
             let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
             if outboxes.is_empty() && woken {
@@ -141,7 +144,7 @@ impl Shard {
 
     /// Outboxes of earlier commits, by any coordinator, that are not known to be sent. Sending them again is
     /// harmless: the ids of their messages are the same. Who is woken sends those that are overdue; whoever is answered
-    /// must not be told of what the log lacks, so what nobody is sending is sent at once.
+    /// must not be told of what the log lacks, so what nobody is sending is sent at once, whatever else is being sent.
     fn earlier(
         &mut self,
         id: TraceId,
@@ -150,16 +153,15 @@ impl Shard {
         now: Timestamp,
     ) -> Vec<Arc<Outbox>> {
         let resend_ms = self.handles.resend_ms();
-        let Some(entry) = self.cache.peek(id).filter(|entry| entry.in_flight == 0) else { return Vec::new() };
-        if entry.unsent.is_empty() || entry.resend_not_before > now {
+        let Some(entry) = self.cache.peek(id).filter(|entry| entry.resend_not_before <= now) else {
             return Vec::new();
-        }
+        };
         let tells = replies.iter().any(Reply::tells);
         let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
         let earlier = entry.unsent.iter().filter(|unsent| {
             let overdue = woken && unsent.outbox.at.plus_millis(resend_ms) <= now;
             let is_own = own.is_some_and(|own| own.version == unsent.outbox.version);
-            !is_own && (overdue || tells && !unsent.logged)
+            !is_own && !unsent.sending && (overdue || tells && !unsent.logged)
         });
         earlier.map(|unsent| unsent.outbox.clone()).collect()
     }
@@ -201,7 +203,7 @@ impl Shard {
                     let logged =
                         results.get(events.clone()).is_some_and(|events| events.iter().all(Result::is_ok));
                     let sent = entry.unsent.iter_mut().filter(|unsent| unsent.outbox.version == *version);
-                    sent.for_each(|unsent| unsent.logged |= logged);
+                    sent.for_each(|unsent| (unsent.logged, unsent.sending) = (unsent.logged | logged, false));
                 }
                 let sent = |unsent: &Unsent| {
                     part.outboxes.iter().any(|(version, _)| *version == unsent.outbox.version)

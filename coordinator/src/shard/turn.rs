@@ -198,7 +198,14 @@ mod tests {
     use shared::bus::{Bus, Memory};
     use tokio::sync::{mpsc, oneshot};
 
-    use super::{super::batch::Batch, *};
+    use super::{
+        super::{
+            batch::{Batch, Settled},
+            job::{AnswerKind, Origin},
+            outbox::Outbox,
+        },
+        *,
+    };
     use crate::{Config, clock::Clock, epoch::Epoch, handles::Handles, store};
 
     fn handles() -> Arc<Handles> {
@@ -242,5 +249,28 @@ mod tests {
             turn.await;
         }
         assert!(!shard.cache.has(id) && shard.sending.is_empty());
+    }
+
+    /// A trace that is always sending something must not keep those waiting who wait for what nobody is sending.
+    #[tokio::test]
+    async fn what_a_reply_waits_for_is_sent_while_other_messages_are_under_way() {
+        let handles = handles();
+        let (_jobs, receiver) = mpsc::channel(1);
+        let mut shard = Shard::new(handles.clone(), receiver);
+        let (id, now) = (TraceId::from_u128(1).unwrap(), handles.clock.now());
+        let mut trace = Trace::new(id);
+        let events = trace.handle(Command::Cancel { child_id: None, reason: None }, now).unwrap();
+        let outbox = Arc::new(Outbox::new(&trace, events, now));
+        let origin = Origin::Ask { reply_to: "somebody".into(), kind: AnswerKind::Plain };
+        let job = Job::new(id, Work::Commands(Vec::new()), origin);
+        let reply = Reply::new(job, &trace, Ok(()), &handles.home(id), now);
+        shard.cache.put(trace, vec![outbox]);
+        shard.cache.peek(id).unwrap().in_flight = 1;
+        let replies = vec![reply];
+        shard.send(vec![Settled { trace_id: id, outbox: None, frees_room: false, replies }], now).await;
+        let batch = shard.sending.next().await.expect("it is sent");
+        shard.stored(batch).await;
+        assert!(shard.untold.is_empty(), "the reply is given");
+        assert!(shard.cache.peek(id).unwrap().unsent.is_empty());
     }
 }

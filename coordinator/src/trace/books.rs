@@ -48,10 +48,6 @@ impl Move {
             .expect("decide checked the sum, and no more is taken than was added")
     }
 
-    fn lowers(self) -> bool {
-        self.less.exceeds(self.more).is_some()
-    }
-
     fn is_nothing(self) -> bool {
         self.more.is_zero() && self.less.is_zero()
     }
@@ -218,17 +214,19 @@ impl Trace {
                 return;
             }
             let node = self.node_mut(at);
-            if posting.spent.lowers() || posting.carved.lowers() {
-                node.growths += 1;
-            }
             let (before, carved_before) = node.parent_holds();
             let budget = &mut node.budget;
+            let left_before = budget.left_apart_from_calls(false);
             budget.held = posting.held.on(budget.held);
             budget.carved = posting.carved.on(budget.carved);
             budget.spent = posting.spent.on(budget.spent);
             budget.estimated = posting.estimated.on(budget.estimated);
             budget.disputed = posting.disputed.on(budget.disputed);
             budget.uncovered = Move::more(posting.uncovered).on(budget.uncovered);
+            // What a grant pays for moves from `carved` to `spent`: that leaves nobody more.
+            if budget.left_apart_from_calls(false).exceeds(left_before).is_some() {
+                node.growths += 1;
+            }
             let (after, carved_after) = node.parent_holds();
             posting.held = Move::between(before, after);
             posting.carved = Move::between(carved_before, carved_after);
@@ -236,13 +234,14 @@ impl Trace {
         }
     }
 
-    /// Whether `amount` more can be booked at all. The root has spent, was charged and disputes the most of all
-    /// contexts: what fits there fits everywhere. Open holds may still become costs, so they count too.
-    pub(super) fn check_books(&self, amount: Amount) -> Result<(), Refusal> {
+    /// Whether so much more can be booked, and disputed, at all. The root has spent, was charged and disputes the most
+    /// of all contexts: what fits there fits everywhere. Open holds may still become costs, so they count too.
+    /// Disputes have sums of their own: they must not keep the costs of others out of the books.
+    pub(super) fn check_books(&self, booked: Amount, disputed: Amount) -> Result<(), Refusal> {
         let root = &self.root().expect("a known context has a root").budget;
-        let sum = |amounts: &[Amount]| amounts.iter().try_fold(amount, |sum, more| sum.checked_add(*more));
-        let all = sum(&[root.spent, root.held, root.disputed]);
-        all.and(sum(&[root.uncovered])).map(drop).ok_or(Refusal::BooksFull)
+        let spent = booked.checked_add(root.spent).and_then(|sum| sum.checked_add(root.held));
+        let sums = [spent, booked.checked_add(root.uncovered), disputed.checked_add(root.disputed)];
+        if sums.iter().all(Option::is_some) { Ok(()) } else { Err(Refusal::BooksFull) }
     }
 
     /// Whether `amount` can be held at `at` and on all its ancestors (B3); if not, which context denies it

@@ -25,6 +25,11 @@ impl Unheld {
         self.left = self.left.saturating_sub(booked);
         booked
     }
+
+    /// A provider took so much beyond its hold: the next one has so much less.
+    pub(super) fn lose(&mut self, beyond: Amount) {
+        self.left = self.left.saturating_sub(beyond);
+    }
 }
 
 /// The event for the part of a cost that could not be booked.
@@ -40,6 +45,22 @@ pub(super) fn disputed(
     (!amount.is_zero()).then(|| Event::Disputed { child_id, amount, of, sent_by: sent_by() })
 }
 
+/// The events, if the books have room for all the costs in them.
+pub(super) fn within_books(trace: &Trace, events: Vec<Event>) -> Result<Vec<Event>, Refusal> {
+    let (mut booked, mut disputed) = (Amount::ZERO, Amount::ZERO);
+    for event in &events {
+        if let Event::Settled { amount, .. }
+        | Event::Corrected { amount, .. }
+        | Event::Charged { amount, .. } = event
+        {
+            booked = booked.checked_add(*amount).ok_or(Refusal::BooksFull)?;
+        } else if let Event::Disputed { amount, .. } = event {
+            disputed = disputed.checked_add(*amount).ok_or(Refusal::BooksFull)?;
+        }
+    }
+    trace.check_books(booked, disputed).map(|()| events)
+}
+
 /// The first decision counts; the same one again changes nothing.
 pub(super) fn decide(trace: &Trace, decided: &DecideDispute) -> Result<Vec<Event>, Refusal> {
     let DecideDispute { child_id, number, decision } = decided;
@@ -53,10 +74,8 @@ pub(super) fn decide(trace: &Trace, decided: &DecideDispute) -> Result<Vec<Event
         }
         None => {}
     }
-    // The sum of what is spent, held and disputed stays the same.
-    let uncovered = trace.root().map_or(Amount::ZERO, |root| root.budget.uncovered);
-    if *decision == Decision::Accepted && uncovered.checked_add(dispute.amount).is_none() {
-        return Err(Refusal::BooksFull);
+    if *decision == Decision::Accepted {
+        trace.check_books(dispute.amount, Amount::ZERO)?;
     }
     Ok(vec![Event::DisputeDecided { child_id: child_id.clone(), number: *number, decision: *decision }])
 }

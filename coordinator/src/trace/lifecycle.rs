@@ -148,8 +148,9 @@ impl Trace {
         if in_line {
             self.change(child_id, |node| node.status = status);
         } else {
-            self.leave_line(at, |_| true);
+            // In this order: whoever is parked in the line does not wait for a human yet.
             self.parked(child_id, status, now);
+            self.leave_line(at, |_| true);
         }
     }
 

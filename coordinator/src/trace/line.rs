@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use shared::{Amount, Timestamp, wire::HoldDenied};
+use shared::{Amount, CallId, Timestamp, wire::HoldDenied};
 
 use super::{
     ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, Trace, WaitingHold,
@@ -163,6 +163,14 @@ pub(super) fn places_lost(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let lost =
         |hold: &WaitingHold| Event::PlaceLost { child_id: node.id.clone(), call_id: hold.call_id.clone() };
     node.waiting.iter().map(lost).collect()
+}
+
+/// A context parked in the line for this call alone, and the cost of the call has come: it has nothing to wait for.
+pub(super) fn called_off(trace: &Trace, at: ContextIndex, call_id: &CallId, now: Timestamp) -> Option<Event> {
+    let node = trace.node(at);
+    let parked = matches!(node.status, Status::Paused { .. }) && !node.waiting.is_empty();
+    let alone = node.waiting.iter().all(|hold| hold.call_id == *call_id);
+    (parked && alone).then(|| queue_again(trace, at, Requeue::Room, now))
 }
 
 /// The parked contexts whose turn has come: their hold fits, or can't be had any more and they have to be told.

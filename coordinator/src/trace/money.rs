@@ -7,15 +7,15 @@
 use std::collections::BTreeSet;
 
 use shared::{
-    Amount, CallId,
+    Amount, CallId, Timestamp,
     wire::{Charge, DisputedCost, Hold, Lease, OnExhausted, Raise, Resume, Sender},
 };
 
 use super::{
     CallState, ContextIndex, ContextNode, Event, Refusal, Trace,
     budget::{Budget, Call},
-    dispute::{Unheld, disputed},
-    line::Fit,
+    dispute::{Unheld, disputed, within_books},
+    line::{self, Fit},
 };
 
 pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
@@ -80,9 +80,12 @@ pub(super) fn settle(
     lease: &Lease,
     call_id: &CallId,
     amount: Amount,
+    now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let at = trace.issued(lease)?;
-    settlement(trace, at, lease, call_id, amount, &mut Unheld::new(trace, at))
+    let events = settlement(trace, at, lease, call_id, amount, &mut Unheld::new(trace, at))?;
+    let called_off = if events.is_empty() { None } else { line::called_off(trace, at, call_id, now) };
+    Ok(called_off.into_iter().chain(within_books(trace, events)?).collect())
 }
 
 /// The events that book the cost of a call, if it is not booked yet. A released or forfeited call is
@@ -97,14 +100,16 @@ fn settlement(
 ) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(at);
     let of = DisputedCost::Call(call_id.clone());
-    let state = node.calls.get(call_id).map(|call| call.state);
+    let (state, held) = node.calls.get(call_id).map(|call| (call.state, call.held)).unzip();
     let booked = match state {
         Some(CallState::Settled(booked)) if node.said(booked, &of) == amount => return Ok(Vec::new()),
         Some(CallState::Settled(_)) => return Err(Refusal::CallConflict(call_id.clone())),
-        Some(CallState::Held | CallState::Forfeited) => amount,
+        Some(CallState::Held | CallState::Forfeited) => {
+            unheld.lose(amount.saturating_sub(held.unwrap_or_default()));
+            amount
+        }
         Some(CallState::Released) | None => unheld.book(amount),
     };
-    trace.check_books(amount)?;
     let (child_id, call_id) = (node.id.clone(), call_id.clone());
     let event = match state {
         Some(CallState::Released | CallState::Forfeited) => {
@@ -124,19 +129,16 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
     let at = trace.running(&resume.lease)?;
     let node = trace.node(at);
     let mut events = Vec::new();
-    let mut total = Amount::ZERO;
     let mut seen = BTreeSet::new();
     let mut unheld = Unheld::new(trace, at);
     for call in &resume.settled {
-        // All calls are decided on the same budgets: without this, a call named twice, or a sum that is too
-        // large, would pass.
+        // All calls are decided on the same budgets: without this, a call named twice would pass.
         if !seen.insert(&call.call_id) {
             return Err(Refusal::CallConflict(call.call_id.clone()));
         }
-        total = total.checked_add(call.amount).ok_or(Refusal::BooksFull)?;
         events.extend(settlement(trace, at, &resume.lease, &call.call_id, call.amount, &mut unheld)?);
     }
-    trace.check_books(total)?;
+    let mut events = within_books(trace, events)?;
     let listed = |id: &CallId| resume.settled.iter().any(|call| call.call_id == *id);
     let orphans = open_calls(trace, at, |id, call| call.attempt < resume.lease.attempt && !listed(id));
     events.extend(orphans.into_iter().map(|call_id| Event::Forfeited { child_id: node.id.clone(), call_id }));
@@ -167,12 +169,12 @@ pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refus
         Some(_) => return Err(Refusal::CallConflict(charge.key.clone())),
         None => {}
     }
-    trace.check_books(charge.amount)?;
     let booked = Unheld::new(trace, at).book(charge.amount);
     let (child_id, key) = (charge.child_id.clone(), charge.key.clone());
     let sent_by = || Sender::Control { by: charge.by.as_ref().map(ToString::to_string) };
     let disputed = disputed(node, charge.amount, booked, of, sent_by);
-    Ok(std::iter::once(Event::Charged { child_id, key, amount: booked }).chain(disputed).collect())
+    let events = std::iter::once(Event::Charged { child_id, key, amount: booked }).chain(disputed).collect();
+    within_books(trace, events)
 }
 
 /// B8: raising a limit to its present value changes nothing, so a second delivery is harmless.

@@ -69,8 +69,10 @@ impl Place<'_> {
                 }
             })?;
         }
-        // A reserve inherited from a profile can't exceed the ceiling.
+        // A reserve can't exceed the ceiling.
         let reserve_usd = asked_reserve.unwrap_or_default().min(ceiling.cost_usd);
+        let lowered = |asked| self.lowered("closing_reserve_usd", Some(asked), profile_usd, reserve_usd);
+        adjusted.extend(order.closing_reserve_usd.and_then(lowered));
         let inherited = Granted {
             cost: asked_usd.is_none() && !granted.cost && self.parent.is_some(),
             tokens: asked_tokens.is_none() && !granted.tokens && self.parent.is_some(),
@@ -136,8 +138,8 @@ impl Place<'_> {
         };
         let got = smaller(wall, of_attempts).unwrap_or(u64::MAX);
         let lowered = self.lowered("timeout_ms", asked, profile, got);
-        adjusted
-            .extend(lowered.map(|lowered| Adjusted::new("timeout_ms", order.timeout_ms, got, lowered.by)));
+        let shown = asked.or(profile).map(bound);
+        adjusted.extend(lowered.map(|lowered| Adjusted::new("timeout_ms", shown, got, lowered.by)));
         let bounded = |millis: Option<u64>| millis.map(bound).filter(|millis| *millis > 0);
         Timeout {
             deadline: bounded(wall).map(|millis| now.plus_millis(millis)),

@@ -147,3 +147,22 @@ fn b17_a_raise_stays_within_the_maximum() {
     world.raise("root", 200).unwrap();
     assert_eq!(world.node("root").budget.limit.cost_usd, cents(200).cost_usd);
 }
+
+#[test]
+fn b17_a_reserve_that_no_longer_fits_and_a_profiles_timeout_are_told_too() {
+    let mut world = World::new();
+    world.settings.maximum =
+        Maximum { max_cost_usd: Some(Usd::from_cents(30)), timeout_ms: Some(60_000), ..Maximum::default() };
+    world.agent(json!({"agent_id": "slow", "timeout_ms": 90_000}));
+    let terms = json!({"goal": "g", "child_id": "root", "agent_id": "slow", "max_cost_usd": 1, "closing_reserve_usd": 0.5});
+    world.submit(terms).unwrap();
+    let told = |what: &str, asked: Value, got: Value| json!({"what": what, "asked": asked, "got": got, "by": "deployment"});
+    assert_eq!(
+        adjusted(&world, "root"),
+        json!([
+            told("max_cost_usd", json!(1.0), json!(0.3)),
+            told("closing_reserve_usd", json!(0.5), json!(0.3)),
+            told("timeout_ms", json!(90_000), json!(60_000)),
+        ])
+    );
+}

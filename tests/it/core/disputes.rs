@@ -4,7 +4,7 @@ use coordinator::trace::{Command, Event, Refusal};
 use serde_json::json;
 use shared::{
     Amount, Usd,
-    wire::{DecideDispute, Decision, Dispute, DisputedCost, Sender},
+    wire::{DecideDispute, Decision, Dispute, DisputedCost, Sender, Verdict},
 };
 use trellis_tests::{
     World,
@@ -175,4 +175,103 @@ fn b18_the_sum_of_disputes_has_a_bound() {
         decide(&mut world, "root", n, Decision::Accepted).unwrap();
     }
     world.check_replay();
+}
+
+#[test]
+fn b18_what_a_provider_took_beyond_its_hold_leaves_less_for_costs_without_one() {
+    let sums = [("held", cents(60)), ("own", cents(90))];
+    let one_by_one = {
+        let mut world = World::with_root(json!({"max_cost_usd": 1}));
+        let root = world.claim("root");
+        world.hold(&root, "held", cents(10)).unwrap();
+        sums.iter().for_each(|(call, amount)| drop(world.settle(&root, call, *amount).unwrap()));
+        books(&world, "root")
+    };
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.hold(&root, "held", cents(10)).unwrap();
+    world.resume(&root, &sums).unwrap();
+    assert_eq!((books(&world, "root"), one_by_one), ([100, 0, 50], [100, 0, 50]));
+}
+
+#[test]
+fn b18_disputes_do_not_keep_the_costs_of_others_out_of_the_books() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.01})).unwrap();
+    let a = world.claim("a");
+    // As much as can be disputed.
+    for (n, cents_of) in std::iter::repeat_n(100_000_000, 8).chain([38_860_801]).enumerate() {
+        world.settle(&a, &format!("own{n}"), cents(cents_of)).unwrap();
+    }
+    assert_eq!(world.settle(&a, "more", cents(100)).unwrap_err(), Refusal::BooksFull);
+    world.hold(&root, "call", cents(30)).unwrap();
+    world.settle(&root, "call", cents(20)).unwrap();
+    assert_eq!((books(&world, "root")[0], books(&world, "root")[1]), (21, 0));
+}
+
+#[test]
+fn b18_a_decision_for_which_the_books_have_no_room_is_refused() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1_000_000}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.01})).unwrap();
+    let a = world.claim("a");
+    for n in 0..8 {
+        world.settle(&a, &format!("own{n}"), cents(100_000_000)).unwrap();
+    }
+    world.hold(&root, "call", cents(99_999_999)).unwrap();
+    world.forfeit(&root, "call").unwrap();
+    for n in 1..=7 {
+        decide(&mut world, "a", n, Decision::Accepted).unwrap();
+    }
+    assert_eq!(decide(&mut world, "a", 8, Decision::Accepted).unwrap_err(), Refusal::BooksFull);
+    decide(&mut world, "a", 8, Decision::Dropped).unwrap();
+}
+
+/// Its cost came after it had parked in the line: its turn, for that call, never comes.
+#[test]
+fn b18_a_context_that_parked_for_a_call_goes_on_when_the_cost_of_the_call_comes() {
+    for ending in ["is cancelled", "goes on"] {
+        let mut world = World::with_root(json!({"max_cost_usd": 0.1}));
+        let root = world.claim("root");
+        world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+        let a = world.claim("a");
+        world.hold(&root, "flying", cents(8)).unwrap();
+        world.hold(&a, "own", cents(5)).unwrap();
+        world.report(&a, Verdict::OutOfBudget).unwrap();
+        assert_eq!(world.status("a"), "paused");
+        world.settle(&a, "own", cents(5)).unwrap();
+        assert_eq!((world.node("a").waiting.len(), books(&world, "root")), (0, [2, 8, 3]));
+        if ending == "goes on" {
+            assert_eq!(world.status("a"), "working", "it is queued again");
+            let again = world.claim("a");
+            world.complete(&again, "done").unwrap();
+        }
+        world.cancel(None).unwrap();
+        world.settle(&root, "flying", cents(1)).unwrap();
+        world.rest();
+    }
+}
+
+#[test]
+fn b18_b8_a_context_that_parked_for_a_call_and_has_its_cost_waits_for_a_raise_if_nothing_is_left() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+    let a = world.claim("a");
+    world.hold(&root, "flying", cents(8)).unwrap();
+    world.hold(&a, "own", cents(5)).unwrap();
+    world.report(&a, Verdict::OutOfBudget).unwrap();
+    world.charge("root", "invoice", cents(2)).unwrap();
+    world.settle(&root, "flying", cents(8)).unwrap();
+    world.settle(&a, "own", cents(5)).unwrap();
+    assert_eq!((world.status("a"), books(&world, "root")), ("paused".into(), [10, 0, 5]));
+    assert_eq!(world.node("a").waiting_for_humans, 1);
+    world.raise("root", 50).unwrap();
+    assert_eq!((world.status("a"), world.node("root").waiting_for_humans), ("working".into(), 0));
+    let again = world.claim("a");
+    world.pay(&again, "next", cents(30)).unwrap();
+    world.complete(&again, "done").unwrap();
+    world.cancel(None).unwrap();
+    world.rest();
 }

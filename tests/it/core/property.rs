@@ -248,7 +248,10 @@ impl Player {
 
     fn call(&self, lease: &Lease, pick: u16) -> shared::CallId {
         let node = self.trace.context(&lease.child_id);
-        let mut known: Vec<_> = node.map(|node| node.calls.keys().cloned().collect()).unwrap_or_default();
+        // The cost of a call may also come while its hold waits.
+        let waiting = node.into_iter().flat_map(|node| &node.waiting).map(|hold| &hold.call_id);
+        let calls = node.into_iter().flat_map(|node| node.calls.keys());
+        let mut known: Vec<_> = calls.chain(waiting).cloned().collect();
         known.sort();
         let known = known.get(usize::from(pick) % known.len().max(1)).cloned();
         known.unwrap_or_else(|| "never-held".parse().unwrap())

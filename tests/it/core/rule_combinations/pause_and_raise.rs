@@ -176,3 +176,21 @@ fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
     let b = world.claim("b");
     world.pay(&b, "c", cents(5)).unwrap();
 }
+
+/// What a grant pays for was never anybody else's: nothing has grown, and who is out of budget is not queued again for
+/// as long as others spend their grants.
+#[test]
+fn b8_what_a_grant_spends_leaves_no_more_to_others() {
+    for (on_exhausted, ends) in [("pause", "paused"), ("abort", "aborted")] {
+        let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": on_exhausted}));
+        let root = world.claim("root");
+        let granted = json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.08, "funding": "granted"});
+        world.spawn(&root, granted).unwrap();
+        world.spawn(&root, json!({"goal": "b", "child_id": "b", "max_cost_usd": 0.1})).unwrap();
+        let (a, b) = (world.claim("a"), world.claim("b"));
+        assert!(matches!(world.hold(&b, "c", cents(5)).unwrap_err(), Refusal::Denied(_)));
+        world.pay(&a, "own", cents(1)).unwrap();
+        world.report(&b, Verdict::OutOfBudget).unwrap();
+        assert_eq!(world.status("b"), ends);
+    }
+}
