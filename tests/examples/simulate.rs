@@ -70,7 +70,7 @@ fn run(asked: &Asked) -> ExitCode {
 fn usage() -> ExitCode {
     eprintln!(
         "usage: simulate COUNT [--from SEED] [--with EXTRA], or simulate --seed SEED [--with EXTRA]\n\n\
-         EXTRA is what is known to fail today: {}",
+         EXTRA is what a simulation can do or check on demand: {}",
         Extra::ALL.map(Extra::name).join(", ")
     );
     ExitCode::FAILURE

@@ -10,6 +10,7 @@ use shared::{Timestamp, TraceId};
 
 use super::{
     Shard,
+    cache::Entry,
     job::{Job, Origin, Work},
     outbox::Outbox,
     rebuild::{self, Rebuilt},
@@ -45,9 +46,15 @@ impl Shard {
             if matches!(job.origin, Origin::Sweep(_)) {
                 doubted.insert(job.trace_id);
             }
-            // Only the store knows whether our unsent outboxes are still unsent.
-            let unsure = matches!(job.work, Work::Wake { .. })
-                && self.cache.peek(job.trace_id).is_some_and(|e| e.in_flight == 0 && !e.unsent.is_empty());
+            // Only the store knows whether our unsent outboxes are still unsent. And if it wakes a trace for which we know
+            // of nothing due, it may have lost that we cleared one.
+            let resend_ms = self.handles.resend_ms();
+            let doubtful = |entry: &mut Entry| {
+                let idle = entry.next_timer(resend_ms).is_none_or(|timer| timer > now);
+                entry.in_flight == 0 && (idle || !entry.unsent.is_empty())
+            };
+            let unsure =
+                matches!(job.work, Work::Wake { .. }) && self.cache.peek(job.trace_id).is_some_and(doubtful);
             if unsure {
                 self.cache.remove(job.trace_id);
             }

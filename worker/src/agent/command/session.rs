@@ -137,7 +137,10 @@ impl Session<'_> {
                     plain.extend(line);
                     continue;
                 }
-                ParsedLine::Invalid { id, why } => Answered::With(error_answer(id, why)),
+                ParsedLine::Invalid { id, why } => {
+                    tracing::warn!(why, "a message of the program can't be read");
+                    Answered::With(error_answer(id, why))
+                }
                 ParsedLine::Message(ProgramMessage::Progress { message }) => {
                     let live = LiveOutput::new(self.run.attempt, self.journal.next_number());
                     live.send(Said::Progress { message }).await;
@@ -153,7 +156,7 @@ impl Session<'_> {
                     let charged = self.charge(&key, amount).await;
                     let Some(id) = id else { continue };
                     Answered::With(match charged {
-                        Ok(()) => Answer { id: Some(id), text: "booked".into(), ..Answer::default() },
+                        Ok(said) => Answer { id: Some(id), text: said.into(), ..Answer::default() },
                         Err(why) => error_answer(Some(id), why),
                     })
                 }
@@ -290,17 +293,19 @@ impl Session<'_> {
     /// Books a cost of the program's own. Its key names it: it is booked once, however often and in how many
     /// attempts it is reported. It is held like any paid call; where nothing is left for it, the coordinator books
     /// what fits and keeps the rest as a disputed charge (B18).
-    async fn charge(&self, key: &str, amount: Amount) -> Result<(), String> {
+    async fn charge(&self, key: &str, amount: Amount) -> Result<&'static str, String> {
         let name = message::fingerprint(&serde_json::json!(["cost", key]));
         let call_id = CallId::new(&format!("external-{name}")).expect("letters, a dash and hex digits");
         let held = self.run.meter.hold(&call_id, amount, false).await;
         self.run.meter.settle(&call_id, amount.into()).await;
         let why = match held {
-            Hold::Held => return Ok(()),
+            Hold::Held => return Ok("booked"),
             Hold::Denied(denied) | Hold::Crowded(denied) => denied.describe("cost"),
             Hold::Halt { context, dimension, .. } => exhausted(&context, dimension),
             // It was reported before: the first report counts.
-            Hold::Refused(refusal) if refusal.code == "call_conflict" => return Ok(()),
+            Hold::Refused(refusal) if refusal.code == "call_conflict" => {
+                return Ok("this key was reported before, and the first report counts");
+            }
             Hold::Refused(refusal) => refusal.message,
         };
         tracing::warn!(key, %amount, why, "a cost of the program is more than what is left; the rest is disputed");
