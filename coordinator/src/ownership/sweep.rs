@@ -64,7 +64,7 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
             Ok(0) => handles.epoch.swept(&partitions, number),
             Ok(missing) => {
                 tries += 1;
-                paused = (number, Instant::now() + SWEEP_EVERY * (1 << tries));
+                paused = (number, Instant::now() + SWEEP_EVERY * (1 << tries.min(MAX_TRIES)));
                 tracing::warn!(missing, tries, "traces of the event log could not be rebuilt");
                 if tries >= MAX_TRIES {
                     handles.epoch.swept(&partitions, number);
