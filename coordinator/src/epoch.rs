@@ -30,6 +30,8 @@ struct Known {
     elsewhere: HashMap<Partition, u64>,
     /// Partitions that others own, in which writes of ours were lost: we sweep them.
     lost: BTreeSet<Partition>,
+    /// When the last loss was seen.
+    lost_at: Option<Timestamp>,
 }
 
 impl Known {
@@ -105,6 +107,7 @@ impl Epoch {
         }
         let elsewhere = std::mem::take(&mut known.elsewhere);
         known.lost.extend(elsewhere.into_keys());
+        known.lost_at = Some(now);
         self.0.number.send_modify(|number| *number += 1);
     }
 
@@ -115,9 +118,9 @@ impl Epoch {
         self.observe(partition, floor, counter, now);
     }
 
-    /// Whether a trace that began then can be trusted as stored.
+    /// Whether a trace that began then, or was rebuilt then, can be trusted as stored.
     pub(crate) fn trusts(&self, partition: Partition, began: Timestamp) -> bool {
-        self.known().owned.get(&partition).is_some_and(|watched| began >= watched.since)
+        self.known().owned.get(&partition).is_some_and(|watched| began > watched.since)
     }
 
     /// Whether a trace that is not in the store never existed.
@@ -148,6 +151,11 @@ impl Epoch {
     /// Counts the losses: whoever caches drops everything when it changes.
     pub(crate) fn number(&self) -> u64 {
         *self.0.number.borrow()
+    }
+
+    /// When we last saw the store lose writes.
+    pub(crate) fn lost_at(&self) -> Option<Timestamp> {
+        self.known().lost_at
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -208,7 +216,7 @@ mod tests {
         assert!(!epoch.trusts(p, at(50)), "what we don't own, we have not watched");
         epoch.own(p, at(10));
         epoch.own(q, at(10));
-        assert!(epoch.trusts(p, at(10)) && !epoch.trusts(p, at(9)));
+        assert!(epoch.trusts(p, at(11)) && !epoch.trusts(p, at(10)));
         epoch.swept(&[p, q], epoch.number());
         assert!(epoch.trusts_absence(p));
 
@@ -220,7 +228,7 @@ mod tests {
 
         epoch.observe(p, 7, 6, at(30));
         assert_eq!((epoch.number(), epoch.floor(p)), (1, 0));
-        assert!(!epoch.trusts(p, at(29)) && !epoch.trusts(q, at(29)) && epoch.trusts(q, at(30)));
+        assert!(!epoch.trusts(p, at(30)) && !epoch.trusts(q, at(30)) && epoch.trusts(q, at(31)));
         assert!(!epoch.trusts_absence(q));
         // Another loop saw the same loss: it is counted once.
         epoch.observe(p, 7, 6, at(31));

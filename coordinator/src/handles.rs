@@ -12,7 +12,14 @@ use shared::{
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Config, clock::Clock, epoch::Epoch, room::Room, store::Store};
+use crate::{
+    Config,
+    clock::Clock,
+    epoch::Epoch,
+    policy::Policies,
+    room::Room,
+    store::{self, Member, Store},
+};
 
 #[derive(Debug)]
 pub(crate) struct Handles {
@@ -22,6 +29,7 @@ pub(crate) struct Handles {
     pub(crate) clock: Clock,
     pub(crate) epoch: Epoch,
     pub(crate) room: Room,
+    pub(crate) policies: Policies,
     pub(crate) started_at: Timestamp,
     /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
     /// of its loops.
@@ -80,6 +88,18 @@ impl Handles {
     }
 
     pub(crate) fn retention_ms(&self) -> u64 {
-        millis(self.config.retention)
+        self.policies.holds().retention_ms
+    }
+
+    /// This coordinator, as the others see it.
+    pub(crate) fn member(&self) -> Member {
+        Member { id: self.config.id.clone(), says: self.policies.said() }
+    }
+
+    /// Tells the others that this coordinator is alive, and hears who else is.
+    pub(crate) async fn heartbeat(&self) -> Result<Vec<Member>, store::Error> {
+        let alive = self.store.heartbeat(&self.member(), millis(self.config.heartbeat_ttl)).await?;
+        self.policies.heard(&alive);
+        Ok(alive)
     }
 }

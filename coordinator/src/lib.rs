@@ -12,6 +12,7 @@ mod handles;
 mod health;
 mod inbound;
 mod ownership;
+mod policy;
 pub mod rehearsal;
 mod removal;
 mod room;

@@ -23,6 +23,7 @@ use crate::{
     health::{self, Pulse},
     inbound::intake::Intake,
     ownership::{membership::Membership, retention, sweep, timer},
+    policy::Policies,
     room::Room,
     shard::{
         Shard,
@@ -76,6 +77,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     store.settle_partitions(config.topology.partitions).await?;
     let clock = Clock::new(config.clock, store.time().await?);
     let directory = Directory::open(store.clone()).await?;
+    let policies = Policies::new(&config);
     let handles = Arc::new(Handles {
         config,
         bus,
@@ -84,12 +86,15 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         clock,
         epoch: Epoch::new(),
         room: Room::default(),
+        policies,
         panicked: CancellationToken::new(),
         gone: CancellationToken::new(),
         one_large: Semaphore::new(1),
     });
     // Also if this future is dropped: nothing of a coordinator runs without it.
     let _gone = handles.gone.clone().drop_guard();
+    // Before the first run is admitted: others may have been told of a lower maximum.
+    handles.heartbeat().await?;
     if let Err(error) = handles.room.measure(&handles.bus).await {
         tracing::warn!(%error, "the storage can't be measured yet");
     }

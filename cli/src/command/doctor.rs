@@ -8,7 +8,7 @@ use serde_json::json;
 use shared::{
     bus::{Bus, Fill, Stream, Topology},
     text::with_causes,
-    wire::{Query, QueryAnswer, WorkerState},
+    wire::{Policy, Query, QueryAnswer, WorkerState},
 };
 use tokio::time::Instant;
 
@@ -109,11 +109,12 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
     findings.add("nats-sync", Level::Warn, "NATS does not tell clients how it syncs to disk", Some(hint));
     let asked = Instant::now();
     match client::query(&bus, &Query::Coordinators).await {
-        Ok(QueryAnswer::Coordinators { coordinators }) => {
+        Ok(QueryAnswer::Coordinators { coordinators, policies }) => {
             let names: Vec<&str> = coordinators.iter().map(|id| id.as_str()).collect();
             let found =
                 format!("{} alive, answer in {}: {}", names.len(), shown(asked.elapsed()), names.join(", "));
             findings.add("coordinators", Level::Ok, found, None);
+            differences(&policies, findings);
         }
         Ok(other) => findings.add(
             "coordinators",
@@ -155,6 +156,23 @@ fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
         let said = format!("differ from the coordinators': {}", wrong.join(", "));
         findings.add("worker-clocks", Level::Warn, said, Some("set them by NTP"));
     }
+}
+
+/// Whether all coordinators were started with the same options.
+fn differences(policies: &[Policy], findings: &mut Findings) {
+    let Some((first, others)) = policies.split_first() else { return };
+    if others.iter().all(|other| other == first) {
+        return;
+    }
+    let holds = others.iter().fold(first.clone(), |all, other| all.and(other));
+    let retention = Duration::from_millis(holds.retention_ms);
+    let maximum = holds.max_cost_usd.map_or("none".to_owned(), |usd| usd.to_string());
+    let found = format!(
+        "were started with different options; what holds: --retention {}s, --max-cost-usd {maximum}",
+        retention.as_secs()
+    );
+    let hint = "start all of them with the same --retention and --max-cost-usd; the longest retention and the lowest maximum hold";
+    findings.add("options", Level::Warn, found, Some(hint));
 }
 
 /// Checks that the streams exist. Their configuration is checked by every coordinator when it starts; it does not

@@ -5,11 +5,10 @@ use shared::{
     AgentProfile, Problems,
     bus::Message,
     decode,
-    time::millis,
     wire::{Query, QueryAnswer, Refusal, RunSummary},
 };
 
-use crate::{branches, dead_letter, directory::Directory, handles::Handles, store, trace::Trace};
+use crate::{branches, dead_letter, directory::Directory, handles::Handles, policy, store, trace::Trace};
 
 /// The most runs one answer lists.
 const MAX_RUNS: u32 = 500;
@@ -50,9 +49,12 @@ async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<
             }
         },
         Query::Coordinators => {
-            let ttl = millis(handles.config.heartbeat_ttl);
-            let coordinators = handles.store.heartbeat(&handles.config.id, ttl).await?;
-            QueryAnswer::Coordinators { coordinators }
+            let alive = handles.heartbeat().await?;
+            let policies = policy::read(&alive);
+            QueryAnswer::Coordinators {
+                coordinators: alive.into_iter().map(|member| member.id).collect(),
+                policies,
+            }
         }
         Query::Branches { trace_id } => match branches::of(handles, trace_id).await {
             Ok(branches) => QueryAnswer::Branches { branches },

@@ -128,7 +128,8 @@ pub(crate) async fn job(
     }
     let agents = directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
-    let submit = Submit { order, plan, agents, settings: handles.config.settings.clone() };
+    let settings = handles.policies.apply(handles.config.settings.clone());
+    let submit = Submit { order, plan, agents, settings };
     let now = handles.clock.now();
     let (delivery, received_at) = match arrival {
         Arrival::Published(delivery) => {

@@ -8,7 +8,6 @@ use shared::{
     WorkerId,
     bus::Consumer,
     subject::{Partition, Subject},
-    time::millis,
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -60,16 +59,15 @@ impl Membership {
         }
         std::mem::take(&mut self.serving).into_values().for_each(|token| token.cancel());
         self.owned.send_replace(Arc::default());
-        if let Err(error) = self.handles.store.leave(&self.handles.config.id).await {
+        if let Err(error) = self.handles.store.leave(&self.handles.member()).await {
             tracing::debug!(%error, "could not deregister; the heartbeat will expire");
         }
     }
 
     async fn beat(&mut self) {
         let handles = self.handles.clone();
-        let alive = handles.store.heartbeat(&handles.config.id, millis(handles.config.heartbeat_ttl)).await;
-        let alive = match alive {
-            Ok(alive) => alive,
+        let alive: Vec<WorkerId> = match handles.heartbeat().await {
+            Ok(alive) => alive.into_iter().map(|member| member.id).collect(),
             Err(error) => {
                 // Others will take over. Until then it goes on: the compare-and-set keeps two owners safe.
                 tracing::warn!(%error, "the heartbeat could not be written");

@@ -125,9 +125,9 @@ impl Shard {
                 Err(reason) => drop(failed.insert(*id, (reason, version))),
             }
         }
-        let thoroughly = handles.epoch.number() > 0;
+        let lost_at = handles.epoch.lost_at();
         let checks = doubtful.into_iter().map(|found| async {
-            let checked = rebuild::check(&handles, &found.trace, thoroughly, now).await;
+            let checked = rebuild::check(&handles, &found.trace, &found.unsent, lost_at, now).await;
             (found, checked)
         });
         let checked: Vec<_> =
@@ -157,9 +157,9 @@ impl Shard {
     fn trusts(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
         let epoch = &self.handles.epoch;
         let partition = self.handles.partition(found.trace.id());
-        match found.trace.root() {
+        match found.trace.began_at() {
             _ if found.corrupt => false,
-            Some(root) => epoch.trusts(partition, root.started_at),
+            Some(began) => epoch.trusts(partition, began),
             None if found.version == 0 => {
                 known_new.contains(&found.trace.id()) || epoch.trusts_absence(partition)
             }
@@ -186,9 +186,9 @@ impl Shard {
 
     /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
-        let Rebuilt { mut trace, events, published } = rebuilt;
+        let Rebuilt { mut trace, messages, published } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
-        let outbox = Arc::new(Outbox::of_rebuilt(&trace, events, &published, due));
+        let outbox = Arc::new(Outbox::of_rebuilt(&trace, messages, &published, due));
         let changes = trace.take_changes();
         let write = Write {
             trace_id: trace.id(),

@@ -23,9 +23,6 @@ pub(crate) struct Outbox {
     /// The version that the commit made.
     pub(crate) version: u64,
     pub(crate) at: Timestamp,
-    /// How often the trace was rebuilt before: another commit may have made the same version then.
-    #[serde(default)]
-    generation: u32,
     events: Vec<EventMessage>,
     effects: Vec<Effect>,
 }
@@ -42,15 +39,15 @@ impl Outbox {
     /// The outbox of events that have just been applied to `trace`.
     pub(crate) fn new(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Self {
         let effects = effects(trace, &events);
-        let generation = trace.generation().number;
-        Outbox { version: trace.version(), at, generation, events: messages(trace, events, at), effects }
+        let events = logged(trace, events, at).into_iter().map(EventMessage::from).collect();
+        Outbox { version: trace.version(), at, events, effects }
     }
 
-    /// The outbox of a trace that was rebuilt from its event log by `events`, with everything that may never
-    /// have been sent: queued work, open questions, and outcomes that are not in the log.
+    /// The outbox of a trace that was rebuilt from its event log, with the messages that say so and everything that may
+    /// never have been sent: queued work, open questions, and outcomes that are not in the log.
     pub(crate) fn of_rebuilt(
         trace: &Trace,
-        events: Vec<Event>,
+        messages: Vec<Logged>,
         published: &HashSet<ChildId>,
         at: Timestamp,
     ) -> Self {
@@ -65,16 +62,19 @@ impl Outbox {
             Status::Working(_) | Status::Paused { .. } | Status::Ended(_) => None,
         };
         let effects = trace.contexts().iter().filter_map(effect).collect();
-        let generation = trace.generation().number;
-        Outbox { version: trace.version(), at, generation, events: messages(trace, events, at), effects }
+        let events = messages.into_iter().map(EventMessage::from).collect();
+        Outbox { version: trace.version(), at, events, effects }
     }
 
-    /// A version in the id of a message.
+    /// A version in the id of a message, with the time of its commit: when the store loses a commit, another one may
+    /// make the same version.
     fn numbered(&self, version: u64) -> String {
-        match self.generation {
-            0 => version.to_string(),
-            generation => format!("{generation}-{version}"),
-        }
+        format!("{version}-{}", self.at.millis())
+    }
+
+    /// Its events, as the log has them.
+    pub(crate) fn logged(&self) -> Result<Vec<Logged>, serde_json::Error> {
+        self.events.iter().map(|event| serde_json::from_str(event.body.get())).collect()
     }
 
     pub(crate) fn effects(&self) -> &[Effect] {
@@ -142,13 +142,14 @@ impl Outbox {
     }
 }
 
-fn messages(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Vec<EventMessage> {
-    let message = |logged: Logged| EventMessage {
-        body: serde_json::value::to_raw_value(&logged).expect("events have string keys only"),
-        child_id: logged.child_id,
-        version: logged.version,
-    };
-    logged(trace, events, at).into_iter().map(message).collect()
+impl From<Logged> for EventMessage {
+    fn from(logged: Logged) -> Self {
+        EventMessage {
+            body: serde_json::value::to_raw_value(&logged).expect("events have string keys only"),
+            child_id: logged.child_id,
+            version: logged.version,
+        }
+    }
 }
 
 fn headers(trace: &Trace, child_id: &ChildId) -> Headers {

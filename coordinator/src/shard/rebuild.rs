@@ -5,7 +5,7 @@
 //! are forgotten so still arrive, and are booked as far as something is left (B18). A run that has ended and
 //! expired is left alone: its log is kept for longer.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use shared::{
     ChildId, Timestamp, TraceId,
@@ -13,9 +13,10 @@ use shared::{
     subject::{Filter, Subject},
 };
 
+use super::outbox::Outbox;
 use crate::{
     handles::Handles,
-    trace::{Event, Logged, Replay, Rest, Trace},
+    trace::{Logged, Replay, Rest, Story, Trace, logged},
 };
 
 /// How long a gap is waited for: a coordinator may still be about to send what is missing.
@@ -24,8 +25,8 @@ const GAP_PATIENCE_MS: u64 = 30_000;
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) trace: Trace,
-    /// The events that say so, which the log does not have yet.
-    pub(crate) events: Vec<Event>,
+    /// What the log does not have yet: the first commit of the new generation.
+    pub(crate) messages: Vec<Logged>,
     /// The contexts whose outcome is already published.
     pub(crate) published: HashSet<ChildId>,
 }
@@ -40,33 +41,43 @@ pub(crate) enum Error {
     Gap(u64),
 }
 
-/// The trace as its log has it, if the log is ahead of the stored trace. `thoroughly` reads the whole log:
-/// its last message is not always the newest event, because messages that are sent again are stored behind
-/// later ones.
+/// The trace as its log has it, if the log is ahead of the stored trace, or if the store lost writes since the trace
+/// began: a message of a lost commit may be under way, and would be read as an event of the next commit.
+///
+/// After a loss the whole log is read: its last message is not always the newest event, because messages that are sent
+/// again are stored behind later ones.
 pub(crate) async fn check(
     handles: &Handles,
     stored: &Trace,
-    thoroughly: bool,
+    unsent: &[Arc<Outbox>],
+    lost_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Option<Rebuilt>, Error> {
     let (bus, id) = (&handles.bus, stored.id());
     let Some(last) = bus.last(&Filter::EventsOf(id)).await? else { return Ok(None) };
-    if !thoroughly && read(&last.payload)?.last_version() <= stored.version() {
+    if lost_at.is_none() && read(&last.payload)?.last_version() <= stored.version() {
         return Ok(None);
     }
     let log = bus.read(&Filter::EventsOf(id)).await?;
-    let messages = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
-    let has_first = messages.iter().any(|logged| logged.version == 1);
-    let last_at = messages.iter().map(|logged| logged.at).max().unwrap_or_default();
-    let replay = Replay::all(stored.clone(), messages);
+    let log = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
+    let has_first = log.iter().any(|logged| logged.version == 1);
+    let last_at = log.iter().map(|logged| logged.at).max().unwrap_or_default();
+    let unsent = unsent.iter().map(|outbox| outbox.logged()).collect::<Result<Vec<_>, _>>();
+    let log = [log, unsent.map_err(Error::Unreadable)?.concat()].concat();
+    let told_again = Story::new(log.clone()).told_again(id, stored.version(), now);
+    let replay = Replay::all(stored.clone(), log);
     let rest = replay.rest();
     let mut trace = replay.into_trace();
-    let newness = |trace: &Trace| (trace.generation().number, trace.version());
+    let newness = |trace: &Trace| (trace.generation().order(), trace.version());
     match rest {
         // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
         Rest::Gap(_) if trace.version() == 0 && !has_first => return Ok(None),
         Rest::Gap(before) if last_at.plus_millis(GAP_PATIENCE_MS) > now => return Err(Error::Gap(before)),
-        Rest::Nothing if newness(&trace) <= newness(stored) => return Ok(None),
+        Rest::Nothing
+            if newness(&trace) <= newness(stored) && told_again.is_none() && !may_fork(stored, lost_at) =>
+        {
+            return Ok(None);
+        }
         Rest::Nothing | Rest::Unfinished | Rest::Gap(_) => {}
     }
     let published = published(bus, id).await?;
@@ -75,10 +86,20 @@ pub(crate) async fn check(
     if stored.version() == 0 && trace.is_over() && told && expired {
         return Ok(None);
     }
-    let events = trace.begin_generation(stored.version(), now);
+    let (mut trace, messages) = told_again.unwrap_or_else(|| {
+        let events = trace.begin_generation(stored.version(), now);
+        let messages = logged(&trace, events, now);
+        (trace, messages)
+    });
     trace.mark_all_changed();
     tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");
-    Ok(Some(Rebuilt { trace, events, published }))
+    Ok(Some(Rebuilt { trace, messages, published }))
+}
+
+/// Whether messages of a lost commit of this trace may still be under way, and something may yet be decided on it.
+fn may_fork(stored: &Trace, lost_at: Option<Timestamp>) -> bool {
+    let began = stored.began_at();
+    !stored.is_over() && lost_at.is_some_and(|lost_at| began.is_none_or(|began| began <= lost_at))
 }
 
 /// The contexts whose outcome is published.

@@ -206,7 +206,7 @@ mod tests {
         },
         *,
     };
-    use crate::{Config, clock::Clock, epoch::Epoch, handles::Handles, store};
+    use crate::{Config, clock::Clock, epoch::Epoch, handles::Handles, policy::Policies, store};
 
     fn handles() -> Arc<Handles> {
         let config = Config::new("c1".parse().unwrap());
@@ -215,6 +215,7 @@ mod tests {
         let time = store::StoreTime { read: now, correction: Default::default() };
         let clock = Clock::new(config.clock, time);
         Arc::new(Handles {
+            policies: Policies::new(&config),
             config,
             bus: Bus::Memory(Memory::new(Default::default())),
             store,

@@ -9,13 +9,15 @@ use std::{
 };
 
 use shared::{
-    Timestamp, TraceId, WorkerId,
+    Timestamp, TraceId,
     clock::Clock,
     link::{Crossing, Link, round_trip},
     subject::Partition,
 };
 
-use super::{Committed, Correction, Error, Loaded, Record, Sent, StoreTime, Write, record::RUNS_KEPT};
+use super::{
+    Committed, Correction, Error, Loaded, Member, Record, Sent, StoreTime, Write, record::RUNS_KEPT,
+};
 
 /// How long an answer is waited for, as for a server's.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -40,7 +42,7 @@ struct Kept {
     branches: HashMap<TraceId, BTreeSet<TraceId>>,
     /// By partition.
     homes: HashMap<Partition, Home>,
-    coordinators: BTreeMap<WorkerId, Timestamp>,
+    coordinators: BTreeMap<Member, Timestamp>,
     revision: u64,
     agents: BTreeMap<String, String>,
     partitions: Option<u16>,
@@ -223,7 +225,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Vec<WorkerId> {
+    pub(super) fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Vec<Member> {
         let mut kept = self.kept();
         let now = self.now();
         kept.coordinators.insert(coordinator.clone(), now);
@@ -231,7 +233,7 @@ impl Memory {
         kept.coordinators.keys().cloned().collect()
     }
 
-    pub(super) fn leave(&self, coordinator: &WorkerId) {
+    pub(super) fn leave(&self, coordinator: &Member) {
         self.kept().coordinators.remove(coordinator);
     }
 

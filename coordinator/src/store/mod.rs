@@ -11,11 +11,11 @@ mod redis;
 
 use std::collections::BTreeMap;
 
-use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
+use shared::{Timestamp, TraceId, subject::Partition};
 
 pub use self::redis::Redis;
 pub use memory::{Memory, Snapshot};
-pub use record::{Committed, Correction, Durability, Error, Loaded, Record, Sent, StoreTime, Write};
+pub use record::{Committed, Correction, Durability, Error, Loaded, Member, Record, Sent, StoreTime, Write};
 
 #[derive(Debug, Clone)]
 pub enum Store {
@@ -151,7 +151,7 @@ impl Store {
 
     /// Records a heartbeat of a coordinator. Returns all coordinators whose heartbeat is younger than
     /// `ttl_ms`, itself included, sorted.
-    pub async fn heartbeat(&self, coordinator: &WorkerId, ttl_ms: u64) -> Result<Vec<WorkerId>, Error> {
+    pub async fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Result<Vec<Member>, Error> {
         match self {
             Store::Redis(redis) => redis.heartbeat(coordinator, ttl_ms).await,
             Store::Memory(memory) => {
@@ -161,7 +161,7 @@ impl Store {
         }
     }
 
-    pub async fn leave(&self, coordinator: &WorkerId) -> Result<(), Error> {
+    pub async fn leave(&self, coordinator: &Member) -> Result<(), Error> {
         match self {
             Store::Redis(redis) => redis.leave(coordinator).await?,
             Store::Memory(memory) => memory.ask("leave", coordinator, Memory::leave).await?,

@@ -2,14 +2,38 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    error,
+    error, fmt,
+    str::FromStr,
 };
 
-use shared::{Timestamp, TraceId};
+use shared::{Timestamp, TraceId, WorkerId, id};
 
 /// How many runs of one partition its index keeps, the newest. The index is a list for people; nothing
 /// depends on it.
 pub(super) const RUNS_KEPT: usize = 10_000;
+
+/// A coordinator that is alive, with a text of its own for the others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    pub id: WorkerId,
+    pub says: String,
+}
+
+/// As it is stored: the id has no space.
+impl fmt::Display for Member {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.id, self.says)
+    }
+}
+
+impl FromStr for Member {
+    type Err = id::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (id, says) = text.split_once(' ').unwrap_or((text, ""));
+        Ok(Member { id: id.parse()?, says: says.to_owned() })
+    }
+}
 
 /// One change of one trace. It happens only if the trace still has the version `expected`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,9 +22,12 @@ impl Trace {
                 self.unsaved.head = true;
                 self.settings = Some(Arc::new((**settings).clone()));
             }
-            Event::Rebuilt { generation } => {
+            Event::Rebuilt { generation: number, begun } => {
                 self.unsaved.head = true;
-                self.generation = Generation { number: *generation, since: self.version };
+                let (number, begun) = (*number, *begun);
+                let is_same = (begun, number) == self.generation.order();
+                let since = if is_same { self.generation.since } else { self.version };
+                self.generation = Generation { number, since, begun };
             }
             Event::AgentAdded { agent } => {
                 self.unsaved.agents = true;

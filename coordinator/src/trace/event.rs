@@ -28,6 +28,9 @@ pub enum Event {
     /// generations from this version on do not count.
     Rebuilt {
         generation: u32,
+        /// When this generation began. Of two with one number, the later one counts.
+        #[serde(default)]
+        begun: Timestamp,
     },
     AgentAdded {
         agent: Box<AgentProfile>,

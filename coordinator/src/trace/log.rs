@@ -5,6 +5,8 @@
 //! again. A rebuild begins a new generation, whose events take the place of all later ones of the generations
 //! before it; otherwise what was left of the unfinished commit would be read as events of the next.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use shared::{ChildId, Timestamp, TraceId};
 
@@ -41,7 +43,20 @@ pub struct Commit {
 impl Logged {
     /// Whether a later generation took its place.
     pub(super) fn is_replaced_by(&self, later: Generation) -> bool {
-        self.generation.number < later.number && self.version >= later.since
+        self.generation.order() < later.order() && self.version >= later.since
+    }
+
+    /// Orders commits by when they were made. A story that is told again keeps its times; it was made when its
+    /// generation began.
+    pub(super) fn made(&self) -> ((Timestamp, u32), Timestamp) {
+        let at = if self.begins_generation() { self.generation.begun } else { self.at };
+        (self.generation.order(), at)
+    }
+
+    /// Whether it belongs to the first commit of its generation.
+    pub(super) fn begins_generation(&self) -> bool {
+        let (Commit { first, last }, since) = (self.commit(), self.generation.since);
+        first <= since && since <= last
     }
 
     /// The number of the last event.
@@ -78,17 +93,34 @@ pub fn logged(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logged> {
     messages
 }
 
-/// The messages that count, in order; some may be there twice.
-pub fn in_order(mut log: Vec<Logged>) -> Vec<Logged> {
+/// The messages that no later generation took the place of, by version; some may be there twice.
+pub(super) fn latest_generations(mut log: Vec<Logged>) -> Vec<Logged> {
     let mut generations: Vec<Generation> = Vec::new();
-    for message in &log {
-        if !message.generation.is_first() && !generations.contains(&message.generation) {
+    for message in log.iter().filter(|message| !message.generation.is_first()) {
+        if !generations.contains(&message.generation) {
             generations.push(message.generation);
         }
     }
-    log.retain(|message| !generations.iter().any(|later| message.is_replaced_by(*later)));
+    generations.retain(|generation| has_begun(*generation, &log));
+    let counts = |message: &Logged| {
+        let begun = message.generation.is_first() || generations.contains(&message.generation);
+        begun && !generations.iter().any(|later| message.is_replaced_by(*later))
+    };
+    log.retain(counts);
     log.sort_by_key(|message| message.version);
     log
+}
+
+/// Whether the log has all of the commit that begins a generation. Until then, nothing of it counts.
+pub(super) fn has_begun<'a>(generation: Generation, log: impl IntoIterator<Item = &'a Logged>) -> bool {
+    let begins = |message: &&Logged| message.generation == generation && message.begins_generation();
+    let messages: BTreeMap<u64, &Logged> =
+        log.into_iter().filter(begins).map(|message| (message.version, message)).collect();
+    let had: u64 = messages.values().map(|message| message.events.len() as u64).sum();
+    messages.values().next().is_some_and(|message| {
+        let Commit { first, last } = message.commit();
+        had > last - first
+    })
 }
 
 impl Trace {
@@ -97,14 +129,20 @@ impl Trace {
         self.generation
     }
 
+    /// When it began, or was last rebuilt.
+    pub fn began_at(&self) -> Option<Timestamp> {
+        self.root().map(|root| root.started_at.max(self.generation.begun))
+    }
+
     /// Begins a new generation of a trace that was rebuilt from its log. Its version passes `stored`, the one
     /// in the store, so that nobody takes the one for the other.
     pub fn begin_generation(&mut self, stored: u64, now: Timestamp) -> Vec<Event> {
+        let begun = self.generation.next_begins(now);
+        let event = Event::Rebuilt { generation: self.generation.number + 1, begun };
         let mut events = Vec::new();
         while events.is_empty() || self.version() <= stored {
-            let event = Event::Rebuilt { generation: self.generation.number + 1 };
             self.apply(&event, now);
-            events.push(event);
+            events.push(event.clone());
         }
         events
     }

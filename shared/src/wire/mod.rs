@@ -33,7 +33,9 @@ pub use outcome::{
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use schemas::schemas;
-pub use service::{Branch, Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState};
+pub use service::{
+    Branch, Policy, Query, QueryAnswer, RunSummary, Stop, SubmitAnswer, WorkerCall, WorkerState,
+};
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 
 pub use crate::{

@@ -6,6 +6,7 @@ use super::{Acceptance, BudgetSnapshot, ContextStatus, Refusal, Text};
 use crate::{
     agent::AgentProfile,
     id::{AgentId, ChildId, PoolName, TraceId, WorkerId},
+    money::Usd,
     time::Timestamp,
 };
 
@@ -58,9 +59,29 @@ pub enum QueryAnswer {
     Runs { runs: Vec<RunSummary> },
     Agents { agents: Vec<AgentProfile> },
     Applied { agents: Vec<AgentId> },
-    Coordinators { coordinators: Vec<WorkerId> },
+    Coordinators { coordinators: Vec<WorkerId>, policies: Vec<Policy> },
     Branches { branches: Vec<Branch> },
     Refused(Refusal),
+}
+
+/// What a coordinator was told about all runs of the deployment. Where coordinators were told different things, the
+/// longest retention and the lowest maximum hold, whichever of them takes a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Policy {
+    pub retention_ms: u64,
+    /// The most that one run may cost; if absent, there is no such maximum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+}
+
+impl Policy {
+    /// What holds where two coordinators differ.
+    pub fn and(&self, other: &Policy) -> Policy {
+        Policy {
+            retention_ms: self.retention_ms.max(other.retention_ms),
+            max_cost_usd: self.max_cost_usd.into_iter().chain(other.max_cost_usd).min(),
+        }
+    }
 }
 
 /// A live run that branches from a context of another one, and has not copied its journal yet.

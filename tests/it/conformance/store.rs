@@ -2,8 +2,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use coordinator::store::{Committed, Correction, Durability, Error, Memory, Redis, Sent, Store, Write};
-use shared::{Timestamp, TraceId, WorkerId, subject::Partition};
+use coordinator::store::{
+    Committed, Correction, Durability, Error, Member, Memory, Redis, Sent, Store, Write,
+};
+use shared::{Timestamp, TraceId, subject::Partition};
 use trellis_tests::servers::RedisServer;
 
 pub(super) const PARTITIONS: u16 = 16;
@@ -392,7 +394,8 @@ async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {
 }
 
 async fn coordinators_are_alive_while_their_heartbeats_last(store: Store) {
-    let [a, b, c] = ["a-1", "b-1", "c-1"].map(|id| id.parse::<WorkerId>().unwrap());
+    let [a, b, c] = ["a-1 says this", "b-1", "c-1 "].map(|text| text.parse::<Member>().unwrap());
+    assert_eq!((a.id.as_str(), a.says.as_str(), b.says.as_str()), ("a-1", "says this", ""));
     assert_eq!(store.heartbeat(&b, 60_000).await.unwrap(), std::slice::from_ref(&b));
     assert_eq!(store.heartbeat(&a, 60_000).await.unwrap(), [a.clone(), b.clone()]);
     store.leave(&b).await.unwrap();

@@ -1,6 +1,6 @@
 //! Logs that end inside a commit. Every other test of the core that comes to rest cuts its log too (`World::rest`).
 
-use coordinator::trace::{Command, Event, Logged, Replay, Rest, Superseded, Trace, logged};
+use coordinator::trace::{Command, Event, Logged, Replay, Rest, Story, Superseded, Trace, logged};
 use serde_json::json;
 use shared::wire::Verdict;
 use trellis_tests::{World, log_cuts, world::cents};
@@ -93,7 +93,7 @@ fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
     assert_eq!(*live.trace(), world.trace);
 
     let begun = rebuilt.begin_generation(0, world.now);
-    assert_eq!(begun, [Event::Rebuilt { generation: 1 }]);
+    assert_eq!(begun, [Event::Rebuilt { generation: 1, begun: world.now }]);
     let begun = logged(&rebuilt, begun, world.now).remove(0);
     assert_eq!(live.add(begun.clone()), Err(Superseded));
     live.restart();
@@ -130,4 +130,69 @@ fn t9_a_missing_commit_is_a_gap() {
     let replay = Replay::all(Trace::new(world.trace.id()), commits.concat());
     assert_eq!(replay.rest(), Rest::Gap(gone.last().unwrap().last_version() + 1));
     log_cuts::check(world.trace.id(), &world.commands).unwrap();
+}
+
+/// What a trace is but for its version and its generation.
+fn content(trace: &Trace) -> String {
+    format!("{:?}", trace.contexts())
+}
+
+/// The store loses the last commits of a trace. Before anybody notices, others are made with the same versions.
+#[test]
+fn t9_of_two_commits_with_one_version_the_later_counts_and_every_observer_reads_it() {
+    let first = parent_of_two();
+    let id = first.trace.id();
+    let lost = commits(&first).split_off(4);
+    let mut second = parent_of_two();
+    second.commands.truncate(4);
+    second.trace = Replay::all(Trace::new(id), commits(&second).concat()).into_trace();
+    let forked = second.trace.version();
+    second.pass(1_000);
+    second.cancel(None).unwrap();
+    let second_log = commits(&second).concat();
+
+    let log = [second_log, lost.concat()].concat();
+    assert!(!Story::new(commits(&first).concat()).is_forked(), "a log without a fork");
+    let twice = Story::new([log.clone(), log.clone()].concat());
+    let (told, messages) = twice.told_again(id, second.trace.version(), second.now).unwrap();
+    assert_eq!(content(&told), content(&second.trace));
+    assert!(told.version() > second.trace.version());
+    assert_eq!((told.generation().number, told.generation().since), (1, forked + 1));
+
+    let mut all = [log, messages].concat();
+    for _ in 0..2 {
+        assert!(!Story::new(all.clone()).is_forked(), "it is told once");
+        let replay = Replay::all(Trace::new(id), all.clone());
+        assert_eq!((replay.rest(), replay.trace()), (Rest::Nothing, &told));
+        all.reverse();
+    }
+    let mut live = Replay::new(Trace::new(id));
+    while all.iter().any(|message| live.add(message.clone()).is_err()) {
+        live.restart();
+    }
+    assert_eq!(live.trace(), &told);
+}
+
+/// The store loses a rebuild before the log has it, and another one begins: its number is the same.
+#[test]
+fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
+    let mut world = parent_of_two();
+    let log = commits(&world).concat();
+    let rebuild = |world: &World| {
+        let mut trace = world.trace.clone();
+        let begun = trace.begin_generation(0, world.now);
+        let messages = logged(&trace, begun, world.now);
+        (trace, messages)
+    };
+    let (mut lost, lost_messages) = rebuild(&world);
+    let cancel = Command::Cancel { child_id: None, reason: None };
+    let events = lost.handle(cancel, world.now).unwrap();
+    let lost_messages = [lost_messages, logged(&lost, events, world.now)].concat();
+    world.pass(1_000);
+    let (trace, messages) = rebuild(&world);
+    assert_eq!((trace.generation().number, lost.generation().number), (1, 1));
+    for late in [[lost_messages.clone(), messages.clone()], [messages, lost_messages]] {
+        let replay = Replay::all(Trace::new(trace.id()), [log.clone(), late.concat()].concat());
+        assert_eq!((replay.rest(), replay.trace()), (Rest::Nothing, &trace));
+    }
 }

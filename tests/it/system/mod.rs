@@ -9,6 +9,7 @@ mod ground;
 mod large_submissions;
 mod observers;
 mod outbox;
+mod policies;
 mod rebuild;
 mod retention;
 mod servers;

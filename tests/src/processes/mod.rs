@@ -256,7 +256,7 @@ impl Processes {
         let query = serde_json::to_vec(&Query::Coordinators).expect("plain fields").into();
         let mut heard = Vec::new();
         if let Ok(answer) = bus.request(&Subject::Query, &Headers::new(), query, wait).await
-            && let Ok(QueryAnswer::Coordinators { coordinators }) = serde_json::from_slice(&answer)
+            && let Ok(QueryAnswer::Coordinators { coordinators, .. }) = serde_json::from_slice(&answer)
         {
             heard.extend(coordinators.iter().map(ToString::to_string));
         }

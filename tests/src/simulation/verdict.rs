@@ -28,7 +28,7 @@ pub(super) async fn wrong(
     let mut wrong = Vec::new();
     for (run, trace) in runs.iter().zip(&traces) {
         wrong.extend(bill(ground, run, trace));
-        if extras.has(Extra::NobodyStarves) {
+        if extras.has(Extra::NobodyStarves) && !was_corrected(people, run).await {
             wrong.extend(starved(run, trace));
         }
         if extras.has(Extra::SkewedClocks) {
@@ -77,6 +77,15 @@ fn starved(run: &Run, trace: &Trace) -> Vec<String> {
     let agents = trace.contexts().iter().filter(|node| node.graph.is_none());
     let starved = agents.filter(|node| for_budget(&node.status) && suffices(node));
     starved.map(|node| format!("{}: {} was denied what its budget pays", run.trace_id, node.id)).collect()
+}
+
+/// Whether an estimate was corrected: until then, the estimate may have ruled out what would fit today.
+async fn was_corrected(people: &People, run: &Run) -> bool {
+    let log = people.client().bus.read(&Filter::EventsOf(run.trace_id)).await.expect("in memory");
+    let events = |stored: &Stored| {
+        serde_json::from_slice::<Logged>(&stored.payload).expect("a message of the log").events
+    };
+    log.iter().flat_map(events).any(|event| matches!(event, Event::Corrected { .. }))
 }
 
 /// As [`starved`], while runs are not at rest.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use redis::{Cmd, Value};
-use shared::{Timestamp, WorkerId};
+use shared::Timestamp;
 
 use super::{
-    super::{Correction, Durability, Error, StoreTime, keys},
+    super::{Correction, Durability, Error, Member, StoreTime, keys},
     Redis,
     reply::{corrupt, decode},
     unavailable,
@@ -47,14 +47,14 @@ impl Redis {
     /// harm. A heartbeat from the future counts as expired: the clock was set back since.
     pub(in super::super) async fn heartbeat(
         &self,
-        coordinator: &WorkerId,
+        coordinator: &Member,
         ttl_ms: u64,
-    ) -> Result<Vec<WorkerId>, Error> {
+    ) -> Result<Vec<Member>, Error> {
         let doing = "mark a coordinator alive in Redis";
         let now = self.now().await?.millis();
         let key = self.keys.coordinators();
         let mut beat = redis::pipe();
-        beat.zadd(&key, coordinator.as_str(), now).ignore();
+        beat.zadd(&key, coordinator.to_string(), now).ignore();
         beat.cmd("ZREMRANGEBYSCORE")
             .arg(&key)
             .arg("-inf")
@@ -68,14 +68,14 @@ impl Redis {
         beat.zrange(&key, 0, -1);
         let mut answers = self.link.transact(beat).await.map_err(unavailable(doing))?;
         let members: Vec<String> = decode(doing, answers.pop().unwrap_or_default())?;
-        let parse = |member: &String| WorkerId::new(member).map_err(|_| corrupt(doing, member));
-        let mut alive: Vec<WorkerId> = members.iter().map(parse).collect::<Result<_, _>>()?;
+        let parse = |member: &String| member.parse().map_err(|_| corrupt(doing, member));
+        let mut alive: Vec<Member> = members.iter().map(parse).collect::<Result<_, _>>()?;
         alive.sort_unstable();
         Ok(alive)
     }
 
-    pub(in super::super) async fn leave(&self, coordinator: &WorkerId) -> Result<(), Error> {
-        let command = Cmd::zrem(self.keys.coordinators(), coordinator.as_str());
+    pub(in super::super) async fn leave(&self, coordinator: &Member) -> Result<(), Error> {
+        let command = Cmd::zrem(self.keys.coordinators(), coordinator.to_string());
         self.one("deregister a coordinator in Redis", command).await?;
         Ok(())
     }

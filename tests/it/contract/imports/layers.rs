@@ -29,6 +29,7 @@ const COORDINATOR: Layers = &[
     &["shard"],
     &["branches.rs", "dead_letter.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
+    &["policy.rs"],
     &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs"],
     &["store"],
     &["trace"],

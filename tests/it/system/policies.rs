@@ -1,0 +1,52 @@
+//! Coordinators that were started with different options.
+
+use std::time::Duration;
+
+use coordinator::store::{Memory, Store};
+use serde_json::{Value, json};
+use shared::{
+    bus::{self, Bus, Headers},
+    money::Usd,
+    subject::Subject,
+    wire::Policy,
+};
+use trellis_tests::cluster::{Cluster, SOON, name};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn started_with(id: &str, retention: Duration, max_cost_usd: Option<u64>) -> coordinator::Config {
+    let mut config = coordinator::Config::new(name(id));
+    config.retention = retention;
+    config.settings.maximum.max_cost_usd = max_cost_usd.map(|usd| Usd::from_nanos(usd * 1_000_000_000));
+    config
+}
+
+/// Whichever of them takes a run, the lowest maximum holds; before, it was that of whoever happened to take it.
+#[tokio::test]
+async fn b17_the_lowest_maximum_of_all_coordinators_holds() {
+    let bus = Bus::Memory(bus::Memory::new(Default::default()));
+    let loose: Vec<_> = (0..3).map(|n| started_with(&format!("loose-{n}"), HOUR, None)).collect();
+    let partitions = loose[0].topology.partitions;
+    let store = Store::Memory(Memory::new(partitions));
+    let strict = started_with("strict", 2 * HOUR, Some(2));
+    let first = Cluster::start(bus.clone(), store.clone(), vec![strict], vec![]);
+    first.client.accepted(json!({"goal": "it is up"})).await;
+    let cluster = Cluster::start(bus.clone(), store, loose, vec![]);
+    trellis_tests::cluster::eventually("all are up", async || policies(&bus).await.len() == 4).await;
+    for n in 0..20 {
+        let accepted = cluster.client.accepted(json!({"goal": format!("{n}"), "max_cost_usd": 5})).await;
+        let adjusted = serde_json::to_value(&accepted).unwrap()["adjusted"].clone();
+        assert_eq!(adjusted[0]["got"], json!(2.0), "{adjusted}");
+    }
+    let holds = policies(&bus).await.into_iter().reduce(|all, other| all.and(&other)).unwrap();
+    assert_eq!(holds.retention_ms, 2 * 3_600_000, "the longest");
+    first.stop().await;
+    cluster.stop().await;
+}
+
+async fn policies(bus: &Bus) -> Vec<Policy> {
+    let query = serde_json::to_vec(&json!("coordinators")).unwrap();
+    let answer = bus.request(&Subject::Query, &Headers::new(), query.into(), SOON).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    serde_json::from_value(answer["coordinators"]["policies"].clone()).unwrap()
+}
