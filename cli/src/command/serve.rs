@@ -64,7 +64,7 @@ pub(crate) struct CoordinatorArgs {
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The most that one run may cost, in dollars, whatever its submission and its agent's profile ask for.
-    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    #[arg(long, value_name = "USD", value_parser = parse::ceiling, allow_hyphen_values = true)]
     max_cost_usd: Option<Usd>,
     /// Abort on purpose, to test failures: after a message was `received`, `decided`, `committed`, `sent` or
     /// `acknowledged` for the N-th time.

@@ -5,8 +5,17 @@ use std::{str::FromStr, time::Duration};
 use serde_json::Value;
 use shared::{ContextKey, Tokens, Usd, limits::MAX_TIMEOUT_MS, wire::Text};
 
+/// One message may have 8 MiB: a smaller stream would hold hardly any.
+const MIN_STREAM_BYTES: i64 = 16 << 20;
+
 pub(crate) fn usd(text: &str) -> Result<Usd, String> {
     text.strip_prefix('$').unwrap_or(text).parse().map_err(|error: shared::money::Error| error.to_string())
+}
+
+/// A ceiling: nothing could run under one of zero.
+pub(crate) fn ceiling(text: &str) -> Result<Usd, String> {
+    let above_zero = |usd: &Usd| *usd > Usd::ZERO;
+    usd(text).and_then(|usd| Some(usd).filter(above_zero).ok_or("a ceiling must be more than zero".into()))
 }
 
 pub(crate) fn tokens(text: &str) -> Result<Tokens, String> {
@@ -18,15 +27,16 @@ pub(crate) fn text(text: &str) -> Result<Text, String> {
     Text::new(text)
 }
 
-/// `250ms`, `30s`, `10m`, `2h`, `7d`; a bare number is milliseconds.
+/// `250ms`, `30s`, `10m`, `2h`, `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let each: u64 = match &text[digits.len()..] {
-        "" | "ms" => 1,
+        "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
+        "" => return Err("write a number and a unit, such as 500ms, 30s or 7d".into()),
         unit => return Err(format!("`{unit}` is not a unit of time: use ms, s, m, h or d, as in 30s")),
     };
     let number: u64 = digits.parse().map_err(|_| "write a number and a unit, such as 500ms, 30s or 7d")?;
@@ -47,8 +57,8 @@ pub(crate) fn bytes(text: &str) -> Result<i64, String> {
     let number: i64 = digits.parse().map_err(|_| "write a number and a size, such as 512MiB or 2GiB")?;
     number
         .checked_mul(each)
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| "the size of a stream must be more than 0 and less than 8 EiB".into())
+        .filter(|bytes| *bytes >= MIN_STREAM_BYTES)
+        .ok_or_else(|| "the size of a stream must be at least 16MiB, and less than 8EiB".into())
 }
 
 /// `key=json`: an input of a task.
@@ -67,4 +77,25 @@ pub(crate) fn key_json<K: FromStr<Err = shared::id::Error>>(
         format!("{json:?} is not JSON: {error}\n\nhint: write a text in quotes, as in '{key}=\"{json}\"'")
     })?;
     Ok((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_unit_a_stream_has_room_and_a_ceiling_is_more_than_zero() {
+        assert_eq!(duration("7d").unwrap(), Duration::from_secs(7 * 86_400));
+        for wrong in ["7", "", "d", "-1s", "7w", "366d"] {
+            duration(wrong).unwrap_err();
+        }
+        assert_eq!(bytes("16MiB").unwrap(), 16 << 20);
+        for wrong in ["0", "2KiB", "16777215", "9999999999GiB"] {
+            bytes(wrong).unwrap_err();
+        }
+        assert_eq!(ceiling("$0.01").unwrap(), usd("0.01").unwrap());
+        for wrong in ["0", "$0", "-1"] {
+            ceiling(wrong).unwrap_err();
+        }
+    }
 }
