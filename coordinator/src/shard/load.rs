@@ -57,6 +57,8 @@ impl Shard {
                 matches!(job.work, Work::Wake { .. }) && self.cache.peek(job.trace_id).is_some_and(doubtful);
             if unsure {
                 self.cache.remove(job.trace_id);
+                // The log is asked too: what we send again would hide, as its last message, that the store is behind.
+                doubted.insert(job.trace_id);
             }
             if let Origin::Submission(submission) = &job.origin {
                 if submission.fresh {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use shared::{
     ChildId, ContextKey, Timestamp,
-    wire::{GivenAnswer, RestorePoint, StepStatus},
+    wire::{Adjusted, GivenAnswer, LoweredBy, RestorePoint, StepStatus},
 };
 
 use super::{
-    Attempt, CallState, ContextNode, Entry, Event, Generation, GraphRun, Items, Phase, RunPhase, Status,
-    Trace, WaitingHold, scrub,
+    Attempt, CallState, ContextNode, Entry, Event, Generation, GraphRun, Items, Lowered, Phase, RunPhase,
+    Status, Trace, WaitingHold, scrub,
 };
 
 impl Trace {
@@ -216,11 +216,33 @@ impl Trace {
                 run.gathered = true;
                 run.gather_by = None;
             }),
-            Event::SynthesisBegun { child_id } => self.change_run(child_id, |run, _| {
-                run.phase = RunPhase::Synthesis;
-                run.gather_by = None;
-            }),
+            Event::SynthesisBegun { child_id, lowered } => {
+                self.change_run(child_id, |run, _| {
+                    run.phase = RunPhase::Synthesis;
+                    run.gather_by = None;
+                });
+                if let Some(lowered) = lowered {
+                    self.lowered(child_id, lowered);
+                }
+            }
         }
+    }
+
+    /// B17: the profile of a graph's own agent binds from here on.
+    fn lowered(&mut self, child_id: &ChildId, lowered: &Lowered) {
+        let at = self.expect(child_id);
+        self.change_budget(at, |node| {
+            let asked = node.budget.limit.cost_usd;
+            let got = lowered.limit.cost_usd;
+            if got < asked {
+                node.adjusted.push(Adjusted::new("max_cost_usd", asked, got, LoweredBy::Profile));
+            }
+            node.budget.limit = lowered.limit;
+            node.budget.reserve_usd = node.budget.reserve_usd.min(got);
+            node.limits = lowered.limits.clone();
+            node.timeout_ms = lowered.timeout_ms;
+        });
+        self.retime(at);
     }
 
     pub(super) fn put_value(&mut self, key: ContextKey, entry: Entry) {

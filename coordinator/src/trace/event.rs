@@ -245,7 +245,21 @@ pub enum Event {
     /// The steps are done; the graph's own agent begins the synthesis.
     SynthesisBegun {
         child_id: ChildId,
+        /// What its profile lowers for it (B17).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lowered: Option<Box<Lowered>>,
     },
+}
+
+/// The bounds of a graph's own agent, from when its steps are done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Lowered {
+    /// Of the graph's budget: what its steps have used, and what its agent may.
+    pub limit: Amount,
+    pub limits: Arc<Limits>,
+    /// From when its attempt begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
 }
 
 /// A context was created.
@@ -404,7 +418,7 @@ impl Event {
             | Event::GatheringEnded { child_id }
             | Event::StepEnded { child_id, .. }
             | Event::StepsSkipped { child_id, .. }
-            | Event::SynthesisBegun { child_id } => Some(child_id),
+            | Event::SynthesisBegun { child_id, .. } => Some(child_id),
         }
     }
 }

@@ -53,7 +53,7 @@ mod unsaved;
 pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use command::{Command, Spawn, Submit};
 pub use effect::{Effect, effects};
-pub use event::{Admitted, Body, Ended, Event, Ran, Requeue, StepOf};
+pub use event::{Admitted, Body, Ended, Event, Lowered, Ran, Requeue, StepOf};
 pub use generation::Generation;
 pub use graph_run::{GraphRun, Items, RunPhase, StepRun};
 pub use index::ContextIndex;

@@ -3,14 +3,15 @@
 
 use serde_json::{Map, Value};
 use shared::{
-    Json, Timestamp,
+    Amount, Json, Timestamp,
     graph::{Group, Policy},
     wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus, exhausted},
 };
 
 use super::view::result_of;
 use crate::trace::{
-    ContextIndex, ContextNode, Event, GraphRun, Requeue, Status, Trace, attempt, end, graph_run::failed,
+    Budget, ContextIndex, ContextNode, Event, GraphRun, Lowered, Requeue, Status, Trace, attempt, end,
+    graph_run::failed,
 };
 
 /// Ends a graph whose race is won, that is failing, or whose steps are all done.
@@ -29,12 +30,29 @@ pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Ve
     if verdict == GraphVerdict::Failed {
         events.push(fail(trace, graph, run, group));
     } else if group.aggregate.is_some() && succeeded(run) > 0 {
-        events.push(Event::SynthesisBegun { child_id });
+        events.push(Event::SynthesisBegun { child_id, lowered: lowered(trace, graph) });
         events.push(attempt::queue_again(trace, graph, Requeue::Synthesis, now));
     } else {
         events.push(end::completed(trace, graph, result(trace, graph, run, group)));
     }
     events
+}
+
+/// B17: what the profile of the graph's own agent lowers, now that it alone spends from the graph's budget.
+fn lowered(trace: &Trace, graph: ContextIndex) -> Option<Box<Lowered>> {
+    let node = trace.node(graph);
+    let profile = node.order.agent_id.as_ref().and_then(|id| trace.agent(id))?;
+    let Budget { limit, spent, held, .. } = &node.budget;
+    let most = Amount::new(
+        profile.max_cost_usd.unwrap_or(limit.cost_usd).min(limit.cost_usd),
+        profile.max_tokens.unwrap_or(limit.tokens).min(limit.tokens),
+    );
+    let with_own = spent.checked_add(*held).and_then(|used| used.checked_add(most));
+    let limit = with_own.map_or(*limit, |with_own| with_own.min(*limit));
+    let limits = profile.limits.lower(&node.limits);
+    let timeout_ms = profile.timeout_ms.filter(|millis| *millis > 0);
+    let lowers = limit != node.budget.limit || limits != *node.limits || timeout_ms.is_some();
+    lowers.then(|| Box::new(Lowered { limit, limits: limits.into(), timeout_ms }))
 }
 
 pub(super) fn verdict(run: &GraphRun, group: &Group) -> GraphVerdict {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use shared::wire::GraphVerdict;
 use trellis_tests::{
     World,
-    world::{id, with},
+    world::{cents, id, with},
 };
 
 use super::{expect, queued, step, verdict};
@@ -102,4 +102,40 @@ fn g7_a_step_that_asks_parks_and_the_others_go_on() {
     world.ask_human(&asks, "red or blue?").unwrap();
     world.run("works", "ok");
     expect(&world, "graph", &[("asks", "failed"), ("works", "succeeded")]);
+}
+
+/// The profile of a graph's own agent does not bind its steps, and binds its synthesis: money, limits and time.
+#[test]
+fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
+    let mut world = World::new();
+    world.agent(json!({
+        "agent_id": "editor", "max_cost_usd": 0.1, "timeout_ms": 5000, "limits": {"max_steps": 3},
+    }));
+    let step = |n: u32| json!({"agent_id": "researcher", "task_description": format!("aspect {n}")});
+    world
+        .submit_graph(json!({
+            "child_id": "graph", "mode": "parallel", "agent_id": "editor", "aggregate": {}, "max_cost_usd": 1,
+            "task_description": "Report.", "on_exhausted": "pause", "steps": [step(1), step(2)],
+        }))
+        .unwrap();
+    let lease = world.claim("researcher-1");
+    world.hold(&lease, "1", cents(30)).unwrap();
+    world.settle(&lease, "1", cents(30)).unwrap();
+    world.complete(&lease, "found").unwrap();
+    assert_eq!(world.node("graph").limits.max_steps, 20, "the steps have their own");
+    world.run("researcher-2", "found too");
+
+    let node = world.node("graph");
+    assert_eq!((node.budget.limit.cost_usd, node.limits.max_steps), (cents(40).cost_usd, 3));
+    assert_eq!(node.adjusted.last().unwrap().what, "max_cost_usd");
+    let lease = world.claim("graph");
+    assert_eq!(world.node("graph").deadline, Some(world.now.plus_millis(5000)));
+    world.hold(&lease, "1", cents(11)).unwrap_err();
+    world.hold(&lease, "1", cents(10)).unwrap();
+    world.settle(&lease, "1", cents(10)).unwrap();
+    world.raise("graph", 60).unwrap();
+    world.hold(&lease, "2", cents(20)).unwrap();
+    world.settle(&lease, "2", cents(5)).unwrap();
+    world.complete(&lease, "all").unwrap();
+    world.rest();
 }
