@@ -38,12 +38,10 @@ pub(crate) async fn note(handles: &Handles, from: &Checkpoint, by: &[TraceId]) -
 /// The runs that still need journals of this one.
 pub(crate) async fn of(handles: &Handles, origin: TraceId) -> Result<Vec<Branch>, Error> {
     let noted = handles.store.branches(origin).await?;
-    let roots = handles.store.fields(&noted, Trace::ROOT_FIELD).await?;
-    let orders = handles.store.fields(&noted, Trace::ROOT_ORDER_FIELD).await?;
+    let roots = handles.store.fields(&noted, &Trace::SUMMARY_FIELDS).await?;
     let mut branches = Vec::new();
-    for ((trace_id, root), order) in noted.into_iter().zip(roots).zip(orders) {
-        let (Some(root), Some(order)) = (root, order) else { continue };
-        let Some((child_id, from)) = Trace::stored_branch(&root, &order)? else { continue };
+    for (trace_id, root) in noted.into_iter().zip(roots) {
+        let Some((child_id, from)) = Trace::stored_branch(&root)? else { continue };
         if from.trace_id == origin && !has_copied(handles, trace_id, child_id).await? {
             branches.push(Branch { trace_id, from: from.child_id });
         }

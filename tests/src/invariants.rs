@@ -97,16 +97,16 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         (None, StepStatus::Running) => step.next.is_some(),
         _ => false,
     };
-    ensure(run.ready.iter().all(|step| startable(&run.steps[*step as usize])), || {
+    ensure(run.ready().all(|step| startable(&run.steps[step as usize])), || {
         "ready holds what can't start".into()
     })?;
     let is_live = |context: &coordinator::trace::ContextIndex| trace.node(*context).is_live();
-    for (number, step) in (0u32..).zip(&run.steps).filter(|_| node.is_live()) {
-        let moves = step.contexts.iter().any(is_live) || run.ready.contains(&number);
+    for (number, step) in (0u32..).zip(run.steps.iter()).filter(|_| node.is_live()) {
+        let moves = step.contexts.iter().any(is_live) || run.ready().any(|ready| ready == number);
         ensure(step.status != StepStatus::Running || moves, || {
             format!("step {number} runs, and nothing moves it")
         })?;
-        ensure(step.next.is_none() || run.ready.contains(&number), || {
+        ensure(step.next.is_none() || run.ready().any(|ready| ready == number), || {
             format!("step {number} is not in the queue")
         })?;
     }
@@ -120,9 +120,8 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         });
         ensure(starved, || "the graph is paused, and nobody lacks anything".into())?;
     }
-    let twice =
-        run.ready.iter().enumerate().any(|(n, step)| run.ready.iter().skip(n + 1).any(|other| other == step));
-    ensure(!twice, || "ready holds a step twice".into())?;
+    let ready = run.steps.iter().filter(|step| step.ready.is_some()).count();
+    ensure(ready == run.ready().count(), || "steps and their queue differ".into())?;
     let waits = node.live_children > 0 || !matches!(node.status, Status::Working(Phase::Steps));
     ensure(waits, || "a graph that is live, runs nothing and waits for nothing is stuck".into())
 }
@@ -141,19 +140,22 @@ pub fn check_at_rest(trace: &Trace) -> Result<(), String> {
 pub fn check_replay(trace: &Trace, log: &[(Timestamp, Event)]) -> Result<(), String> {
     let mut again = Trace::new(trace.id());
     let (mut fields, mut values) = (HashMap::new(), HashMap::new());
+    let put = |stored: &mut HashMap<String, String>, changes: Vec<(String, Option<String>)>| {
+        for (name, text) in changes {
+            match text {
+                Some(text) => stored.insert(name, text),
+                None => stored.remove(&name),
+            };
+        }
+    };
     for (at, event) in log {
         let text = serde_json::to_string(event).map_err(|e| format!("t9: {e} on {event:?}"))?;
         let read: Event = serde_json::from_str(&text).map_err(|e| format!("t9: {e} on {text}"))?;
         ensure(read == *event, || format!("t9: {text} reads back as {read:?}"))?;
         again.apply(&read, *at);
         let changes = again.take_changes();
-        fields.extend(changes.fields);
-        for (key, value) in changes.values {
-            match value {
-                Some(value) => drop(values.insert(key, value)),
-                None => drop(values.remove(&key)),
-            }
-        }
+        put(&mut fields, changes.fields);
+        put(&mut values, changes.values);
     }
     ensure(again == *trace, || "t9: replaying the events gives another trace".into())?;
     let read = Trace::from_stored(trace.id(), trace.version(), &fields, &values);

@@ -227,7 +227,7 @@ async fn decide(
     let dispute = DecideDispute { child_id: child.clone(), number, decision };
     let control = Control { dispute: Some(dispute), ..Control::of(trace) };
     let decided = |trace: &Trace| {
-        let disputes = trace.context(&child).into_iter().flat_map(|node| &node.disputes);
+        let disputes = trace.context(&child).into_iter().flat_map(|node| node.disputes.iter());
         disputes.into_iter().any(|one| one.number == number && one.decision == Some(decision))
     };
     apply(bus, &control, &child, decided, output).await

@@ -85,12 +85,12 @@ fn check(agents: &[AgentProfile]) -> Result<(), Problems> {
 async fn runs(handles: &Handles, limit: u32) -> Result<Vec<RunSummary>, store::Error> {
     let newest = handles.store.runs(usize::try_from(limit).unwrap_or(usize::MAX)).await?;
     let ids: Vec<_> = newest.iter().map(|(id, _)| *id).collect();
-    let roots = handles.store.fields(&ids, Trace::ROOT_FIELD).await?;
-    let orders = handles.store.fields(&ids, Trace::ROOT_ORDER_FIELD).await?;
-    let summary = |((id, root), order): ((_, Option<String>), Option<String>)| {
-        Trace::summary(id, &root?, &order?)
+    let roots = handles.store.fields(&ids, &Trace::SUMMARY_FIELDS).await?;
+    let summary = |(id, root)| {
+        Trace::summary(id, &root)
             .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read; it is left out of the list of runs"))
             .ok()
+            .flatten()
     };
-    Ok(ids.into_iter().zip(roots).zip(orders).filter_map(summary).collect())
+    Ok(ids.into_iter().zip(roots).filter_map(summary).collect())
 }

@@ -131,6 +131,7 @@ pub(crate) async fn job(
     let settings = handles.policies.apply(handles.config.settings.clone());
     let submit = Submit { order, plan, agents, settings };
     let now = handles.clock.now();
+    let comes_first = arrival.comes_first(handles.started_at);
     let (delivery, received_at) = match arrival {
         Arrival::Published(delivery) => {
             let at = delivery.at.min(now);
@@ -144,6 +145,7 @@ pub(crate) async fn job(
         subject,
         child_id,
         fresh: ids.fresh,
+        comes_first,
         elsewhere: ids.elsewhere,
         link: None,
         parent_span: ids.parent_span,

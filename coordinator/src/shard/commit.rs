@@ -91,6 +91,7 @@ impl Shard {
             trace_id: id,
             expected: open.expected,
             version,
+            replaces: false,
             fields: changes.fields,
             values: changes.values,
             outbox: Some(text(&*outbox)),

@@ -82,6 +82,8 @@ pub(crate) struct Submission {
     pub(crate) child_id: ChildId,
     /// Its trace id was made for it: no such trace can exist.
     pub(crate) fresh: bool,
+    /// No coordinator can have handled it before.
+    pub(crate) comes_first: bool,
     /// X2: the trace it is decided in if the caller's trace is taken. The caller's trace is then linked.
     pub(crate) elsewhere: Option<TraceId>,
     pub(crate) link: Option<(TraceId, u64)>,

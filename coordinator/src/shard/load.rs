@@ -61,12 +61,12 @@ impl Shard {
                 doubted.insert(job.trace_id);
             }
             if let Origin::Submission(submission) = &job.origin {
-                if submission.fresh {
+                let swept = || self.handles.epoch.trusts_absence(self.handles.partition(job.trace_id));
+                let absent = submission.fresh || submission.comes_first && swept();
+                if absent {
                     known_new.insert(job.trace_id);
                 }
                 // Nearly always the trace is new. If it is not, the commit fails and the trace is loaded.
-                let absent = submission.fresh
-                    || self.handles.epoch.trusts_absence(self.handles.partition(job.trace_id));
                 if absent && job.tries == 0 && !self.cache.has(job.trace_id) {
                     self.cache.put(Trace::new(job.trace_id), Vec::new());
                 }
@@ -140,6 +140,12 @@ impl Shard {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() > version => {
                     self.keep_rebuilt(rebuilt, found, now).await
                 }
+                // What is stored goes on, whatever its log says.
+                Err(rebuild::Error::Contradicts) if !found.corrupt && version > 0 => {
+                    tracing::error!(trace_id = %id, "the event log of a trace contradicts itself; it can't be rebuilt if the store is lost");
+                    self.cache.put(found.trace, found.unsent);
+                    Ok(())
+                }
                 Ok(_) if found.corrupt => Err("it is corrupt, and its event log can't rebuild it".into()),
                 Ok(_) => {
                     self.cache.put(found.trace, found.unsent);
@@ -162,10 +168,8 @@ impl Shard {
         match found.trace.began_at() {
             _ if found.corrupt => false,
             Some(began) => epoch.trusts(partition, began),
-            None if found.version == 0 => {
-                known_new.contains(&found.trace.id()) || epoch.trusts_absence(partition)
-            }
-            None => false,
+            // Whoever speaks of a trace that is not there may know it: the store may have lost it.
+            None => found.version == 0 && known_new.contains(&found.trace.id()),
         }
     }
 
@@ -196,6 +200,7 @@ impl Shard {
             trace_id: trace.id(),
             expected: found.version,
             version: trace.version(),
+            replaces: true,
             fields: changes.fields,
             values: changes.values,
             outbox: Some(super::commit::text(&*outbox)),

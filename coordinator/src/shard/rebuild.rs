@@ -5,7 +5,11 @@
 //! are forgotten so still arrive, and are booked as far as something is left (B18). A run that has ended and
 //! expired is left alone: its log is kept for longer.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use shared::{
     ChildId, Timestamp, TraceId,
@@ -37,6 +41,8 @@ pub(crate) enum Error {
     Bus(#[from] bus::Error),
     #[error("an event in its log can't be read: {0}")]
     Unreadable(serde_json::Error),
+    #[error("its log contradicts itself")]
+    Contradicts,
     #[error("its log has a gap before version {0}, which may still be filled")]
     Gap(u64),
 }
@@ -64,8 +70,12 @@ pub(crate) async fn check(
     let last_at = log.iter().map(|logged| logged.at).max().unwrap_or_default();
     let unsent = unsent.iter().map(|outbox| outbox.logged()).collect::<Result<Vec<_>, _>>();
     let log = [log, unsent.map_err(Error::Unreadable)?.concat()].concat();
-    let told_again = Story::new(log.clone()).told_again(id, stored.version(), now);
-    let replay = Replay::all(stored.clone(), log);
+    let replayed = || {
+        let told_again = Story::new(log.clone()).told_again(id, stored.version(), now);
+        (told_again, Replay::all(stored.clone(), log))
+    };
+    // A log that contradicts itself must not end the coordinator.
+    let (told_again, replay) = catch_unwind(AssertUnwindSafe(replayed)).map_err(|_| Error::Contradicts)?;
     let rest = replay.rest();
     let mut trace = replay.into_trace();
     let newness = |trace: &Trace| (trace.generation().order(), trace.version());

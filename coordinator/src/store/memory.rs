@@ -272,9 +272,14 @@ impl Memory {
         partitions.iter().map(counter).collect()
     }
 
-    pub(super) fn fields(&self, traces: &[TraceId], field: &str) -> Vec<Option<String>> {
+    pub(super) fn fields(&self, traces: &[TraceId], fields: &[String]) -> Vec<HashMap<String, String>> {
         let kept = self.kept();
-        traces.iter().map(|trace| kept.traces.get(trace)?.fields.get(field).cloned()).collect()
+        let of = |trace: &TraceId| {
+            let had = kept.traces.get(trace).map(|trace| &trace.fields);
+            let had = |field: &String| Some((field.clone(), had?.get(field)?.clone()));
+            fields.iter().filter_map(had).collect()
+        };
+        traces.iter().map(of).collect()
     }
 
     /// The count that holds from now on: the first one given.
@@ -298,15 +303,14 @@ impl Kept {
             outbox: BTreeMap::new(),
         });
         trace.version = write.version;
-        trace.fields.extend(write.fields.iter().cloned());
+        if write.replaces {
+            trace.fields.clear();
+            trace.values.clear();
+        }
+        put(&mut trace.fields, &write.fields);
+        put(&mut trace.values, &write.values);
         trace.outbox.extend(write.outbox.clone().map(|outbox| (write.version, outbox)));
         trace.outbox.retain(|version, _| !write.cleared.contains(version));
-        for (key, value) in &write.values {
-            match value {
-                Some(value) => trace.values.insert(key.clone(), value.clone()),
-                None => trace.values.remove(key),
-            };
-        }
         home.timers.set(trace_id, write.timer);
         home.ended.set(trace_id, write.ended_at);
         if let Some(at) = write.opened_at {
@@ -315,5 +319,15 @@ impl Kept {
         }
         home.counter += 1;
         Committed::Done { counter: home.counter }
+    }
+}
+
+/// Sets what has a value, and removes what has none.
+fn put(kept: &mut HashMap<String, String>, changes: &[(String, Option<String>)]) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => kept.insert(key.clone(), value.clone()),
+            None => kept.remove(key),
+        };
     }
 }

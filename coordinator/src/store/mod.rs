@@ -9,7 +9,7 @@ mod memory;
 mod record;
 mod redis;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use shared::{Timestamp, TraceId, subject::Partition};
 
@@ -222,13 +222,17 @@ impl Store {
         }
     }
 
-    /// One field of many traces; none where the trace or the field does not exist.
-    pub async fn fields(&self, traces: &[TraceId], field: &str) -> Result<Vec<Option<String>>, Error> {
+    /// Some fields of many traces, as far as they exist.
+    pub async fn fields(
+        &self,
+        traces: &[TraceId],
+        fields: &[&str],
+    ) -> Result<Vec<HashMap<String, String>>, Error> {
         match self {
-            Store::Redis(redis) => redis.fields(traces, field).await,
+            Store::Redis(redis) => redis.fields(traces, fields).await,
             Store::Memory(memory) => {
-                let field = field.to_owned();
-                let fields = move |memory: &Memory, traces: &[_]| memory.fields(traces, &field);
+                let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+                let fields = move |memory: &Memory, traces: &[_]| memory.fields(traces, &fields);
                 memory.ask("read fields", traces, fields).await
             }
         }

@@ -43,8 +43,10 @@ pub struct Write {
     pub expected: u64,
     /// The version it gets.
     pub version: u64,
-    /// Fields of the trace, added or replaced. The names `v` and `x…` are the store's own.
-    pub fields: Vec<(String, String)>,
+    /// All fields and values that were there are replaced, outboxes apart.
+    pub replaces: bool,
+    /// Fields of the trace; none deletes. The names `v` and `x…` are the store's own.
+    pub fields: Vec<(String, Option<String>)>,
     /// Values of the shared store; none deletes.
     pub values: Vec<(String, Option<String>)>,
     /// The outbox of this version, kept under its number until it is cleared.

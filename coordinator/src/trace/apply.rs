@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use shared::{
     ChildId, ContextKey, Timestamp,
-    wire::{Adjusted, GivenAnswer, LoweredBy, RestorePoint, StepStatus},
+    wire::{Adjusted, GivenAnswer, LoweredBy, RestorePoint},
 };
 
 use super::{
-    Attempt, CallState, ContextNode, Entry, Event, Generation, GraphRun, Items, Lowered, Phase, RunPhase,
-    Status, Trace, WaitingHold, scrub,
+    Attempt, CallState, ContextNode, Entry, Event, Generation, GraphRun, Lowered, Phase, RunPhase, Status,
+    Trace, WaitingHold, scrub,
 };
 
 impl Trace {
@@ -30,20 +30,23 @@ impl Trace {
                 self.generation = Generation { number, since, begun };
             }
             Event::AgentAdded { agent } => {
-                self.unsaved.agents = true;
+                self.unsaved.agents.insert(agent.agent_id.clone());
                 self.agents.insert(agent.agent_id.clone(), Arc::new((**agent).clone()));
             }
             Event::PlanAdded { plan } => {
-                self.unsaved.plans = true;
+                self.unsaved.plans.insert(u32::try_from(self.plans.len()).expect("max_contexts was checked"));
                 self.plans.push(plan.clone());
             }
-            Event::Tombstoned { child_id, reason } => {
-                self.unsaved.head = true;
-                match child_id {
-                    Some(child_id) => drop(self.tombstones.insert(child_id.clone(), reason.clone())),
-                    None => self.cancelled_before = Some(reason.clone()),
+            Event::Tombstoned { child_id, reason } => match child_id {
+                Some(child_id) => {
+                    self.unsaved.tombstones.insert(child_id.clone());
+                    self.tombstones.insert(child_id.clone(), reason.clone());
                 }
-            }
+                None => {
+                    self.unsaved.head = true;
+                    self.cancelled_before = Some(reason.clone());
+                }
+            },
             Event::Admitted(admitted) => self.admitted(admitted, now),
             Event::WindowClamped { child_id, parent_id, parent_tokens, child_tokens } => {
                 let note =
@@ -103,7 +106,7 @@ impl Trace {
                 if self.contexts[0].deleted {
                     self.unsaved.outputs = true;
                     self.outputs.clear();
-                    self.unsaved.plans = true;
+                    self.unsaved.plans.extend(0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX));
                     self.plans = self.plans.iter().map(scrub::plan).collect();
                 }
             }
@@ -178,35 +181,32 @@ impl Trace {
                 }
             }
             Event::ConditionAsked { .. } => {}
-            Event::ItemsTaken { child_id, step, items } => self.change_run(child_id, |run, _| {
-                let total = items.elements().map_or(0, <[_]>::len);
-                let total = u32::try_from(total).expect("max_contexts was checked");
-                let list = items.clone();
-                let step_run = &mut run.steps[*step as usize];
-                step_run.status = StepStatus::Running;
-                step_run.items = Some(Box::new(Items { list, total, started: 0, ended: 0, succeeded: 0 }));
-                if total == 0 {
-                    run.not_ready(*step);
-                }
-            }),
+            Event::ItemsTaken { child_id, step, items } => {
+                self.change_run(child_id, |run, _| run.items_taken(*step, items.clone()));
+            }
             Event::ItemRefused { child_id, step, reason, .. } => self.change_run(child_id, |run, _| {
                 run.item_started(*step);
-                if let Some(items) = &mut run.steps[*step as usize].items {
+                let step = run.steps.row_mut(*step);
+                if let Some(items) = &mut step.items {
                     items.ended += 1;
                 }
                 // The first refusal is the step's reason when it ends.
-                run.steps[*step as usize].reason.get_or_insert_with(|| reason.as_str().into());
+                step.reason.get_or_insert_with(|| reason.as_str().into());
             }),
-            Event::StepContinues { child_id, step, next } => self.change_run(child_id, |run, _| {
-                run.steps[*step as usize].next = Some(*next);
-                run.ready.push_back(*step);
-            }),
+            Event::StepContinues { child_id, step, next } => {
+                let version = self.version;
+                self.change_run(child_id, |run, _| {
+                    run.steps.row_mut(*step).next = Some(*next);
+                    run.is_ready(*step, version);
+                });
+            }
             Event::StepEnded { child_id, step, status, reason, partial } => {
+                let version = self.version;
                 self.change_run(child_id, |run, group| {
-                    let step_run = &mut run.steps[*step as usize];
+                    let step_run = run.steps.row_mut(*step);
                     step_run.reason = reason.as_deref().map(Into::into);
                     step_run.partial = *partial;
-                    run.step_ended(group, *step, *status);
+                    run.step_ended(group, *step, *status, version);
                 })
             }
             Event::StepsSkipped { child_id, reason } => {
@@ -242,6 +242,9 @@ impl Trace {
             node.limits = lowered.limits.clone();
             node.timeout_ms = lowered.timeout_ms;
         });
+        // Children whose limits were the graph's keep them.
+        let children = self.node(at).children.clone();
+        self.unsaved.definitions.extend(children.into_iter().chain([at]));
         self.retime(at);
     }
 

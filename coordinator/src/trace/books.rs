@@ -86,8 +86,8 @@ impl Trace {
     pub(super) fn close_call(&mut self, child_id: &ChildId, call_id: &CallId, state: CallState) {
         let at = self.expect(child_id);
         let node = self.node_mut(at);
-        let unheld = Call { attempt: 0, held: Amount::ZERO, state: CallState::Released };
-        let call = node.calls.entry(call_id.clone()).or_insert(unheld);
+        let unheld = || Call { attempt: 0, held: Amount::ZERO, state: CallState::Released };
+        let call = node.calls.entry_mut(call_id, unheld);
         let (was, held) = (call.state, call.held);
         call.state = state;
         if was == CallState::Held {
@@ -134,8 +134,8 @@ impl Trace {
     /// Books a disputed charge, or drops it (B18).
     pub(super) fn end_dispute(&mut self, child_id: &ChildId, number: u32, decision: Decision) {
         let at = self.expect(child_id);
-        let dispute = self.node_mut(at).disputes.iter_mut().find(|dispute| dispute.number == number);
-        let dispute = dispute.expect("a decision names a dispute");
+        // Disputes are numbered from 1.
+        let dispute = self.node_mut(at).disputes.row_mut(number - 1);
         dispute.decision = Some(decision);
         let amount = dispute.amount;
         let booked = if decision == Decision::Accepted { amount } else { Amount::ZERO };

@@ -1,12 +1,9 @@
 //! The budget of one context: its ceilings, what was spent and what is held, and what the context itself
 //! keeps held on its parent. Plain values; how a change moves up the tree is in `books`.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 use shared::{
     Amount, CallId, Timestamp, Usd,
-    money::booked,
     wire::{BudgetSnapshot, Funding, Hold},
 };
 
@@ -32,28 +29,21 @@ impl Granted {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
     pub limit: Amount,
     /// Of this context and all its descendants.
-    #[serde(deserialize_with = "booked::amount")]
     pub spent: Amount,
     /// Of this context alone.
-    #[serde(deserialize_with = "booked::amount")]
     pub own: Amount,
-    #[serde(deserialize_with = "booked::amount")]
     pub held: Amount,
     /// The part of `held` that is grants to descendants, not calls in flight.
-    #[serde(deserialize_with = "booked::amount")]
     pub carved: Amount,
     /// Booked past what was held or left: costs beyond a hold, and disputed charges that were accepted.
-    #[serde(deserialize_with = "booked::amount")]
     pub uncovered: Amount,
     /// The part of `spent` that stands for calls with an unknown end.
-    #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
     /// Costs of this context and its descendants that are not booked, because nothing was left for them (B18).
-    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub disputed: Amount,
     /// Descendants can't hold this part (B7).
     pub reserve_usd: Usd,
@@ -104,8 +94,6 @@ impl WaitingHold {
         self.call_id == hold.call_id && self.attempt == hold.lease.attempt
     }
 }
-
-pub(super) type Calls = HashMap<CallId, Call>;
 
 impl Budget {
     pub fn new(limit: Amount, reserve_usd: Usd, granted: Granted, inherited: Granted) -> Self {

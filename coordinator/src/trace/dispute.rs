@@ -65,7 +65,8 @@ pub(super) fn within_books(trace: &Trace, events: Vec<Event>) -> Result<Vec<Even
 pub(super) fn decide(trace: &Trace, decided: &DecideDispute) -> Result<Vec<Event>, Refusal> {
     let DecideDispute { child_id, number, decision } = decided;
     let node = trace.node(trace.known(child_id)?);
-    let dispute = node.disputes.iter().find(|dispute| dispute.number == *number);
+    let place = (*number as usize).checked_sub(1);
+    let dispute = place.and_then(|place| node.disputes.get(place));
     let dispute = dispute.ok_or(Refusal::NoDispute { child_id: child_id.clone(), number: *number })?;
     match dispute.decision {
         Some(first) if first == *decision => return Ok(Vec::new()),

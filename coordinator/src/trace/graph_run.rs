@@ -1,7 +1,7 @@
 //! The state of a running graph: its steps, which of them may start, and what the end of a step does to the
 //! others. Changed only when an event is applied.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use shared::{
@@ -10,17 +10,21 @@ use shared::{
     wire::StepStatus,
 };
 
-use super::{ContextIndex, Ran};
+use super::{ContextIndex, Keyed, Ran, Rows};
 
 /// The state of a running graph. Its plan never changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GraphRun {
     pub plan: u32,
     pub group: GroupIndex,
+    /// The version of the trace when it began.
+    pub begun: u64,
     pub phase: RunPhase,
-    pub steps: Vec<StepRun>,
-    /// Steps whose predecessors have ended and that have more to start.
-    pub ready: VecDeque<StepIndex>,
+    pub steps: Rows<StepRun>,
+    /// Steps whose predecessors have ended and that have more to start, by when they became ready.
+    ready: BTreeSet<(u64, StepIndex)>,
+    /// The lists that `for_each` steps iterate over.
+    pub(super) lists: Keyed<StepIndex, Json>,
     /// Number of steps that have not ended.
     pub unfinished: u32,
     /// A required step failed and the policy is `fail`.
@@ -41,24 +45,25 @@ pub enum RunPhase {
     Synthesis,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepRun {
     pub status: StepStatus,
     /// Number of predecessors that have not ended.
     pub blockers: u32,
+    /// The version of the trace since which it is ready; none if it is not.
+    pub ready: Option<u64>,
     /// What is started for it next, once it has begun: a round, or its fallback.
     pub next: Option<Ran>,
     /// The contexts started for it: itself, items, rounds, fallback.
     pub contexts: Vec<ContextIndex>,
     pub reason: Option<Box<str>>,
     pub partial: bool,
-    pub items: Option<Box<Items>>,
+    pub items: Option<Items>,
 }
 
-/// The list that a `for_each` iterates over.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// How far a `for_each` is.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Items {
-    pub list: Json,
     pub total: u32,
     pub started: u32,
     pub ended: u32,
@@ -66,10 +71,12 @@ pub struct Items {
 }
 
 impl GraphRun {
-    pub(super) fn new(plan: u32, number: GroupIndex, group: &Group, now: Timestamp) -> Self {
+    /// A graph of which no step has begun.
+    pub(super) fn new(plan: u32, number: GroupIndex, group: &Group, now: Timestamp, begun: u64) -> Self {
         let fresh = |blockers: usize| StepRun {
             status: StepStatus::Pending,
             blockers: u32::try_from(blockers).expect("a step waits for its siblings at most"),
+            ready: (blockers == 0).then_some(begun),
             next: None,
             contexts: Vec::new(),
             reason: None,
@@ -81,10 +88,12 @@ impl GraphRun {
         GraphRun {
             plan,
             group: number,
+            begun,
             phase: RunPhase::Steps,
-            ready: (0..count).filter(|step| steps[*step as usize].blockers == 0).collect(),
+            ready: (0..count).filter_map(|step| Some((steps[step as usize].ready?, step))).collect(),
+            lists: Keyed::default(),
             unfinished: count,
-            steps,
+            steps: Rows::stored(steps),
             failing: false,
             winner: None,
             gather_by: group.aggregate.as_ref().and_then(|a| a.timeout_ms).map(|ms| now.plus_millis(ms)),
@@ -96,14 +105,17 @@ impl GraphRun {
         &self.steps[step as usize]
     }
 
+    /// The steps that may start, the longest ready first.
+    pub fn ready(&self) -> impl Iterator<Item = StepIndex> {
+        self.ready.iter().map(|(_, step)| *step)
+    }
+
     /// A step has ended: its dependents have one blocker less.
-    pub(super) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus) {
-        let ended = &mut self.steps[step as usize];
-        let more_items = ended.items.as_ref().is_some_and(|items| items.started < items.total);
-        let more_to_start = more_items || ended.next.take().is_some();
-        if std::mem::replace(&mut ended.status, status) == StepStatus::Pending || more_to_start {
-            self.not_ready(step);
-        }
+    pub(super) fn step_ended(&mut self, group: &Group, step: StepIndex, status: StepStatus, version: u64) {
+        let ended = self.steps.row_mut(step);
+        ended.next = None;
+        ended.status = status;
+        self.not_ready(step);
         self.unfinished -= 1;
         let counts = group.steps[step as usize].required && failed(status);
         self.failing |= counts && group.policy == Policy::Fail && !group.race && !self.gathered;
@@ -111,33 +123,63 @@ impl GraphRun {
             self.winner = Some(step);
         }
         for dependent in &group.steps[step as usize].dependents {
-            let waiting = &mut self.steps[*dependent as usize];
+            let waiting = self.steps.row_mut(*dependent);
             waiting.blockers -= 1;
             if waiting.blockers == 0 && waiting.status == StepStatus::Pending {
-                self.ready.push_back(*dependent);
+                self.is_ready(*dependent, version);
             }
         }
     }
 
-    /// Removes a step from the queue of ready ones. It is nearly always the first, so this does not slow
-    /// down with the length of the queue.
+    /// A step may start, or go on.
+    pub(super) fn is_ready(&mut self, step: StepIndex, version: u64) {
+        self.steps.row_mut(step).ready = Some(version);
+        self.ready.insert((version, step));
+    }
+
     pub(super) fn not_ready(&mut self, step: StepIndex) {
-        if let Some(place) = self.ready.iter().position(|ready| *ready == step) {
-            self.ready.remove(place);
+        if let Some(since) = self.steps[step as usize].ready {
+            self.ready.remove(&(since, step));
+            self.steps.row_mut(step).ready = None;
+        }
+    }
+
+    /// The items of a `for_each` are known.
+    pub(super) fn items_taken(&mut self, step: StepIndex, list: Json) {
+        let total = list.elements().map_or(0, <[_]>::len);
+        let total = u32::try_from(total).expect("max_contexts was checked");
+        let row = self.steps.row_mut(step);
+        row.status = StepStatus::Running;
+        row.items = Some(Items { total, started: 0, ended: 0, succeeded: 0 });
+        self.lists.insert(step, list);
+        if total == 0 {
+            self.not_ready(step);
         }
     }
 
     /// One more item of a `for_each` was started; after the last, the step is no longer ready.
     pub(super) fn item_started(&mut self, step: StepIndex) {
-        let Some(items) = &mut self.steps[step as usize].items else { return };
+        let Some(items) = &mut self.steps.row_mut(step).items else { return };
         items.started += 1;
         if items.started == items.total {
             self.not_ready(step);
         }
     }
 
+    /// Puts a step as it was stored.
+    pub(super) fn put_stored(&mut self, number: StepIndex, step: StepRun) {
+        let Some(fresh) = self.steps.get(number as usize) else { return };
+        fresh.ready.map(|since| self.ready.remove(&(since, number)));
+        step.ready.map(|since| self.ready.insert((since, number)));
+        *self.steps.unstored_mut(number) = step;
+    }
+
     pub(super) fn skip_pending(&mut self, reason: &str) {
-        for step in &mut self.steps {
+        let waits = |step: &StepRun| step.status == StepStatus::Pending || step.ready.is_some();
+        let waiting = (0..).zip(self.steps.iter()).filter(|(_, step)| waits(step));
+        for number in waiting.map(|(number, _)| number).collect::<Vec<StepIndex>>() {
+            let step = self.steps.row_mut(number);
+            step.ready = None;
             if step.status == StepStatus::Pending {
                 step.status = StepStatus::Skipped;
                 step.reason = Some(reason.into());

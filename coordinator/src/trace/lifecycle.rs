@@ -1,11 +1,11 @@
 //! How contexts are created, queued, parked and ended: the part of applying events that changes the status
 //! of a context and the counters of its parent and ancestors.
 
-use shared::{ChildId, Timestamp, wire::StepStatus};
+use shared::{ChildId, Timestamp, graph::StepIndex, wire::StepStatus};
 
 use super::{
-    Admitted, Body, ContextIndex, ContextNode, End, Ended, Entry, GraphRun, Phase, Ran, Requeue, RunPhase,
-    Status, StepOf, Trace, budget::Budget, context_store::full_key, graph::status_of,
+    Admitted, Body, ContextIndex, ContextNode, End, Ended, Entry, GraphRun, Phase, Ran, Requeue, Rows,
+    RunPhase, Status, StepOf, StepRun, Trace, budget::Budget, context_store::full_key, graph::status_of,
 };
 
 impl Trace {
@@ -17,6 +17,7 @@ impl Trace {
         self.by_id.insert(node.id.clone(), at);
         self.unsaved.contexts.insert(at);
         self.unsaved.orders.insert(at);
+        self.unsaved.definitions.insert(at);
         self.contexts.push(node);
         if let Some(parent) = parent {
             self.child_admitted(parent, at, admitted.step);
@@ -33,7 +34,8 @@ impl Trace {
         let graph = match admitted.body {
             Body::Agent => None,
             Body::Graph { plan, group } => {
-                let run = GraphRun::new(plan, group, self.plans[plan as usize].group(group), now);
+                let run =
+                    GraphRun::new(plan, group, self.plans[plan as usize].group(group), now, self.version);
                 Some(Box::new(run))
             }
         };
@@ -63,7 +65,7 @@ impl Trace {
             growths: 0,
             growths_before: 0,
             charges: Default::default(),
-            disputes: Vec::new(),
+            disputes: Rows::default(),
             exhausted: None,
             limits: admitted.limits.clone(),
             adjusted: admitted.adjusted.clone(),
@@ -71,12 +73,12 @@ impl Trace {
             window_tokens: admitted.window_tokens,
             on_exhausted: admitted.on_exhausted,
             hitl: admitted.hitl,
-            attempts: Vec::new(),
+            attempts: Rows::default(),
             retried: 0,
             progress: Default::default(),
-            answers: Vec::new(),
-            restores: Vec::new(),
-            notes: Vec::new(),
+            answers: Rows::default(),
+            restores: Rows::default(),
+            notes: Rows::default(),
             deadline: admitted.deadline,
             timeout_ms: admitted.timeout_ms,
             waiting_for_humans: 0,
@@ -94,7 +96,7 @@ impl Trace {
         node.children.push(child);
         node.live_children += 1;
         if let (Some(of), Some(run)) = (step, &mut node.graph) {
-            let step = &mut run.steps[of.step as usize];
+            let step = run.steps.row_mut(of.step);
             step.status = StepStatus::Running;
             step.next = None;
             step.contexts.push(child);
@@ -219,7 +221,7 @@ impl Trace {
         let node = self.node_mut(parent);
         node.live_children -= 1;
         if let (Some(of), Some(run)) = (step, &mut node.graph) {
-            let step = &mut run.steps[of.step as usize];
+            let step = run.steps.row_mut(of.step);
             let status = status_of(ended.status);
             if let (Ran::Item(_), Some(items)) = (of.ran, &mut step.items) {
                 items.ended += 1;
@@ -239,13 +241,14 @@ impl Trace {
     fn end_steps(&mut self, graph: ContextIndex) {
         let Some(mut run) = self.node_mut(graph).graph.take() else { return };
         run.skip_pending("its graph has ended");
-        for step in &mut run.steps {
-            let runs = step.contexts.iter().any(|context| self.node(*context).is_live());
-            if step.status == StepStatus::Running && !runs {
-                step.status = StepStatus::Cancelled;
-                step.reason = Some("its graph has ended".into());
-                run.unfinished -= 1;
-            }
+        let is_live = |context: &ContextIndex| self.node(*context).is_live();
+        let idle = |step: &StepRun| step.status == StepStatus::Running && !step.contexts.iter().any(is_live);
+        let idle = (0..).zip(run.steps.iter()).filter(|(_, step)| idle(step)).map(|(number, _)| number);
+        for number in idle.collect::<Vec<StepIndex>>() {
+            let step = run.steps.row_mut(number);
+            step.status = StepStatus::Cancelled;
+            step.reason = Some("its graph has ended".into());
+            run.unfinished -= 1;
         }
         self.node_mut(graph).graph = Some(run);
     }

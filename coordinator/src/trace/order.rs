@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, LazyLock},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
@@ -89,12 +89,6 @@ impl Order {
             output_schema: None,
             branch_from: None,
         }
-    }
-
-    /// A placeholder until the order is read from its own field.
-    pub(super) fn none() -> Arc<Self> {
-        static NONE: LazyLock<Arc<Order>> = LazyLock::new(|| Arc::new(Order::new(ChildId::whole_trace())));
-        NONE.clone()
     }
 
     /// One agent. `shared` are messages of the parent's window; only the categories that the spawn lists

@@ -25,8 +25,9 @@ pub(super) fn context(node: &mut ContextNode) {
         end.result = None::<Payload>;
         end.error = None;
     }
-    for items in node.graph.iter_mut().flat_map(|run| &mut run.steps).filter_map(|step| step.items.as_mut()) {
-        items.list = blank(&items.list);
+    if let Some(run) = &mut node.graph {
+        let lists: Vec<_> = run.lists.iter().map(|(step, list)| (*step, blank(list))).collect();
+        lists.into_iter().for_each(|(step, list)| run.lists.insert(step, list));
     }
 }
 

@@ -11,15 +11,21 @@ use shared::{
 
 use super::{ContextIndex, ContextNode, End, Phase, Status, Trace, line::Fit};
 
-impl ContextNode {
-    pub fn status_word(&self) -> ContextStatus {
-        match &self.status {
+impl Status {
+    pub(super) fn word(&self) -> ContextStatus {
+        match self {
             Status::Submitted { .. } => ContextStatus::Submitted,
             Status::Working(_) => ContextStatus::Working,
             Status::InputRequired { .. } => ContextStatus::InputRequired,
             Status::Paused { .. } => ContextStatus::Paused,
             Status::Ended(end) => ContextStatus::Ended(end.status),
         }
+    }
+}
+
+impl ContextNode {
+    pub fn status_word(&self) -> ContextStatus {
+        self.status.word()
     }
 
     /// Whether calls are answered with `halt` here, and the first reason (B4).
@@ -65,8 +71,8 @@ impl Trace {
             aborted: aborted.is_some(),
             reason: aborted,
             children: node.children.iter().map(id).collect(),
-            notes: node.notes.clone(),
-            disputes: node.disputes.clone(),
+            notes: node.notes.to_vec(),
+            disputes: node.disputes.to_vec(),
         }
     }
 

@@ -21,9 +21,8 @@ use shared::{
 };
 
 use super::{
-    ContextIndex, Generation, GraphRun, Order, StepOf, TokenHash, WaitingHold,
-    budget::{Budget, Calls},
-    unsaved::Unsaved,
+    Call, ContextIndex, Generation, GraphRun, Keyed, Order, Rows, StepOf, TokenHash, WaitingHold,
+    budget::Budget, unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -64,15 +63,13 @@ pub struct Entry {
     pub size_bytes: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ContextNode {
     pub id: ChildId,
     pub parent: Option<ContextIndex>,
     pub children: Vec<ContextIndex>,
     pub live_children: u32,
     pub depth: u32,
-    /// Stored in a field of its own, because it never changes.
-    #[serde(skip, default = "Order::none")]
     pub order: Arc<Order>,
     /// The state of its graph, if it runs one.
     pub graph: Option<Box<GraphRun>>,
@@ -81,49 +78,40 @@ pub struct ContextNode {
     pub thread_id: Option<ThreadId>,
     pub status: Status,
     pub budget: Budget,
-    pub calls: Calls,
+    pub calls: Keyed<CallId, Call>,
     pub open_calls: u32,
     /// Its holds that wait for calls in flight.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingHold>,
     /// What was left to it, calls in flight apart, when it paused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_at_pause: Option<Amount>,
     /// How often more was left of its budget than before: by a raise, a correction, or a grant that returned.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub growths: u32,
     /// The growths of it and all above it when its latest attempt began.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub growths_before: u32,
     /// External charges, by key.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub charges: BTreeMap<CallId, Amount>,
+    pub charges: Keyed<CallId, Amount>,
     /// Costs that nobody held and for which nothing was left (B18).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub disputes: Vec<Dispute>,
+    pub disputes: Rows<Dispute>,
     /// Its budget is used up; the first dimension in which it was.
     pub exhausted: Option<Dimension>,
     pub limits: Arc<Limits>,
     /// What is lower than was asked for it (B17).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjusted>,
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
     pub window_tokens: Option<Tokens>,
     pub on_exhausted: OnExhausted,
     pub hitl: Hitl,
-    pub attempts: Vec<Attempt>,
+    pub attempts: Rows<Attempt>,
     /// Attempts that were lost or failed and were retried; retries of calls within attempts are in
     /// `progress`.
     pub retried: u32,
     pub progress: Progress,
-    pub answers: Vec<GivenAnswer>,
+    pub answers: Rows<GivenAnswer>,
     /// The steps of its journal that it was restored to, in order (W5).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub restores: Vec<RestorePoint>,
-    pub notes: Vec<String>,
+    pub restores: Rows<RestorePoint>,
+    pub notes: Rows<String>,
     pub deadline: Option<Timestamp>,
     /// Its own timeout, if it counts from when its first attempt begins; the deadline is set then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// How many contexts here and beneath wait for a human; its deadline stands still meanwhile.
     pub waiting_for_humans: u32,
@@ -131,9 +119,7 @@ pub struct ContextNode {
     pub started_at: Timestamp,
     pub deleted: bool,
     /// It has ended, and its outcome waits until nothing of it is held (B20).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outcome_due: bool,
-    #[serde(skip)]
     pub(super) timer: Option<Timestamp>,
 }
 
@@ -144,8 +130,7 @@ pub struct Attempt {
     pub worker_id: WorkerId,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Status {
     /// In the queue, not claimed yet.
     Submitted {
@@ -161,8 +146,7 @@ pub enum Status {
     Ended(Box<End>),
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Phase {
     /// In the queue again; not to be claimed before this time.
     Queued {
@@ -181,7 +165,7 @@ pub enum Phase {
     Steps,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct End {
     pub status: EndStatus,
     pub result: Option<Payload>,
@@ -190,15 +174,21 @@ pub struct End {
     pub at: Timestamp,
 }
 
-impl ContextNode {
-    pub fn end(&self) -> Option<&End> {
-        match &self.status {
+impl Status {
+    pub(super) fn end(&self) -> Option<&End> {
+        match self {
             Status::Ended(end) => Some(end),
             Status::Submitted { .. }
             | Status::Working(_)
             | Status::InputRequired { .. }
             | Status::Paused { .. } => None,
         }
+    }
+}
+
+impl ContextNode {
+    pub fn end(&self) -> Option<&End> {
+        self.status.end()
     }
 
     pub fn is_live(&self) -> bool {
@@ -398,9 +388,4 @@ impl Trace {
         }
         found
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }

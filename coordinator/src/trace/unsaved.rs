@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use shared::ContextKey;
+use shared::{AgentId, ChildId, ContextKey};
 
 use super::ContextIndex;
 
@@ -12,12 +12,28 @@ use super::ContextIndex;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unsaved {
     pub(super) head: bool,
-    pub(super) agents: bool,
-    pub(super) plans: bool,
     pub(super) outputs: bool,
+    pub(super) agents: BTreeSet<AgentId>,
+    pub(super) plans: BTreeSet<u32>,
+    pub(super) tombstones: BTreeSet<ChildId>,
+    /// Contexts of which anything may have changed.
     pub(super) contexts: BTreeSet<ContextIndex>,
+    /// Contexts of which changed what they were admitted with.
+    pub(super) definitions: BTreeSet<ContextIndex>,
     pub(super) orders: BTreeSet<ContextIndex>,
     pub(super) values: BTreeSet<ContextKey>,
+    /// What was last saved of each context. It outlasts the changes.
+    pub(super) saved: Vec<Saved>,
+}
+
+/// Hashes of the fields of a context as they were last saved; 0 for one that never was.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Saved {
+    pub(super) running: u64,
+    pub(super) waits_for: u64,
+    pub(super) left: u64,
+    pub(super) ceilings: u64,
+    pub(super) sums: u64,
 }
 
 impl PartialEq for Unsaved {

@@ -78,7 +78,10 @@ async fn f20_a_full_server_refuses_a_write_whole() {
     let store = redis(&server, "").await;
     let large = "x".repeat(1 << 20);
     let fill = |number: u128, version: u64| Write {
-        fields: vec![("head".into(), format!("version {version}")), (format!("f{version}"), large.clone())],
+        fields: vec![
+            ("head".into(), Some(format!("version {version}"))),
+            (format!("f{version}"), Some(large.clone())),
+        ],
         values: vec![(format!("v{version}"), Some("x".into()))],
         timer: Some(at(version)),
         outbox: Some(format!("{version}")),

@@ -48,6 +48,7 @@ on_both![
     large_and_foreign_text_comes_back_as_it_was,
     thousands_of_fields_and_values_are_one_write,
     values_are_deleted_and_fields_stay,
+    a_write_may_replace_all_but_the_outboxes,
     timers_come_due_in_order_up_to_the_limit_until_removed,
     sent_clears_the_outbox_of_that_version_only,
     a_commit_clears_the_outboxes_it_names_and_versions_are_told,
@@ -71,7 +72,8 @@ pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
         trace_id,
         expected: version - 1,
         version,
-        fields: vec![("head".into(), format!("version {version}"))],
+        replaces: false,
+        fields: vec![("head".into(), Some(format!("version {version}")))],
         values: Vec::new(),
         outbox: None,
         cleared: Vec::new(),
@@ -105,7 +107,7 @@ async fn a_trace_that_was_never_written_is_absent(store: Store) {
     assert_eq!(store.load(&[]).await.unwrap(), []);
     assert_eq!(store.commit(&[]).await.unwrap(), []);
     store.sent(&[]).await.unwrap();
-    assert_eq!(store.fields(&[trace(1)], "head").await.unwrap(), [None]);
+    assert_eq!(store.fields(&[trace(1)], &["head"]).await.unwrap(), [HashMap::new()]);
     assert_eq!(store.due(&[], at(1), 10).await.unwrap(), []);
     store.ping().await.unwrap();
 }
@@ -122,7 +124,9 @@ async fn a_first_write_is_read_back_whole(store: Store) {
     assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
     assert_eq!(record.values, HashMap::from([("plan".into(), "go".into())]));
     assert_eq!(record.outbox.values().collect::<Vec<_>>(), ["to send"]);
-    assert_eq!(store.fields(&[trace(2), trace(1)], "head").await.unwrap(), [None, Some("version 1".into())]);
+    let head = HashMap::from([("head".into(), "version 1".into())]);
+    let asked = store.fields(&[trace(2), trace(1)], &["none", "head"]).await.unwrap();
+    assert_eq!(asked, [HashMap::new(), head]);
 }
 
 async fn a_write_on_another_version_changes_nothing(store: Store) {
@@ -131,7 +135,7 @@ async fn a_write_on_another_version_changes_nothing(store: Store) {
     commit(&store, Write { timer: Some(at(5)), outbox: Some("kept".into()), ..write(id, 1) }).await;
     for expected in [0, 2, 11] {
         let stale = Write {
-            fields: vec![("head".into(), "wrong".into()), ("new".into(), "wrong".into())],
+            fields: vec![("head".into(), Some("wrong".into())), ("new".into(), Some("wrong".into()))],
             values: vec![("value".into(), Some("wrong".into()))],
             opened_at: Some(at(1)),
             ended_at: Some(at(1)),
@@ -158,7 +162,7 @@ async fn of_eight_writers_of_one_version_one_wins(store: Store) {
                 if next > VERSIONS {
                     return won;
                 }
-                let fields = vec![(format!("{next}"), format!("{name}"))];
+                let fields = vec![(format!("{next}"), Some(format!("{name}")))];
                 match commit(&store, Write { fields, ..write(trace(1), next) }).await {
                     Committed::Done { .. } => won += 1,
                     Committed::Conflict { version, .. } => assert!(version >= next),
@@ -200,7 +204,7 @@ async fn large_and_foreign_text_comes_back_as_it_was(store: Store) {
     let large = "x".repeat(1 << 20);
     let texts = ["", "ключ 鍵 🔑", "a\0b\r\nc\"'{}\\", "1e15", large.as_str()];
     let fields =
-        texts.iter().enumerate().map(|(n, text)| (format!("поле {n}"), (*text).to_owned())).collect();
+        texts.iter().enumerate().map(|(n, text)| (format!("поле {n}"), Some((*text).to_owned()))).collect();
     let values =
         texts.iter().enumerate().map(|(n, text)| (format!("{n}"), Some((*text).to_owned()))).collect();
     let outbox = Some(large.clone());
@@ -217,14 +221,17 @@ async fn large_and_foreign_text_comes_back_as_it_was(store: Store) {
 }
 
 async fn thousands_of_fields_and_values_are_one_write(store: Store) {
-    let fields: Vec<_> = (0..12_001).map(|n| (format!("f{n}"), format!("{n}"))).collect();
+    let fields: Vec<_> = (0..12_001).map(|n| (format!("f{n}"), Some(format!("{n}")))).collect();
+    let less: Vec<_> = (0..8_999).map(|n| (format!("f{n}"), None)).collect();
     let values: Vec<_> = (0..9_001).map(|n| (format!("v{n}"), Some(format!("{n}")))).collect();
     let gone: Vec<_> = (0..8_999).map(|n| (format!("v{n}"), None)).collect();
     commit(&store, Write { fields: fields.clone(), values, ..write(trace(1), 1) }).await;
-    commit(&store, Write { fields: Vec::new(), values: gone, ..write(trace(1), 2) }).await;
-    let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
-    assert!(record.fields == fields.into_iter().collect::<HashMap<_, _>>());
-    assert_eq!(record.values.len(), 2);
+    let loaded = async || store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
+    let all: HashMap<_, _> = fields.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+    assert!(loaded().await.fields == all);
+    commit(&store, Write { fields: less, values: gone, ..write(trace(1), 2) }).await;
+    let record = loaded().await;
+    assert_eq!((record.fields.len(), record.values.len()), (12_001 - 8_999, 2));
 }
 
 async fn values_are_deleted_and_fields_stay(store: Store) {
@@ -238,6 +245,25 @@ async fn values_are_deleted_and_fields_stay(store: Store) {
     assert_eq!(record.fields["head"], "version 1");
     commit(&store, Write { values: vec![value("b", None)], ..write(trace(1), 3) }).await;
     assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].record.as_ref().unwrap().values.len(), 0);
+}
+
+async fn a_write_may_replace_all_but_the_outboxes(store: Store) {
+    let all = |fields: &[&str]| fields.iter().map(|name| ((*name).to_owned(), Some("1".into()))).collect();
+    let first = Write {
+        fields: all(&["a", "b"]),
+        values: all(&["c", "d"]),
+        outbox: Some("to send".into()),
+        ended_at: Some(at(1)),
+        ..write(trace(1), 1)
+    };
+    commit(&store, first).await;
+    let second = Write { replaces: true, fields: all(&["b"]), values: all(&["d"]), ..write(trace(1), 2) };
+    commit(&store, second).await;
+    let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
+    assert_eq!(record.fields.keys().collect::<Vec<_>>(), ["b"]);
+    assert_eq!(record.values.keys().collect::<Vec<_>>(), ["d"]);
+    assert_eq!(record.outbox.keys().collect::<Vec<_>>(), [&1], "what is not sent yet stays");
+    assert_eq!(store.ended(&everywhere(), at(9), 9).await.unwrap(), [], "it lives again");
 }
 
 async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {

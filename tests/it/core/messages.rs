@@ -63,7 +63,7 @@ fn check(world: &World) {
             panic!("{} runs", node.id)
         };
         let work = fetched(world, &lease, claimed.work);
-        assert_eq!(work.answers, node.answers);
+        assert_eq!(work.answers, *node.answers);
         let ended = node.children.iter().filter(|child| !world.trace.node(**child).is_live()).count();
         assert_eq!(work.children.len(), ended, "every child that has ended, once");
         for (key, value) in node.order.inputs.iter().filter(|(key, _)| !node.order.input_from.contains(key)) {

@@ -1,6 +1,6 @@
 //! Loading, committing and finding traces in Redis.
 
-use std::sync::LazyLock;
+use std::{collections::HashMap, sync::LazyLock};
 
 use redis::{Cmd, Script, Value};
 use shared::{Timestamp, TraceId, subject::Partition};
@@ -107,32 +107,29 @@ impl Redis {
         command.arg(self.keys.timers(home)).arg(self.keys.runs(home)).arg(self.keys.counter(home));
         command.arg(self.keys.ended(home));
         let millis = |at: Option<u64>| at.map_or_else(String::new, |at| at.to_string());
-        command.arg(write.trace_id.to_string()).arg(write.expected).arg(write.version);
-        command
-            .arg(millis(write.timer.map(Timestamp::millis)))
-            .arg(millis(write.ended_at.map(Timestamp::millis)));
+        command.arg(write.trace_id.to_string()).arg(write.expected);
+        command.arg(millis(write.timer.map(Timestamp::millis)));
+        command.arg(millis(write.ended_at.map(Timestamp::millis)));
         command.arg(millis(write.opened_at.map(Timestamp::millis)));
-        let outbox = write.outbox.as_ref().map(|_| keys::outbox(write.version)).unwrap_or_default();
-        command.arg(outbox).arg(write.outbox.as_deref().unwrap_or_default());
         // The rank, counted from the end, of the newest entry to be removed.
-        command.arg(RUNS_KEPT + 1);
-        let deleted = write.values.iter().filter(|(_, value)| value.is_none()).count();
-        command.arg(write.fields.len()).arg(write.values.len() - deleted).arg(deleted);
-        command.arg(write.cleared.len());
-        for (name, text) in &write.fields {
-            command.arg(name).arg(text);
+        command.arg(RUNS_KEPT + 1).arg(if write.replaces { "1" } else { "" });
+        let is_set =
+            |changes: &[(String, Option<String>)]| changes.iter().filter(|(_, to)| to.is_some()).count();
+        let (fields, values) = (is_set(&write.fields), is_set(&write.values));
+        command.arg(1 + usize::from(write.outbox.is_some()) + fields);
+        command.arg(write.fields.len() - fields + write.cleared.len());
+        command.arg(values).arg(write.values.len() - values);
+        command.arg(keys::VERSION).arg(write.version);
+        if let Some(outbox) = &write.outbox {
+            command.arg(keys::outbox(write.version)).arg(outbox);
         }
-        for (name, value) in &write.values {
-            if let Some(value) = value {
-                command.arg(name).arg(value);
-            }
-        }
-        for (name, _) in write.values.iter().filter(|(_, value)| value.is_none()) {
-            command.arg(name);
-        }
+        set(&mut command, &write.fields);
+        delete(&mut command, &write.fields);
         for version in &write.cleared {
             command.arg(keys::outbox(*version));
         }
+        set(&mut command, &write.values);
+        delete(&mut command, &write.values);
         command
     }
 
@@ -234,9 +231,9 @@ impl Redis {
         for _ in 0..LIST_TRIES {
             let listed = self.listed(limit).await?;
             let traces: Vec<TraceId> = listed.iter().map(|(trace, _)| *trace).collect();
-            let versions = self.fields(&traces, super::super::keys::VERSION).await?;
+            let versions = self.versions(&traces).await?;
             let (here, gone): (Vec<_>, Vec<_>) =
-                listed.into_iter().zip(versions).partition(|(_, version)| version.is_some());
+                listed.into_iter().zip(versions).partition(|(_, version)| *version > 0);
             there = here.into_iter().map(|(run, _)| run).collect();
             if gone.is_empty() {
                 break;
@@ -277,12 +274,16 @@ impl Redis {
 
     pub(in super::super) async fn versions(&self, traces: &[TraceId]) -> Result<Vec<u64>, Error> {
         let doing = "read the versions of traces in Redis";
-        let found = self.fields(traces, keys::VERSION).await?;
-        let number = |text: Option<String>| match text {
+        let request = |trace: &TraceId| {
+            let commands = vec![Cmd::hget(self.keys.trace(*trace), keys::VERSION)];
+            Request { home: self.keys.home(*trace), commands }
+        };
+        let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
+        let number = |answer| match decode::<Option<String>>(doing, answer)? {
             None => Ok(0),
             Some(text) => text.parse().map_err(|_| corrupt(doing, &text)),
         };
-        found.into_iter().map(number).collect()
+        answers.into_iter().flatten().map(number).collect()
     }
 
     pub(in super::super) async fn counters(&self, partitions: &[Partition]) -> Result<Vec<u64>, Error> {
@@ -297,15 +298,38 @@ impl Redis {
     pub(in super::super) async fn fields(
         &self,
         traces: &[TraceId],
-        field: &str,
-    ) -> Result<Vec<Option<String>>, Error> {
-        let doing = "read a field of traces in Redis";
+        fields: &[&str],
+    ) -> Result<Vec<HashMap<String, String>>, Error> {
+        let doing = "read fields of traces in Redis";
         let request = |trace: &TraceId| {
-            let commands = vec![Cmd::hget(self.keys.trace(*trace), field)];
-            Request { home: self.keys.home(*trace), commands }
+            let mut command = redis::cmd("HMGET");
+            command.arg(self.keys.trace(*trace)).arg(fields);
+            Request { home: self.keys.home(*trace), commands: vec![command] }
         };
         let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
-        answers.into_iter().flatten().map(|answer| decode(doing, answer)).collect()
+        let named = |answer| {
+            let found: Vec<Option<String>> = decode(doing, answer)?;
+            let named =
+                fields.iter().zip(found).filter_map(|(field, text)| Some(((*field).to_owned(), text?)));
+            Ok(named.collect())
+        };
+        answers.into_iter().flatten().map(named).collect()
+    }
+}
+
+/// The names and texts of what is set.
+fn set(command: &mut Cmd, changes: &[(String, Option<String>)]) {
+    for (name, text) in changes {
+        if let Some(text) = text {
+            command.arg(name).arg(text);
+        }
+    }
+}
+
+/// The names of what is deleted.
+fn delete(command: &mut Cmd, changes: &[(String, Option<String>)]) {
+    for (name, _) in changes.iter().filter(|(_, text)| text.is_none()) {
+        command.arg(name);
     }
 }
 

@@ -147,7 +147,7 @@ pub(in crate::trace) fn gathering_is_over(trace: &Trace, graph: ContextIndex) ->
     let reason = "not done when aggregate stopped waiting";
     let child_id = node.id.clone();
     let mut events = vec![Event::GatheringEnded { child_id: child_id.clone() }];
-    for (number, step) in (0u32..).zip(&run.steps) {
+    for (number, step) in (0u32..).zip(run.steps.iter()) {
         if step.status == StepStatus::Running {
             events.push(Event::StepEnded {
                 child_id: child_id.clone(),

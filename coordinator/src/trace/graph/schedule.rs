@@ -34,8 +34,8 @@ pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timesta
     if node.live_children >= node.limits.max_children {
         return Vec::new();
     }
-    match run.ready.iter().find(|step| may_start(run, group, **step)) {
-        Some(step) => Start { trace, graph, run, group, step: *step, now }.decide(),
+    match run.ready().find(|step| may_start(run, group, *step)) {
+        Some(step) => Start { trace, graph, run, group, step, now }.decide(),
         None => Vec::new(),
     }
 }
@@ -206,9 +206,9 @@ impl Start<'_> {
 /// Whether the next step of a graph waits for calls in flight to leave room for its grant.
 pub(in crate::trace) fn next_is_busy(trace: &Trace, graph: ContextIndex, now: Timestamp) -> bool {
     let (run, group) = trace.expect_run(graph);
-    let Some(step) = run.ready.iter().find(|step| may_start(run, group, **step)) else { return false };
-    let next = goes_on_with(run.step(*step)).unwrap_or(Ran::Itself);
-    matches!(begin(trace, graph, *step, next, now), Err(Refusal::Busy(_)))
+    let Some(step) = run.ready().find(|step| may_start(run, group, *step)) else { return false };
+    let next = goes_on_with(run.step(step)).unwrap_or(Ran::Itself);
+    matches!(begin(trace, graph, step, next, now), Err(Refusal::Busy(_)))
 }
 
 impl Trace {

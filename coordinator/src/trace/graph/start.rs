@@ -104,9 +104,9 @@ pub(super) fn begin(
 }
 
 fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::BTreeMap<ContextKey, Json> {
-    let (Ran::Item(number), Some(items)) = (ran, &run.step(step).items) else { return Default::default() };
+    let (Ran::Item(number), Some(list)) = (ran, run.lists.get(&step)) else { return Default::default() };
     let key = |name| ContextKey::new(name).expect("a valid literal");
-    let item = items.list.elements().and_then(|list| list.get(number as usize)).cloned().unwrap_or_default();
+    let item = list.elements().and_then(|list| list.get(number as usize)).cloned().unwrap_or_default();
     [(key("item"), Json::from(item)), (key("index"), Json::from(serde_json::Value::from(number)))].into()
 }
 

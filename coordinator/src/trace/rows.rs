@@ -1,0 +1,134 @@
+//! Collections whose entries are stored one by one. They know which entries have changed since they were
+//! last stored, so that what a commit writes does not grow with what is there.
+
+use std::{
+    borrow::Borrow,
+    collections::{BTreeSet, HashMap},
+    hash::Hash,
+    ops::Deref,
+};
+
+/// A list. It is read as a slice.
+#[derive(Debug, Clone)]
+pub struct Rows<T> {
+    rows: Vec<T>,
+    changed: BTreeSet<u32>,
+}
+
+impl<T> Rows<T> {
+    /// Rows that are stored already, or need not be.
+    pub(super) fn stored(rows: Vec<T>) -> Self {
+        Rows { rows, changed: BTreeSet::new() }
+    }
+
+    pub(super) fn push(&mut self, row: T) {
+        self.changed.insert(number(self.rows.len()));
+        self.rows.push(row);
+    }
+
+    /// A row that is about to change.
+    pub(super) fn row_mut(&mut self, number: u32) -> &mut T {
+        self.changed.insert(number);
+        &mut self.rows[number as usize]
+    }
+
+    /// A row, to change what is not stored with it.
+    pub(super) fn unstored_mut(&mut self, number: u32) -> &mut T {
+        &mut self.rows[number as usize]
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.mark_all();
+        self.rows.clear();
+    }
+
+    pub(super) fn mark_all(&mut self) {
+        self.changed.extend(0..number(self.rows.len()));
+    }
+
+    /// The rows that changed since the last call; none for one that is gone.
+    pub(super) fn take_changed(&mut self) -> impl Iterator<Item = (u32, Option<&T>)> {
+        let rows = &self.rows;
+        std::mem::take(&mut self.changed).into_iter().map(|number| (number, rows.get(number as usize)))
+    }
+}
+
+impl<T> Default for Rows<T> {
+    fn default() -> Self {
+        Rows::stored(Vec::new())
+    }
+}
+
+impl<T> Deref for Rows<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.rows
+    }
+}
+
+impl<T: PartialEq> PartialEq for Rows<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rows == other.rows
+    }
+}
+
+/// Entries by key. Entries are never removed. They are read as a map.
+#[derive(Debug, Clone)]
+pub struct Keyed<K, V> {
+    entries: HashMap<K, V>,
+    changed: BTreeSet<K>,
+}
+
+impl<K: Clone + Ord + Hash, V> Keyed<K, V> {
+    /// Entries that are stored already.
+    pub(super) fn stored(entries: HashMap<K, V>) -> Self {
+        Keyed { entries, changed: BTreeSet::new() }
+    }
+
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        self.changed.insert(key.clone());
+        self.entries.insert(key, value);
+    }
+
+    /// The entry of a key, which is about to change; made if it is not there.
+    pub(super) fn entry_mut(&mut self, key: &K, or: impl FnOnce() -> V) -> &mut V {
+        self.changed.insert(key.clone());
+        self.entries.entry(key.clone()).or_insert_with(or)
+    }
+
+    pub(super) fn mark_all(&mut self) {
+        self.changed.extend(self.entries.keys().cloned());
+    }
+
+    /// The entries that changed since the last call.
+    pub(super) fn take_changed(&mut self) -> impl Iterator<Item = (K, &V)> {
+        let entries = &self.entries;
+        std::mem::take(&mut self.changed).into_iter().map(|key| {
+            let value = &entries[key.borrow()];
+            (key, value)
+        })
+    }
+}
+
+impl<K, V> Default for Keyed<K, V> {
+    fn default() -> Self {
+        Keyed { entries: HashMap::new(), changed: BTreeSet::new() }
+    }
+}
+
+impl<K, V> Deref for Keyed<K, V> {
+    type Target = HashMap<K, V>;
+    fn deref(&self) -> &HashMap<K, V> {
+        &self.entries
+    }
+}
+
+impl<K: Eq + Hash, V: PartialEq> PartialEq for Keyed<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+fn number(place: usize) -> u32 {
+    u32::try_from(place).expect("a context has fewer than 2^32 of anything")
+}

@@ -1,0 +1,328 @@
+//! The stored form of a context. What rarely changes, what often changes, and every list are apart, so that a
+//! commit writes little more than what it changes. What follows from other fields is not stored.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use shared::{
+    Amount, ChildId, Dimension, Limits, ThreadId, Timestamp, Tokens, Usd,
+    graph::{GroupIndex, StepIndex},
+    id::ToolName,
+    money::booked,
+    wire::{Adjusted, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
+};
+
+use super::super::{
+    Budget, ContextIndex, ContextNode, End, Granted, GraphRun, Items, Phase, Ran, RunPhase, Status, StepOf,
+    StepRun, WaitingHold,
+};
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// What a context was admitted with.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Definition {
+    pub(super) id: ChildId,
+    pub(super) parent: Option<ContextIndex>,
+    pub(super) depth: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) graph: Option<OfGraph>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) step: Option<StepOf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) scope: Option<ChildId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) thread_id: Option<ThreadId>,
+    /// None: its parent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) limits: Option<Arc<Limits>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) adjusted: Vec<Adjusted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tools: Option<Arc<BTreeSet<ToolName>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) window_tokens: Option<Tokens>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) on_exhausted: OnExhausted,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) hitl: Hitl,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) started_at: Timestamp,
+}
+
+/// The graph that a context runs.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct OfGraph {
+    pub(super) plan: u32,
+    pub(super) group: GroupIndex,
+    /// The version of the trace when it began.
+    pub(super) begun: u64,
+}
+
+impl Definition {
+    pub(super) fn of(node: &ContextNode, parent: Option<&ContextNode>) -> Self {
+        let graph = |run: &GraphRun| OfGraph { plan: run.plan, group: run.group, begun: run.begun };
+        let inherits = parent.is_some_and(|parent| parent.limits == node.limits);
+        Definition {
+            id: node.id.clone(),
+            parent: node.parent,
+            depth: node.depth,
+            graph: node.graph.as_deref().map(graph),
+            step: node.step,
+            scope: node.scope.clone(),
+            thread_id: node.thread_id.clone(),
+            limits: (!inherits).then(|| node.limits.clone()),
+            adjusted: node.adjusted.clone(),
+            tools: node.tools.clone(),
+            window_tokens: node.window_tokens,
+            on_exhausted: node.on_exhausted,
+            hitl: node.hitl,
+            timeout_ms: node.timeout_ms,
+            started_at: node.started_at,
+        }
+    }
+}
+
+/// What changes while a context runs, apart from its lists and its budget.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Running {
+    pub(super) status: StoredStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) graph: Option<RunningGraph>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) waiting: Vec<WaitingHold>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) left_at_pause: Option<Amount>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) growths: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) growths_before: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) exhausted: Option<Dimension>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) retried: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) progress: Progress,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deadline: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) waiting_for_humans: u32,
+    pub(super) clock_stopped_at: Timestamp,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) deleted: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) outcome_due: bool,
+}
+
+/// A status without what may be long: the children it waits for, and its result.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StoredStatus {
+    Submitted { sent_at: Timestamp },
+    Queued { not_before: Timestamp, sent_at: Option<Timestamp> },
+    Running { until: Timestamp },
+    Waiting { hand_over: bool },
+    Steps,
+    InputRequired { question: Text },
+    Paused { reason: String },
+    Ended { status: EndStatus, at: Timestamp },
+}
+
+/// What an ended context left.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Left {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) result: Option<Payload>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct RunningGraph {
+    pub(super) phase: RunPhase,
+    pub(super) unfinished: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) failing: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) winner: Option<StepIndex>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) gather_by: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) gathered: bool,
+}
+
+impl Running {
+    pub(super) fn of(node: &ContextNode) -> Self {
+        let graph = |run: &GraphRun| RunningGraph {
+            phase: run.phase,
+            unfinished: run.unfinished,
+            failing: run.failing,
+            winner: run.winner,
+            gather_by: run.gather_by,
+            gathered: run.gathered,
+        };
+        Running {
+            status: StoredStatus::of(&node.status),
+            graph: node.graph.as_deref().map(graph),
+            waiting: node.waiting.clone(),
+            left_at_pause: node.left_at_pause,
+            growths: node.growths,
+            growths_before: node.growths_before,
+            exhausted: node.exhausted,
+            retried: node.retried,
+            progress: node.progress,
+            deadline: node.deadline,
+            waiting_for_humans: node.waiting_for_humans,
+            clock_stopped_at: node.clock_stopped_at,
+            deleted: node.deleted,
+            outcome_due: node.outcome_due,
+        }
+    }
+}
+
+impl StoredStatus {
+    fn of(status: &Status) -> Self {
+        match status {
+            Status::Submitted { sent_at } => StoredStatus::Submitted { sent_at: *sent_at },
+            Status::Working(Phase::Queued { not_before, sent_at }) => {
+                StoredStatus::Queued { not_before: *not_before, sent_at: *sent_at }
+            }
+            Status::Working(Phase::Running { until }) => StoredStatus::Running { until: *until },
+            Status::Working(Phase::Waiting { hand_over, .. }) => {
+                StoredStatus::Waiting { hand_over: *hand_over }
+            }
+            Status::Working(Phase::Steps) => StoredStatus::Steps,
+            Status::InputRequired { question } => StoredStatus::InputRequired { question: question.clone() },
+            Status::Paused { reason } => StoredStatus::Paused { reason: reason.clone() },
+            Status::Ended(end) => StoredStatus::Ended { status: end.status, at: end.at },
+        }
+    }
+
+    pub(super) fn with(self, children: Vec<ContextIndex>, left: Option<Left>) -> Status {
+        match self {
+            StoredStatus::Submitted { sent_at } => Status::Submitted { sent_at },
+            StoredStatus::Queued { not_before, sent_at } => {
+                Status::Working(Phase::Queued { not_before, sent_at })
+            }
+            StoredStatus::Running { until } => Status::Working(Phase::Running { until }),
+            StoredStatus::Waiting { hand_over } => Status::Working(Phase::Waiting { children, hand_over }),
+            StoredStatus::Steps => Status::Working(Phase::Steps),
+            StoredStatus::InputRequired { question } => Status::InputRequired { question },
+            StoredStatus::Paused { reason } => Status::Paused { reason },
+            StoredStatus::Ended { status, at } => {
+                let Left { result, error, reason } =
+                    left.unwrap_or(Left { result: None, error: None, reason: None });
+                Status::Ended(Box::new(End { status, result, error, reason, at }))
+            }
+        }
+    }
+}
+
+/// The ceilings of a budget.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Ceilings {
+    limit: Amount,
+    #[serde(default, skip_serializing_if = "is_default")]
+    reserve_usd: Usd,
+    #[serde(default, skip_serializing_if = "is_default")]
+    granted: Granted,
+    #[serde(default, skip_serializing_if = "is_default")]
+    inherited: Granted,
+}
+
+/// The sums of a budget: every booking changes them, on all ancestors too.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Sums {
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    spent: Amount,
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    own: Amount,
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    held: Amount,
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    carved: Amount,
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    uncovered: Amount,
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    estimated: Amount,
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    disputed: Amount,
+}
+
+impl Ceilings {
+    pub(super) fn of(budget: &Budget) -> Self {
+        let Budget { limit, reserve_usd, granted, inherited, .. } = *budget;
+        Ceilings { limit, reserve_usd, granted, inherited }
+    }
+
+    pub(super) fn with(self, sums: Sums) -> Budget {
+        let Ceilings { limit, reserve_usd, granted, inherited } = self;
+        let Sums { spent, own, held, carved, uncovered, estimated, disputed } = sums;
+        Budget {
+            limit,
+            spent,
+            own,
+            held,
+            carved,
+            uncovered,
+            estimated,
+            disputed,
+            reserve_usd,
+            granted,
+            inherited,
+        }
+    }
+}
+
+impl Sums {
+    pub(super) fn of(budget: &Budget) -> Self {
+        let Budget { spent, own, held, carved, uncovered, estimated, disputed, .. } = *budget;
+        Sums { spent, own, held, carved, uncovered, estimated, disputed }
+    }
+}
+
+/// A step of a graph. A step that was never touched is not stored.
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoredStep {
+    status: StepStatus,
+    #[serde(default, skip_serializing_if = "is_default")]
+    blockers: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ready: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<Ran>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    partial: bool,
+    /// Of its items: how many there are, were started, have ended, and succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    items: Option<[u32; 4]>,
+}
+
+impl StoredStep {
+    pub(super) fn of(step: &StepRun) -> Self {
+        let items = |items: &Items| [items.total, items.started, items.ended, items.succeeded];
+        StoredStep {
+            status: step.status,
+            blockers: step.blockers,
+            ready: step.ready,
+            next: step.next,
+            reason: step.reason.clone(),
+            partial: step.partial,
+            items: step.items.as_ref().map(items),
+        }
+    }
+
+    pub(super) fn into_step(self) -> StepRun {
+        let StoredStep { status, blockers, ready, next, reason, partial, items } = self;
+        let items =
+            items.map(|[total, started, ended, succeeded]| Items { total, started, ended, succeeded });
+        StepRun { status, blockers, ready, next, contexts: Vec::new(), reason, partial, items }
+    }
+}
