@@ -98,8 +98,8 @@ impl Handles {
 
     /// Tells the others that this coordinator is alive, and hears who else is.
     pub(crate) async fn heartbeat(&self) -> Result<Vec<Member>, store::Error> {
-        let alive = self.store.heartbeat(&self.member(), millis(self.config.heartbeat_ttl)).await?;
-        self.policies.heard(&alive);
-        Ok(alive)
+        let members = self.store.heartbeat(&self.member(), millis(self.config.heartbeat_ttl)).await?;
+        self.policies.heard(members.alive.iter().chain(&members.silent));
+        Ok(members.alive)
     }
 }

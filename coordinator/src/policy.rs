@@ -1,5 +1,7 @@
 //! What was said about all runs of the deployment, when its coordinators were started. Every heartbeat tells it to the
-//! others: whichever coordinator takes a run, the longest retention and the lowest maximum of them all hold.
+//! others: whichever coordinator takes a run, the longest retention and the lowest maximum of them all hold. What a
+//! coordinator said holds for an hour after it was last heard, unless it was stopped in order: a pause or a crash must not
+//! remove runs.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -28,8 +30,8 @@ impl Policies {
         serde_json::to_string(&self.own).expect("a policy has string keys only")
     }
 
-    /// Takes note of what the coordinators say that are alive. What can't be read was said by another version.
-    pub(crate) fn heard(&self, coordinators: &[Member]) {
+    /// Takes note of what coordinators say. What can't be read was said by another version.
+    pub(crate) fn heard<'a>(&self, coordinators: impl IntoIterator<Item = &'a Member>) {
         let holds = read(coordinators).iter().fold(self.own.clone(), |all, other| all.and(other));
         let mut known = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != holds && holds != self.own {
@@ -53,6 +55,6 @@ impl Policies {
 }
 
 /// What coordinators say.
-pub(crate) fn read(coordinators: &[Member]) -> Vec<Policy> {
-    coordinators.iter().filter_map(|member| serde_json::from_str(&member.says).ok()).collect()
+pub(crate) fn read<'a>(coordinators: impl IntoIterator<Item = &'a Member>) -> Vec<Policy> {
+    coordinators.into_iter().filter_map(|member| serde_json::from_str(&member.says).ok()).collect()
 }

@@ -102,9 +102,9 @@ impl Client {
         for stored in self.bus.read(&Filter::EventsOf(trace_id)).await.expect("read") {
             log.push(serde_json::from_slice(&stored.payload).expect("an event message"));
         }
-        let replay = Replay::all(Trace::new(trace_id), log);
-        assert!(!matches!(replay.rest(), Rest::Gap(_)), "the log of {trace_id}: {:?}", replay.rest());
-        replay.into_trace()
+        let (trace, rest) = Replay::all(Trace::new(trace_id), log);
+        assert!(!matches!(rest, Rest::Gap(_)), "the log of {trace_id}: {rest:?}");
+        trace
     }
 }
 

@@ -75,8 +75,7 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let live = children.iter().filter(|child| child.is_live()).count();
     ensure(node.live_children as usize == live, || "live_children is off".into())?;
     ensure(node.is_live() || live == 0, || "t1: it has ended, a child of it has not".into())?;
-    // When its steps have ended, a graph's own agent may have less than they had.
-    let above = node.parent.filter(|_| node.is_live()).map(|parent| trace.node(parent).budget.limit);
+    let above = node.parent.map(|parent| trace.node(parent).budget.limit);
     ensure(above.is_none_or(|above| budget.limit.exceeds(above).is_none()), || {
         "its ceiling is above its parent's".into()
     })?;

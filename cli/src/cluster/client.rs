@@ -173,7 +173,7 @@ async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Trace>> {
     let log =
         stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;
     // Whatever can be replayed: the remaining messages of a commit may not be stored yet.
-    Ok((!log.is_empty()).then(|| Replay::all(Trace::new(trace_id), log).into_trace()))
+    Ok((!log.is_empty()).then(|| Replay::all(Trace::new(trace_id), log).0))
 }
 
 pub(crate) fn logged(payload: &[u8]) -> anyhow::Result<Logged> {

@@ -173,7 +173,7 @@ fn log(rehearsal: &Rehearsal) -> serde_json::Result<Value> {
     let mut replayed = Trace::new(rehearsal.trace.id());
     let log = rehearsal.log.iter().flat_map(|(at, event)| {
         replayed.apply(event, *at);
-        logged(&replayed, vec![event.clone()], *at)
+        logged(&mut replayed, vec![event.clone()], *at)
     });
     serde_json::to_value(log.collect::<Vec<_>>())
 }

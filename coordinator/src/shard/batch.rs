@@ -4,7 +4,7 @@
 use std::{ops::Range, sync::Arc};
 
 use shared::{
-    ChildId, TraceId,
+    ChildId, Timestamp, TraceId,
     bus::{PublishError, Published},
 };
 
@@ -14,6 +14,8 @@ use crate::trace::Event;
 /// A trace in a turn, with what was decided on it.
 pub(super) struct Open {
     pub(super) expected: u64,
+    /// When that version was made.
+    pub(super) made: Timestamp,
     pub(super) had_root: bool,
     pub(super) events: Vec<Event>,
     /// Some of the events may have made room for holds that wait.

@@ -80,7 +80,7 @@ impl Shard {
         let resend_ms = self.handles.resend_ms();
         let cleared = self.sent.remove(&id).unwrap_or_default();
         let entry = self.cache.peek(id).expect("a trace in a turn is in the cache");
-        let outbox = Arc::new(Outbox::new(&entry.trace, std::mem::take(&mut open.events), now));
+        let outbox = Arc::new(Outbox::new(&mut entry.trace, std::mem::take(&mut open.events), now));
         entry.unsent.push(outbox.clone().into());
         let changes = entry.trace.take_changes();
         let timer = entry.next_timer(resend_ms);
@@ -90,6 +90,7 @@ impl Shard {
         let write = Write {
             trace_id: id,
             expected: open.expected,
+            stamp: (open.expected > 0).then(|| text(&open.made)),
             version,
             replaces: false,
             fields: changes.fields,

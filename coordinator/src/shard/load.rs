@@ -129,6 +129,9 @@ impl Shard {
         }
         let lost_at = handles.epoch.lost_at();
         let checks = doubtful.into_iter().map(|found| async {
+            // What began after the loss was not lost.
+            let began = found.trace.root().map(|root| root.started_at);
+            let lost_at = lost_at.filter(|lost_at| began.is_none_or(|began| began <= *lost_at));
             let checked = rebuild::check(&handles, &found.trace, &found.unsent, lost_at, now).await;
             (found, checked)
         });
@@ -139,6 +142,11 @@ impl Shard {
             let kept = match checked {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() > version => {
                     self.keep_rebuilt(rebuilt, found, now).await
+                }
+                // It was read in doubt only, and goes on without the log.
+                Err(rebuild::Error::Bus(_)) if self.trusts(&found, known_new) => {
+                    self.cache.put(found.trace, found.unsent);
+                    Ok(())
                 }
                 // What is stored goes on, whatever its log says.
                 Err(rebuild::Error::Contradicts) if !found.corrupt && version > 0 => {
@@ -165,7 +173,7 @@ impl Shard {
     fn trusts(&self, found: &Found, known_new: &HashSet<TraceId>) -> bool {
         let epoch = &self.handles.epoch;
         let partition = self.handles.partition(found.trace.id());
-        match found.trace.began_at() {
+        match found.trace.root().map(|root| root.started_at) {
             _ if found.corrupt => false,
             Some(began) => epoch.trusts(partition, began),
             // Whoever speaks of a trace that is not there may know it: the store may have lost it.
@@ -199,6 +207,7 @@ impl Shard {
         let write = Write {
             trace_id: trace.id(),
             expected: found.version,
+            stamp: None,
             version: trace.version(),
             replaces: true,
             fields: changes.fields,

@@ -22,6 +22,9 @@ use crate::trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged}
 pub(crate) struct Outbox {
     /// The version that the commit made.
     pub(crate) version: u64,
+    /// When the commit was made: another one may have made the same version.
+    made: Timestamp,
+    /// Since when it is due.
     pub(crate) at: Timestamp,
     events: Vec<EventMessage>,
     effects: Vec<Effect>,
@@ -37,10 +40,10 @@ struct EventMessage {
 
 impl Outbox {
     /// The outbox of events that have just been applied to `trace`.
-    pub(crate) fn new(trace: &Trace, events: Vec<Event>, at: Timestamp) -> Self {
+    pub(crate) fn new(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Self {
         let effects = effects(trace, &events);
         let events = logged(trace, events, at).into_iter().map(EventMessage::from).collect();
-        Outbox { version: trace.version(), at, events, effects }
+        Outbox { version: trace.version(), made: trace.made(), at, events, effects }
     }
 
     /// The outbox of a trace that was rebuilt from its event log, with the messages that say so and everything that may
@@ -63,13 +66,12 @@ impl Outbox {
         };
         let effects = trace.contexts().iter().filter_map(effect).collect();
         let events = messages.into_iter().map(EventMessage::from).collect();
-        Outbox { version: trace.version(), at, events, effects }
+        Outbox { version: trace.version(), made: trace.made(), at, events, effects }
     }
 
-    /// A version in the id of a message, with the time of its commit: when the store loses a commit, another one may
-    /// make the same version.
+    /// A version in the id of a message.
     fn numbered(&self, version: u64) -> String {
-        format!("{version}-{}", self.at.millis())
+        format!("{version}-{}", self.made.millis())
     }
 
     /// Its events, as the log has them.

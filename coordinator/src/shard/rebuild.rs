@@ -1,9 +1,8 @@
-//! Compares a trace with its event log. The log has every event with the version it made. A stored trace
-//! that is behind its log has lost writes, and is rebuilt from the log before anything is decided on it
-//! (t9). A commit that the log has only in part is left out. So is everything behind a gap, once nobody can
-//! be about to fill it: what was lost with the store is lost, and the run goes on from before the gap. Costs of calls that
-//! are forgotten so still arrive, and are booked as far as something is left (B18). A run that has ended and
-//! expired is left alone: its log is kept for longer.
+//! Compares a trace with its event log. The log has every commit. A stored trace that lacks some that count has
+//! lost writes, and is rebuilt from the log before anything is decided on it (t9). A commit that the log has only in
+//! part is left out. So is everything behind a gap, once nobody can be about to fill it: what was lost with the store
+//! is lost, and the run goes on from before the gap. Costs of calls that are forgotten so still arrive, and are booked
+//! as far as something is left (B18). A run that has ended and expired is left alone: its log is kept for longer.
 
 use std::{
     collections::HashSet,
@@ -20,7 +19,7 @@ use shared::{
 use super::outbox::Outbox;
 use crate::{
     handles::Handles,
-    trace::{Logged, Replay, Rest, Story, Trace, logged},
+    trace::{Logged, Replay, Rest, Trace, logged},
 };
 
 /// How long a gap is waited for: a coordinator may still be about to send what is missing.
@@ -29,7 +28,7 @@ const GAP_PATIENCE_MS: u64 = 30_000;
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) trace: Trace,
-    /// What the log does not have yet: the first commit of the new generation.
+    /// What the log does not have yet: the commit that says so.
     pub(crate) messages: Vec<Logged>,
     /// The contexts whose outcome is already published.
     pub(crate) published: HashSet<ChildId>,
@@ -47,10 +46,9 @@ pub(crate) enum Error {
     Gap(u64),
 }
 
-/// The trace as its log has it, if the log is ahead of the stored trace, or if the store lost writes since the trace
-/// began: a message of a lost commit may be under way, and would be read as an event of the next commit.
+/// The trace as its log has it, if the log has commits that the store does not have, and that count (`trace::chain`).
 ///
-/// After a loss the whole log is read: its last message is not always the newest event, because messages that are sent
+/// After a loss the whole log is read: its last message is not always the newest commit, because messages that are sent
 /// again are stored behind later ones.
 pub(crate) async fn check(
     handles: &Handles,
@@ -61,34 +59,27 @@ pub(crate) async fn check(
 ) -> Result<Option<Rebuilt>, Error> {
     let (bus, id) = (&handles.bus, stored.id());
     let Some(last) = bus.last(&Filter::EventsOf(id)).await? else { return Ok(None) };
-    if lost_at.is_none() && read(&last.payload)?.last_version() <= stored.version() {
+    if lost_at.is_none() && stored.version() > 0 && read(&last.payload)?.commit().made <= stored.made() {
         return Ok(None);
     }
     let log = bus.read(&Filter::EventsOf(id)).await?;
     let log = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
     let has_first = log.iter().any(|logged| logged.version == 1);
     let last_at = log.iter().map(|logged| logged.at).max().unwrap_or_default();
+    let last_made = log.iter().map(|logged| logged.commit().made).max().unwrap_or_default();
     let unsent = unsent.iter().map(|outbox| outbox.logged()).collect::<Result<Vec<_>, _>>();
     let log = [log, unsent.map_err(Error::Unreadable)?.concat()].concat();
-    let replayed = || {
-        let told_again = Story::new(log.clone()).told_again(id, stored.version(), now);
-        (told_again, Replay::all(stored.clone(), log))
-    };
     // A log that contradicts itself must not end the coordinator.
-    let (told_again, replay) = catch_unwind(AssertUnwindSafe(replayed)).map_err(|_| Error::Contradicts)?;
-    let rest = replay.rest();
-    let mut trace = replay.into_trace();
-    let newness = |trace: &Trace| (trace.generation().order(), trace.version());
+    let replayed = catch_unwind(AssertUnwindSafe(|| Replay::all(stored.clone(), log)));
+    let (mut trace, rest) = replayed.map_err(|_| Error::Contradicts)?;
     match rest {
         // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
         Rest::Gap(_) if trace.version() == 0 && !has_first => return Ok(None),
         Rest::Gap(before) if last_at.plus_millis(GAP_PATIENCE_MS) > now => return Err(Error::Gap(before)),
-        Rest::Nothing
-            if newness(&trace) <= newness(stored) && told_again.is_none() && !may_fork(stored, lost_at) =>
-        {
-            return Ok(None);
-        }
         Rest::Nothing | Rest::Unfinished | Rest::Gap(_) => {}
+    }
+    if (trace.version(), trace.made()) == (stored.version(), stored.made()) {
+        return Ok(None);
     }
     let published = published(bus, id).await?;
     let told = trace.root().is_none_or(|root| published.contains(&root.id));
@@ -96,20 +87,13 @@ pub(crate) async fn check(
     if stored.version() == 0 && trace.is_over() && told && expired {
         return Ok(None);
     }
-    let (mut trace, messages) = told_again.unwrap_or_else(|| {
-        let events = trace.begin_generation(stored.version(), now);
-        let messages = logged(&trace, events, now);
-        (trace, messages)
-    });
+    // Made after everything in the log: its chain counts from now on.
+    let now = now.max(last_made.plus_millis(1));
+    let events = trace.begin_generation(stored.version(), now);
+    let messages = logged(&mut trace, events, now);
     trace.mark_all_changed();
     tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");
     Ok(Some(Rebuilt { trace, messages, published }))
-}
-
-/// Whether messages of a lost commit of this trace may still be under way, and something may yet be decided on it.
-fn may_fork(stored: &Trace, lost_at: Option<Timestamp>) -> bool {
-    let began = stored.began_at();
-    !stored.is_over() && lost_at.is_some_and(|lost_at| began.is_none_or(|began| began <= lost_at))
 }
 
 /// The contexts whose outcome is published.

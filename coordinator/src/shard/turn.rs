@@ -99,7 +99,8 @@ impl Shard {
                 order.push(trace_id);
                 let had_root = entry.trace.root().is_some();
                 let (events, replies) = (Vec::new(), Vec::new());
-                Open { expected: entry.trace.version(), had_root, events, frees_room: false, replies }
+                let (expected, made) = (entry.trace.version(), entry.trace.made());
+                Open { expected, made, had_root, events, frees_room: false, replies }
             });
             let (events, decided) = decide(&mut entry.trace, &job.work, now);
             open.frees_room |= events.iter().any(Event::frees_room);
@@ -261,7 +262,7 @@ mod tests {
         let (id, now) = (TraceId::from_u128(1).unwrap(), handles.clock.now());
         let mut trace = Trace::new(id);
         let events = trace.handle(Command::Cancel { child_id: None, reason: None }, now).unwrap();
-        let outbox = Arc::new(Outbox::new(&trace, events, now));
+        let outbox = Arc::new(Outbox::new(&mut trace, events, now));
         let origin = Origin::Ask { reply_to: "somebody".into(), kind: AnswerKind::Plain };
         let job = Job::new(id, Work::Commands(Vec::new()), origin);
         let reply = Reply::new(job, &trace, Ok(()), &handles.home(id), now);

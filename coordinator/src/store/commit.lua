@@ -1,4 +1,4 @@
--- Writes one change of one trace, if the trace has the expected version.
+-- Writes one change of one trace, if the trace has the expected version, by the expected commit.
 --
 -- Guarantee: the trace and its values change both or not at all. Redis refuses a script for lack of memory or disk
 -- only at its first write. The trace itself is read first, and written last; what is written before it does no
@@ -6,14 +6,14 @@
 -- stranger writes, could end the script halfway. Numbers stay strings: Lua's doubles would round them.
 --
 -- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 counter, 6 ended: all of one partition
--- ARGV  1 trace id        2 version expected, 0: does not exist
+-- ARGV  1 trace id        2 version expected, 0: does not exist     12 text of its field `made` ("": any)
 --       3 timer           4 ended at           5 opened at          ("": none)
 --       6 how many runs the index keeps        7 "1": what was stored before is replaced, but for outboxes
 --       8 count of fields set, the version first     9 count of fields deleted
 --      10 count of values set     11 count of values deleted, then field, text … field … value, text … value …
 -- Replies  {"done", counter}   {"conflict", version found, counter}
 
-local HEAD = 11
+local HEAD = 12
 local SLICE = 1000 -- arguments passed in one call; Lua's stack holds about 8000
 
 local set_end = HEAD + 2 * ARGV[8]
@@ -22,8 +22,9 @@ local values_end = deleted_end + 2 * ARGV[10]
 local gone_end = values_end + ARGV[11]
 if #KEYS ~= 6 or #ARGV ~= gone_end then error('commit.lua: wrong arguments') end
 
-local found = redis.call('HGET', KEYS[1], 'v') or '0'
-if found ~= ARGV[2] then
+local stored = redis.call('HMGET', KEYS[1], 'v', 'made')
+local found = stored[1] or '0'
+if found ~= ARGV[2] or (ARGV[12] ~= '' and stored[2] ~= ARGV[12]) then
   return { 'conflict', found, redis.call('GET', KEYS[5]) or '0' }
 end
 

@@ -8,6 +8,8 @@ use shared::{
 
 /// The trace's version, in its hash.
 pub(super) const VERSION: &str = "v";
+/// The field of a trace that tells commits with the same version apart.
+pub(super) const STAMP: &str = "made";
 /// Prefix of an outbox's field name in the trace's hash; the version follows.
 const OUTBOX: char = 'x';
 /// The revision of the agent profiles, in their hash: no agent id starts with a colon.

@@ -16,7 +16,8 @@ use shared::{
 };
 
 use super::{
-    Committed, Correction, Error, Loaded, Member, Record, Sent, StoreTime, Write, record::RUNS_KEPT,
+    Committed, Correction, Error, Loaded, Member, Members, Record, Sent, StoreTime, Write, keys,
+    record::{RUNS_KEPT, SILENT_MS},
 };
 
 /// How long an answer is waited for, as for a server's.
@@ -225,12 +226,17 @@ impl Memory {
         }
     }
 
-    pub(super) fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Vec<Member> {
+    pub(super) fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Members {
         let mut kept = self.kept();
         let now = self.now();
         kept.coordinators.insert(coordinator.clone(), now);
-        kept.coordinators.retain(|_, seen| now.millis_since(*seen).max(seen.millis_since(now)) <= ttl_ms);
-        kept.coordinators.keys().cloned().collect()
+        let away = |seen: &Timestamp| now.millis_since(*seen).max(seen.millis_since(now));
+        kept.coordinators.retain(|_, seen| away(seen) <= SILENT_MS);
+        let (alive, silent) =
+            kept.coordinators.iter().partition::<Vec<_>, _>(|(_, seen)| away(seen) <= ttl_ms);
+        let members =
+            |some: Vec<(&Member, &Timestamp)>| some.into_iter().map(|(member, _)| member.clone()).collect();
+        Members { alive: members(alive), silent: members(silent) }
     }
 
     pub(super) fn leave(&self, coordinator: &Member) {
@@ -293,7 +299,8 @@ impl Kept {
         let home = self.homes.entry(home).or_default();
         let trace_id = write.trace_id;
         let version = self.traces.get(&trace_id).map_or(0, |trace| trace.version);
-        if version != write.expected {
+        let stamp = self.traces.get(&trace_id).and_then(|trace| trace.fields.get(keys::STAMP));
+        if version != write.expected || write.stamp.is_some() && write.stamp.as_ref() != stamp {
             return Committed::Conflict { version, counter: home.counter };
         }
         let trace = self.traces.entry(trace_id).or_insert_with(|| Record {

@@ -15,7 +15,9 @@ use shared::{Timestamp, TraceId, subject::Partition};
 
 pub use self::redis::Redis;
 pub use memory::{Memory, Snapshot};
-pub use record::{Committed, Correction, Durability, Error, Loaded, Member, Record, Sent, StoreTime, Write};
+pub use record::{
+    Committed, Correction, Durability, Error, Loaded, Member, Members, Record, Sent, StoreTime, Write,
+};
 
 #[derive(Debug, Clone)]
 pub enum Store {
@@ -149,9 +151,8 @@ impl Store {
         }
     }
 
-    /// Records a heartbeat of a coordinator. Returns all coordinators whose heartbeat is younger than
-    /// `ttl_ms`, itself included, sorted.
-    pub async fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Result<Vec<Member>, Error> {
+    /// Records a heartbeat of a coordinator. Those whose heartbeat is younger than `ttl_ms` are alive, itself included.
+    pub async fn heartbeat(&self, coordinator: &Member, ttl_ms: u64) -> Result<Members, Error> {
         match self {
             Store::Redis(redis) => redis.heartbeat(coordinator, ttl_ms).await,
             Store::Memory(memory) => {

@@ -19,6 +19,18 @@ pub struct Member {
     pub says: String,
 }
 
+/// Coordinators that beat in the last hour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members {
+    /// Those that count, sorted.
+    pub alive: Vec<Member>,
+    /// Those that ended without saying so, or can't be heard.
+    pub silent: Vec<Member>,
+}
+
+/// How long a coordinator that ended without saying so is remembered.
+pub(super) const SILENT_MS: u64 = 3_600_000;
+
 /// As it is stored: the id has no space.
 impl fmt::Display for Member {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,12 +47,15 @@ impl FromStr for Member {
     }
 }
 
-/// One change of one trace. It happens only if the trace still has the version `expected`.
+/// One change of one trace. It happens only if the trace still has the version `expected`, and the stamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     pub trace_id: TraceId,
     /// 0: the trace must not exist.
     pub expected: u64,
+    /// The text that the field `made` must have, if this is known. A store that lost writes may have the
+    /// version by another commit.
+    pub stamp: Option<String>,
     /// The version it gets.
     pub version: u64,
     /// All fields and values that were there are replaced, outboxes apart.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use shared::{
     ChildId, ContextKey, Timestamp,
-    wire::{Adjusted, GivenAnswer, LoweredBy, RestorePoint},
+    wire::{GivenAnswer, RestorePoint},
 };
 
 use super::{
-    Attempt, CallState, ContextNode, Entry, Event, Generation, GraphRun, Lowered, Phase, RunPhase, Status,
-    Trace, WaitingHold, scrub,
+    Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Phase, RunPhase, Status, Trace,
+    WaitingHold, scrub,
 };
 
 impl Trace {
@@ -22,12 +22,9 @@ impl Trace {
                 self.unsaved.head = true;
                 self.settings = Some(Arc::new((**settings).clone()));
             }
-            Event::Rebuilt { generation: number, begun } => {
+            Event::Rebuilt { generation } => {
                 self.unsaved.head = true;
-                let (number, begun) = (*number, *begun);
-                let is_same = (begun, number) == self.generation.order();
-                let since = if is_same { self.generation.since } else { self.version };
-                self.generation = Generation { number, since, begun };
+                self.generation = *generation;
             }
             Event::AgentAdded { agent } => {
                 self.unsaved.agents.insert(agent.agent_id.clone());
@@ -155,7 +152,13 @@ impl Trace {
             Event::Exhausted { child_id, dimension } => {
                 self.change(child_id, |node| node.exhausted = Some(*dimension));
             }
-            Event::Raised { child_id, limit } => self.raise(self.expect(child_id), *limit),
+            Event::Raised { child_id, limit } => {
+                let at = self.expect(child_id);
+                let more = limit.saturating_sub(self.node(at).budget.limit);
+                let node = self.node_mut(at);
+                node.own_limit = node.own_limit.and_then(|own| own.checked_add(more));
+                self.raise(at, *limit);
+            }
             Event::Replenished { child_id } => self.change(child_id, ContextNode::replenish),
             Event::ValueSet { key, value, writer } => {
                 let before = self.store.get(key);
@@ -231,19 +234,13 @@ impl Trace {
     /// B17: the profile of a graph's own agent binds from here on.
     fn lowered(&mut self, child_id: &ChildId, lowered: &Lowered) {
         let at = self.expect(child_id);
-        self.change_budget(at, |node| {
-            let asked = node.budget.limit.cost_usd;
-            let got = lowered.limit.cost_usd;
-            if got < asked {
-                node.adjusted.push(Adjusted::new("max_cost_usd", asked, got, LoweredBy::Profile));
-            }
-            node.budget.limit = lowered.limit;
-            node.budget.reserve_usd = node.budget.reserve_usd.min(got);
-            node.limits = lowered.limits.clone();
-            node.timeout_ms = lowered.timeout_ms;
-        });
+        let node = self.node_mut(at);
+        node.own_limit = Some(lowered.own);
+        node.limits = lowered.limits.clone();
+        node.timeout_ms = lowered.timeout_ms;
+        node.window_tokens = lowered.window_tokens;
         // Children whose limits were the graph's keep them.
-        let children = self.node(at).children.clone();
+        let children = node.children.clone();
         self.unsaved.definitions.extend(children.into_iter().chain([at]));
         self.retime(at);
     }

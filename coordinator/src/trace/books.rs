@@ -259,7 +259,8 @@ impl Trace {
         ahead: &Reserved,
     ) -> Result<(), Box<HoldDenied>> {
         self.walk_hold(at, amount, by_child, |index, node, for_descendant| {
-            node.budget.room(for_descendant).saturating_sub(ahead.at(index))
+            let room = node.budget.room(for_descendant).saturating_sub(ahead.at(index));
+            if for_descendant { room } else { room.min(node.own_left(true)) }
         })
     }
 
@@ -271,7 +272,8 @@ impl Trace {
         by_child: bool,
     ) -> Result<(), Box<HoldDenied>> {
         self.walk_hold(at, amount, by_child, |_, node, for_descendant| {
-            node.budget.left_apart_from_calls(for_descendant)
+            let left = node.budget.left_apart_from_calls(for_descendant);
+            if for_descendant { left } else { left.min(node.own_left(false)) }
         })
     }
 

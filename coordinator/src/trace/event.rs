@@ -24,13 +24,10 @@ pub enum Event {
     Opened {
         settings: Box<Settings>,
     },
-    /// The store lost the trace, or its latest events, and it was rebuilt from its log. Events of earlier
-    /// generations from this version on do not count.
+    /// The store lost the trace, or its latest events, and it was rebuilt from its log.
     Rebuilt {
+        /// How often it was rebuilt so far.
         generation: u32,
-        /// When this generation began. Of two with one number, the later one counts.
-        #[serde(default)]
-        begun: Timestamp,
     },
     AgentAdded {
         agent: Box<AgentProfile>,
@@ -254,12 +251,14 @@ pub enum Event {
 /// The bounds of a graph's own agent, from when its steps are done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lowered {
-    /// Of the graph's budget: what its steps have used, and what its agent may.
-    pub limit: Amount,
+    /// The most that its own calls may cost.
+    pub own: Amount,
     pub limits: Arc<Limits>,
     /// From when its attempt begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<Tokens>,
 }
 
 /// A context was created.

@@ -58,6 +58,7 @@ impl Trace {
             thread_id: admitted.thread_id.clone(),
             status,
             budget,
+            own_limit: None,
             calls: Default::default(),
             open_calls: 0,
             waiting: Vec::new(),

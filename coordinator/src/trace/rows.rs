@@ -4,12 +4,13 @@
 use std::{
     borrow::Borrow,
     collections::{BTreeSet, HashMap},
+    fmt,
     hash::Hash,
     ops::Deref,
 };
 
 /// A list. It is read as a slice.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Rows<T> {
     rows: Vec<T>,
     changed: BTreeSet<u32>,
@@ -66,6 +67,12 @@ impl<T> Deref for Rows<T> {
     }
 }
 
+impl<T: fmt::Debug> fmt::Debug for Rows<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows.fmt(out)
+    }
+}
+
 impl<T: PartialEq> PartialEq for Rows<T> {
     fn eq(&self, other: &Self) -> bool {
         self.rows == other.rows
@@ -73,7 +80,7 @@ impl<T: PartialEq> PartialEq for Rows<T> {
 }
 
 /// Entries by key. Entries are never removed. They are read as a map.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Keyed<K, V> {
     entries: HashMap<K, V>,
     changed: BTreeSet<K>,
@@ -120,6 +127,12 @@ impl<K, V> Deref for Keyed<K, V> {
     type Target = HashMap<K, V>;
     fn deref(&self) -> &HashMap<K, V> {
         &self.entries
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Keyed<K, V> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.entries.fmt(out)
     }
 }
 

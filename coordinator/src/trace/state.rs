@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use shared::{
     AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp,
-    Tokens, TraceId, WorkerId,
+    Tokens, TraceId, Usd, WorkerId,
     graph::Plan,
     id::ToolName,
     limits::Settings,
@@ -21,7 +21,7 @@ use shared::{
 };
 
 use super::{
-    Call, ContextIndex, Generation, GraphRun, Keyed, Order, Rows, StepOf, TokenHash, WaitingHold,
+    Call, CallState, ContextIndex, GraphRun, Keyed, Order, Rows, StepOf, TokenHash, WaitingHold,
     budget::Budget, unsaved::Unsaved,
 };
 
@@ -30,7 +30,10 @@ pub struct Trace {
     pub(super) id: TraceId,
     /// The number of events so far.
     pub(super) version: u64,
-    pub(super) generation: Generation,
+    /// How often it was rebuilt from its log.
+    pub(super) generation: u32,
+    /// When its last commit was made.
+    pub(super) made: Timestamp,
     /// None until it is opened by a submission.
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) contexts: Vec<ContextNode>,
@@ -78,6 +81,8 @@ pub struct ContextNode {
     pub thread_id: Option<ThreadId>,
     pub status: Status,
     pub budget: Budget,
+    /// The most that its own calls may cost, if that is less than its budget (B17).
+    pub own_limit: Option<Amount>,
     pub calls: Keyed<CallId, Call>,
     pub open_calls: u32,
     /// Its holds that wait for calls in flight.
@@ -224,6 +229,15 @@ impl ContextNode {
         after.parent_hold(self.is_live()).saturating_sub(self.budget.parent_hold(self.is_live()))
     }
 
+    /// What is left to its own calls (B17), with those in flight counted or not.
+    pub(super) fn own_left(&self, with_calls: bool) -> Amount {
+        let Some(limit) = self.own_limit else { return Amount::new(Usd::MAX, Tokens::MAX) };
+        let open = self.calls.values().filter(|call| with_calls && call.state == CallState::Held);
+        let held =
+            open.map(|call| call.held).fold(Amount::ZERO, |sum, held| sum.checked_add(held).unwrap_or(limit));
+        limit.saturating_sub(self.budget.own).saturating_sub(held)
+    }
+
     /// Clears `exhausted` if the budget has something left again.
     pub(super) fn replenish(&mut self) {
         self.exhausted = self.exhausted.and(self.budget.spent.reaches(self.budget.limit));
@@ -255,7 +269,8 @@ impl Trace {
         Trace {
             id,
             version: 0,
-            generation: Generation::default(),
+            generation: 0,
+            made: Timestamp::default(),
             settings: None,
             contexts: Vec::new(),
             agents: BTreeMap::new(),

@@ -12,6 +12,7 @@ use super::ContextIndex;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unsaved {
     pub(super) head: bool,
+    pub(super) made: bool,
     pub(super) outputs: bool,
     pub(super) agents: BTreeSet<AgentId>,
     pub(super) plans: BTreeSet<u32>,

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{
-    Committed, Correction, Durability, Error, Member, Memory, Redis, Sent, Store, Write,
+    Committed, Correction, Durability, Error, Member, Members, Memory, Redis, Sent, Store, Write,
 };
 use shared::{Timestamp, TraceId, subject::Partition};
 use trellis_tests::servers::RedisServer;
@@ -48,6 +48,7 @@ on_both![
     large_and_foreign_text_comes_back_as_it_was,
     thousands_of_fields_and_values_are_one_write,
     values_are_deleted_and_fields_stay,
+    a_version_that_another_commit_made_is_another_version,
     a_write_may_replace_all_but_the_outboxes,
     timers_come_due_in_order_up_to_the_limit_until_removed,
     sent_clears_the_outbox_of_that_version_only,
@@ -71,6 +72,7 @@ pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
     Write {
         trace_id,
         expected: version - 1,
+        stamp: None,
         version,
         replaces: false,
         fields: vec![("head".into(), Some(format!("version {version}")))],
@@ -266,6 +268,14 @@ async fn a_write_may_replace_all_but_the_outboxes(store: Store) {
     assert_eq!(store.ended(&everywhere(), at(9), 9).await.unwrap(), [], "it lives again");
 }
 
+async fn a_version_that_another_commit_made_is_another_version(store: Store) {
+    let made = |at: &str| ("made".to_owned(), Some(at.to_owned()));
+    commit(&store, Write { fields: vec![made("17")], ..write(trace(1), 1) }).await;
+    let next = |stamp: &str| Write { stamp: Some(stamp.into()), ..write(trace(1), 2) };
+    assert!(matches!(commit(&store, next("16")).await, Committed::Conflict { version: 1, .. }));
+    assert!(matches!(commit(&store, next("17")).await, Committed::Done { .. }));
+}
+
 async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {
     // Five of one partition, and one of another.
     let home = Partition::of(trace(1), PARTITIONS);
@@ -422,18 +432,19 @@ async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {
 async fn coordinators_are_alive_while_their_heartbeats_last(store: Store) {
     let [a, b, c] = ["a-1 says this", "b-1", "c-1 "].map(|text| text.parse::<Member>().unwrap());
     assert_eq!((a.id.as_str(), a.says.as_str(), b.says.as_str()), ("a-1", "says this", ""));
-    assert_eq!(store.heartbeat(&b, 60_000).await.unwrap(), std::slice::from_ref(&b));
-    assert_eq!(store.heartbeat(&a, 60_000).await.unwrap(), [a.clone(), b.clone()]);
+    let beat = async |who: &Member, ttl_ms: u64| {
+        let Members { alive, silent } = store.heartbeat(who, ttl_ms).await.unwrap();
+        [alive, silent]
+            .map(|some| some.iter().map(|member| member.id.to_string()).collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(beat(&b, 60_000).await, ["b-1", ""]);
+    assert_eq!(beat(&a, 60_000).await, ["a-1 b-1", ""]);
     store.leave(&b).await.unwrap();
     store.leave(&b).await.unwrap();
-    assert_eq!(store.heartbeat(&c, 60_000).await.unwrap(), [a.clone(), c.clone()]);
+    assert_eq!(beat(&c, 60_000).await, ["a-1 c-1", ""]);
     tokio::time::sleep(Duration::from_millis(60)).await;
-    assert_eq!(
-        store.heartbeat(&c, 30).await.unwrap(),
-        std::slice::from_ref(&c),
-        "the others have not beaten for 30 ms"
-    );
-    assert_eq!(store.heartbeat(&c, 60_000).await.unwrap(), [c], "and are gone");
+    assert_eq!(beat(&c, 30).await, ["c-1", "a-1"], "the other has not beaten for 30 ms");
+    assert_eq!(beat(&c, 60_000).await, ["a-1 c-1", ""], "who looks longer still sees it");
 }
 
 async fn the_partition_count_is_settled_once(store: Store) {
@@ -497,5 +508,5 @@ async fn two_namespaces_on_one_server_do_not_see_each_other() {
     assert_eq!(other.runs(9).await.unwrap(), []);
     assert_eq!(other.agents().await.unwrap().0, 0);
     other.settle_partitions(8).await.unwrap();
-    assert_eq!(other.heartbeat(&"c-2".parse().unwrap(), 60_000).await.unwrap().len(), 1);
+    assert_eq!(other.heartbeat(&"c-2".parse().unwrap(), 60_000).await.unwrap().alive.len(), 1);
 }

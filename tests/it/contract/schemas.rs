@@ -51,7 +51,7 @@ fn x1_every_event_carries_its_trace_and_context_and_fits_its_schema() {
     let mut again = coordinator::trace::Trace::new(world.trace.id());
     for (at, event) in &world.log {
         again.apply(event, *at);
-        let messages = coordinator::trace::logged(&again, vec![event.clone()], *at);
+        let messages = coordinator::trace::logged(&mut again, vec![event.clone()], *at);
         let message = serde_json::to_value(&messages[0]).unwrap();
         assert!(fits(&message["events"][0]), "{message}");
         assert_eq!(message["trace_id"], world.trace.id().to_string());

@@ -13,7 +13,7 @@ fn log(world: &World) -> Vec<Logged> {
     let mut trace = Trace::new(world.trace.id());
     let messages = world.commands.iter().flat_map(|(now, command)| {
         let events = trace.handle(command.clone(), *now).unwrap();
-        if events.is_empty() { Vec::new() } else { logged(&trace, events, *now) }
+        if events.is_empty() { Vec::new() } else { logged(&mut trace, events, *now) }
     });
     messages.collect()
 }
@@ -58,7 +58,8 @@ fn w6_nothing_that_was_said_is_left_in_a_deleted_trace_or_its_log() {
     let bare: Vec<Logged> = log.into_iter().map(Logged::without_content).collect();
     let text = serde_json::to_string(&bare).unwrap();
     assert!(!text.contains(SECRET), "{text}");
-    assert_eq!(*Replay::all(Trace::new(world.trace.id()), bare).trace(), world.trace);
+    let (bare, _) = Replay::all(Trace::new(world.trace.id()), bare);
+    assert_eq!(format!("{:?}", bare.contexts()), format!("{:?}", world.trace.contexts()));
     assert_eq!(world.spent_cents("root"), 6, "the books stay");
     world.rest();
 }

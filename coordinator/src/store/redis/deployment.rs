@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 use shared::Timestamp;
 
 use super::{
-    super::{Correction, Durability, Error, Member, StoreTime, keys},
+    super::{Correction, Durability, Error, Member, Members, StoreTime, keys, record::SILENT_MS},
     Redis,
     reply::{corrupt, decode},
     unavailable,
@@ -49,7 +49,7 @@ impl Redis {
         &self,
         coordinator: &Member,
         ttl_ms: u64,
-    ) -> Result<Vec<Member>, Error> {
+    ) -> Result<Members, Error> {
         let doing = "mark a coordinator alive in Redis";
         let now = self.now().await?.millis();
         let key = self.keys.coordinators();
@@ -58,20 +58,25 @@ impl Redis {
         beat.cmd("ZREMRANGEBYSCORE")
             .arg(&key)
             .arg("-inf")
-            .arg(format!("({}", now.saturating_sub(ttl_ms)))
+            .arg(format!("({}", now.saturating_sub(SILENT_MS)))
             .ignore();
         beat.cmd("ZREMRANGEBYSCORE")
             .arg(&key)
             .arg(format!("({}", now.saturating_add(ttl_ms)))
             .arg("+inf")
             .ignore();
-        beat.zrange(&key, 0, -1);
+        beat.cmd("ZRANGE").arg(&key).arg(0).arg(-1).arg("WITHSCORES");
         let mut answers = self.link.transact(beat).await.map_err(unavailable(doing))?;
-        let members: Vec<String> = decode(doing, answers.pop().unwrap_or_default())?;
-        let parse = |member: &String| member.parse().map_err(|_| corrupt(doing, member));
-        let mut alive: Vec<Member> = members.iter().map(parse).collect::<Result<_, _>>()?;
-        alive.sort_unstable();
-        Ok(alive)
+        let found: Vec<(String, u64)> = decode(doing, answers.pop().unwrap_or_default())?;
+        let mut members = Members { alive: Vec::new(), silent: Vec::new() };
+        for (member, beaten) in found {
+            let is_alive = beaten.saturating_add(ttl_ms) >= now;
+            let into = if is_alive { &mut members.alive } else { &mut members.silent };
+            into.push(member.parse().map_err(|_| corrupt(doing, &member))?);
+        }
+        members.alive.sort_unstable();
+        members.silent.sort_unstable();
+        Ok(members)
     }
 
     pub(in super::super) async fn leave(&self, coordinator: &Member) -> Result<(), Error> {

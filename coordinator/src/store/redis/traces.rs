@@ -118,7 +118,7 @@ impl Redis {
         let (fields, values) = (is_set(&write.fields), is_set(&write.values));
         command.arg(1 + usize::from(write.outbox.is_some()) + fields);
         command.arg(write.fields.len() - fields + write.cleared.len());
-        command.arg(values).arg(write.values.len() - values);
+        command.arg(values).arg(write.values.len() - values).arg(write.stamp.as_deref().unwrap_or_default());
         command.arg(keys::VERSION).arg(write.version);
         if let Some(outbox) = &write.outbox {
             command.arg(keys::outbox(write.version)).arg(outbox);

@@ -10,7 +10,7 @@ use shared::{
 
 use super::view::result_of;
 use crate::trace::{
-    Budget, ContextIndex, ContextNode, Event, GraphRun, Lowered, Requeue, Status, Trace, attempt, end,
+    ContextIndex, ContextNode, Event, GraphRun, Lowered, Requeue, Status, Trace, attempt, end,
     graph_run::failed,
 };
 
@@ -38,21 +38,21 @@ pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Ve
     events
 }
 
-/// B17: what the profile of the graph's own agent lowers, now that it alone spends from the graph's budget.
+/// B17: what the profile of the graph's own agent bounds: its calls alone, not those of the steps.
 fn lowered(trace: &Trace, graph: ContextIndex) -> Option<Box<Lowered>> {
     let node = trace.node(graph);
     let profile = node.order.agent_id.as_ref().and_then(|id| trace.agent(id))?;
-    let Budget { limit, spent, held, .. } = &node.budget;
-    let most = Amount::new(
+    let limit = node.budget.limit;
+    let own = Amount::new(
         profile.max_cost_usd.unwrap_or(limit.cost_usd).min(limit.cost_usd),
         profile.max_tokens.unwrap_or(limit.tokens).min(limit.tokens),
     );
-    let with_own = spent.checked_add(*held).and_then(|used| used.checked_add(most));
-    let limit = with_own.map_or(*limit, |with_own| with_own.min(*limit));
     let limits = profile.limits.lower(&node.limits);
     let timeout_ms = profile.timeout_ms.filter(|millis| *millis > 0);
-    let lowers = limit != node.budget.limit || limits != *node.limits || timeout_ms.is_some();
-    lowers.then(|| Box::new(Lowered { limit, limits: limits.into(), timeout_ms }))
+    let window_tokens = node.window_tokens.into_iter().chain(profile.window_tokens).min();
+    let bounds = own != limit || timeout_ms.is_some();
+    let lowers = bounds || limits != *node.limits || window_tokens != node.window_tokens;
+    lowers.then(|| Box::new(Lowered { own, limits: limits.into(), timeout_ms, window_tokens }))
 }
 
 pub(super) fn verdict(run: &GraphRun, group: &Group) -> GraphVerdict {

@@ -95,6 +95,8 @@ pub(super) struct Running {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) waiting: Vec<WaitingHold>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) own_limit: Option<Amount>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) left_at_pause: Option<Amount>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) growths: u32,
@@ -170,6 +172,7 @@ impl Running {
             status: StoredStatus::of(&node.status),
             graph: node.graph.as_deref().map(graph),
             waiting: node.waiting.clone(),
+            own_limit: node.own_limit,
             left_at_pause: node.left_at_pause,
             growths: node.growths,
             growths_before: node.growths_before,

@@ -3,7 +3,7 @@
 //!
 //! | field | holds |
 //! |---|---|
-//! | `head` | settings, generation, form |
+//! | `head` `made` | settings, generation, form; when the last commit was made |
 //! | `a<agent>` `p<number>` `t<child>` `outputs` | profiles, plans, cancels that came early, the shared store at the end |
 //! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
@@ -31,13 +31,14 @@ use shared::{
 
 use self::context::{Ceilings, Definition, Left, Running, StoredStep, Sums};
 use super::{
-    ContextIndex, ContextNode, Entry, Generation, GraphRun, Order, Phase, Status, Trace,
+    ContextIndex, ContextNode, Entry, GraphRun, Order, Phase, Status, Trace,
     rows::{Keyed, Rows},
     unsaved::{Saved, Unsaved},
 };
 
 const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
+const MADE: &str = "made";
 /// The number of this stored form. A trace in another form is rebuilt from its event log.
 const FORM: u32 = 2;
 
@@ -65,8 +66,8 @@ struct Head {
     settings: Option<Arc<Settings>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancelled_before: Option<String>,
-    #[serde(default, skip_serializing_if = "Generation::is_first")]
-    generation: Generation,
+    #[serde(default)]
+    generation: u32,
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -134,6 +135,9 @@ impl Trace {
             };
             fields.set(HEAD.into(), &head);
         }
+        if unsaved.made {
+            fields.set(MADE.into(), &self.made);
+        }
         if unsaved.outputs {
             fields.set(OUTPUTS.into(), &self.outputs);
         }
@@ -182,6 +186,7 @@ impl Trace {
             trace.cancelled_before = head.cancelled_before;
             trace.generation = head.generation;
         }
+        trace.made = read(fields, MADE)?.unwrap_or_default();
         trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
         for (key, text) in values {
             let entry: Entry = parse(key, text)?;
@@ -319,6 +324,7 @@ impl Trace {
         let all = || (0..u32::try_from(self.contexts.len()).unwrap_or(u32::MAX)).map(ContextIndex).collect();
         self.unsaved = Unsaved {
             head: true,
+            made: true,
             outputs: true,
             agents: self.agents.keys().cloned().collect(),
             plans: (0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX)).collect(),
@@ -397,6 +403,7 @@ impl ContextNode {
             thread_id: definition.thread_id,
             status: running.status.with(waits_for, read(fields, &field('f'))?),
             budget,
+            own_limit: running.own_limit,
             calls: Keyed::default(),
             open_calls: 0,
             waiting: running.waiting,

@@ -2,7 +2,7 @@
 
 use coordinator::trace::{Effect, effects};
 use serde_json::{Value, json};
-use shared::wire::GraphVerdict;
+use shared::wire::{Answer, GraphVerdict, Hold};
 use trellis_tests::{
     World,
     world::{cents, id, with},
@@ -126,16 +126,24 @@ fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     world.run("researcher-2", "found too");
 
     let node = world.node("graph");
-    assert_eq!((node.budget.limit.cost_usd, node.limits.max_steps), (cents(40).cost_usd, 3));
-    assert_eq!(node.adjusted.last().unwrap().what, "max_cost_usd");
+    let own = node.own_limit.map(|own| own.cost_usd);
+    assert_eq!((node.budget.limit.cost_usd, own), (cents(100).cost_usd, Some(cents(10).cost_usd)));
+    assert_eq!(node.limits.max_steps, 3);
     let lease = world.claim("graph");
     assert_eq!(world.node("graph").deadline, Some(world.now.plus_millis(5000)));
     world.hold(&lease, "1", cents(11)).unwrap_err();
-    world.hold(&lease, "1", cents(10)).unwrap();
-    world.settle(&lease, "1", cents(10)).unwrap();
-    world.raise("graph", 60).unwrap();
-    world.hold(&lease, "2", cents(20)).unwrap();
-    world.settle(&lease, "2", cents(5)).unwrap();
+    world.hold(&lease, "1", cents(6)).unwrap();
+    let (lease_of_it, call_id) = (lease.clone(), "2".parse().unwrap());
+    let answer = world.ask_hold(Hold { lease: lease_of_it, call_id, amount: cents(5), closing: false });
+    assert!(matches!(answer, Answer::Wait(_)), "the call in flight may cost less: {answer:?}");
+    world.settle(&lease, "1", cents(6)).unwrap();
+    world.hold(&lease, "2", cents(5)).unwrap_err();
+    world.hold(&lease, "3", cents(4)).unwrap();
+    world.settle(&lease, "3", cents(4)).unwrap();
+    world.raise("graph", 120).unwrap();
+    world.hold(&lease, "4", cents(21)).unwrap_err();
+    world.hold(&lease, "5", cents(20)).unwrap();
+    world.settle(&lease, "5", cents(5)).unwrap();
     world.complete(&lease, "all").unwrap();
     world.rest();
 }

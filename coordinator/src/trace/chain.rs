@@ -1,0 +1,138 @@
+//! Which commits of an event log count. The store may lose commits that the log has. Until somebody notices,
+//! commits are made on what is left, with numbers that the log has already: the commits of the log are then a tree.
+//! Of all its chains, the one whose last commit was made last counts: the store goes on from it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use shared::Timestamp;
+
+use super::{Commit, Logged};
+
+/// A commit, by its last version and when it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct CommitId {
+    pub(super) last: u64,
+    pub(super) made: Timestamp,
+}
+
+/// The messages of a commit that have come.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    pub(super) commit: Commit,
+    messages: BTreeMap<u64, Logged>,
+    events: u64,
+}
+
+impl Told {
+    pub(super) fn of(message: Logged) -> Self {
+        let mut told = Told { commit: message.commit(), messages: BTreeMap::new(), events: 0 };
+        told.add(message);
+        told
+    }
+
+    pub(super) fn add(&mut self, message: Logged) {
+        let events = message.events.len() as u64;
+        if self.messages.insert(message.version, message).is_none() {
+            self.events += events;
+        }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.events > self.commit.last - self.commit.first
+    }
+
+    /// In order.
+    pub(super) fn messages(&self) -> impl Iterator<Item = &Logged> {
+        self.messages.values()
+    }
+
+    /// Whether it follows a commit.
+    pub(super) fn follows(&self, id: CommitId) -> bool {
+        self.commit.first == id.last + 1 && self.commit.after.is_none_or(|made| made == id.made)
+    }
+}
+
+impl From<Commit> for CommitId {
+    fn from(commit: Commit) -> Self {
+        CommitId { last: commit.last, made: commit.made }
+    }
+}
+
+/// The chain of a log that counts, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// In order. They follow the commit that was gone on from, or begin with the first.
+    pub(super) commits: Vec<Told>,
+    /// Whether they follow the commit that was gone on from.
+    pub(super) goes_on: bool,
+    pub(super) rest: Rest,
+}
+
+/// What is left of a log when all of it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    Nothing,
+    /// Some messages of the commit that was made last.
+    Unfinished,
+    /// Events before this one are missing, and later commits are there.
+    Gap(u64),
+}
+
+/// The chain that counts. `from` is a commit that is known to be whole: that of a stored trace.
+pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
+    let mut commits: BTreeMap<CommitId, Told> = BTreeMap::new();
+    for message in log {
+        let id = CommitId::from(message.commit());
+        match commits.get_mut(&id) {
+            Some(told) => told.add(message),
+            None => drop(commits.insert(id, Told::of(message))),
+        }
+    }
+    // The commit before each one that can be reached from the first commit, or from `from`.
+    let mut before: HashMap<CommitId, Option<CommitId>> = from.map(|from| (from, None)).into_iter().collect();
+    let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
+    for (id, told) in &commits {
+        let Commit { first, made, after, .. } = told.commit;
+        let previous = match after {
+            Some(made) => Some(CommitId { last: first - 1, made }),
+            None => latest(&commits, first - 1),
+        };
+        if !told.is_whole() {
+            unfinished = unfinished.max(Some(made));
+        } else if first == 1 {
+            before.entry(*id).or_insert(None);
+        } else if previous.is_some_and(|previous| before.contains_key(&previous)) {
+            before.entry(*id).or_insert(previous);
+        } else {
+            detached = detached.max(Some((made, first)));
+        }
+    }
+    // In a tie the chain that goes on from what is stored is preferred.
+    let tip = before.keys().copied().max_by_key(|id| (id.made, Some(*id) == from, id.last));
+    let made = tip.map(|tip| tip.made);
+    let rest = match (detached, unfinished) {
+        (Some((at, first)), _) if Some(at) > made => Rest::Gap(first),
+        (_, unfinished) if unfinished > made => Rest::Unfinished,
+        (_, _) => Rest::Nothing,
+    };
+    let mut back: Vec<CommitId> = std::iter::successors(tip, |id| before[id]).collect();
+    back.reverse();
+    let goes_on = from.is_some() && back.first().copied() == from;
+    let place = back.iter().position(|id| Some(*id) == from).map_or(0, |place| place + 1);
+    let goes_on = goes_on || place > 0;
+    let counts = back[place..].iter();
+    let commits = counts.map(|id| commits.remove(id).expect("only `from` may be missing")).collect();
+    Chain { commits, goes_on, rest }
+}
+
+/// For logs of earlier versions: the commit that ends with this version and was made last.
+fn latest(commits: &BTreeMap<CommitId, Told>, last: u64) -> Option<CommitId> {
+    let [first, end] = [0, u64::MAX].map(|millis| CommitId { last, made: Timestamp::from_millis(millis) });
+    commits.range(first..=end).next_back().map(|(id, _)| *id)
+}
+
+/// The messages that count, in order, each once.
+pub fn in_order(log: Vec<Logged>) -> Vec<Logged> {
+    let commits = chain(log, None).commits;
+    commits.into_iter().flat_map(|told| told.messages.into_values()).collect()
+}
