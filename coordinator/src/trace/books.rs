@@ -260,7 +260,7 @@ impl Trace {
     ) -> Result<(), Box<HoldDenied>> {
         self.walk_hold(at, amount, by_child, |index, node, for_descendant| {
             let room = node.budget.room(for_descendant).saturating_sub(ahead.at(index));
-            if for_descendant { room } else { room.min(node.own_left(true)) }
+            if index == at { room.min(node.own_left(true)) } else { room }
         })
     }
 
@@ -271,9 +271,9 @@ impl Trace {
         amount: Amount,
         by_child: bool,
     ) -> Result<(), Box<HoldDenied>> {
-        self.walk_hold(at, amount, by_child, |_, node, for_descendant| {
+        self.walk_hold(at, amount, by_child, |index, node, for_descendant| {
             let left = node.budget.left_apart_from_calls(for_descendant);
-            if for_descendant { left } else { left.min(node.own_left(false)) }
+            if index == at { left.min(node.own_left(false)) } else { left }
         })
     }
 
