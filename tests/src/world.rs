@@ -1,7 +1,7 @@
 //! One trace and a clock that the test moves. All events are kept, and the invariants are checked after every command;
 //! a refusal must not change the trace.
 
-use coordinator::trace::{Command, ContextNode, Event, Order, Refusal, Spawn, Submit, Trace};
+use coordinator::trace::{Command, ContextNode, Event, Order, Refusal, Spawn, Submit, Trace, logged};
 use serde_json::{Value, json};
 use shared::{
     AgentProfile, Amount, ChildId, Json, Timestamp, TraceId, Usd, decode,
@@ -27,6 +27,8 @@ pub struct World {
     pub agents: Vec<AgentProfile>,
     tokens: u32,
     leases: Vec<Lease>,
+    /// In a world that is measured: the bytes that the last command wrote.
+    written: Option<usize>,
 }
 
 /// A child id, checked.
@@ -70,7 +72,35 @@ impl World {
             agents: names.into_iter().map(profile).collect(),
             tokens: 0,
             leases: Vec::new(),
+            written: None,
         }
+    }
+
+    /// From now on, counts what commands write, and checks nothing: the checks look at all that is there.
+    pub fn measured(&mut self) {
+        self.trace.take_changes();
+        self.written = Some(0);
+    }
+
+    /// The bytes of fields, values and events that the last command wrote.
+    pub fn written(&self) -> usize {
+        self.written.expect("it is measured")
+    }
+
+    fn measure(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
+        let events = self.trace.handle(command, self.now)?;
+        let mut written = 0;
+        if !events.is_empty() {
+            let messages = logged(&mut self.trace, events.clone(), self.now);
+            // The store has them until they are sent.
+            written += 2 * messages.iter().map(|message| json_bytes(message)).sum::<usize>();
+        }
+        let changes = self.trace.take_changes();
+        let changes = changes.fields.iter().chain(&changes.values);
+        written +=
+            changes.map(|(name, text)| name.len() + text.as_ref().map_or(0, String::len)).sum::<usize>();
+        self.written = Some(written);
+        Ok(events)
     }
 
     /// A world whose root agent `root` is submitted with these fields and not yet claimed.
@@ -100,6 +130,9 @@ impl World {
 
     /// Handles a command, checks the invariants, and checks that a refusal changed nothing.
     pub fn handle(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
+        if self.written.is_some() {
+            return self.measure(command);
+        }
         let before = self.trace.clone();
         let shown = format!("{command:?}");
         match self.trace.handle(command.clone(), self.now) {
@@ -352,4 +385,8 @@ pub fn with(mut base: Value, more: Value) -> Value {
     let fields = base.as_object_mut().expect("an object");
     fields.extend(more.as_object().expect("an object").clone());
     base
+}
+
+fn json_bytes(value: &impl serde::Serialize) -> usize {
+    serde_json::to_vec(value).expect("string keys only").len()
 }

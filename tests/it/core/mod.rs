@@ -12,6 +12,7 @@ mod deleted;
 mod disputes;
 mod graph;
 mod graph_flow;
+mod growth;
 mod log_cuts;
 mod messages;
 mod outcomes;

@@ -1,6 +1,6 @@
 //! Aggregation (G6) and steps that ask a human (G7).
 
-use coordinator::trace::{Effect, effects};
+use coordinator::trace::{Effect, Event, effects};
 use serde_json::{Value, json};
 use shared::wire::{Answer, GraphVerdict, Hold};
 use trellis_tests::{
@@ -137,7 +137,8 @@ fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     let answer = world.ask_hold(Hold { lease: lease_of_it, call_id, amount: cents(5), closing: false });
     assert!(matches!(answer, Answer::Wait(_)), "the call in flight may cost less: {answer:?}");
     world.settle(&lease, "1", cents(6)).unwrap();
-    world.hold(&lease, "2", cents(5)).unwrap_err();
+    let events = world.hold(&lease, "2", cents(5)).unwrap();
+    assert!(matches!(events[..], [Event::PlaceLost { .. }]), "it can't be had any more: {events:?}");
     world.hold(&lease, "3", cents(4)).unwrap();
     world.settle(&lease, "3", cents(4)).unwrap();
     world.raise("graph", 120).unwrap();
