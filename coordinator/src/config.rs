@@ -19,9 +19,9 @@ pub struct Config {
     pub health: Option<SocketAddr>,
     /// Number of loops that decide; each has its own share of the traces.
     pub shards: usize,
-    /// The most contexts kept in memory, over all shards. Traces that are evicted are loaded again when
-    /// needed.
-    pub cached_contexts: usize,
+    /// The most bytes of traces kept in memory, over all shards, counted as they are stored. Traces that are evicted are
+    /// loaded again when needed.
+    pub cached_bytes: usize,
     /// Interval of heartbeats, and how long one counts.
     pub heartbeat: Duration,
     pub heartbeat_ttl: Duration,
@@ -46,7 +46,7 @@ impl Config {
             retention: Duration::from_secs(7 * 24 * 3600),
             health: None,
             shards: 2,
-            cached_contexts: 40_000,
+            cached_bytes: 64 << 20,
             heartbeat: Duration::from_millis(1_000),
             heartbeat_ttl: Duration::from_millis(3_500),
             timer_interval: Duration::from_millis(200),

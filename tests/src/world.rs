@@ -93,7 +93,7 @@ impl World {
         if !events.is_empty() {
             let messages = logged(&mut self.trace, events.clone(), self.now);
             // The store has them until they are sent.
-            written += 2 * messages.iter().map(|message| json_bytes(message)).sum::<usize>();
+            written += 2 * messages.iter().map(json_bytes).sum::<usize>();
         }
         let changes = self.trace.take_changes();
         let changes = changes.fields.iter().chain(&changes.values);

@@ -11,14 +11,17 @@ use shared::{Timestamp, TraceId};
 use super::outbox::Outbox;
 use crate::trace::Trace;
 
+/// What a trace takes that nothing is stored of.
+const EMPTY_BYTES: usize = 1_000;
+
 #[derive(Debug)]
 pub(crate) struct Cache {
     entries: HashMap<TraceId, Entry>,
     /// By when they were last used; ascending.
     order: BTreeMap<u64, TraceId>,
     tick: u64,
-    contexts: usize,
-    most_contexts: usize,
+    bytes: usize,
+    most_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -52,8 +55,8 @@ impl From<Arc<Outbox>> for Unsent {
 }
 
 impl Cache {
-    pub(crate) fn new(most_contexts: usize) -> Self {
-        Cache { entries: HashMap::new(), order: BTreeMap::new(), tick: 0, contexts: 0, most_contexts }
+    pub(crate) fn new(most_bytes: usize) -> Self {
+        Cache { entries: HashMap::new(), order: BTreeMap::new(), tick: 0, bytes: 0, most_bytes }
     }
 
     pub(crate) fn has(&self, id: TraceId) -> bool {
@@ -91,12 +94,12 @@ impl Cache {
     pub(crate) fn remove(&mut self, id: TraceId) {
         if let Some(entry) = self.entries.remove(&id) {
             self.order.remove(&entry.used);
-            self.contexts -= entry.counted;
+            self.bytes -= entry.counted;
         }
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Cache::new(self.most_contexts);
+        *self = Cache::new(self.most_bytes);
     }
 
     fn touch(&mut self, id: TraceId) {
@@ -105,16 +108,15 @@ impl Cache {
             self.order.remove(&entry.used);
             entry.used = self.tick;
             self.order.insert(self.tick, id);
-            // An empty trace takes space too.
-            let size = entry.trace.contexts().len() + 1;
-            self.contexts = self.contexts + size - entry.counted;
+            let size = entry.trace.stored_bytes() + EMPTY_BYTES;
+            self.bytes = self.bytes + size - entry.counted;
             entry.counted = size;
         }
     }
 
     /// Evicts the least recently used until the rest fits. Entries with messages in flight stay.
     pub(crate) fn trim(&mut self) {
-        while self.contexts > self.most_contexts {
+        while self.bytes > self.most_bytes {
             let idle = |id: &TraceId| self.entries.get(id).is_none_or(|entry| entry.in_flight == 0);
             let Some(id) = self.order.values().find(|id| idle(id)).copied() else { return };
             self.remove(id);
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn the_least_used_go_first_and_what_is_being_sent_stays() {
         let id = |n: u128| TraceId::from_u128(n).unwrap();
-        let mut cache = Cache::new(3);
+        let mut cache = Cache::new(3 * EMPTY_BYTES);
         for n in 1..=3 {
             cache.put(Trace::new(id(n)), Vec::new());
         }

@@ -31,7 +31,7 @@ pub(crate) struct Shard {
 
 impl Shard {
     pub(crate) fn new(handles: Arc<Handles>, jobs: mpsc::Receiver<Job>) -> Self {
-        let cache = Cache::new(handles.config.cached_contexts / handles.config.shards.max(1));
+        let cache = Cache::new(handles.config.cached_bytes / handles.config.shards.max(1));
         let epoch = handles.epoch.number();
         let sending = FuturesUnordered::new();
         Shard {

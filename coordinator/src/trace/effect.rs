@@ -2,7 +2,7 @@
 //! state when it is sent, so that sending it again later sends what is true then.
 
 use serde::{Deserialize, Serialize};
-use shared::ChildId;
+use shared::{ChildId, wire::EndStatus};
 
 use super::{Event, Phase, Status, Trace};
 
@@ -45,7 +45,9 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         Event::Ended(ended) => {
             let child_id = ended.child_id.clone();
             let ran = trace.context(&child_id).is_some_and(|node| node.attempt() > 0);
-            ran.then_some(Effect::Stop { child_id }).into_iter().collect()
+            // Who completed it knows.
+            let knows = ended.status == EndStatus::Completed;
+            (ran && !knows).then_some(Effect::Stop { child_id }).into_iter().collect()
         }
         Event::Closed { child_id } => vec![Effect::Outcome { child_id: child_id.clone() }],
         Event::Deleted { child_id } => vec![Effect::Remove { child_id: child_id.clone() }],

@@ -25,6 +25,8 @@ pub(super) struct Unsaved {
     pub(super) values: BTreeSet<ContextKey>,
     /// What was last saved of each context. It outlasts the changes.
     pub(super) saved: Vec<Saved>,
+    /// The bytes of all that was read and written. It outlasts the changes.
+    pub(super) stored_bytes: usize,
 }
 
 /// Hashes of the fields of a context as they were last saved; 0 for one that never was.

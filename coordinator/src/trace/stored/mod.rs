@@ -121,10 +121,16 @@ impl Trace {
     /// The fields that a summary of a run is made from.
     pub const SUMMARY_FIELDS: [&str; 5] = ["d0", "o0", "c0", "l0", "b0"];
 
+    /// About the bytes that it takes in the store: what was read, and all that was written since.
+    pub fn stored_bytes(&self) -> usize {
+        self.unsaved.stored_bytes
+    }
+
     /// The changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
-        let saved = std::mem::take(&mut self.unsaved.saved);
-        let unsaved = std::mem::replace(&mut self.unsaved, Unsaved { saved, ..Unsaved::default() });
+        let (saved, stored_bytes) = (std::mem::take(&mut self.unsaved.saved), self.unsaved.stored_bytes);
+        let kept = Unsaved { saved, stored_bytes, ..Unsaved::default() };
+        let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
         if unsaved.head {
             let head = Head {
@@ -163,7 +169,11 @@ impl Trace {
             let entry = self.store.get(&key).map(json);
             (key.as_str().to_owned(), entry)
         });
-        Changes { fields: fields.0, values: values.collect() }
+        let changes = Changes { fields: fields.0, values: values.collect() };
+        let written = changes.fields.iter().chain(&changes.values);
+        self.unsaved.stored_bytes +=
+            written.map(|(name, text)| name.len() + text.as_ref().map_or(0, String::len)).sum::<usize>();
+        changes
     }
 
     /// A trace from all its fields and values; the inverse of all changes taken so far.
@@ -173,7 +183,11 @@ impl Trace {
         fields: &HashMap<String, String>,
         values: &HashMap<String, String>,
     ) -> Result<Self, Corrupt> {
+        let bytes = |stored: &HashMap<String, String>| {
+            stored.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>()
+        };
         let mut trace = Trace { version, ..Trace::new(id) };
+        trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
         let head = read::<Head>(fields, HEAD)?;
         if let Some(Head { form, .. }) = head
             && form != FORM
@@ -334,6 +348,7 @@ impl Trace {
             orders: all(),
             values: self.store.keys().cloned().collect(),
             saved: Vec::new(),
+            stored_bytes: 0,
         };
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
