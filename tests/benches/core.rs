@@ -4,11 +4,11 @@
 //! from submission to outcome (cost per step at 10,000 steps at most twice that at 100), and memory
 //! per live context (under 2 KiB).
 
-use std::hint::black_box;
+use std::{collections::HashMap, hint::black_box};
 
 use coordinator::{
     rehearsal::{Played, Rehearsal},
-    trace::{Command, Order, Spawn, Submit, Trace},
+    trace::{Command, Logged, Order, Replay, Spawn, Submit, Trace, logged},
 };
 use divan::{Bencher, counter::ItemsCount};
 use serde_json::{Value, json};
@@ -125,17 +125,51 @@ fn graph(steps: u32) -> Submit {
     Submit { order, plan: Some(plan), agents: agents(), settings: wide_settings() }
 }
 
+fn played(submit: Submit) -> Rehearsal {
+    let cost = Amount::cost(Usd::from_nanos(1_000));
+    let mut rehearsal = Rehearsal::begin(TraceId::from_u128(1).expect("not zero"), submit, NOW)
+        .unwrap_or_else(|refusal| panic!("{refusal}"));
+    let done = Payload::Inline(Json::from("done"));
+    rehearsal.play(|_| Played { cost, verdict: Verdict::Completed(done.clone()) }, |_| None);
+    assert!(!rehearsal.trace.root().expect("submitted").is_live());
+    rehearsal
+}
+
 /// A parallel graph from submission to outcome: admit, claim, hold, settle and report every step.
 #[divan::bench(args = [100, 1_000, 10_000], sample_count = 10)]
 fn parallel_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
-    let cost = Amount::cost(Usd::from_nanos(1_000));
-    bencher.counter(ItemsCount::new(steps)).with_inputs(|| graph(steps)).bench_local_values(|submit| {
-        let mut rehearsal = Rehearsal::begin(TraceId::from_u128(1).expect("not zero"), submit, NOW)
-            .unwrap_or_else(|refusal| panic!("{refusal}"));
-        let done = Payload::Inline(Json::from("done"));
-        rehearsal.play(|_| Played { cost, verdict: Verdict::Completed(done.clone()) }, |_| None);
-        assert!(!rehearsal.trace.root().expect("submitted").is_live());
-        rehearsal
+    bencher.counter(ItemsCount::new(steps)).with_inputs(|| graph(steps)).bench_local_values(played);
+}
+
+/// Such a graph read from its stored fields.
+#[divan::bench(args = [100, 10_000], sample_count = 10)]
+fn load_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
+    let mut trace = played(graph(steps)).trace;
+    trace.mark_all_changed();
+    let changes = trace.take_changes();
+    let read = |changes: Vec<(String, Option<String>)>| -> HashMap<String, String> {
+        changes.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
+    };
+    let (fields, values) = (read(changes.fields), read(changes.values));
+    bencher.counter(ItemsCount::new(steps)).bench_local(|| {
+        Trace::from_stored(trace.id(), trace.version(), &fields, &values).expect("it was stored")
+    });
+}
+
+/// Such a graph rebuilt from its event log: its messages parsed and replayed.
+#[divan::bench(args = [100, 10_000], sample_count = 10)]
+fn rebuild_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
+    let rehearsal = played(graph(steps));
+    let mut trace = Trace::new(rehearsal.trace.id());
+    let messages = rehearsal.log.iter().flat_map(|(at, event)| {
+        trace.apply(event, *at);
+        logged(&mut trace, vec![event.clone()], *at)
+    });
+    let log: Vec<Vec<u8>> =
+        messages.map(|message| serde_json::to_vec(&message).expect("string keys only")).collect();
+    bencher.counter(ItemsCount::new(steps)).bench_local(|| {
+        let log = log.iter().map(|message| serde_json::from_slice::<Logged>(message).expect("it was logged"));
+        Replay::all(Trace::new(rehearsal.trace.id()), log.collect())
     });
 }
 

@@ -5,6 +5,9 @@ use trellis_tests::simulation::{Extras, Report, simulate};
 /// Seeds that the test command runs: about half a minute.
 const SEEDS: u64 = 40;
 
+/// Seeds that failed once: most lose the writes of the store twice.
+const FOUND: [u64; 14] = [1447, 1765, 1859, 1889, 2221, 2640, 2672, 2900, 4104, 5042, 5120, 7602, 7628, 7721];
+
 /// Nothing but the seed decides: the same messages at the same times, and the same events in the end.
 #[test]
 fn a_seed_replays_exactly() {
@@ -23,7 +26,7 @@ fn a_seed_replays_exactly() {
 /// b1–b5 and t1–t9 after every seed; t8: once the faults are over, every run ends.
 #[test]
 fn t8_every_seed_keeps_the_rules_and_comes_to_rest() {
-    let all = (0..SEEDS).map(|seed| simulate(seed, &Extras::default()));
+    let all = (0..SEEDS).chain(FOUND).map(|seed| simulate(seed, &Extras::default()));
     let failed: Vec<Report> = all.filter(|report| !report.wrong.is_empty()).collect();
     if let Some(first) = failed.first() {
         let seeds: Vec<u64> = failed.iter().map(|report| report.seed).collect();

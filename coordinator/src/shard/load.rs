@@ -222,9 +222,12 @@ impl Shard {
             let noted = branches::note(&self.handles, from, &[trace.id()]).await;
             noted.map_err(|error| error.to_string())?;
         }
+        let home = self.handles.partition(trace.id());
+        let floor = self.handles.epoch.floor(home);
         let committed = self.handles.store.commit(&[write]).await.map_err(|error| error.to_string())?;
         match committed.first() {
-            Some(Committed::Done { .. }) => {
+            Some(Committed::Done { counter }) => {
+                self.handles.epoch.committed(home, floor, *counter, now);
                 let unsent = found.unsent.into_iter().chain([outbox]).collect();
                 self.cache.put(trace, unsent);
                 Ok(())

@@ -167,7 +167,7 @@ impl<'a> Place<'a> {
             inherited: terms.inherited,
             thread_id: self.thread_id(&order),
             closing_reserve_usd: terms.reserve_usd,
-            limits,
+            limits: (*limits != *self.limits).then_some(limits),
             tools,
             window_tokens,
             deadline: timeout.deadline,

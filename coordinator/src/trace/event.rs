@@ -18,6 +18,10 @@ use shared::{
 
 use super::{Order, TokenHash, budget::Granted};
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
@@ -264,30 +268,44 @@ pub struct Lowered {
 /// A context was created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Admitted {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<ChildId>,
     pub order: Arc<Order>,
     pub body: Body,
     /// The step that it runs, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepOf>,
     pub depth: u32,
     pub ceiling: Amount,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub granted: Granted,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub closing_reserve_usd: Usd,
-    pub limits: Arc<Limits>,
+    /// Absent: its parent's; of a root, those of the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Arc<Limits>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
     /// Set at its admission: a graph's, and that of a submission which names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     /// Its own timeout, counted from when its first attempt begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub on_exhausted: OnExhausted,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hitl: Hitl,
     /// The graph whose keys it reads and writes, if not the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ChildId>,
     /// Inherited unchanged from the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
     /// Dimensions in which its ceiling is its parent's: raised when the parent's is.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub inherited: Granted,
     /// What is lower than the order asks for (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,7 +1,9 @@
 //! How contexts are created, queued, parked and ended: the part of applying events that changes the status
 //! of a context and the counters of its parent and ancestors.
 
-use shared::{ChildId, Timestamp, graph::StepIndex, wire::StepStatus};
+use std::sync::Arc;
+
+use shared::{ChildId, Limits, Timestamp, graph::StepIndex, wire::StepStatus};
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, End, Ended, Entry, GraphRun, Phase, Ran, Requeue, Rows,
@@ -27,6 +29,14 @@ impl Trace {
             self.give_inputs(at);
         }
         self.retime(at);
+    }
+
+    fn admitted_limits(&self, admitted: &Admitted) -> Arc<Limits> {
+        match (&admitted.limits, &admitted.parent_id) {
+            (Some(limits), _) => limits.clone(),
+            (None, Some(parent)) => self.node(self.expect(parent)).limits.clone(),
+            (None, None) => Arc::new(self.settings().limits.clone()),
+        }
     }
 
     /// A context as it is when it is admitted.
@@ -68,7 +78,7 @@ impl Trace {
             charges: Default::default(),
             disputes: Rows::default(),
             exhausted: None,
-            limits: admitted.limits.clone(),
+            limits: self.admitted_limits(admitted),
             adjusted: admitted.adjusted.clone(),
             tools: admitted.tools.clone(),
             window_tokens: admitted.window_tokens,

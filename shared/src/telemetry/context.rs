@@ -1,5 +1,6 @@
 //! W3C trace context: which span a message comes from. Parsed strictly; an invalid header counts as none.
 
+use super::span::is_on;
 use crate::{bus::Headers, id::TraceId};
 
 const TRACEPARENT: &str = "traceparent";
@@ -16,8 +17,13 @@ pub fn span_id(trace: TraceId, what: &str) -> u64 {
     (hash ^ (hash >> 29)).max(1)
 }
 
-/// The headers of a message, so that its receiver knows which span it comes from.
+/// The headers of a message, so that its receiver knows which span it comes from. None if spans are not exported: they
+/// cost as much as a small message.
 pub fn headers(trace: TraceId, span: u64) -> Headers {
+    if is_on() { header(trace, span) } else { Headers::default() }
+}
+
+fn header(trace: TraceId, span: u64) -> Headers {
     Headers::from([(TRACEPARENT.to_owned(), format!("00-{trace}-{span:016x}-01"))])
 }
 
@@ -49,7 +55,7 @@ mod tests {
 
     #[test]
     fn x2_what_was_sent_is_read_back_and_junk_is_no_parent() {
-        let sent = headers(trace(), 0x00f0_67aa_0ba9_02b7);
+        let sent = header(trace(), 0x00f0_67aa_0ba9_02b7);
         assert_eq!(sent["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01");
         assert_eq!(parent(&sent), Some((trace(), 0x00f0_67aa_0ba9_02b7)));
         let good = [

@@ -54,19 +54,22 @@ impl Payload {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Progress {
+    #[serde(skip_serializing_if = "is_zero")]
     pub steps: u32,
     /// Retries of calls within attempts; lost and failed attempts are counted by the coordinator.
+    #[serde(skip_serializing_if = "is_zero")]
     pub retries: u32,
+    #[serde(skip_serializing_if = "is_zero")]
     pub output_files: u32,
+    #[serde(skip_serializing_if = "is_zero")]
     pub output_size_bytes: u64,
     /// Number of entries in its journal: the next attempt must find as many.
     #[serde(skip_serializing_if = "is_zero")]
     pub journaled: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-pub(super) fn is_zero(number: &u32) -> bool {
-    *number == 0
+pub(super) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 /// How an attempt ended, on `agent.result.…`.

@@ -6,12 +6,14 @@ use std::{
 };
 
 use coordinator::trace::{Admitted, Body, Event, Logged, TokenHash};
-use shared::{ChildId, graph::Plan};
+use shared::{ChildId, Limits, graph::Plan};
 
 use super::ensure;
 
 #[derive(Debug, Default)]
 struct Log {
+    /// Of the settings: those of a root that has no others.
+    limits: Arc<Limits>,
     plans: Vec<Arc<Plan>>,
     contexts: HashMap<ChildId, Seen>,
 }
@@ -21,7 +23,7 @@ struct Log {
 struct Seen {
     parent: Option<ChildId>,
     graph: Option<(u32, u32)>,
-    max_children: u32,
+    limits: Arc<Limits>,
     live_children: u32,
     /// The number of the last claim, and whether that attempt runs.
     attempt: u32,
@@ -47,6 +49,7 @@ pub(super) fn check(log: &[Logged]) -> Result<(), String> {
 impl Log {
     fn next(&mut self, event: &Event) -> Result<(), String> {
         match event {
+            Event::Opened { settings } => self.limits = Arc::new(settings.limits.clone()),
             Event::PlanAdded { plan } => self.plans.push(plan.clone()),
             Event::Admitted(admitted) => self.admitted(admitted)?,
             Event::Claimed { child_id, attempt, token, .. } => {
@@ -106,8 +109,7 @@ impl Log {
                 ensure(seen.steps_ended.insert(*step), || "t2: a step ended twice".into())?;
             }
             Event::Ended(ended) => self.ended(&ended.child_id)?,
-            Event::Opened { .. }
-            | Event::AgentAdded { .. }
+            Event::AgentAdded { .. }
             | Event::Tombstoned { .. }
             | Event::WindowClamped { .. }
             | Event::Redispatched { .. }
@@ -139,7 +141,9 @@ impl Log {
 
     fn admitted(&mut self, admitted: &Admitted) -> Result<(), String> {
         let id = admitted.order.child_id.clone();
-        let limits = &admitted.limits;
+        let inherited = admitted.parent_id.as_ref().and_then(|parent| self.contexts.get(parent));
+        let inherited = inherited.map_or(&self.limits, |parent| &parent.limits);
+        let limits = admitted.limits.as_ref().unwrap_or(inherited).clone();
         ensure(admitted.depth <= limits.max_depth, || format!("t7: max_depth is {}", limits.max_depth))?;
         let count = self.contexts.len() as u64 + 1;
         ensure(count <= u64::from(limits.max_contexts), || format!("t7: {count} contexts"))?;
@@ -147,7 +151,7 @@ impl Log {
             let plans = self.plans.clone();
             let seen = self.live(parent)?;
             seen.live_children += 1;
-            ensure(seen.live_children <= seen.max_children, || {
+            ensure(seen.live_children <= seen.limits.max_children, || {
                 format!("t7: {} children", seen.live_children)
             })?;
             if let (Some(of), Some((plan, group))) = (admitted.step, seen.graph) {
@@ -161,7 +165,7 @@ impl Log {
             Body::Graph { plan, group } => Some((plan, group)),
         };
         let parent = admitted.parent_id.clone();
-        let seen = Seen { parent, graph, max_children: limits.max_children, ..Seen::default() };
+        let seen = Seen { parent, graph, limits, ..Seen::default() };
         ensure(self.contexts.insert(id, seen).is_none(), || "admitted twice".into())
     }
 
