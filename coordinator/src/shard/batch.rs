@@ -23,6 +23,13 @@ pub(super) struct Open {
     pub(super) replies: Vec<Reply>,
 }
 
+impl Open {
+    /// The text of the field `made` of what it was decided on; none for a trace that was not there.
+    pub(super) fn stamp(&self) -> Option<String> {
+        (self.expected > 0).then(|| serde_json::to_string(&self.made).expect("a time is a number"))
+    }
+}
+
 /// A trace whose turn is committed, or needed no commit.
 pub(super) struct Settled {
     pub(super) trace_id: TraceId,

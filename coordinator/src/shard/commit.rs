@@ -90,7 +90,7 @@ impl Shard {
         let write = Write {
             trace_id: id,
             expected: open.expected,
-            stamp: (open.expected > 0).then(|| text(&open.made)),
+            stamp: open.stamp(),
             version,
             replaces: false,
             fields: changes.fields,

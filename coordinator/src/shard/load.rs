@@ -118,13 +118,11 @@ impl Shard {
         let mut failed = BTreeMap::new();
         let mut doubtful = Vec::new();
         for (id, loaded) in ids.iter().zip(loaded) {
-            let version = loaded.record.as_ref().map_or(0, |record| record.version);
-            match read(*id, loaded) {
-                Ok(found) if !doubted.contains(id) && self.trusts(&found, known_new) => {
-                    self.cache.put(found.trace, found.unsent)
-                }
-                Ok(found) => doubtful.push(found),
-                Err(reason) => drop(failed.insert(*id, (reason, version))),
+            let found = read(*id, loaded);
+            if !doubted.contains(id) && self.trusts(&found, known_new) {
+                self.cache.put(found.trace, found.unsent);
+            } else {
+                doubtful.push(found);
             }
         }
         let lost_at = handles.epoch.lost_at();
@@ -132,7 +130,8 @@ impl Shard {
             // What began after the loss was not lost.
             let began = found.trace.root().map(|root| root.started_at);
             let lost_at = lost_at.filter(|lost_at| began.is_none_or(|began| began <= *lost_at));
-            let checked = rebuild::check(&handles, &found.trace, &found.unsent, lost_at, now).await;
+            let checked =
+                rebuild::check(&handles, &found.trace, found.version, &found.unsent, lost_at, now).await;
             (found, checked)
         });
         let checked: Vec<_> =
@@ -207,7 +206,7 @@ impl Shard {
         let write = Write {
             trace_id: trace.id(),
             expected: found.version,
-            stamp: None,
+            stamp: (found.version > 0 && !found.corrupt).then(|| super::commit::text(&found.trace.made())),
             version: trace.version(),
             replaces: true,
             fields: changes.fields,
@@ -238,19 +237,25 @@ impl Shard {
 }
 
 /// Reads a stored trace. One that can't be read may still be rebuilt from its event log.
-fn read(id: TraceId, loaded: Loaded) -> Result<Found, String> {
+fn read(id: TraceId, loaded: Loaded) -> Found {
     let Some(record) = loaded.record else {
-        return Ok(Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false });
+        return Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false };
     };
     let outbox = |text: &String| serde_json::from_str::<Outbox>(text).map(Arc::new);
-    let unsent = record.outbox.values().map(outbox).collect::<Result<_, _>>();
-    let unsent = unsent.map_err(|error| format!("its outbox can't be read: {error}"))?;
+    let unsent: Result<Vec<_>, _> = record.outbox.values().map(outbox).collect();
     let version = record.version;
+    let unsent = match unsent {
+        Ok(unsent) => unsent,
+        Err(error) => {
+            tracing::error!(trace_id = %id, %error, "an outbox of a stored trace can't be read; trying its event log");
+            return Found { trace: Trace::new(id), version, unsent: Vec::new(), corrupt: true };
+        }
+    };
     match Trace::from_stored(id, version, &record.fields, &record.values) {
-        Ok(trace) => Ok(Found { trace, version, unsent, corrupt: false }),
+        Ok(trace) => Found { trace, version, unsent, corrupt: false },
         Err(error) => {
             tracing::error!(trace_id = %id, %error, "a stored trace can't be read; trying its event log");
-            Ok(Found { trace: Trace::new(id), version, unsent, corrupt: true })
+            Found { trace: Trace::new(id), version, unsent, corrupt: true }
         }
     }
 }

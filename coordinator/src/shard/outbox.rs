@@ -23,6 +23,7 @@ pub(crate) struct Outbox {
     /// The version that the commit made.
     pub(crate) version: u64,
     /// When the commit was made: another one may have made the same version.
+    #[serde(default)]
     made: Timestamp,
     /// Since when it is due.
     pub(crate) at: Timestamp,

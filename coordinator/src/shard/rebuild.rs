@@ -48,11 +48,12 @@ pub(crate) enum Error {
 
 /// The trace as its log has it, if the log has commits that the store does not have, and that count (`trace::chain`).
 ///
-/// After a loss the whole log is read: its last message is not always the newest commit, because messages that are sent
+/// `version` is the one in the store, also of a trace that can't be read. After a loss the whole log is read: its last message is not always the newest commit, because messages that are sent
 /// again are stored behind later ones.
 pub(crate) async fn check(
     handles: &Handles,
     stored: &Trace,
+    version: u64,
     unsent: &[Arc<Outbox>],
     lost_at: Option<Timestamp>,
     now: Timestamp,
@@ -66,9 +67,9 @@ pub(crate) async fn check(
     let log = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
     let has_first = log.iter().any(|logged| logged.version == 1);
     let last_at = log.iter().map(|logged| logged.at).max().unwrap_or_default();
-    let last_made = log.iter().map(|logged| logged.commit().made).max().unwrap_or_default();
     let unsent = unsent.iter().map(|outbox| outbox.logged()).collect::<Result<Vec<_>, _>>();
     let log = [log, unsent.map_err(Error::Unreadable)?.concat()].concat();
+    let last_made = log.iter().map(|logged| logged.commit().made).max().unwrap_or_default();
     // A log that contradicts itself must not end the coordinator.
     let replayed = catch_unwind(AssertUnwindSafe(|| Replay::all(stored.clone(), log)));
     let (mut trace, rest) = replayed.map_err(|_| Error::Contradicts)?;
@@ -89,7 +90,7 @@ pub(crate) async fn check(
     }
     // Made after everything in the log: its chain counts from now on.
     let now = now.max(last_made.plus_millis(1));
-    let events = trace.begin_generation(stored.version(), now);
+    let events = trace.begin_generation(version, now);
     let messages = logged(&mut trace, events, now);
     trace.mark_all_changed();
     tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");

@@ -129,8 +129,8 @@ impl Shard {
         self.sent.clear();
     }
 
-    /// Decisions that change nothing are not committed, so this checks that they were made on the current
-    /// version. Traces loaded in this turn are current; for the others the commit checks it.
+    /// Decisions that change nothing are not committed, so this checks that they were made on what the store
+    /// has: the version, by the same commit. Traces loaded in this turn are current; for the others the commit checks it.
     async fn confirm(
         &mut self,
         order: &mut Vec<TraceId>,
@@ -142,10 +142,10 @@ impl Shard {
         if remembered.is_empty() {
             return;
         }
-        match self.handles.store.versions(&remembered).await {
-            Ok(versions) => {
-                for (id, version) in remembered.iter().zip(versions) {
-                    if version != opened[id].expected
+        match self.handles.store.fields(&remembered, &[Trace::MADE_FIELD]).await {
+            Ok(stored) => {
+                for (id, stored) in remembered.iter().zip(stored) {
+                    if stored.get(Trace::MADE_FIELD) != opened[id].stamp().as_ref()
                         && let Some(open) = opened.remove(id)
                     {
                         self.decide_again(*id, open.replies).await;

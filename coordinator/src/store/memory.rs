@@ -316,8 +316,8 @@ impl Kept {
         }
         put(&mut trace.fields, &write.fields);
         put(&mut trace.values, &write.values);
-        trace.outbox.extend(write.outbox.clone().map(|outbox| (write.version, outbox)));
         trace.outbox.retain(|version, _| !write.cleared.contains(version));
+        trace.outbox.extend(write.outbox.clone().map(|outbox| (write.version, outbox)));
         home.timers.set(trace_id, write.timer);
         home.ended.set(trace_id, write.ended_at);
         if let Some(at) = write.opened_at {

@@ -90,6 +90,8 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
     }
     // The commit before each one that can be reached from the first commit, or from `from`.
     let mut before: HashMap<CommitId, Option<CommitId>> = from.map(|from| (from, None)).into_iter().collect();
+    // When each was made; in logs of earlier versions, clocks that differ may have put a commit before its predecessor.
+    let mut when: HashMap<CommitId, Timestamp> = from.map(|from| (from, from.made)).into_iter().collect();
     let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
     for (id, told) in &commits {
         let Commit { first, made, after, .. } = told.commit;
@@ -101,15 +103,18 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
             unfinished = unfinished.max(Some(made));
         } else if first == 1 {
             before.entry(*id).or_insert(None);
-        } else if previous.is_some_and(|previous| before.contains_key(&previous)) {
+            when.insert(*id, made);
+        } else if let Some(earlier) = previous.and_then(|previous| when.get(&previous)) {
+            let made = made.max(earlier.plus_millis(1));
             before.entry(*id).or_insert(previous);
+            when.insert(*id, made);
         } else {
             detached = detached.max(Some((made, first)));
         }
     }
     // In a tie the chain that goes on from what is stored is preferred.
-    let tip = before.keys().copied().max_by_key(|id| (id.made, Some(*id) == from, id.last));
-    let made = tip.map(|tip| tip.made);
+    let tip = before.keys().copied().max_by_key(|id| (when[id], Some(*id) == from, id.last));
+    let made = tip.map(|tip| when[&tip]);
     let rest = match (detached, unfinished) {
         (Some((at, first)), _) if Some(at) > made => Rest::Gap(first),
         (_, unfinished) if unfinished > made => Rest::Unfinished,

@@ -45,12 +45,13 @@ pub struct Commit {
 impl Logged {
     /// The number of the last event.
     pub fn last_version(&self) -> u64 {
-        self.version + self.events.len() as u64 - 1
+        (self.version + self.events.len() as u64).saturating_sub(1)
     }
 
     /// The commit they belong to.
     pub fn commit(&self) -> Commit {
-        let own = Commit { first: self.version, last: self.last_version(), made: self.at, after: None };
+        let first = self.version.max(1);
+        let own = Commit { first, last: self.last_version().max(first), made: self.at, after: None };
         let sound = |commit: &Commit| (1..=commit.last).contains(&commit.first);
         let commit = self.commit.filter(sound).unwrap_or(own);
         // Earlier versions did not say when.

@@ -144,11 +144,11 @@ impl Replay {
 
     /// A commit, and those that wait and follow it.
     fn chain_of(&self, id: CommitId) -> Vec<CommitId> {
-        let mut found = vec![id];
+        let (mut found, mut seen) = (vec![id], BTreeSet::from([id]));
         let mut next = 0;
         while next < found.len() {
             let following = self.following(found[next]).map(|(_, told)| CommitId::from(told.commit));
-            found.extend(following.filter(|id| !self.branches.contains_key(id)));
+            found.extend(following.filter(|id| !self.branches.contains_key(id) && seen.insert(*id)));
             next += 1;
         }
         found

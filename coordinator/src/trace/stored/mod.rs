@@ -38,7 +38,6 @@ use super::{
 
 const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
-const MADE: &str = "made";
 /// The number of this stored form. A trace in another form is rebuilt from its event log.
 const FORM: u32 = 2;
 
@@ -76,27 +75,37 @@ fn json(value: &impl Serialize) -> String {
 
 /// Fields to write.
 #[derive(Default)]
-struct Fields(Vec<(String, Option<String>)>);
+struct Fields {
+    changed: Vec<(String, Option<String>)>,
+    /// The bytes of those that are written for the first time, or may be.
+    grown: usize,
+}
 
 impl Fields {
     fn set(&mut self, name: String, value: &impl Serialize) {
-        self.0.push((name, Some(json(value))));
+        self.push(name, Some(json(value)));
+    }
+
+    fn push(&mut self, name: String, text: Option<String>) {
+        self.grown += name.len() + text.as_ref().map_or(0, String::len);
+        self.changed.push((name, text));
     }
 
     /// Writes the field if it has changed since it was last saved.
     fn set_if_new(&mut self, name: impl FnOnce() -> String, value: &impl Serialize, saved: &mut u64) {
         let text = json(value);
         let hash = hash(&text);
-        if std::mem::replace(saved, hash) != hash {
-            self.0.push((name(), Some(text)));
+        match std::mem::replace(saved, hash) {
+            0 => self.push(name(), Some(text)),
+            before if before != hash => self.changed.push((name(), Some(text))),
+            _ => {}
         }
     }
 
     fn rows<T, S: Serialize>(&mut self, prefix: String, rows: &mut Rows<T>, stored: impl Fn(&T) -> S) {
-        let changed = rows.take_changed();
-        self.0.extend(
-            changed.map(|(number, row)| (format!("{prefix}.{number}"), row.map(|row| json(&stored(row))))),
-        );
+        for (number, row) in rows.take_changed() {
+            self.push(format!("{prefix}.{number}"), row.map(|row| json(&stored(row))));
+        }
     }
 
     fn entries<K, V>(&mut self, prefix: String, entries: &mut Keyed<K, V>)
@@ -104,9 +113,9 @@ impl Fields {
         K: Clone + Ord + Hash + Display,
         V: Serialize,
     {
-        self.0.extend(
-            entries.take_changed().map(|(key, entry)| (format!("{prefix}.{key}"), Some(json(entry)))),
-        );
+        for (key, entry) in entries.take_changed() {
+            self.push(format!("{prefix}.{key}"), Some(json(entry)));
+        }
     }
 }
 
@@ -118,6 +127,8 @@ fn hash(text: &str) -> u64 {
 }
 
 impl Trace {
+    /// The field that says when the last commit was made.
+    pub const MADE_FIELD: &str = "made";
     /// The fields that a summary of a run is made from.
     pub const SUMMARY_FIELDS: [&str; 5] = ["d0", "o0", "c0", "l0", "b0"];
 
@@ -142,7 +153,7 @@ impl Trace {
             fields.set(HEAD.into(), &head);
         }
         if unsaved.made {
-            fields.set(MADE.into(), &self.made);
+            fields.set(Self::MADE_FIELD.into(), &self.made);
         }
         if unsaved.outputs {
             fields.set(OUTPUTS.into(), &self.outputs);
@@ -169,11 +180,11 @@ impl Trace {
             let entry = self.store.get(&key).map(json);
             (key.as_str().to_owned(), entry)
         });
-        let changes = Changes { fields: fields.0, values: values.collect() };
-        let written = changes.fields.iter().chain(&changes.values);
-        self.unsaved.stored_bytes +=
-            written.map(|(name, text)| name.len() + text.as_ref().map_or(0, String::len)).sum::<usize>();
-        changes
+        let values: Vec<(String, Option<String>)> = values.collect();
+        let of_values =
+            |(name, text): &(String, Option<String>)| name.len() + text.as_ref().map_or(0, String::len);
+        self.unsaved.stored_bytes += fields.grown + values.iter().map(of_values).sum::<usize>();
+        Changes { fields: fields.changed, values }
     }
 
     /// A trace from all its fields and values; the inverse of all changes taken so far.
@@ -200,7 +211,7 @@ impl Trace {
             trace.cancelled_before = head.cancelled_before;
             trace.generation = head.generation;
         }
-        trace.made = read(fields, MADE)?.unwrap_or_default();
+        trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
         trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
         for (key, text) in values {
             let entry: Entry = parse(key, text)?;
@@ -309,7 +320,10 @@ impl Trace {
 
     /// A summary of a run, from [`Trace::SUMMARY_FIELDS`].
     pub fn summary(id: TraceId, fields: &HashMap<String, String>) -> Result<Option<RunSummary>, Corrupt> {
-        let Some(definition) = read::<Definition>(fields, "d0")? else { return Ok(None) };
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let definition: Definition = required(fields, "d0")?;
         let order: Order = required(fields, "o0")?;
         let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
         let budget = required::<Ceilings>(fields, "l0")?.with(required::<Sums>(fields, "b0")?);
@@ -327,7 +341,10 @@ impl Trace {
 
     /// The root of a stored run and the journal it may still have to copy, from [`Trace::SUMMARY_FIELDS`].
     pub fn stored_branch(fields: &HashMap<String, String>) -> Result<Option<(ChildId, Checkpoint)>, Corrupt> {
-        let Some(definition) = read::<Definition>(fields, "d0")? else { return Ok(None) };
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let definition: Definition = required(fields, "d0")?;
         let order: Order = required(fields, "o0")?;
         let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
         Ok(order.branch_from.filter(|_| status.end().is_none()).map(|from| (definition.id, from)))
