@@ -25,6 +25,8 @@ use crate::{
 const LOAD_BATCH: usize = 128;
 /// Logs read at once.
 const LOGS_AT_ONCE: usize = 32;
+/// How often a trace is loaded that others commit to meanwhile.
+const MAX_LOADS: usize = 5;
 /// Delay before a trace that could not be loaded is tried again.
 const RETRY_LOAD_MS: u64 = 30_000;
 
@@ -35,6 +37,14 @@ struct Found {
     version: u64,
     unsent: Vec<Arc<Outbox>>,
     corrupt: bool,
+}
+
+/// What did not come of loading traces.
+struct Fetched {
+    /// Those that can't be loaded.
+    not_had: HashSet<TraceId>,
+    /// Those that others committed to while their log was read: to be loaded again.
+    moved_on: Vec<TraceId>,
 }
 
 impl Shard {
@@ -82,13 +92,23 @@ impl Shard {
         let mut failed = HashSet::new();
         for some in ids.chunks(LOAD_BATCH) {
             let known_new = known_new.difference(&doubted).copied().collect();
-            match self.fetch(some, &known_new, &doubted, now).await {
-                Ok(not_had) => failed.extend(not_had),
-                Err(error) => {
-                    tracing::warn!(%error, "traces can't be loaded; their jobs are answered as unavailable");
-                    failed.extend(some);
+            let mut some = some.to_vec();
+            for _ in 0..MAX_LOADS {
+                match self.fetch(&some, &known_new, &doubted, now).await {
+                    Ok(Fetched { not_had, moved_on }) => {
+                        failed.extend(not_had);
+                        some = moved_on;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "traces can't be loaded; their jobs are answered as unavailable");
+                        failed.extend(std::mem::take(&mut some));
+                    }
+                }
+                if some.is_empty() {
+                    break;
                 }
             }
+            failed.extend(some);
         }
         let mut ready = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -101,14 +121,13 @@ impl Shard {
         (ready, missing)
     }
 
-    /// Returns the traces that could not be loaded.
     async fn fetch(
         &mut self,
         ids: &[TraceId],
         known_new: &HashSet<TraceId>,
         doubted: &HashSet<TraceId>,
         now: Timestamp,
-    ) -> Result<HashSet<TraceId>, store::Error> {
+    ) -> Result<Fetched, store::Error> {
         let handles = self.handles.clone();
         let floors: Vec<u64> = ids.iter().map(|id| handles.epoch.floor(handles.partition(*id))).collect();
         let loaded = handles.store.load(ids).await?;
@@ -136,8 +155,15 @@ impl Shard {
         });
         let checked: Vec<_> =
             futures_util::stream::iter(checks).buffer_unordered(LOGS_AT_ONCE).collect().await;
+        let mut moved_on = Vec::new();
         for (found, checked) in checked {
             let (id, version) = (found.trace.id(), found.version);
+            // Another coordinator may have committed since it was read: the log then has more, and nothing is lost.
+            let is_ahead = matches!(checked, Ok(Some(_)) | Err(rebuild::Error::Gap(_)));
+            if is_ahead && handles.store.versions(&[id]).await? != [version] {
+                moved_on.push(id);
+                continue;
+            }
             let kept = match checked {
                 Ok(Some(rebuilt)) if rebuilt.trace.version() > version => {
                     self.keep_rebuilt(rebuilt, found, now).await
@@ -165,7 +191,7 @@ impl Shard {
             }
         }
         self.postpone(&failed, now).await;
-        Ok(failed.into_keys().collect())
+        Ok(Fetched { not_had: failed.into_keys().collect(), moved_on })
     }
 
     /// Whether a loaded trace can be decided on without comparing it with the event log.
