@@ -118,7 +118,7 @@ impl Epoch {
         self.observe(partition, floor, counter, now);
     }
 
-    /// Whether a trace that began then, or was rebuilt then, can be trusted as stored.
+    /// Whether a trace that began then can be trusted as stored.
     pub(crate) fn trusts(&self, partition: Partition, began: Timestamp) -> bool {
         self.known().owned.get(&partition).is_some_and(|watched| began > watched.since)
     }

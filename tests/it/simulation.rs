@@ -2,7 +2,7 @@
 
 use trellis_tests::simulation::{Extras, Report, simulate};
 
-/// Seeds that the test command runs: about half a minute.
+/// Seeds that the test command runs, with those below: less than a minute.
 const SEEDS: u64 = 40;
 
 /// Seeds that failed once: most lose the writes of the store twice.

@@ -4,7 +4,7 @@
 use std::{ops::Range, sync::Arc};
 
 use shared::{
-    ChildId, Timestamp, TraceId,
+    ChildId, TraceId,
     bus::{PublishError, Published},
 };
 
@@ -14,20 +14,13 @@ use crate::trace::Event;
 /// A trace in a turn, with what was decided on it.
 pub(super) struct Open {
     pub(super) expected: u64,
-    /// When that version was made.
-    pub(super) made: Timestamp,
+    /// The text of `Trace::MADE_FIELD` that it was decided on; none for a trace that was not there.
+    pub(super) stamp: Option<String>,
     pub(super) had_root: bool,
     pub(super) events: Vec<Event>,
     /// Some of the events may have made room for holds that wait.
     pub(super) frees_room: bool,
     pub(super) replies: Vec<Reply>,
-}
-
-impl Open {
-    /// The text of the field `made` of what it was decided on; none for a trace that was not there.
-    pub(super) fn stamp(&self) -> Option<String> {
-        (self.expected > 0).then(|| serde_json::to_string(&self.made).expect("a time is a number"))
-    }
 }
 
 /// A trace whose turn is committed, or needed no commit.

@@ -90,7 +90,7 @@ impl Shard {
         let write = Write {
             trace_id: id,
             expected: open.expected,
-            stamp: open.stamp(),
+            stamp: open.stamp.take(),
             version,
             replaces: false,
             fields: changes.fields,

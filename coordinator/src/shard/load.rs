@@ -232,7 +232,7 @@ impl Shard {
         let write = Write {
             trace_id: trace.id(),
             expected: found.version,
-            stamp: (found.version > 0 && !found.corrupt).then(|| super::commit::text(&found.trace.made())),
+            stamp: found.trace.stamp(),
             version: trace.version(),
             replaces: true,
             fields: changes.fields,

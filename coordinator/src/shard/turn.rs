@@ -99,8 +99,8 @@ impl Shard {
                 order.push(trace_id);
                 let had_root = entry.trace.root().is_some();
                 let (events, replies) = (Vec::new(), Vec::new());
-                let (expected, made) = (entry.trace.version(), entry.trace.made());
-                Open { expected, made, had_root, events, frees_room: false, replies }
+                let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
+                Open { expected, stamp, had_root, events, frees_room: false, replies }
             });
             let (events, decided) = decide(&mut entry.trace, &job.work, now);
             open.frees_room |= events.iter().any(Event::frees_room);
@@ -145,7 +145,7 @@ impl Shard {
         match self.handles.store.fields(&remembered, &[Trace::MADE_FIELD]).await {
             Ok(stored) => {
                 for (id, stored) in remembered.iter().zip(stored) {
-                    if stored.get(Trace::MADE_FIELD) != opened[id].stamp().as_ref()
+                    if stored.get(Trace::MADE_FIELD) != opened[id].stamp.as_ref()
                         && let Some(open) = opened.remove(id)
                     {
                         self.decide_again(*id, open.replies).await;

@@ -78,8 +78,51 @@ pub enum Rest {
     Gap(u64),
 }
 
+/// A commit that can be reached from the first one, or from the commit that is gone on from.
+struct Reached {
+    before: Option<CommitId>,
+    /// In logs of earlier versions, clocks that differ may have put a commit before its predecessor: here it comes after.
+    made: Timestamp,
+}
+
 /// The chain that counts. `from` is a commit that is known to be whole: that of a stored trace.
 pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
+    let mut commits = commits(log);
+    let begin = |id: CommitId| Reached { before: None, made: id.made };
+    let mut reached: HashMap<CommitId, Reached> = from.map(|from| (from, begin(from))).into_iter().collect();
+    let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
+    for (id, told) in &commits {
+        let Commit { first, made, after, .. } = told.commit;
+        let before = match after {
+            Some(made) => Some(CommitId { last: first - 1, made }),
+            None => latest(&commits, first - 1),
+        };
+        let earliest =
+            before.and_then(|before| reached.get(&before)).map(|before| before.made.plus_millis(1));
+        match earliest {
+            _ if !told.is_whole() => unfinished = unfinished.max(Some(made)),
+            _ if reached.contains_key(id) => {}
+            _ if first == 1 => drop(reached.insert(*id, begin(*id))),
+            Some(earliest) => drop(reached.insert(*id, Reached { before, made: made.max(earliest) })),
+            None => detached = detached.max(Some((made, first))),
+        }
+    }
+    // In a tie the chain that goes on from what is stored is preferred.
+    let tip = reached.iter().max_by_key(|(id, at)| (at.made, Some(**id) == from, id.last)).map(|(id, _)| *id);
+    let made = tip.map(|tip| reached[&tip].made);
+    let rest = match (detached, unfinished) {
+        (Some((at, first)), _) if Some(at) > made => Rest::Gap(first),
+        (_, unfinished) if unfinished > made => Rest::Unfinished,
+        (_, _) => Rest::Nothing,
+    };
+    let mut counts: Vec<CommitId> = std::iter::successors(tip, |id| reached[id].before).collect();
+    counts.reverse();
+    let known = counts.iter().position(|id| Some(*id) == from).map_or(0, |place| place + 1);
+    let told = |id: &CommitId| commits.remove(id).expect("only `from` may be missing");
+    Chain { commits: counts[known..].iter().map(told).collect(), goes_on: known > 0, rest }
+}
+
+fn commits(log: Vec<Logged>) -> BTreeMap<CommitId, Told> {
     let mut commits: BTreeMap<CommitId, Told> = BTreeMap::new();
     for message in log {
         let id = CommitId::from(message.commit());
@@ -88,46 +131,7 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
             None => drop(commits.insert(id, Told::of(message))),
         }
     }
-    // The commit before each one that can be reached from the first commit, or from `from`.
-    let mut before: HashMap<CommitId, Option<CommitId>> = from.map(|from| (from, None)).into_iter().collect();
-    // When each was made; in logs of earlier versions, clocks that differ may have put a commit before its predecessor.
-    let mut when: HashMap<CommitId, Timestamp> = from.map(|from| (from, from.made)).into_iter().collect();
-    let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
-    for (id, told) in &commits {
-        let Commit { first, made, after, .. } = told.commit;
-        let previous = match after {
-            Some(made) => Some(CommitId { last: first - 1, made }),
-            None => latest(&commits, first - 1),
-        };
-        if !told.is_whole() {
-            unfinished = unfinished.max(Some(made));
-        } else if first == 1 {
-            before.entry(*id).or_insert(None);
-            when.insert(*id, made);
-        } else if let Some(earlier) = previous.and_then(|previous| when.get(&previous)) {
-            let made = made.max(earlier.plus_millis(1));
-            before.entry(*id).or_insert(previous);
-            when.insert(*id, made);
-        } else {
-            detached = detached.max(Some((made, first)));
-        }
-    }
-    // In a tie the chain that goes on from what is stored is preferred.
-    let tip = before.keys().copied().max_by_key(|id| (when[id], Some(*id) == from, id.last));
-    let made = tip.map(|tip| when[&tip]);
-    let rest = match (detached, unfinished) {
-        (Some((at, first)), _) if Some(at) > made => Rest::Gap(first),
-        (_, unfinished) if unfinished > made => Rest::Unfinished,
-        (_, _) => Rest::Nothing,
-    };
-    let mut back: Vec<CommitId> = std::iter::successors(tip, |id| before[id]).collect();
-    back.reverse();
-    let goes_on = from.is_some() && back.first().copied() == from;
-    let place = back.iter().position(|id| Some(*id) == from).map_or(0, |place| place + 1);
-    let goes_on = goes_on || place > 0;
-    let counts = back[place..].iter();
-    let commits = counts.map(|id| commits.remove(id).expect("only `from` may be missing")).collect();
-    Chain { commits, goes_on, rest }
+    commits
 }
 
 /// For logs of earlier versions: the commit that ends with this version and was made last.

@@ -18,7 +18,7 @@ use shared::{
 
 use super::{Order, TokenHash, budget::Granted};
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

@@ -14,12 +14,8 @@ use shared::{
 
 use super::super::{
     Budget, ContextIndex, ContextNode, End, Granted, GraphRun, Items, Phase, Ran, RunPhase, Status, StepOf,
-    StepRun, WaitingHold,
+    StepRun, WaitingHold, event::is_default,
 };
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
 
 /// What a context was admitted with.
 #[derive(Serialize, Deserialize)]

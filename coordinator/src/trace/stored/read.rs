@@ -1,0 +1,334 @@
+//! Reads a stored trace, and computes what is not stored.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use shared::{
+    AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Limits, TraceId,
+    graph::Plan,
+    wire::{Checkpoint, Dispute, GivenAnswer, RestorePoint, RunSummary},
+};
+
+use super::{
+    super::{
+        Attempt, Call, CallState, ContextIndex, ContextNode, Entry, GraphRun, Order, Trace,
+        rows::{Keyed, Rows},
+        unsaved::Saved,
+    },
+    Corrupt, FORM, HEAD, Head, OUTPUTS,
+    context::{Ceilings, Definition, Running, StoredStep, Sums},
+    hash, parse, read, required,
+};
+
+impl Trace {
+    /// A trace from all its fields and values; the inverse of all changes taken so far.
+    pub fn from_stored(
+        id: TraceId,
+        version: u64,
+        fields: &HashMap<String, String>,
+        values: &HashMap<String, String>,
+    ) -> Result<Self, Corrupt> {
+        let bytes = |stored: &HashMap<String, String>| {
+            stored.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>()
+        };
+        let mut trace = Trace { version, ..Trace::new(id) };
+        trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
+        let head = read::<Head>(fields, HEAD)?;
+        if let Some(Head { form, .. }) = head
+            && form != FORM
+        {
+            let reason = format!("it has form {form}, this program reads form {FORM}");
+            return Err(Corrupt { field: HEAD.into(), reason });
+        }
+        if let Some(head) = head {
+            trace.settings = head.settings;
+            trace.cancelled_before = head.cancelled_before;
+            trace.generation = head.generation;
+        }
+        trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
+        trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
+        for (key, text) in values {
+            let entry: Entry = parse(key, text)?;
+            let key = ContextKey::new(key)
+                .map_err(|error| Corrupt { field: key.clone(), reason: error.to_string() })?;
+            trace.store_bytes += entry.size_bytes;
+            trace.store.insert(key, entry);
+        }
+        for index in 0.. {
+            let Some(plan) = read::<Arc<Plan>>(fields, &format!("p{index}"))? else { break };
+            trace.plans.push(plan);
+        }
+        for index in 0.. {
+            let Some(definition) = read::<Definition>(fields, &format!("d{index}"))? else { break };
+            trace.add_stored(index, definition, fields)?;
+        }
+        trace.add_rows(fields)?;
+        trace.derive();
+        Ok(trace)
+    }
+
+    /// Adds the next context, without its lists.
+    fn add_stored(
+        &mut self,
+        index: u32,
+        definition: Definition,
+        fields: &HashMap<String, String>,
+    ) -> Result<(), Corrupt> {
+        let corrupt = |reason: &str| Corrupt { field: format!("d{index}"), reason: reason.to_owned() };
+        let parent = definition.parent.map(|parent| self.contexts.get(parent.0 as usize));
+        let parent =
+            parent.map(|parent| parent.ok_or_else(|| corrupt("its parent is missing"))).transpose()?;
+        let limits = definition.limits.clone().or_else(|| parent.map(|parent| parent.limits.clone()));
+        let limits = limits.ok_or_else(|| corrupt("its limits are missing"))?;
+        let graph = definition.graph.map(|of| {
+            let plan = self.plans.get(of.plan as usize).ok_or_else(|| corrupt("its plan is missing"))?;
+            let group = plan.group(of.group);
+            Ok(Box::new(GraphRun::new(of.plan, of.group, group, definition.started_at, of.begun)))
+        });
+        let node = ContextNode::from_stored(definition, limits, graph.transpose()?, index, fields)?;
+        self.by_id.insert(node.id.clone(), ContextIndex(index));
+        self.contexts.push(node);
+        let hashed = |prefix: char| fields.get(&format!("{prefix}{index}")).map_or(0, |text| hash(text));
+        self.unsaved.saved.push(Saved {
+            running: hashed('c'),
+            waits_for: hashed('w'),
+            left: hashed('f'),
+            ceilings: hashed('l'),
+            sums: hashed('b'),
+        });
+        Ok(())
+    }
+
+    /// Adds profiles, cancels, and the lists of contexts.
+    fn add_rows(&mut self, fields: &HashMap<String, String>) -> Result<(), Corrupt> {
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        for (name, text) in fields {
+            let corrupt = |reason: &dyn ToString| Corrupt { field: name.clone(), reason: reason.to_string() };
+            if let Some(row) = Row::read(name, text) {
+                rows.push(row);
+            } else if let Some(agent) = name.strip_prefix('a') {
+                let agent = AgentId::new(agent).map_err(|error| corrupt(&error))?;
+                self.agents.insert(agent, parse::<Arc<AgentProfile>>(name, text)?);
+            } else if let Some(child) = name.strip_prefix('t') {
+                let child = ChildId::new(child).map_err(|error| corrupt(&error))?;
+                self.tombstones.insert(child, parse(name, text)?);
+            }
+        }
+        rows.sort_unstable_by_key(|row| (row.kind, row.context, row.number));
+        let mut collected: HashMap<u32, Lists> = HashMap::new();
+        for row in rows {
+            collected.entry(row.context).or_default().add(&row)?;
+        }
+        for (index, lists) in collected {
+            if let Some(node) = self.contexts.get_mut(index as usize) {
+                lists.put(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes what is not stored.
+    fn derive(&mut self) {
+        for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))
+        {
+            let node = &mut self.contexts[index.0 as usize];
+            let open = node.calls.values().filter(|call| call.state == CallState::Held);
+            node.open_calls = u32::try_from(open.count()).unwrap_or(u32::MAX);
+            let (parent, step, is_live) = (node.parent, node.step, node.is_live());
+            let Some(ContextIndex(parent)) = parent else { continue };
+            let parent = &mut self.contexts[parent as usize];
+            parent.children.push(index);
+            parent.live_children += u32::from(is_live);
+            if let (Some(of), Some(run)) = (step, &mut parent.graph) {
+                run.steps.unstored_mut(of.step).contexts.push(index);
+            }
+        }
+        for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))
+        {
+            let tickets = self.node(index).waiting.iter().map(|hold| (hold.ticket, index));
+            self.line.extend(tickets.collect::<Vec<_>>());
+            self.retime(index);
+        }
+        self.unsaved.contexts.clear();
+    }
+
+    /// A summary of a run, from [`Trace::SUMMARY_FIELDS`].
+    pub fn summary(id: TraceId, fields: &HashMap<String, String>) -> Result<Option<RunSummary>, Corrupt> {
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let definition: Definition = required(fields, "d0")?;
+        let order: Order = required(fields, "o0")?;
+        let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
+        let budget = required::<Ceilings>(fields, "l0")?.with(required::<Sums>(fields, "b0")?);
+        Ok(Some(RunSummary {
+            trace_id: id,
+            status: status.word(),
+            started_at: definition.started_at,
+            ended_at: status.end().map(|end| end.at),
+            budget: budget.snapshot(),
+            child_id: definition.id,
+            agent_id: order.agent_id,
+            goal: order.goal,
+        }))
+    }
+
+    /// The root of a stored run and the journal it may still have to copy, from [`Trace::SUMMARY_FIELDS`].
+    pub fn stored_branch(fields: &HashMap<String, String>) -> Result<Option<(ChildId, Checkpoint)>, Corrupt> {
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let definition: Definition = required(fields, "d0")?;
+        let order: Order = required(fields, "o0")?;
+        let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
+        Ok(order.branch_from.filter(|_| status.end().is_none()).map(|from| (definition.id, from)))
+    }
+}
+
+impl ContextNode {
+    fn from_stored(
+        definition: Definition,
+        limits: Arc<Limits>,
+        mut graph: Option<Box<GraphRun>>,
+        index: u32,
+        fields: &HashMap<String, String>,
+    ) -> Result<Self, Corrupt> {
+        let field = |prefix: char| format!("{prefix}{index}");
+        let running: Running = required(fields, &field('c'))?;
+        let waits_for = read(fields, &field('w'))?.unwrap_or_default();
+        let budget = required::<Ceilings>(fields, &field('l'))?.with(required(fields, &field('b'))?);
+        if let (Some(run), Some(stored)) = (&mut graph, running.graph) {
+            run.phase = stored.phase;
+            run.unfinished = stored.unfinished;
+            run.failing = stored.failing;
+            run.winner = stored.winner;
+            run.gather_by = stored.gather_by;
+            run.gathered = stored.gathered;
+        }
+        Ok(ContextNode {
+            id: definition.id,
+            parent: definition.parent,
+            children: Vec::new(),
+            live_children: 0,
+            depth: definition.depth,
+            order: Arc::new(required(fields, &field('o'))?),
+            graph,
+            step: definition.step,
+            scope: definition.scope,
+            thread_id: definition.thread_id,
+            status: running.status.with(waits_for, read(fields, &field('f'))?),
+            budget,
+            own_limit: running.own_limit,
+            calls: Keyed::default(),
+            open_calls: 0,
+            waiting: running.waiting,
+            left_at_pause: running.left_at_pause,
+            growths: running.growths,
+            growths_before: running.growths_before,
+            charges: Keyed::default(),
+            disputes: Rows::default(),
+            exhausted: running.exhausted,
+            limits,
+            adjusted: definition.adjusted,
+            tools: definition.tools,
+            window_tokens: definition.window_tokens,
+            on_exhausted: definition.on_exhausted,
+            hitl: definition.hitl,
+            attempts: Rows::default(),
+            retried: running.retried,
+            progress: running.progress,
+            answers: Rows::default(),
+            restores: Rows::default(),
+            notes: Rows::default(),
+            deadline: running.deadline,
+            timeout_ms: definition.timeout_ms,
+            waiting_for_humans: running.waiting_for_humans,
+            clock_stopped_at: running.clock_stopped_at,
+            started_at: definition.started_at,
+            deleted: running.deleted,
+            outcome_due: running.outcome_due,
+            timer: None,
+        })
+    }
+}
+
+/// A field that is one entry of a list.
+struct Row<'a> {
+    kind: char,
+    context: u32,
+    key: &'a str,
+    /// The key, if it is a number.
+    number: Option<u32>,
+    name: &'a str,
+    text: &'a str,
+}
+
+impl<'a> Row<'a> {
+    fn read(name: &'a str, text: &'a str) -> Option<Self> {
+        let kind = name.chars().next().filter(|kind| "kmnqreysj".contains(*kind))?;
+        let (context, key) = name[1..].split_once('.')?;
+        Some(Row { kind, context: context.parse().ok()?, key, number: key.parse().ok(), name, text })
+    }
+
+    fn value<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
+        parse(self.name, self.text)
+    }
+}
+
+/// The lists of one context.
+#[derive(Default)]
+struct Lists {
+    calls: HashMap<CallId, Call>,
+    charges: HashMap<CallId, Amount>,
+    attempts: Vec<Attempt>,
+    answers: Vec<GivenAnswer>,
+    restores: Vec<RestorePoint>,
+    notes: Vec<String>,
+    disputes: Vec<Dispute>,
+    items: HashMap<u32, Json>,
+    steps: Vec<(u32, StoredStep)>,
+}
+
+impl Lists {
+    /// Adds an entry. Entries of a list come in order.
+    fn add(&mut self, row: &Row<'_>) -> Result<(), Corrupt> {
+        let corrupt = |reason: &dyn ToString| Corrupt { field: row.name.into(), reason: reason.to_string() };
+        let call = || CallId::new(row.key).map_err(|error| corrupt(&error));
+        let number = || row.number.ok_or_else(|| corrupt(&"its name ends with no number"));
+        match row.kind {
+            'k' => drop(self.calls.insert(call()?, row.value()?)),
+            'm' => drop(self.charges.insert(call()?, row.value()?)),
+            'n' => next(&mut self.attempts, row)?,
+            'q' => next(&mut self.answers, row)?,
+            'r' => next(&mut self.restores, row)?,
+            'e' => next(&mut self.notes, row)?,
+            'y' => next(&mut self.disputes, row)?,
+            'j' => drop(self.items.insert(number()?, row.value()?)),
+            _ => self.steps.push((number()?, row.value()?)),
+        }
+        Ok(())
+    }
+
+    fn put(self, node: &mut ContextNode) {
+        node.calls = Keyed::stored(self.calls);
+        node.charges = Keyed::stored(self.charges);
+        node.attempts = Rows::stored(self.attempts);
+        node.answers = Rows::stored(self.answers);
+        node.restores = Rows::stored(self.restores);
+        node.notes = Rows::stored(self.notes);
+        node.disputes = Rows::stored(self.disputes);
+        if let Some(run) = &mut node.graph {
+            run.lists = Keyed::stored(self.items);
+            self.steps.into_iter().for_each(|(number, step)| run.put_stored(number, step.into_step()));
+        }
+    }
+}
+
+/// Adds the next entry of a list.
+fn next<T: DeserializeOwned>(list: &mut Vec<T>, row: &Row<'_>) -> Result<(), Corrupt> {
+    if row.number.is_none_or(|number| number as usize != list.len()) {
+        return Err(Corrupt { field: row.name.into(), reason: "an entry before it is missing".into() });
+    }
+    list.push(row.value()?);
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Writes what changed.
+
+use std::{fmt::Display, hash::Hash};
+
+use serde::Serialize;
+
+use super::{
+    super::{
+        ContextIndex, ContextNode, Phase, Status, Trace,
+        rows::{Keyed, Rows},
+        unsaved::{Saved, Unsaved},
+    },
+    Changes, FORM, HEAD, Head, OUTPUTS,
+    context::{Ceilings, Definition, Left, Running, StoredStep, Sums},
+    hash, json,
+};
+
+/// Fields to write.
+#[derive(Default)]
+struct Fields {
+    changed: Vec<(String, Option<String>)>,
+    /// The bytes of those that are written for the first time, or may be.
+    grown: usize,
+}
+
+impl Fields {
+    fn set(&mut self, name: String, value: &impl Serialize) {
+        self.push(name, Some(json(value)));
+    }
+
+    fn push(&mut self, name: String, text: Option<String>) {
+        self.grown += name.len() + text.as_ref().map_or(0, String::len);
+        self.changed.push((name, text));
+    }
+
+    /// Writes the field if it has changed since it was last saved.
+    fn set_if_new(&mut self, name: impl FnOnce() -> String, value: &impl Serialize, saved: &mut u64) {
+        let text = json(value);
+        let hash = hash(&text);
+        match std::mem::replace(saved, hash) {
+            0 => self.push(name(), Some(text)),
+            before if before != hash => self.changed.push((name(), Some(text))),
+            _ => {}
+        }
+    }
+
+    fn rows<T, S: Serialize>(&mut self, prefix: String, rows: &mut Rows<T>, stored: impl Fn(&T) -> S) {
+        for (number, row) in rows.take_changed() {
+            self.push(format!("{prefix}.{number}"), row.map(|row| json(&stored(row))));
+        }
+    }
+
+    fn entries<K, V>(&mut self, prefix: String, entries: &mut Keyed<K, V>)
+    where
+        K: Clone + Ord + Hash + Display,
+        V: Serialize,
+    {
+        for (key, entry) in entries.take_changed() {
+            self.push(format!("{prefix}.{key}"), Some(json(entry)));
+        }
+    }
+}
+
+impl Trace {
+    /// About the bytes that it takes in the store: what was read, and all that was written since.
+    pub fn stored_bytes(&self) -> usize {
+        self.unsaved.stored_bytes
+    }
+
+    /// The changes since the last call.
+    pub fn take_changes(&mut self) -> Changes {
+        let (saved, stored_bytes) = (std::mem::take(&mut self.unsaved.saved), self.unsaved.stored_bytes);
+        let kept = Unsaved { saved, stored_bytes, ..Unsaved::default() };
+        let unsaved = std::mem::replace(&mut self.unsaved, kept);
+        let mut fields = Fields::default();
+        if unsaved.head {
+            let head = Head {
+                form: FORM,
+                settings: self.settings.clone(),
+                cancelled_before: self.cancelled_before.clone(),
+                generation: self.generation,
+            };
+            fields.set(HEAD.into(), &head);
+        }
+        if unsaved.made {
+            fields.set(Self::MADE_FIELD.into(), &self.made);
+        }
+        if unsaved.outputs {
+            fields.set(OUTPUTS.into(), &self.outputs);
+        }
+        unsaved.agents.iter().for_each(|id| fields.set(format!("a{id}"), &self.agents[id]));
+        unsaved.plans.iter().for_each(|at| fields.set(format!("p{at}"), &self.plans[*at as usize]));
+        unsaved.tombstones.iter().for_each(|id| fields.set(format!("t{id}"), &self.tombstones[id]));
+        for at in &unsaved.orders {
+            fields.set(format!("o{}", at.0), &*self.node(*at).order);
+        }
+        for at in &unsaved.definitions {
+            let node = self.node(*at);
+            fields.set(
+                format!("d{}", at.0),
+                &Definition::of(node, node.parent.map(|parent| self.node(parent))),
+            );
+        }
+        self.unsaved.saved.resize_with(self.contexts.len(), Saved::default);
+        for ContextIndex(at) in unsaved.contexts {
+            let saved = &mut self.unsaved.saved[at as usize];
+            self.contexts[at as usize].changes(at, saved, &mut fields);
+        }
+        let values = unsaved.values.into_iter().map(|key| {
+            let entry = self.store.get(&key).map(json);
+            (key.as_str().to_owned(), entry)
+        });
+        let values: Vec<(String, Option<String>)> = values.collect();
+        let of_values =
+            |(name, text): &(String, Option<String>)| name.len() + text.as_ref().map_or(0, String::len);
+        self.unsaved.stored_bytes += fields.grown + values.iter().map(of_values).sum::<usize>();
+        Changes { fields: fields.changed, values }
+    }
+
+    /// Marks everything as changed, as after a rebuild: what is stored then replaces what was.
+    pub fn mark_all_changed(&mut self) {
+        let all = || (0..u32::try_from(self.contexts.len()).unwrap_or(u32::MAX)).map(ContextIndex).collect();
+        self.unsaved = Unsaved {
+            head: true,
+            made: true,
+            outputs: true,
+            agents: self.agents.keys().cloned().collect(),
+            plans: (0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX)).collect(),
+            tombstones: self.tombstones.keys().cloned().collect(),
+            contexts: all(),
+            definitions: all(),
+            orders: all(),
+            values: self.store.keys().cloned().collect(),
+            saved: Vec::new(),
+            stored_bytes: 0,
+        };
+        self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
+    }
+}
+
+impl ContextNode {
+    fn changes(&mut self, at: u32, saved: &mut Saved, fields: &mut Fields) {
+        fields.set_if_new(|| format!("c{at}"), &Running::of(self), &mut saved.running);
+        fields.set_if_new(|| format!("l{at}"), &Ceilings::of(&self.budget), &mut saved.ceilings);
+        fields.set_if_new(|| format!("b{at}"), &Sums::of(&self.budget), &mut saved.sums);
+        match &self.status {
+            Status::Working(Phase::Waiting { children, .. }) => {
+                fields.set_if_new(|| format!("w{at}"), children, &mut saved.waits_for);
+            }
+            Status::Ended(end) => {
+                let left =
+                    Left { result: end.result.clone(), error: end.error.clone(), reason: end.reason.clone() };
+                fields.set_if_new(|| format!("f{at}"), &left, &mut saved.left);
+            }
+            Status::Submitted { .. }
+            | Status::Working(_)
+            | Status::InputRequired { .. }
+            | Status::Paused { .. } => {}
+        }
+        fields.entries(format!("k{at}"), &mut self.calls);
+        fields.entries(format!("m{at}"), &mut self.charges);
+        fields.rows(format!("n{at}"), &mut self.attempts, Clone::clone);
+        fields.rows(format!("q{at}"), &mut self.answers, Clone::clone);
+        fields.rows(format!("r{at}"), &mut self.restores, Clone::clone);
+        fields.rows(format!("e{at}"), &mut self.notes, Clone::clone);
+        fields.rows(format!("y{at}"), &mut self.disputes, Clone::clone);
+        if let Some(run) = &mut self.graph {
+            fields.entries(format!("j{at}"), &mut run.lists);
+            fields.rows(format!("s{at}"), &mut run.steps, StoredStep::of);
+        }
+    }
+
+    fn mark_all_changed(&mut self) {
+        self.calls.mark_all();
+        self.charges.mark_all();
+        self.attempts.mark_all();
+        self.answers.mark_all();
+        self.restores.mark_all();
+        self.notes.mark_all();
+        self.disputes.mark_all();
+        if let Some(run) = &mut self.graph {
+            run.steps.mark_all();
+            run.lists.mark_all();
+        }
+    }
+}
