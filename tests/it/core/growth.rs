@@ -58,7 +58,7 @@ fn a_hold_at_depth_eight_writes_as_much_after_ten_thousand_calls_as_after_ten() 
 }
 
 #[test]
-fn the_ten_thousandth_spawn_charge_note_answer_and_dispute_write_no_more_than_the_tenth() {
+fn the_ten_thousandth_spawn_and_charge_and_the_thousandth_tick_and_answer_write_no_more_than_the_tenth() {
     let (mut world, lease) = root();
     assert_flat(
         "spawn",
