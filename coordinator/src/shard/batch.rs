@@ -9,7 +9,7 @@ use shared::{
 };
 
 use super::{outbox::Outbox, reply::Reply};
-use crate::trace::Event;
+use crate::{store::OutboxKey, trace::Event};
 
 /// A trace in a turn, with what was decided on it.
 pub(super) struct Open {
@@ -52,8 +52,8 @@ pub(super) struct Part {
     pub(super) trace_id: TraceId,
     /// The version of the trace that its replies tell of.
     pub(super) version: u64,
-    /// The versions of the commits whose outboxes were sent, and which messages of the part are their events.
-    pub(super) outboxes: Vec<(u64, Range<usize>)>,
+    /// The outboxes that were sent, and which messages of the part are their events.
+    pub(super) outboxes: Vec<(OutboxKey, Range<usize>)>,
     pub(super) messages: Range<usize>,
     pub(super) replies: Vec<Reply>,
 }

@@ -95,7 +95,7 @@ impl Shard {
             replaces: false,
             fields: changes.fields,
             values: changes.values,
-            outbox: Some(text(&*outbox)),
+            outbox: Some((outbox.key(), text(&*outbox))),
             cleared,
             timer,
             ended_at,

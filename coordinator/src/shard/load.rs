@@ -215,7 +215,14 @@ impl Shard {
         let later = |(id, (reason, version)): (&TraceId, &(String, u64))| {
             tracing::error!(trace_id = %id, reason, "a trace can't be loaded; nothing is decided on it");
             let timer = (*version > 0).then(|| now.plus_millis(RETRY_LOAD_MS));
-            Sent { trace_id: *id, outboxes: Vec::new(), version: Some(*version), timer }
+            Sent {
+                trace_id: *id,
+                outboxes: Vec::new(),
+                version: Some(*version),
+                stamp: None,
+                timer,
+                all: false,
+            }
         };
         let sent: Vec<Sent> = failed.iter().map(later).collect();
         if let Err(error) = self.handles.store.sent(&sent).await {
@@ -237,7 +244,7 @@ impl Shard {
             replaces: true,
             fields: changes.fields,
             values: changes.values,
-            outbox: Some(super::commit::text(&*outbox)),
+            outbox: Some((outbox.key(), super::commit::text(&*outbox))),
             cleared: Vec::new(),
             timer: Some(now),
             ended_at: super::commit::ended_at(&trace, now),

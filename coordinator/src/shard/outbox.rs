@@ -15,7 +15,10 @@ use shared::{
     wire::{DeadLetter, FailureKind, Refusal},
 };
 
-use crate::trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged};
+use crate::{
+    store::OutboxKey,
+    trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged},
+};
 
 /// What one commit has to send.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,6 +71,11 @@ impl Outbox {
         let effects = trace.contexts().iter().filter_map(effect).collect();
         let events = messages.into_iter().map(EventMessage::from).collect();
         Outbox { version: trace.version(), made: trace.made(), at, events, effects }
+    }
+
+    /// Its name in the store.
+    pub(crate) fn key(&self) -> OutboxKey {
+        OutboxKey { version: self.version, made: self.made.millis() }
     }
 
     /// A version in the id of a message.

@@ -2,7 +2,8 @@
 //! lost writes, and is rebuilt from the log before anything is decided on it (t9). A commit that the log has only in
 //! part is left out. So is everything behind a gap, once nobody can be about to fill it: what was lost with the store
 //! is lost, and the run goes on from before the gap. Costs of calls that are forgotten so still arrive, and are booked
-//! as far as something is left (B18). A run that has ended and expired is left alone: its log is kept for longer.
+//! as far as something is left (B18). Costs in commits that do not count, because others took their place, are booked
+//! on those that do. A run that has ended and expired is left alone: its log is kept for longer.
 
 use std::{
     collections::HashSet,
@@ -19,7 +20,7 @@ use shared::{
 use super::outbox::Outbox;
 use crate::{
     handles::Handles,
-    trace::{Logged, Replay, Rest, Trace, logged},
+    trace::{Command, Logged, LostCost, Replay, Rest, Trace, decide, logged},
 };
 
 /// How long a gap is waited for: a coordinator may still be about to send what is missing.
@@ -48,8 +49,8 @@ pub(crate) enum Error {
 
 /// The trace as its log has it, if the log has commits that the store does not have, and that count (`trace::chain`).
 ///
-/// `version` is the one in the store, also of a trace that can't be read. After a loss the whole log is read: its last message is not always the newest commit, because messages that are sent
-/// again are stored behind later ones.
+/// `version` is the one in the store, also of a trace that can't be read. After a loss the whole log is read: its last
+/// message is not always the newest commit, because messages that are sent again are stored behind later ones.
 pub(crate) async fn check(
     handles: &Handles,
     stored: &Trace,
@@ -71,15 +72,16 @@ pub(crate) async fn check(
     let log = [log, unsent.map_err(Error::Unreadable)?.concat()].concat();
     let last_made = log.iter().map(|logged| logged.commit().made).max().unwrap_or_default();
     // A log that contradicts itself must not end the coordinator.
-    let replayed = catch_unwind(AssertUnwindSafe(|| Replay::all(stored.clone(), log)));
-    let (mut trace, rest) = replayed.map_err(|_| Error::Contradicts)?;
+    let replayed = catch_unwind(AssertUnwindSafe(|| Replay::with_lost(stored.clone(), log)));
+    let (mut trace, rest, lost) = replayed.map_err(|_| Error::Contradicts)?;
     match rest {
         // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
         Rest::Gap(_) if trace.version() == 0 && !has_first => return Ok(None),
         Rest::Gap(before) if last_at.plus_millis(GAP_PATIENCE_MS) > now => return Err(Error::Gap(before)),
         Rest::Nothing | Rest::Unfinished | Rest::Gap(_) => {}
     }
-    if (trace.version(), trace.made()) == (stored.version(), stored.made()) {
+    let is_stored = (trace.version(), trace.made()) == (stored.version(), stored.made());
+    if is_stored && lost.iter().all(|cost| is_booked(&trace, cost, now)) {
         return Ok(None);
     }
     let published = published(bus, id).await?;
@@ -90,11 +92,19 @@ pub(crate) async fn check(
     }
     // Made after everything in the log: its chain counts from now on.
     let now = now.max(last_made.plus_millis(1));
-    let events = trace.begin_generation(version, now);
+    let mut events = trace.begin_generation(version, now);
+    for cost in lost {
+        // A refusal leaves it out: another cost is booked under its id, or the books are full.
+        events.extend(trace.handle(Command::BookLost(cost), now).into_iter().flatten());
+    }
     let messages = logged(&mut trace, events, now);
     trace.mark_all_changed();
     tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");
     Ok(Some(Rebuilt { trace, messages, published }))
+}
+
+fn is_booked(trace: &Trace, cost: &LostCost, now: Timestamp) -> bool {
+    decide(trace, Command::BookLost(cost.clone()), now).map_or(true, |events| events.is_empty())
 }
 
 /// The contexts whose outcome is published.

@@ -47,10 +47,9 @@ impl Shard {
             let mut sent = Vec::with_capacity(outboxes.len());
             for outbox in &outboxes {
                 let events = outbox.messages(&entry.trace, &home, &mut messages);
-                sent.push((outbox.version, events.start - start..events.end - start));
+                sent.push((outbox.key(), events.start - start..events.end - start));
             }
-            let sends =
-                |unsent: &&mut Unsent| sent.iter().any(|(version, _)| *version == unsent.outbox.version);
+            let sends = |unsent: &&mut Unsent| sent.iter().any(|(key, _)| *key == unsent.outbox.key());
             entry.unsent.iter_mut().filter(sends).for_each(|unsent| unsent.sending = true);
             entry.in_flight += u32::from(!outboxes.is_empty());
             let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
@@ -160,7 +159,7 @@ impl Shard {
         let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
         let earlier = entry.unsent.iter().filter(|unsent| {
             let overdue = woken && unsent.outbox.at.plus_millis(resend_ms) <= now;
-            let is_own = own.is_some_and(|own| own.version == unsent.outbox.version);
+            let is_own = own.is_some_and(|own| own.key() == unsent.outbox.key());
             !is_own && !unsent.sending && (overdue || tells && !unsent.logged)
         });
         earlier.map(|unsent| unsent.outbox.clone()).collect()
@@ -199,15 +198,13 @@ impl Shard {
             let failed = results.iter().find_map(|result| result.as_ref().err());
             if let Some(entry) = self.cache.peek(part.trace_id) {
                 entry.in_flight = entry.in_flight.saturating_sub(u32::from(!part.outboxes.is_empty()));
-                for (version, events) in &part.outboxes {
+                for (key, events) in &part.outboxes {
                     let logged =
                         results.get(events.clone()).is_some_and(|events| events.iter().all(Result::is_ok));
-                    let sent = entry.unsent.iter_mut().filter(|unsent| unsent.outbox.version == *version);
+                    let sent = entry.unsent.iter_mut().filter(|unsent| unsent.outbox.key() == *key);
                     sent.for_each(|unsent| (unsent.logged, unsent.sending) = (unsent.logged | logged, false));
                 }
-                let sent = |unsent: &Unsent| {
-                    part.outboxes.iter().any(|(version, _)| *version == unsent.outbox.version)
-                };
+                let sent = |unsent: &Unsent| part.outboxes.iter().any(|(key, _)| *key == unsent.outbox.key());
                 match failed {
                     None => entry.unsent.retain(|unsent| !sent(unsent)),
                     Some(_) => {
@@ -225,8 +222,8 @@ impl Shard {
                 continue;
             }
             if !part.outboxes.is_empty() {
-                let versions = part.outboxes.iter().map(|(version, _)| *version);
-                self.sent.entry(part.trace_id).or_default().extend(versions);
+                let keys = part.outboxes.iter().map(|(key, _)| *key);
+                self.sent.entry(part.trace_id).or_default().extend(keys);
             }
             self.tell(part.trace_id, part.version, part.replies).await;
         }
@@ -278,11 +275,17 @@ impl Shard {
         let mut sent = Vec::with_capacity(self.sent.len());
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
             // If the trace was evicted, its timer is left as it is.
-            let (version, timer) = match self.cache.peek(trace_id) {
-                Some(entry) => (Some(entry.trace.version()), entry.next_timer(resend_ms)),
-                None => (None, None),
-            };
-            sent.push(Sent { trace_id, outboxes, version, timer });
+            let none = Sent { trace_id, outboxes, version: None, stamp: None, timer: None, all: false };
+            sent.push(match self.cache.peek(trace_id) {
+                Some(entry) => Sent {
+                    version: Some(entry.trace.version()),
+                    stamp: entry.trace.stamp(),
+                    timer: entry.next_timer(resend_ms),
+                    all: entry.trace.is_over() && entry.unsent.is_empty(),
+                    ..none
+                },
+                None => none,
+            });
         }
         if let Err(error) = self.handles.store.sent(&sent).await {
             tracing::warn!(%error, "outboxes could not be cleared; trying again");

@@ -8,7 +8,7 @@ use shared::TraceId;
 use tokio::sync::mpsc;
 
 use super::{batch::Batch, cache::Cache, job::Job, reply::Reply, upload::Uploads, waiting::Waiting};
-use crate::handles::Handles;
+use crate::{handles::Handles, store::OutboxKey};
 
 /// How often a job is decided again because another coordinator committed first.
 const MAX_TRIES: u32 = 50;
@@ -21,7 +21,7 @@ pub(crate) struct Shard {
     pub(super) sending: FuturesUnordered<BoxFuture<'static, Batch>>,
     pub(super) uploads: Uploads,
     /// Outboxes that were sent and have to be cleared, by trace.
-    pub(super) sent: BTreeMap<TraceId, Vec<u64>>,
+    pub(super) sent: BTreeMap<TraceId, Vec<OutboxKey>>,
     /// Jobs to be decided again on what is stored now.
     pub(super) again: Vec<Job>,
     pub(super) waiting: Waiting,

@@ -6,23 +6,31 @@ use shared::{
     subject::{Namespace, Partition},
 };
 
+use super::OutboxKey;
+
 /// The trace's version, in its hash.
 pub(super) const VERSION: &str = "v";
 /// The field of a trace that tells commits with the same version apart.
 pub(super) const STAMP: &str = "made";
-/// Prefix of an outbox's field name in the trace's hash; the version follows.
+/// Prefix of an outbox's field name in the trace's hash.
 const OUTBOX: char = 'x';
 /// The revision of the agent profiles, in their hash: no agent id starts with a colon.
 pub(super) const REVISION: &str = ":revision";
 
-/// The field that holds the outbox of a version.
-pub(super) fn outbox(version: u64) -> String {
-    format!("{OUTBOX}{version}")
+/// The field that holds an outbox.
+pub(super) fn outbox(key: OutboxKey) -> String {
+    match key {
+        // Earlier versions did not know when.
+        OutboxKey { version, made: 0 } => format!("{OUTBOX}{version}"),
+        OutboxKey { version, made } => format!("{OUTBOX}{version}-{made}"),
+    }
 }
 
-/// The version whose outbox a field holds; none for other fields.
-pub(super) fn outbox_version(field: &str) -> Option<u64> {
-    field.strip_prefix(OUTBOX)?.parse().ok()
+/// Which outbox a field holds; none for other fields.
+pub(super) fn outbox_key(field: &str) -> Option<OutboxKey> {
+    let name = field.strip_prefix(OUTBOX)?;
+    let (version, made) = name.split_once('-').unwrap_or((name, "0"));
+    Some(OutboxKey { version: version.parse().ok()?, made: made.parse().ok()? })
 }
 
 #[derive(Debug, Clone)]

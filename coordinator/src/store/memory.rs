@@ -151,12 +151,15 @@ impl Memory {
 
     pub(super) fn sent(&self, sent: &[Sent]) {
         let kept = &mut *self.kept();
-        for Sent { trace_id, outboxes, version, timer } in sent {
+        for Sent { trace_id, outboxes, version, stamp, timer, all } in sent {
             let mut trace = kept.traces.get_mut(trace_id);
             if let Some(trace) = &mut trace {
-                trace.outbox.retain(|version, _| !outboxes.contains(version));
+                trace.outbox.retain(|key, _| !outboxes.contains(key));
             }
-            if *version == Some(trace.as_ref().map_or(0, |trace| trace.version)) {
+            let found = trace.as_ref().and_then(|trace| trace.fields.get(keys::STAMP));
+            let same = stamp.is_none() || stamp.as_ref() == found;
+            if *version == Some(trace.as_ref().map_or(0, |trace| trace.version)) && same {
+                trace.filter(|_| *all).into_iter().for_each(|trace| trace.outbox.clear());
                 kept.homes.entry(self.home(*trace_id)).or_default().timers.set(*trace_id, *timer);
             }
         }
@@ -316,8 +319,8 @@ impl Kept {
         }
         put(&mut trace.fields, &write.fields);
         put(&mut trace.values, &write.values);
-        trace.outbox.retain(|version, _| !write.cleared.contains(version));
-        trace.outbox.extend(write.outbox.clone().map(|outbox| (write.version, outbox)));
+        trace.outbox.retain(|key, _| !write.cleared.contains(key));
+        trace.outbox.extend(write.outbox.clone());
         home.timers.set(trace_id, write.timer);
         home.ended.set(trace_id, write.ended_at);
         if let Some(at) = write.opened_at {

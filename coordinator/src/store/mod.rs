@@ -16,7 +16,8 @@ use shared::{Timestamp, TraceId, subject::Partition};
 pub use self::redis::Redis;
 pub use memory::{Memory, Snapshot};
 pub use record::{
-    Committed, Correction, Durability, Error, Loaded, Member, Members, Record, Sent, StoreTime, Write,
+    Committed, Correction, Durability, Error, Loaded, Member, Members, OutboxKey, Record, Sent, StoreTime,
+    Write,
 };
 
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ impl Store {
     /// Each write is all or nothing, and happens only if the trace has the version it expects. All writes
     /// together are one round trip. The answers are in the order of the writes.
     pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
-        let reserved = |name: &str| name == keys::VERSION || keys::outbox_version(name).is_some();
+        let reserved = |name: &str| name == keys::VERSION || keys::outbox_key(name).is_some();
         debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
         match self {
             Store::Redis(redis) => redis.commit(writes).await,
@@ -46,7 +47,7 @@ impl Store {
         }
     }
 
-    /// Clears outboxes that were sent, and sets the timer if the trace still has the given version. A trace
+    /// Clears outboxes that were sent, and sets the timer if the trace still has the given version and stamp. A trace
     /// that is gone has version 0: so its timer can be removed too.
     pub async fn sent(&self, sent: &[Sent]) -> Result<(), Error> {
         match self {

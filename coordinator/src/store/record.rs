@@ -64,10 +64,10 @@ pub struct Write {
     pub fields: Vec<(String, Option<String>)>,
     /// Values of the shared store; none deletes.
     pub values: Vec<(String, Option<String>)>,
-    /// The outbox of this version, kept under its number until it is cleared.
-    pub outbox: Option<String>,
-    /// The versions whose outboxes were sent.
-    pub cleared: Vec<u64>,
+    /// What it has to send, kept until it is cleared.
+    pub outbox: Option<(OutboxKey, String)>,
+    /// Outboxes that were sent.
+    pub cleared: Vec<OutboxKey>,
     /// When the trace needs a wake; none removes its timer.
     pub timer: Option<Timestamp>,
     /// Set for an ended trace: since when. It is then listed among the ended ones, until it is removed.
@@ -94,8 +94,16 @@ pub struct Record {
     pub version: u64,
     pub fields: HashMap<String, String>,
     pub values: HashMap<String, String>,
-    /// Outboxes that are not known to be sent, by version.
-    pub outbox: BTreeMap<u64, String>,
+    /// Outboxes that are not known to be sent.
+    pub outbox: BTreeMap<OutboxKey, String>,
+}
+
+/// Names the outbox of a commit. A store that lost writes gets another commit with the same version: `made`
+/// tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OutboxKey {
+    pub version: u64,
+    pub made: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,11 +117,14 @@ pub struct Loaded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub trace_id: TraceId,
-    /// Their versions.
-    pub outboxes: Vec<u64>,
-    /// Sets the timer if the trace still has this version; none leaves it alone.
+    pub outboxes: Vec<OutboxKey>,
+    /// Sets the timer if the trace still has this version, and the stamp; none leaves it alone.
     pub version: Option<u64>,
+    /// As in a write.
+    pub stamp: Option<String>,
     pub timer: Option<Timestamp>,
+    /// If the timer is set, clears all outboxes. A store that lost writes has some again that were cleared.
+    pub all: bool,
 }
 
 /// The store's clock as it was read, and its correction.

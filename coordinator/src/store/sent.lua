@@ -1,26 +1,32 @@
--- Clears outboxes of a trace that were sent, and sets its timer if the trace still has the given
--- version. A trace that has expired has version 0: so the timer it left behind can be removed.
+-- Clears outboxes of a trace that were sent, and sets its timer if the trace still has the given version, by the given
+-- commit. A trace that has expired has version 0: so the timer it left behind can be removed.
 --
 -- Guarantee: the keys are read and the arguments checked before the first write.
 --
 -- KEYS  1 trace, 2 timers: of one partition
--- ARGV  1 trace id   2 version ("": leave the timer)   3 timer ("": none), then the outboxes' fields
--- Replies  "done"   "changed": another version, the timer was left
+-- ARGV  1 trace id   2 version ("": leave the timer)   3 timer ("": none)   4 text of its field `made` ("": any)
+--       5 "1": if the timer is set, all outboxes are cleared, then the outboxes' fields
+-- Replies  "done"   "changed": another version or commit, the timer was left
 
 local function whole_or_none(text)
   return text == '' or (string.match(text, '^%d+$') and #text <= 15)
 end
-if #KEYS ~= 2 or #ARGV < 3 or not whole_or_none(ARGV[2]) or not whole_or_none(ARGV[3]) then
+if #KEYS ~= 2 or #ARGV < 5 or not whole_or_none(ARGV[2]) or not whole_or_none(ARGV[3]) then
   error('sent.lua: wrong arguments')
 end
 
-local found = redis.call('HGET', KEYS[1], 'v') or '0'
+local stored = redis.call('HMGET', KEYS[1], 'v', 'made')
 redis.call('ZCARD', KEYS[2])
-for field = 4, #ARGV do
+for field = 6, #ARGV do
   redis.call('HDEL', KEYS[1], ARGV[field])
 end
-if found ~= ARGV[2] then
+if (stored[1] or '0') ~= ARGV[2] or (ARGV[4] ~= '' and stored[2] ~= ARGV[4]) then
   return 'changed'
+end
+if ARGV[5] == '1' then
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if string.sub(field, 1, 1) == 'x' then redis.call('HDEL', KEYS[1], field) end
+  end
 end
 if ARGV[3] == '' then
   redis.call('ZREM', KEYS[2], ARGV[1])

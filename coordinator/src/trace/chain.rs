@@ -2,7 +2,7 @@
 //! commits are made on what is left, with numbers that the log has already: the commits of the log are then a tree.
 //! Of all its chains, the one whose last commit was made last counts: the store goes on from it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use shared::Timestamp;
 
@@ -66,6 +66,8 @@ pub(super) struct Chain {
     /// Whether they follow the commit that was gone on from.
     pub(super) goes_on: bool,
     pub(super) rest: Rest,
+    /// Whole commits that branch off from those that count.
+    pub(super) beside: Vec<Told>,
 }
 
 /// What is left of a log when all of it was read.
@@ -78,48 +80,72 @@ pub enum Rest {
     Gap(u64),
 }
 
-/// A commit that can be reached from the first one, or from the commit that is gone on from.
-struct Reached {
-    before: Option<CommitId>,
-    /// In logs of earlier versions, clocks that differ may have put a commit before its predecessor: here it comes after.
-    made: Timestamp,
-}
-
 /// The chain that counts. `from` is a commit that is known to be whole: that of a stored trace.
 pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
     let mut commits = commits(log);
-    let begin = |id: CommitId| Reached { before: None, made: id.made };
-    let mut reached: HashMap<CommitId, Reached> = from.map(|from| (from, begin(from))).into_iter().collect();
+    // When each commit was made that can be reached from the first, or from the one that is gone on from. In logs of
+    // earlier versions, clocks that differ may have put a commit before its predecessor: here it comes after.
+    let mut reached: HashMap<CommitId, Timestamp> = from.map(|from| (from, from.made)).into_iter().collect();
     let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
     for (id, told) in &commits {
-        let Commit { first, made, after, .. } = told.commit;
-        let before = match after {
-            Some(made) => Some(CommitId { last: first - 1, made }),
-            None => latest(&commits, first - 1),
-        };
-        let earliest =
-            before.and_then(|before| reached.get(&before)).map(|before| before.made.plus_millis(1));
+        let Commit { first, made, .. } = told.commit;
+        let earliest = before(&commits, told).and_then(|before| Some(reached.get(&before)?.plus_millis(1)));
         match earliest {
             _ if !told.is_whole() => unfinished = unfinished.max(Some(made)),
             _ if reached.contains_key(id) => {}
-            _ if first == 1 => drop(reached.insert(*id, begin(*id))),
-            Some(earliest) => drop(reached.insert(*id, Reached { before, made: made.max(earliest) })),
+            _ if first == 1 => drop(reached.insert(*id, made)),
+            Some(earliest) => drop(reached.insert(*id, made.max(earliest))),
             None => detached = detached.max(Some((made, first))),
         }
     }
     // In a tie the chain that goes on from what is stored is preferred.
-    let tip = reached.iter().max_by_key(|(id, at)| (at.made, Some(**id) == from, id.last)).map(|(id, _)| *id);
-    let made = tip.map(|tip| reached[&tip].made);
-    let rest = match (detached, unfinished) {
-        (Some((at, first)), _) if Some(at) > made => Rest::Gap(first),
-        (_, unfinished) if unfinished > made => Rest::Unfinished,
-        (_, _) => Rest::Nothing,
+    let tip = reached.iter().max_by_key(|(id, made)| (**made, Some(**id) == from, id.last));
+    let rest = match (detached, unfinished, tip.map(|(_, made)| *made)) {
+        (Some((at, first)), _, made) if Some(at) > made => Rest::Gap(first),
+        (_, unfinished, made) if unfinished > made => Rest::Unfinished,
+        (_, _, _) => Rest::Nothing,
     };
-    let mut counts: Vec<CommitId> = std::iter::successors(tip, |id| reached[id].before).collect();
+    let of = |id: &CommitId| commits.get(id).filter(|told| told.is_whole());
+    let mut counts: Vec<CommitId> =
+        std::iter::successors(tip.map(|(id, _)| *id), |id| before(&commits, of(id)?)).collect();
     counts.reverse();
-    let known = counts.iter().position(|id| Some(*id) == from).map_or(0, |place| place + 1);
-    let told = |id: &CommitId| commits.remove(id).expect("only `from` may be missing");
-    Chain { commits: counts[known..].iter().map(told).collect(), goes_on: known > 0, rest }
+    let beside = beside(&commits, &counts);
+    let known = counts.iter().position(|id| Some(*id) == from).map(|place| place + 1);
+    // Before the commit that was gone on from, some may be missing.
+    let follow = counts.split_off(known.unwrap_or_default());
+    let mut take = |id: CommitId| commits.remove(&id).expect("only what comes before may be missing");
+    Chain {
+        commits: follow.into_iter().map(&mut take).collect(),
+        goes_on: known.is_some(),
+        rest,
+        beside: beside.into_iter().map(take).collect(),
+    }
+}
+
+/// The commit that this one says it follows.
+fn before(commits: &BTreeMap<CommitId, Told>, told: &Told) -> Option<CommitId> {
+    let Commit { first, after, .. } = told.commit;
+    match after {
+        _ if first == 1 => None,
+        Some(made) => Some(CommitId { last: first - 1, made }),
+        None => latest(commits, first - 1),
+    }
+}
+
+/// The whole commits that do not count, and that begin the trace, or follow one that counts or one of these. What
+/// can't be traced back so far may be a part of the chain, behind a gap.
+fn beside(commits: &BTreeMap<CommitId, Told>, counts: &[CommitId]) -> Vec<CommitId> {
+    let counts: HashSet<CommitId> = counts.iter().copied().collect();
+    let begins = |id: &CommitId| commits.get(id).is_some_and(|told| told.commit.first == 1);
+    let from_the_first = counts.iter().any(begins);
+    let mut beside: BTreeSet<CommitId> = BTreeSet::new();
+    for (id, told) in commits.iter().filter(|(id, told)| told.is_whole() && !counts.contains(id)) {
+        let follows = |before: CommitId| counts.contains(&before) || beside.contains(&before);
+        if told.commit.first == 1 && from_the_first || before(commits, told).is_some_and(follows) {
+            beside.insert(*id);
+        }
+    }
+    beside.into_iter().collect()
 }
 
 fn commits(log: Vec<Logged>) -> BTreeMap<CommitId, Told> {

@@ -13,7 +13,7 @@ use shared::{
     },
 };
 
-use super::Order;
+use super::{LostCost, Order};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -41,6 +41,8 @@ pub enum Command {
         amount: Amount,
     },
     Charge(Charge),
+    /// A cost that stands only in a commit that does not count.
+    BookLost(LostCost),
     Raise(Raise),
     DecideDispute(DecideDispute),
     SetValue {

@@ -32,6 +32,7 @@ mod lifecycle;
 mod limit;
 mod line;
 mod log;
+mod lost;
 mod message;
 mod money;
 mod order;
@@ -57,6 +58,7 @@ pub use event::{Admitted, Body, Ended, Event, Lowered, Ran, Requeue, StepOf};
 pub use graph_run::{GraphRun, Items, RunPhase, StepRun};
 pub use index::ContextIndex;
 pub use log::{Commit, Logged, logged};
+pub use lost::LostCost;
 pub use message::answer_refusal;
 pub use order::Order;
 pub use refusal::Refusal;
@@ -84,6 +86,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Forfeit { lease, call_id } => money::forfeit(trace, &lease, &call_id),
         Command::Settle { lease, call_id, amount } => money::settle(trace, &lease, &call_id, amount, now),
         Command::Charge(charge) => money::charge(trace, &charge),
+        Command::BookLost(cost) => lost::book(trace, &cost),
         Command::Raise(raise) => money::raise(trace, &raise),
         Command::DecideDispute(decided) => dispute::decide(trace, &decided),
         Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),

@@ -83,9 +83,22 @@ pub(super) fn settle(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let at = trace.issued(lease)?;
-    let events = settlement(trace, at, lease, call_id, amount, &mut Unheld::new(trace, at))?;
+    let sender = || trace.node(at).sender(lease.attempt);
+    let events = settlement(trace, at, call_id, amount, &mut Unheld::new(trace, at), sender)?;
     let called_off = if events.is_empty() { None } else { line::called_off(trace, at, call_id, now) };
     Ok(called_off.into_iter().chain(within_books(trace, events)?).collect())
+}
+
+/// Books the cost of a call that no worker reports any more.
+pub(super) fn settle_late(
+    trace: &Trace,
+    at: ContextIndex,
+    call_id: &CallId,
+    amount: Amount,
+    sent_by: impl FnOnce() -> Sender,
+) -> Result<Vec<Event>, Refusal> {
+    let events = settlement(trace, at, call_id, amount, &mut Unheld::new(trace, at), sent_by)?;
+    within_books(trace, events)
 }
 
 /// The events that book the cost of a call, if it is not booked yet. A released or forfeited call is
@@ -93,10 +106,10 @@ pub(super) fn settle(
 fn settlement(
     trace: &Trace,
     at: ContextIndex,
-    lease: &Lease,
     call_id: &CallId,
     amount: Amount,
     unheld: &mut Unheld,
+    sent_by: impl FnOnce() -> Sender,
 ) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(at);
     let of = DisputedCost::Call(call_id.clone());
@@ -119,7 +132,6 @@ fn settlement(
             Event::Settled { child_id, call_id, amount: booked }
         }
     };
-    let sent_by = || node.sender(lease.attempt);
     Ok(std::iter::once(event).chain(disputed(node, amount, booked, of, sent_by)).collect())
 }
 
@@ -136,7 +148,8 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
         if !seen.insert(&call.call_id) {
             return Err(Refusal::CallConflict(call.call_id.clone()));
         }
-        events.extend(settlement(trace, at, &resume.lease, &call.call_id, call.amount, &mut unheld)?);
+        let sender = || node.sender(resume.lease.attempt);
+        events.extend(settlement(trace, at, &call.call_id, call.amount, &mut unheld, sender)?);
     }
     let mut events = within_books(trace, events)?;
     let listed = |id: &CallId| resume.settled.iter().any(|call| call.call_id == *id);

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use shared::Timestamp;
 
 use super::{
-    Commit, Logged, Rest, Trace,
+    Commit, Logged, LostCost, Rest, Trace,
     chain::{CommitId, Told, chain},
+    lost::lost_costs,
 };
 
 /// A trace and the messages of its log that can't be applied yet.
@@ -44,11 +45,17 @@ impl Replay {
     /// The trace after all of its log that counts, and what is left. `trace` may be empty; it is not gone on
     /// from if other commits took the place of its last.
     pub fn all(trace: Trace, log: Vec<Logged>) -> (Trace, Rest) {
+        let (trace, rest, _) = Replay::with_lost(trace, log);
+        (trace, rest)
+    }
+
+    /// The same, and the costs in commits that do not count.
+    pub fn with_lost(trace: Trace, log: Vec<Logged>) -> (Trace, Rest, Vec<LostCost>) {
         let from = (trace.version() > 0).then(|| CommitId { last: trace.version(), made: trace.made() });
         let chain = chain(log, from);
         let mut trace = if chain.goes_on { trace } else { Trace::new(trace.id()) };
         chain.commits.iter().for_each(|told| trace.replay(told.messages()));
-        (trace, chain.rest)
+        (trace, chain.rest, lost_costs(&chain.beside))
     }
 
     /// Begins again, for a log that is read from its start again.

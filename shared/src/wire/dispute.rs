@@ -24,7 +24,7 @@ pub struct Dispute {
 }
 
 /// The cost that a disputed amount is a part of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DisputedCost {
     /// Of a call, or of something a program did itself.

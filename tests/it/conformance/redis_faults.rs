@@ -10,7 +10,7 @@ use trellis_tests::{
     servers::{Proxy, RedisServer},
 };
 
-use super::store::{PARTITIONS, at, commit, redis, trace, version, write};
+use super::store::{PARTITIONS, at, commit, key, redis, trace, version, write};
 
 /// A reconnect and an answer take 6 s at the most. The rest is room for a busy machine; whoever waits
 /// for others one after the other takes minutes.
@@ -62,9 +62,11 @@ async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
     tell(&server, &["SCRIPT", "FLUSH"]).await;
     let sent = coordinator::store::Sent {
         trace_id: trace(1),
-        outboxes: vec![3],
+        outboxes: vec![key(3)],
         version: Some(3),
+        stamp: None,
         timer: Some(at(1)),
+        all: false,
     };
     store.sent(&[sent]).await.unwrap();
     assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter % 3, 0, "nothing ran twice");
@@ -84,7 +86,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
         ],
         values: vec![(format!("v{version}"), Some("x".into()))],
         timer: Some(at(version)),
-        outbox: Some(format!("{version}")),
+        outbox: Some((key(version), format!("{version}"))),
         ..write(trace(number), version)
     };
     let mut acknowledged = 0;
@@ -105,7 +107,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
     assert_eq!((record.version, loaded[0].counter), (acknowledged, acknowledged));
     assert_eq!(record.fields.len() as u64, acknowledged + 1);
     assert_eq!(record.values.len() as u64, acknowledged);
-    assert_eq!(record.outbox[&acknowledged], acknowledged.to_string());
+    assert_eq!(record.outbox[&key(acknowledged)], acknowledged.to_string());
     let small = loaded[1].record.as_ref().is_none_or(|record| record.fields["head"] == "version 1");
     assert!(small, "it was sent beside one that was refused, and is there or not: {:?}", loaded[1]);
     assert!(loaded[2].record.is_none());

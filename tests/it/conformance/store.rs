@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{
-    Committed, Correction, Durability, Error, Member, Members, Memory, Redis, Sent, Store, Write,
+    Committed, Correction, Durability, Error, Member, Members, Memory, OutboxKey, Redis, Sent, Store, Write,
 };
 use shared::{Timestamp, TraceId, subject::Partition};
 use trellis_tests::servers::RedisServer;
@@ -52,6 +52,7 @@ on_both![
     a_write_may_replace_all_but_the_outboxes,
     timers_come_due_in_order_up_to_the_limit_until_removed,
     sent_clears_the_outbox_of_that_version_only,
+    sent_by_a_commit_that_the_store_lost_leaves_what_another_has_to_send,
     a_commit_clears_the_outboxes_it_names_and_versions_are_told,
     sent_of_a_trace_that_is_gone_removes_its_timer,
     w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it,
@@ -89,6 +90,11 @@ pub(super) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
+/// The outbox of a version that was made once.
+pub(super) fn key(version: u64) -> OutboxKey {
+    OutboxKey { version, made: 7 }
+}
+
 /// Commits one write and returns its result.
 pub(super) async fn commit(store: &Store, write: Write) -> Committed {
     store.commit(&[write]).await.unwrap().pop().unwrap()
@@ -117,7 +123,7 @@ async fn a_trace_that_was_never_written_is_absent(store: Store) {
 async fn a_first_write_is_read_back_whole(store: Store) {
     let first = Write {
         values: vec![("plan".into(), Some("go".into())), ("none".into(), None)],
-        outbox: Some("to send".into()),
+        outbox: Some((key(1), "to send".into())),
         ..write(trace(1), 1)
     };
     assert_eq!(commit(&store, first).await, Committed::Done { counter: 1 });
@@ -134,7 +140,7 @@ async fn a_first_write_is_read_back_whole(store: Store) {
 async fn a_write_on_another_version_changes_nothing(store: Store) {
     let id = trace(1);
     assert_eq!(commit(&store, write(id, 2)).await, Committed::Conflict { version: 0, counter: 0 });
-    commit(&store, Write { timer: Some(at(5)), outbox: Some("kept".into()), ..write(id, 1) }).await;
+    commit(&store, Write { timer: Some(at(5)), outbox: Some((key(1), "kept".into())), ..write(id, 1) }).await;
     for expected in [0, 2, 11] {
         let stale = Write {
             fields: vec![("head".into(), Some("wrong".into())), ("new".into(), Some("wrong".into()))],
@@ -147,7 +153,7 @@ async fn a_write_on_another_version_changes_nothing(store: Store) {
     }
     let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
     assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
-    assert_eq!((record.values.len(), record.outbox.get(&1).map(String::as_str)), (0, Some("kept")));
+    assert_eq!((record.values.len(), record.outbox.get(&key(1)).map(String::as_str)), (0, Some("kept")));
     assert_eq!(store.due(&everywhere(), at(5), 9).await.unwrap(), [id]);
     assert_eq!(store.runs(9).await.unwrap(), []);
     assert_eq!(store.ended(&everywhere(), at(9), 9).await.unwrap(), []);
@@ -209,17 +215,17 @@ async fn large_and_foreign_text_comes_back_as_it_was(store: Store) {
         texts.iter().enumerate().map(|(n, text)| (format!("поле {n}"), Some((*text).to_owned()))).collect();
     let values =
         texts.iter().enumerate().map(|(n, text)| (format!("{n}"), Some((*text).to_owned()))).collect();
-    let outbox = Some(large.clone());
+    let outbox = Some((key(1), large.clone()));
     commit(&store, Write { fields, values, outbox, ..write(trace(1), 1) }).await;
     let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
     for (number, text) in texts.iter().enumerate() {
         assert!(record.fields[&format!("поле {number}")] == *text, "field {number}");
         assert!(record.values[&format!("{number}")] == *text, "value {number}");
     }
-    assert!(record.outbox[&1] == large);
-    commit(&store, Write { outbox: Some(String::new()), ..write(trace(1), 2) }).await;
+    assert!(record.outbox[&key(1)] == large);
+    commit(&store, Write { outbox: Some((key(2), String::new())), ..write(trace(1), 2) }).await;
     let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
-    assert_eq!(record.outbox[&2], "", "an empty outbox is one");
+    assert_eq!(record.outbox[&key(2)], "", "an empty outbox is one");
 }
 
 async fn thousands_of_fields_and_values_are_one_write(store: Store) {
@@ -254,7 +260,7 @@ async fn a_write_may_replace_all_but_the_outboxes(store: Store) {
     let first = Write {
         fields: all(&["a", "b"]),
         values: all(&["c", "d"]),
-        outbox: Some("to send".into()),
+        outbox: Some((key(1), "to send".into())),
         ended_at: Some(at(1)),
         ..write(trace(1), 1)
     };
@@ -264,7 +270,7 @@ async fn a_write_may_replace_all_but_the_outboxes(store: Store) {
     let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
     assert_eq!(record.fields.keys().collect::<Vec<_>>(), ["b"]);
     assert_eq!(record.values.keys().collect::<Vec<_>>(), ["d"]);
-    assert_eq!(record.outbox.keys().collect::<Vec<_>>(), [&1], "what is not sent yet stays");
+    assert_eq!(record.outbox.keys().collect::<Vec<_>>(), [&key(1)], "what is not sent yet stays");
     assert_eq!(store.ended(&everywhere(), at(9), 9).await.unwrap(), [], "it lives again");
 }
 
@@ -297,18 +303,19 @@ async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {
 }
 
 fn sent(trace_id: TraceId, outboxes: &[u64], version: Option<u64>, timer: Option<Timestamp>) -> Sent {
-    Sent { trace_id, outboxes: outboxes.to_vec(), version, timer }
+    let outboxes = outboxes.iter().map(|version| key(*version)).collect();
+    Sent { trace_id, outboxes, version, stamp: None, timer, all: false }
 }
 
 async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
     let id = trace(1);
     for version in 1..=3 {
-        let outbox = Some(version.to_string());
+        let outbox = Some((key(version), version.to_string()));
         commit(&store, Write { outbox, timer: Some(at(5)), ..write(id, version) }).await;
     }
     let outboxes = async || {
         let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
-        record.outbox.into_keys().collect::<Vec<_>>()
+        record.outbox.into_keys().map(|key| key.version).collect::<Vec<_>>()
     };
     store.sent(&[sent(id, &[1], Some(1), None)]).await.unwrap();
     assert_eq!(outboxes().await, [2, 3], "newer versions have their own to send");
@@ -325,13 +332,43 @@ async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
     assert_eq!(store.due(&everywhere(), at(99), 9).await.unwrap(), []);
 }
 
+/// The store lost version 1, and another coordinator made it again. The first one has sent its own.
+async fn sent_by_a_commit_that_the_store_lost_leaves_what_another_has_to_send(store: Store) {
+    let id = trace(1);
+    let made = |made: u64| OutboxKey { version: 1, made };
+    let fields = vec![("made".into(), Some("8".into()))];
+    let outbox = Some((made(8), "second".into()));
+    commit(&store, Write { fields, outbox, timer: Some(at(5)), ..write(id, 1) }).await;
+    let stored = async || {
+        let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
+        (record.outbox.into_keys().collect::<Vec<_>>(), store.due(&everywhere(), at(9), 9).await.unwrap())
+    };
+    let all = |stamp: &str, outbox: OutboxKey| Sent {
+        outboxes: vec![outbox],
+        stamp: Some(stamp.into()),
+        all: true,
+        ..sent(id, &[], Some(1), None)
+    };
+    store.sent(&[all("7", made(7))]).await.unwrap();
+    assert_eq!(stored().await, (vec![made(8)], vec![id]));
+    // Who made the commit that stands clears all: also what the store has again.
+    store.sent(&[all("8", made(0))]).await.unwrap();
+    assert_eq!(stored().await, (vec![], vec![]));
+    let outboxes: Vec<OutboxKey> = vec![made(0), made(9)];
+    for (version, outbox) in (2..).zip(&outboxes) {
+        commit(&store, Write { outbox: Some((*outbox, "x".into())), ..write(id, version) }).await;
+    }
+    assert_eq!(stored().await.0, outboxes, "one of an earlier version of the program, and one of this");
+}
+
 async fn a_commit_clears_the_outboxes_it_names_and_versions_are_told(store: Store) {
     let id = trace(1);
-    commit(&store, Write { outbox: Some("one".into()), ..write(id, 1) }).await;
+    commit(&store, Write { outbox: Some((key(1), "one".into())), ..write(id, 1) }).await;
     let counter = store.counters(&[Partition::of(id, PARTITIONS)]).await.unwrap()[0];
-    commit(&store, Write { outbox: Some("two".into()), cleared: vec![1], ..write(id, 2) }).await;
+    commit(&store, Write { outbox: Some((key(2), "two".into())), cleared: vec![key(1)], ..write(id, 2) })
+        .await;
     let record = store.load(&[id]).await.unwrap().pop().unwrap().record.unwrap();
-    assert_eq!(record.outbox.into_iter().collect::<Vec<_>>(), [(2, "two".to_owned())]);
+    assert_eq!(record.outbox.into_iter().collect::<Vec<_>>(), [(key(2), "two".to_owned())]);
     assert_eq!(store.versions(&[trace(7), id]).await.unwrap(), [0, 2]);
     assert_eq!(store.counters(&[Partition::of(id, PARTITIONS)]).await.unwrap()[0], counter + 1);
 }

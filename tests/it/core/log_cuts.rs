@@ -6,7 +6,7 @@ use shared::{Timestamp, wire::Verdict};
 use trellis_tests::{World, log_cuts, world::cents};
 
 /// The messages of a world's log, by commit.
-fn commits(world: &World) -> Vec<Vec<Logged>> {
+pub(super) fn commits(world: &World) -> Vec<Vec<Logged>> {
     let mut trace = Trace::new(world.trace.id());
     let commit = |(now, command): &(_, Command)| {
         let events = trace.handle(command.clone(), *now).unwrap();

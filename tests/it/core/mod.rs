@@ -14,6 +14,7 @@ mod graph;
 mod graph_flow;
 mod growth;
 mod log_cuts;
+mod lost_costs;
 mod messages;
 mod outcomes;
 mod property;

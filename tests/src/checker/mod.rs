@@ -102,7 +102,7 @@ fn rests(id: TraceId, record: &Record) -> Result<Trace, String> {
         (_, Some(_), ..) => Err(format!("lives: {}", live.join(", "))),
         (_, _, Some(timer), _) => Err(format!("has a timer at {timer:?}")),
         (_, _, _, false) => {
-            let unsent: Vec<&u64> = record.outbox.keys().collect();
+            let unsent: Vec<u64> = record.outbox.keys().map(|key| key.version).collect();
             Err(format!("is at version {}, with the outboxes of {unsent:?}", record.version))
         }
         (Some(_), None, None, true) => Ok(trace),

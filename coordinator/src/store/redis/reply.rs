@@ -36,8 +36,8 @@ pub(super) fn record(doing: &'static str, trace: Value, values: Value) -> Result
     }
     let version = fields.remove(keys::VERSION).and_then(|version| version.parse().ok());
     let version = version.ok_or_else(|| corrupt(doing, "a trace without a version"))?;
-    let outbox = fields.extract_if(|field, _| keys::outbox_version(field).is_some());
-    let outbox = outbox.filter_map(|(field, text)| Some((keys::outbox_version(&field)?, text))).collect();
+    let outbox = fields.extract_if(|field, _| keys::outbox_key(field).is_some());
+    let outbox = outbox.filter_map(|(field, text)| Some((keys::outbox_key(&field)?, text))).collect();
     Ok(Some(Record { version, fields, values: decode(doing, values)?, outbox }))
 }
 

@@ -120,13 +120,13 @@ impl Redis {
         command.arg(write.fields.len() - fields + write.cleared.len());
         command.arg(values).arg(write.values.len() - values).arg(write.stamp.as_deref().unwrap_or_default());
         command.arg(keys::VERSION).arg(write.version);
-        if let Some(outbox) = &write.outbox {
-            command.arg(keys::outbox(write.version)).arg(outbox);
+        if let Some((key, outbox)) = &write.outbox {
+            command.arg(keys::outbox(*key)).arg(outbox);
         }
         set(&mut command, &write.fields);
         delete(&mut command, &write.fields);
-        for version in &write.cleared {
-            command.arg(keys::outbox(*version));
+        for key in &write.cleared {
+            command.arg(keys::outbox(*key));
         }
         set(&mut command, &write.values);
         delete(&mut command, &write.values);
@@ -140,8 +140,9 @@ impl Redis {
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         command.arg(sent.trace_id.to_string());
         command.arg(number(sent.version)).arg(number(sent.timer.map(Timestamp::millis)));
-        for version in &sent.outboxes {
-            command.arg(keys::outbox(*version));
+        command.arg(sent.stamp.as_deref().unwrap_or_default()).arg(if sent.all { "1" } else { "" });
+        for key in &sent.outboxes {
+            command.arg(keys::outbox(*key));
         }
         command
     }

@@ -1,0 +1,145 @@
+//! The store loses commits with costs, and others take their place before anybody notices. Both are in the log.
+
+use coordinator::trace::{CallState, Command, Logged, LostCost, Replay, Trace, logged};
+use serde_json::json;
+use shared::{CallId, wire::Lease};
+use trellis_tests::{World, world::cents};
+
+use super::log_cuts::commits;
+
+/// A root that runs under a dollar, with one open hold.
+fn begun() -> (World, Lease) {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let lease = world.claim("root");
+    world.hold(&lease, "1-1", cents(10)).unwrap();
+    (world, lease)
+}
+
+/// The trace that counts, and what it misses: what `lost` did is in the log, and what `stands` did, five seconds later.
+fn rebuilt(
+    lost: impl FnOnce(&mut World, &Lease),
+    stands: impl FnOnce(&mut World, &Lease),
+) -> (World, Vec<LostCost>) {
+    let (mut first, lease) = begun();
+    lost(&mut first, &lease);
+    let (mut second, lease) = begun();
+    second.pass(5_000);
+    stands(&mut second, &lease);
+    let log = [commits(&first), commits(&second)].concat().concat();
+    let (trace, _, missed) = Replay::with_lost(Trace::new(second.trace.id()), log.clone());
+    assert_eq!(trace.version(), second.trace.version());
+    // A store that has the trace misses the same.
+    let (again, _, of_stored) = Replay::with_lost(trace.clone(), log);
+    assert_eq!((&again, &of_stored), (&trace, &missed));
+    (second, missed)
+}
+
+fn book(world: &mut World, missed: &[LostCost]) {
+    for cost in missed {
+        world.handle(Command::BookLost(cost.clone())).unwrap();
+    }
+    let version = world.trace.version();
+    for cost in missed {
+        world.handle(Command::BookLost(cost.clone())).unwrap();
+    }
+    assert_eq!(world.trace.version(), version, "each is booked once");
+}
+
+fn state(world: &World, call: &str) -> Option<CallState> {
+    let id: CallId = call.parse().unwrap();
+    world.node("root").calls.get(&id).map(|call| call.state)
+}
+
+#[test]
+fn b5_costs_in_commits_that_do_not_count_are_booked_once() {
+    let (mut world, missed) = rebuilt(
+        |lost, lease| {
+            lost.settle(lease, "1-1", cents(5)).unwrap();
+            lost.pay(lease, "1-2", cents(3)).unwrap();
+            lost.hold(lease, "1-3", cents(10)).unwrap();
+            lost.release(lease, "1-3").unwrap();
+            lost.hold(lease, "1-4", cents(20)).unwrap();
+            lost.charge("root", "k", cents(2)).unwrap();
+        },
+        |stands, lease| drop(stands.pay(lease, "1-5", cents(1)).unwrap()),
+    );
+    book(&mut world, &missed);
+    assert_eq!(state(&world, "1-1"), Some(CallState::Settled(cents(5))));
+    assert_eq!(state(&world, "1-2"), Some(CallState::Settled(cents(3))));
+    assert_eq!(state(&world, "1-3"), None, "what was returned cost nothing");
+    assert_eq!(state(&world, "1-4"), Some(CallState::Held), "its attempt goes on");
+    let budget = &world.node("root").budget;
+    assert_eq!((budget.spent, budget.held), (cents(11), cents(20)));
+    world.rest();
+}
+
+#[test]
+fn b5_calls_of_an_attempt_that_is_lost_too_are_booked_under_ids_of_their_own() {
+    let child = |world: &mut World, lease: &Lease, id: &str| {
+        world.spawn(lease, json!({"goal": "a", "child_id": id})).unwrap();
+        world.claim(id)
+    };
+    let (mut world, missed) = rebuilt(
+        |lost, lease| {
+            for id in ["a", "b"] {
+                let lease = child(lost, lease, id);
+                lost.pay(&lease, "1-1", cents(3)).unwrap();
+                lost.hold(&lease, "1-2", cents(4)).unwrap();
+            }
+        },
+        |stands, lease| {
+            let lease = child(stands, lease, "a");
+            stands.pay(&lease, "1-1", cents(7)).unwrap();
+            stands.hold(&lease, "1-2", cents(8)).unwrap();
+        },
+    );
+    book(&mut world, &missed);
+    // `b` is not known: its root pays.
+    let [root, a] = ["root", "a"].map(|child| &world.node(child).budget);
+    assert_eq!((a.spent, a.estimated, a.held), (cents(7 + 3 + 4), cents(4), cents(8)));
+    assert_eq!((root.spent, root.estimated), (cents(7 + 2 * (3 + 4)), cents(8)));
+    let lease = world.lease(&"a".parse().unwrap());
+    world.settle(&lease, "1-2", cents(8)).unwrap();
+    world.rest();
+}
+
+#[test]
+fn b18_lost_costs_for_which_nothing_is_left_are_disputed() {
+    let (mut world, missed) = rebuilt(
+        |lost, lease| {
+            lost.pay(lease, "1-2", cents(60)).unwrap();
+            lost.hold(lease, "1-3", cents(25)).unwrap();
+        },
+        |stands, lease| drop(stands.pay(lease, "1-4", cents(50)).unwrap()),
+    );
+    book(&mut world, &missed);
+    let budget = &world.node("root").budget;
+    assert_eq!((budget.spent, budget.held, budget.disputed), (cents(90), cents(10), cents(20)));
+    world.rest();
+}
+
+/// Messages of the log have expired, or never came. Commits before a gap may be a part of what counts: nothing is booked
+/// twice.
+#[test]
+fn b5_what_may_count_is_not_lost() {
+    let (mut world, lease) = begun();
+    world.settle(&lease, "1-1", cents(5)).unwrap();
+    world.pay(&lease, "1-2", cents(3)).unwrap();
+    let commits = commits(&world);
+    let id = world.trace.id();
+    let missed = |stored: &Trace, log: Vec<Logged>| Replay::with_lost(stored.clone(), log).2;
+    let (stored, _) = Replay::all(Trace::new(id), commits.concat());
+    for gone in 0..commits.len() {
+        let log =
+            commits.iter().enumerate().filter(|(place, _)| *place != gone).map(|(_, commit)| commit.clone());
+        let log: Vec<Logged> = log.collect::<Vec<_>>().concat();
+        assert_eq!(missed(&stored, log.clone()), [], "without commit {gone}");
+        assert_eq!(missed(&stored, log[gone.min(log.len())..].to_vec()), []);
+    }
+    // The store has a commit that the log lacks.
+    let mut ahead = stored.clone();
+    let now = world.now.plus_millis(100);
+    let events = ahead.handle(Command::Cancel { child_id: None, reason: None }, now).unwrap();
+    drop(logged(&mut ahead, events, now));
+    assert_eq!(missed(&ahead, commits.concat()), []);
+}
