@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use shared::{
     Amount, CallId, ChildId,
+    terms::Text,
     wire::{Charge, DisputedCost, Sender},
 };
 
@@ -103,7 +104,7 @@ pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal
     let by = "the event log";
     match (&lost.of, lost.cost, &lost.hold) {
         (DisputedCost::Charge(key), Some(amount), _) => {
-            let (child_id, by) = (trace.node(at).id.clone(), Some(by.parse().expect("a valid literal")));
+            let (child_id, by) = (trace.node(at).id.clone(), Text::new(by).ok());
             money::charge(trace, &Charge { child_id, key: named(key), amount, by })
         }
         // A hold that was returned; nobody else needs to know of it.

@@ -52,7 +52,7 @@ on_both![
     a_write_may_replace_all_but_the_outboxes,
     timers_come_due_in_order_up_to_the_limit_until_removed,
     sent_clears_the_outbox_of_that_version_only,
-    sent_by_a_commit_that_the_store_lost_leaves_what_another_has_to_send,
+    sent_by_a_lost_commit_leaves_what_another_has_to_send,
     a_commit_clears_the_outboxes_it_names_and_versions_are_told,
     sent_of_a_trace_that_is_gone_removes_its_timer,
     w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it,
@@ -333,7 +333,7 @@ async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
 }
 
 /// The store lost version 1, and another coordinator made it again. The first one has sent its own.
-async fn sent_by_a_commit_that_the_store_lost_leaves_what_another_has_to_send(store: Store) {
+async fn sent_by_a_lost_commit_leaves_what_another_has_to_send(store: Store) {
     let id = trace(1);
     let made = |made: u64| OutboxKey { version: 1, made };
     let fields = vec![("made".into(), Some("8".into()))];

@@ -45,6 +45,12 @@ fn book(world: &mut World, missed: &[LostCost]) {
     assert_eq!(world.trace.version(), version, "each is booked once");
 }
 
+/// Ends it and checks its books.
+fn end(mut world: World) {
+    world.cancel(None).unwrap();
+    world.rest();
+}
+
 fn state(world: &World, call: &str) -> Option<CallState> {
     let id: CallId = call.parse().unwrap();
     world.node("root").calls.get(&id).map(|call| call.state)
@@ -70,7 +76,7 @@ fn b5_costs_in_commits_that_do_not_count_are_booked_once() {
     assert_eq!(state(&world, "1-4"), Some(CallState::Held), "its attempt goes on");
     let budget = &world.node("root").budget;
     assert_eq!((budget.spent, budget.held), (cents(11), cents(20)));
-    world.rest();
+    end(world);
 }
 
 #[test]
@@ -100,7 +106,7 @@ fn b5_calls_of_an_attempt_that_is_lost_too_are_booked_under_ids_of_their_own() {
     assert_eq!((root.spent, root.estimated), (cents(7 + 2 * (3 + 4)), cents(8)));
     let lease = world.lease(&"a".parse().unwrap());
     world.settle(&lease, "1-2", cents(8)).unwrap();
-    world.rest();
+    end(world);
 }
 
 #[test]
@@ -115,7 +121,7 @@ fn b18_lost_costs_for_which_nothing_is_left_are_disputed() {
     book(&mut world, &missed);
     let budget = &world.node("root").budget;
     assert_eq!((budget.spent, budget.held, budget.disputed), (cents(90), cents(10), cents(20)));
-    world.rest();
+    end(world);
 }
 
 /// Messages of the log have expired, or never came. Commits before a gap may be a part of what counts: nothing is booked
