@@ -32,6 +32,17 @@ struct Known {
     lost: BTreeSet<Partition>,
     /// When the last loss was seen.
     lost_at: Option<Timestamp>,
+    /// How many coordinators ended that may have seen a loss which nobody else did.
+    doubts: u64,
+}
+
+/// What is to be swept, and what was known when that was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unswept {
+    pub(crate) partitions: Vec<Partition>,
+    /// The epoch: how often a loss was seen.
+    pub(crate) number: u64,
+    doubts: u64,
 }
 
 impl Known {
@@ -128,18 +139,27 @@ impl Epoch {
         self.known().owned.get(&partition).is_some_and(|watched| watched.swept)
     }
 
-    pub(crate) fn unswept(&self) -> Vec<Partition> {
+    /// A coordinator ended without a word. It commits in all partitions: the store may have lost a write of its last
+    /// moments before anybody else saw the counter. So everything is compared with the event log once more.
+    pub(crate) fn doubt(&self) {
+        let mut known = self.known();
+        known.doubts += 1;
+        known.owned.values_mut().for_each(|watched| watched.swept = false);
+    }
+
+    pub(crate) fn unswept(&self) -> Unswept {
         let known = self.known();
         let owned = known.owned.iter().filter(|(_, watched)| !watched.swept).map(|(partition, _)| *partition);
         let unswept: BTreeSet<Partition> = owned.chain(known.lost.iter().copied()).collect();
-        unswept.into_iter().collect()
+        let partitions = unswept.into_iter().collect();
+        Unswept { partitions, number: *self.0.number.borrow(), doubts: known.doubts }
     }
 
-    /// Marks these as swept, unless writes were lost since epoch `number`.
-    pub(crate) fn swept(&self, partitions: &[Partition], number: u64) {
+    /// Marks these as swept, unless there is a new reason to.
+    pub(crate) fn swept(&self, swept: &Unswept) {
         let mut known = self.known();
-        if *self.0.number.borrow() == number {
-            for partition in partitions {
+        if *self.0.number.borrow() == swept.number && known.doubts == swept.doubts {
+            for partition in &swept.partitions {
                 known.lost.remove(partition);
                 if let Some(watched) = known.owned.get_mut(partition) {
                     watched.swept = true;
@@ -192,13 +212,17 @@ mod tests {
         let (mine, other) = (partitions.next().unwrap(), partitions.next().unwrap());
         let epoch = Epoch::new();
         epoch.own(mine, at(10));
-        epoch.swept(&[mine], 0);
+        epoch.swept(&epoch.unswept());
         epoch.committed(other, epoch.floor(other), 5, at(20));
-        assert_eq!((epoch.partitions().len(), epoch.unswept().len()), (2, 0));
+        assert_eq!((epoch.partitions().len(), epoch.unswept().partitions.len()), (2, 0));
         epoch.observe(other, epoch.floor(other), 4, at(30));
-        assert_eq!((epoch.number(), epoch.unswept()), (1, vec![mine, other]));
-        epoch.swept(&[mine, other], 1);
-        assert!(epoch.unswept().is_empty() && epoch.trusts_absence(mine) && !epoch.trusts_absence(other));
+        assert_eq!((epoch.number(), epoch.unswept().partitions), (1, vec![mine, other]));
+        epoch.swept(&epoch.unswept());
+        assert!(
+            epoch.unswept().partitions.is_empty()
+                && epoch.trusts_absence(mine)
+                && !epoch.trusts_absence(other)
+        );
         // What was seen of a partition counts when it becomes ours, and when it is ours no more.
         epoch.observe(other, 0, 7, at(40));
         epoch.own(other, at(50));
@@ -217,7 +241,8 @@ mod tests {
         epoch.own(p, at(10));
         epoch.own(q, at(10));
         assert!(epoch.trusts(p, at(11)) && !epoch.trusts(p, at(10)));
-        epoch.swept(&[p, q], epoch.number());
+        let before = epoch.unswept();
+        epoch.swept(&before);
         assert!(epoch.trusts_absence(p));
 
         let floor = epoch.floor(p);
@@ -234,7 +259,20 @@ mod tests {
         epoch.observe(p, 7, 6, at(31));
         assert_eq!(epoch.number(), 1);
         // A sweep that began before the loss proves nothing.
-        epoch.swept(&[p, q], 0);
+        epoch.swept(&before);
         assert!(!epoch.trusts_absence(p));
+    }
+
+    #[test]
+    fn f19_when_a_coordinator_ends_without_a_word_everything_is_swept_again() {
+        let p = Partition::all(1).next().unwrap();
+        let epoch = Epoch::new();
+        epoch.own(p, Timestamp::from_millis(10));
+        let begun = epoch.unswept();
+        epoch.doubt();
+        epoch.swept(&begun);
+        assert_eq!(epoch.unswept().partitions, [p], "that sweep began before");
+        epoch.swept(&epoch.unswept());
+        assert!(epoch.unswept().partitions.is_empty() && epoch.number() == 0);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     epoch::Epoch,
     policy::Policies,
     room::Room,
-    store::{self, Member, Store},
+    store::{self, Member, Members, Store},
 };
 
 #[derive(Debug)]
@@ -97,9 +97,9 @@ impl Handles {
     }
 
     /// Tells the others that this coordinator is alive, and hears who else is.
-    pub(crate) async fn heartbeat(&self) -> Result<Vec<Member>, store::Error> {
+    pub(crate) async fn heartbeat(&self) -> Result<Members, store::Error> {
         let members = self.store.heartbeat(&self.member(), millis(self.config.heartbeat_ttl)).await?;
         self.policies.heard(members.alive.iter().chain(&members.silent));
-        Ok(members.alive)
+        Ok(members)
     }
 }

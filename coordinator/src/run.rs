@@ -179,6 +179,7 @@ impl Readers {
             owned,
             tasks: readers.tasks.clone(),
             serving: BTreeMap::new(),
+            silent: Default::default(),
         };
         handles.spawn(&readers.tasks, membership.run(readers.stop.clone()));
         readers.tasks.close();

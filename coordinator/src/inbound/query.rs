@@ -49,7 +49,7 @@ async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<
             }
         },
         Query::Coordinators => {
-            let alive = handles.heartbeat().await?;
+            let alive = handles.heartbeat().await?.alive;
             let policies = policy::read(&alive);
             QueryAnswer::Coordinators {
                 coordinators: alive.into_iter().map(|member| member.id).collect(),

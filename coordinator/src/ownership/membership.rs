@@ -2,7 +2,10 @@
 //! Ownership is only an optimisation, so that a trace is mostly decided in one place. Two owners for a
 //! while, or none, do no harm.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use shared::{
     WorkerId,
@@ -17,6 +20,7 @@ use crate::{
     handles::Handles,
     inbound::{ask::Asks, report::Reports},
     shard::dispatch::Dispatch,
+    store::Member,
 };
 
 /// The owner of a partition: the coordinator with the highest weight for it. When one comes or goes, only
@@ -43,6 +47,8 @@ pub(crate) struct Membership {
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
     pub(crate) tasks: TaskTracker,
     pub(crate) serving: BTreeMap<Partition, CancellationToken>,
+    /// Coordinators that ended without saying so, or can't be heard.
+    pub(crate) silent: BTreeSet<WorkerId>,
 }
 
 impl Membership {
@@ -66,14 +72,21 @@ impl Membership {
 
     async fn beat(&mut self) {
         let handles = self.handles.clone();
-        let alive: Vec<WorkerId> = match handles.heartbeat().await {
-            Ok(alive) => alive.into_iter().map(|member| member.id).collect(),
+        let members = match handles.heartbeat().await {
+            Ok(members) => members,
             Err(error) => {
                 // Others will take over. Until then it goes on: the compare-and-set keeps two owners safe.
                 tracing::warn!(%error, "the heartbeat could not be written");
                 return;
             }
         };
+        let ids = |members: Vec<Member>| members.into_iter().map(|member| member.id);
+        let alive: Vec<WorkerId> = ids(members.alive).collect();
+        let silent: BTreeSet<WorkerId> = ids(members.silent).collect();
+        if !silent.is_subset(&self.silent) {
+            handles.epoch.doubt();
+        }
+        self.silent = silent;
         if let Ok(time) = handles.store.time().await
             && let Some(correction) = handles.clock.set(time)
             && let Err(error) = handles.store.correct_time(correction).await

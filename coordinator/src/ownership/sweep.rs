@@ -1,6 +1,6 @@
 //! Looks for traces that the store does not have as the event log has them. A coordinator sweeps a partition once
-//! when it begins to own it, and again when the store has lost writes: nobody else would notice the loss of
-//! a trace that only waits for a human or a timer.
+//! when it begins to own it, and again when the store has lost writes, or another coordinator ended that may have seen
+//! it lose some: nobody else would notice the loss of a trace that only waits for a human or a timer.
 
 use std::{
     collections::BTreeSet,
@@ -52,22 +52,23 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
     let mut paused = (0, Instant::now());
     loop {
         interval.tick().await;
-        let (number, partitions) = (handles.epoch.number(), handles.epoch.unswept());
-        if partitions.is_empty() {
+        let unswept = handles.epoch.unswept();
+        let number = unswept.number;
+        if unswept.partitions.is_empty() {
             tries = 0;
             continue;
         }
         if paused.0 == number && Instant::now() < paused.1 {
             continue;
         }
-        match sweep(&handles, &dispatch, &partitions, number > 0).await {
-            Ok(0) => handles.epoch.swept(&partitions, number),
+        match sweep(&handles, &dispatch, &unswept.partitions, number > 0).await {
+            Ok(0) => handles.epoch.swept(&unswept),
             Ok(missing) => {
                 tries += 1;
                 paused = (number, Instant::now() + SWEEP_EVERY * (1 << tries.min(MAX_TRIES)));
                 tracing::warn!(missing, tries, "traces of the event log could not be rebuilt");
                 if tries >= MAX_TRIES {
-                    handles.epoch.swept(&partitions, number);
+                    handles.epoch.swept(&unswept);
                 }
             }
             Err(error) => {

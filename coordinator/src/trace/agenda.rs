@@ -55,6 +55,7 @@ impl Agenda {
             Event::Settled { child_id, .. }
             | Event::Released { child_id, .. }
             | Event::Forfeited { child_id, .. }
+            | Event::Estimated { child_id, .. }
             | Event::Corrected { child_id, .. }
             | Event::Charged { child_id, .. } => {
                 let at = trace.expect(child_id);

@@ -141,6 +141,10 @@ impl Trace {
             Event::Forfeited { child_id, call_id } => {
                 self.close_call(child_id, call_id, CallState::Forfeited)
             }
+            Event::Estimated { child_id, call_id, attempt, amount } => {
+                self.open_call(child_id, call_id, *attempt, *amount);
+                self.close_call(child_id, call_id, CallState::Forfeited);
+            }
             Event::Charged { child_id, key, amount } => self.book_charge(child_id, key, *amount),
             Event::Disputed { child_id, amount, of, sent_by } => {
                 let dispute = self.node(self.expect(child_id)).new_dispute(*amount, of, sent_by, now);

@@ -71,6 +71,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Settled { .. }
         | Event::Released { .. }
         | Event::Forfeited { .. }
+        | Event::Estimated { .. }
         | Event::Corrected { .. }
         | Event::Charged { .. }
         | Event::Disputed { .. }

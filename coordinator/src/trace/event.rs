@@ -153,6 +153,13 @@ pub enum Event {
         child_id: ChildId,
         call_id: CallId,
     },
+    /// A call that only lost commits tell of: its hold is booked as spent and marked as estimated.
+    Estimated {
+        child_id: ChildId,
+        call_id: CallId,
+        attempt: u32,
+        amount: Amount,
+    },
     /// The real cost of a call that was booked by an estimate, or as free.
     Corrected {
         child_id: ChildId,
@@ -421,6 +428,7 @@ impl Event {
             | Event::Settled { child_id, .. }
             | Event::Released { child_id, .. }
             | Event::Forfeited { child_id, .. }
+            | Event::Estimated { child_id, .. }
             | Event::Corrected { child_id, .. }
             | Event::Charged { child_id, .. }
             | Event::Disputed { child_id, .. }

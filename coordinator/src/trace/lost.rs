@@ -128,13 +128,10 @@ fn estimate(trace: &Trace, at: ContextIndex, call_id: CallId, hold: &LostHold) -
     let goes_on = matches!(node.status, Status::Working(Phase::Running { .. }))
         && node.attempt() == hold.attempt
         && !hold.is_of_lost_attempt;
-    let child_id = node.id.clone();
-    let held = Event::Held {
-        child_id: child_id.clone(),
-        call_id: call_id.clone(),
-        attempt: hold.attempt,
-        amount: hold.amount,
-    };
-    let forfeited = (!goes_on).then_some(Event::Forfeited { child_id, call_id });
-    std::iter::once(held).chain(forfeited).collect()
+    let (child_id, attempt, amount) = (node.id.clone(), hold.attempt, hold.amount);
+    if goes_on {
+        vec![Event::Held { child_id, call_id, attempt, amount }]
+    } else {
+        vec![Event::Estimated { child_id, call_id, attempt, amount }]
+    }
 }

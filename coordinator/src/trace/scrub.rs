@@ -107,6 +107,7 @@ impl Event {
             | Event::Settled { .. }
             | Event::Released { .. }
             | Event::Forfeited { .. }
+            | Event::Estimated { .. }
             | Event::Corrected { .. }
             | Event::Charged { .. }
             | Event::Disputed { .. }

@@ -81,6 +81,10 @@ impl Log {
                 let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
                 ensure(seen.settled.insert(call_id.to_string()), || "one cost booked twice".into())?;
             }
+            Event::Estimated { child_id, call_id, .. } => {
+                let seen = self.contexts.get_mut(child_id).ok_or("no such context")?;
+                ensure(seen.calls.insert(call_id.to_string()), || "one call booked twice".into())?;
+            }
             Event::Forfeited { child_id, .. } => {
                 let seen = self.contexts.get(child_id).ok_or("no such context")?;
                 ensure(!seen.closed, || "B20: a hold was open after the outcome".into())?;

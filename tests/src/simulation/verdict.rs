@@ -88,11 +88,13 @@ async fn was_corrected(people: &People, run: &Run) -> bool {
     log.iter().flat_map(events).any(|event| matches!(event, Event::Corrected { .. }))
 }
 
-/// As [`starved`], while runs are not at rest.
+/// As [`starved`], while runs are not at rest. While a place in the line is kept for somebody, the others wait for that.
 pub(super) async fn starved_now(people: &People, runs: &[Run]) -> Vec<String> {
     let mut all = Vec::new();
     for run in runs {
-        all.extend(people.stored(run.trace_id).await.iter().flat_map(|trace| starved(run, trace)));
+        let keeps = |node: &ContextNode| node.waiting.iter().any(|hold| hold.kept_until.is_some());
+        let stored = people.stored(run.trace_id).await.filter(|trace| !trace.contexts().iter().any(keeps));
+        all.extend(stored.iter().flat_map(|trace| starved(run, trace)));
     }
     all
 }
