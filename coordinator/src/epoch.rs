@@ -30,7 +30,7 @@ struct Known {
     elsewhere: HashMap<Partition, u64>,
     /// Partitions that others own, in which writes of ours were lost: we sweep them.
     lost: BTreeSet<Partition>,
-    /// When the last loss was seen.
+    /// When the last loss was seen, or may have been.
     lost_at: Option<Timestamp>,
     /// How many coordinators ended that may have seen a loss which nobody else did.
     doubts: u64,
@@ -42,7 +42,8 @@ pub(crate) struct Unswept {
     pub(crate) partitions: Vec<Partition>,
     /// The epoch: how often a loss was seen.
     pub(crate) number: u64,
-    doubts: u64,
+    /// How often one may have been.
+    pub(crate) doubts: u64,
 }
 
 impl Known {
@@ -134,6 +135,11 @@ impl Epoch {
         self.known().owned.get(&partition).is_some_and(|watched| began > watched.since)
     }
 
+    /// Since when we own a partition, and the store has lost nothing.
+    pub(crate) fn since(&self, partition: Partition) -> Option<Timestamp> {
+        self.known().owned.get(&partition).map(|watched| watched.since)
+    }
+
     /// Whether a trace that is not in the store never existed.
     pub(crate) fn trusts_absence(&self, partition: Partition) -> bool {
         self.known().owned.get(&partition).is_some_and(|watched| watched.swept)
@@ -141,9 +147,10 @@ impl Epoch {
 
     /// A coordinator ended without a word. It commits in all partitions: the store may have lost a write of its last
     /// moments before anybody else saw the counter. So everything is compared with the event log once more.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn doubt(&self, now: Timestamp) {
         let mut known = self.known();
         known.doubts += 1;
+        known.lost_at = Some(now);
         known.owned.values_mut().for_each(|watched| watched.swept = false);
     }
 
@@ -173,7 +180,7 @@ impl Epoch {
         *self.0.number.borrow()
     }
 
-    /// When we last saw the store lose writes.
+    /// When the store lost writes, as far as we know.
     pub(crate) fn lost_at(&self) -> Option<Timestamp> {
         self.known().lost_at
     }
@@ -269,7 +276,7 @@ mod tests {
         let epoch = Epoch::new();
         epoch.own(p, Timestamp::from_millis(10));
         let begun = epoch.unswept();
-        epoch.doubt();
+        epoch.doubt(Timestamp::from_millis(20));
         epoch.swept(&begun);
         assert_eq!(epoch.unswept().partitions, [p], "that sweep began before");
         epoch.swept(&epoch.unswept());

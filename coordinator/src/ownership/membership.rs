@@ -84,7 +84,7 @@ impl Membership {
         let alive: Vec<WorkerId> = ids(members.alive).collect();
         let silent: BTreeSet<WorkerId> = ids(members.silent).collect();
         if !silent.is_subset(&self.silent) {
-            handles.epoch.doubt();
+            handles.epoch.doubt(handles.clock.now());
         }
         self.silent = silent;
         if let Ok(time) = handles.store.time().await

@@ -10,14 +10,15 @@ use std::{
 
 use futures_util::{StreamExt, TryStreamExt};
 use shared::{
-    TraceId,
+    Timestamp, TraceId,
     bus::{self, Bus},
-    subject::{Filter, Partition, Subject},
+    subject::{Filter, Subject},
 };
 use tokio::{sync::mpsc, time::Instant};
 
 use super::timer::SPARED_MS;
 use crate::{
+    epoch::Unswept,
     handles::Handles,
     shard::{
         dispatch::Dispatch,
@@ -33,6 +34,8 @@ const SWEEP_EVERY: Duration = Duration::from_millis(500);
 const LOGS_AT_ONCE: usize = 32;
 /// Traces looked up at once.
 const LOOKUP_BATCH: usize = 500;
+/// If a coordinator ended that may have seen the store lose writes, they were made in its last minutes.
+const LATELY_MS: u64 = 600_000;
 /// How often a sweep is repeated for traces that can't be rebuilt, each time after a longer pause. A gap in a log is
 /// waited for; some traces never can be rebuilt.
 const MAX_TRIES: u32 = 8;
@@ -61,7 +64,7 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
         if paused.0 == number && Instant::now() < paused.1 {
             continue;
         }
-        match sweep(&handles, &dispatch, &unswept.partitions, number > 0).await {
+        match sweep(&handles, &dispatch, &unswept).await {
             Ok(0) => handles.epoch.swept(&unswept),
             Ok(missing) => {
                 tries += 1;
@@ -79,12 +82,15 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
 }
 
 /// Wakes every trace that is not in the store, or is there in an older version than in its log: the store may have lost
-/// writes while nobody watched. If we saw it lose writes, wakes all traces. Returns how many could not be loaded. A run that has expired is not one of them.
-async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bool) -> Result<usize, Error> {
+/// writes while nobody watched. If we saw it lose writes, wakes all traces; if somebody else may have, those that
+/// something happened to lately. Returns how many could not be loaded. A run that has expired is not one of them.
+async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &Unswept) -> Result<usize, Error> {
     let subjects = handles.bus.subjects(&Filter::Events).await?;
     let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
     let traces: BTreeSet<TraceId> = subjects.into_iter().filter_map(trace).collect();
-    let traces: Vec<TraceId> = traces.into_iter().filter(|id| of.contains(&handles.partition(*id))).collect();
+    let ours = |id: &TraceId| of.partitions.contains(&handles.partition(*id));
+    let traces: Vec<TraceId> = traces.into_iter().filter(ours).collect();
+    let lately = handles.clock.now().minus_millis(if of.doubts > 0 { LATELY_MS } else { 0 });
     // What comes from the log has been without a coordinator for a while.
     let spare_until = Some(handles.clock.now().plus_millis(SPARED_MS));
     let (waiting, mut done) = mpsc::channel(1);
@@ -92,12 +98,15 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bo
     for some in traces.chunks(LOOKUP_BATCH) {
         let versions = handles.store.versions(some).await?;
         let looked = some.iter().copied().zip(versions).map(|(trace_id, version)| async move {
-            let behind = all || version == 0 || log_version(&handles.bus, trace_id).await? > version;
-            Ok::<_, bus::Error>((trace_id, behind))
+            let wake = of.number > 0 || version == 0 || {
+                let (logged, at) = last_logged(&handles.bus, trace_id).await?;
+                logged > version || at > lately
+            };
+            Ok::<_, bus::Error>((trace_id, wake))
         });
         let looked: Vec<_> = futures_util::stream::iter(looked).buffered(LOGS_AT_ONCE).try_collect().await?;
-        for (trace_id, behind) in looked {
-            if behind {
+        for (trace_id, wake) in looked {
+            if wake {
                 let origin = Origin::Sweep(swept.clone());
                 dispatch.give(Job::new(trace_id, Work::Wake { spare_until }, origin)).await;
             }
@@ -109,10 +118,11 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &[Partition], all: bo
     Ok(failed.load(Ordering::Relaxed))
 }
 
-/// The version of the last message in a trace's log. Mostly it is the newest; a message that was sent again is stored
-/// behind later ones, and then the trace looks older than it is.
-async fn log_version(bus: &Bus, id: TraceId) -> Result<u64, bus::Error> {
-    let Some(last) = bus.last(&Filter::EventsOf(id)).await? else { return Ok(0) };
+/// The version and the time of the last message in a trace's log. Mostly it is the newest; a message that was sent again
+/// is stored behind later ones, and then the trace looks older than it is.
+async fn last_logged(bus: &Bus, id: TraceId) -> Result<(u64, Timestamp), bus::Error> {
+    let last = bus.last(&Filter::EventsOf(id)).await?;
     // What can't be read is found when the trace is loaded.
-    Ok(serde_json::from_slice(&last.payload).map_or(0, |logged: Logged| logged.last_version()))
+    let logged = last.and_then(|last| serde_json::from_slice::<Logged>(&last.payload).ok());
+    Ok(logged.map_or_else(Default::default, |logged| (logged.last_version(), logged.at)))
 }

@@ -1,5 +1,6 @@
 //! Traces kept in memory; the least recently used are evicted first. An entry may be outdated: the version
-//! in the store decides. Losing an entry costs a load and nothing else.
+//! in the store decides. Losing an entry costs a load and nothing else: leases that were renewed in memory are
+//! remembered for when it is loaded again.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,7 +10,7 @@ use std::{
 use shared::{Timestamp, TraceId};
 
 use super::outbox::Outbox;
-use crate::trace::Trace;
+use crate::trace::{Renewal, Trace};
 
 /// What a trace takes that nothing is stored of.
 const EMPTY_BYTES: usize = 1_000;
@@ -22,6 +23,8 @@ pub(crate) struct Cache {
     tick: u64,
     bytes: usize,
     most_bytes: usize,
+    /// The renewed leases of traces that are not here.
+    renewals: HashMap<TraceId, Vec<Renewal>>,
 }
 
 #[derive(Debug)]
@@ -56,16 +59,18 @@ impl From<Arc<Outbox>> for Unsent {
 
 impl Cache {
     pub(crate) fn new(most_bytes: usize) -> Self {
-        Cache { entries: HashMap::new(), order: BTreeMap::new(), tick: 0, bytes: 0, most_bytes }
+        let renewals = HashMap::new();
+        Cache { entries: HashMap::new(), order: BTreeMap::new(), tick: 0, bytes: 0, most_bytes, renewals }
     }
 
     pub(crate) fn has(&self, id: TraceId) -> bool {
         self.entries.contains_key(&id)
     }
 
-    pub(crate) fn put(&mut self, trace: Trace, unsent: Vec<Arc<Outbox>>) {
+    pub(crate) fn put(&mut self, mut trace: Trace, unsent: Vec<Arc<Outbox>>) {
         let id = trace.id();
         self.remove(id);
+        trace.renew_again(&self.renewals.remove(&id).unwrap_or_default());
         self.entries.insert(
             id,
             Entry {
@@ -95,11 +100,21 @@ impl Cache {
         if let Some(entry) = self.entries.remove(&id) {
             self.order.remove(&entry.used);
             self.bytes -= entry.counted;
+            let renewals = entry.trace.renewals();
+            if !renewals.is_empty() {
+                self.renewals.insert(id, renewals);
+            }
         }
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Cache::new(self.most_bytes);
+        let ids: Vec<TraceId> = self.entries.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.remove(id));
+    }
+
+    /// Forgets leases that have expired.
+    pub(crate) fn forget_leases(&mut self, now: Timestamp) {
+        self.renewals.retain(|_, leases| leases.iter().any(|lease| lease.until > now));
     }
 
     fn touch(&mut self, id: TraceId) {
@@ -128,6 +143,11 @@ impl Entry {
     /// When the trace next needs a wake: for its own timers, or to send what is unsent.
     pub(crate) fn next_timer(&self, resend_ms: u64) -> Option<Timestamp> {
         [self.trace.next_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
+    }
+
+    /// As `next_timer`, as far as the store knows.
+    pub(crate) fn stored_timer(&self, resend_ms: u64) -> Option<Timestamp> {
+        [self.trace.stored_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
     }
 
     /// When the unsent outboxes are to be sent again.

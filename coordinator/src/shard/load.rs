@@ -60,7 +60,7 @@ impl Shard {
             // of nothing due, it may have lost that we cleared one.
             let resend_ms = self.handles.resend_ms();
             let doubtful = |entry: &mut Entry| {
-                let idle = entry.next_timer(resend_ms).is_none_or(|timer| timer > now);
+                let idle = entry.stored_timer(resend_ms).is_none_or(|timer| timer > now);
                 entry.in_flight == 0 && (idle || !entry.unsent.is_empty())
             };
             let unsure =
@@ -139,7 +139,7 @@ impl Shard {
         for (id, loaded) in ids.iter().zip(loaded) {
             let found = read(*id, loaded);
             if !doubted.contains(id) && self.trusts(&found, known_new) {
-                self.cache.put(found.trace, found.unsent);
+                self.keep(found.trace, found.unsent, now);
             } else {
                 doubtful.push(found);
             }
@@ -170,18 +170,18 @@ impl Shard {
                 }
                 // It was read in doubt only, and goes on without the log.
                 Err(rebuild::Error::Bus(_)) if self.trusts(&found, known_new) => {
-                    self.cache.put(found.trace, found.unsent);
+                    self.keep(found.trace, found.unsent, now);
                     Ok(())
                 }
                 // What is stored goes on, whatever its log says.
                 Err(rebuild::Error::Contradicts) if !found.corrupt && version > 0 => {
                     tracing::error!(trace_id = %id, "the event log of a trace contradicts itself; it can't be rebuilt if the store is lost");
-                    self.cache.put(found.trace, found.unsent);
+                    self.keep(found.trace, found.unsent, now);
                     Ok(())
                 }
                 Ok(_) if found.corrupt => Err("it is corrupt, and its event log can't rebuild it".into()),
                 Ok(_) => {
-                    self.cache.put(found.trace, found.unsent);
+                    self.keep(found.trace, found.unsent, now);
                     Ok(())
                 }
                 Err(error) => Err(error.to_string()),
@@ -204,6 +204,11 @@ impl Shard {
             // Whoever speaks of a trace that is not there may know it: the store may have lost it.
             None => found.version == 0 && known_new.contains(&found.trace.id()),
         }
+    }
+
+    fn keep(&mut self, mut trace: Trace, unsent: Vec<Arc<Outbox>>, now: Timestamp) {
+        trace.renewed_by(self.handles.epoch.since(self.handles.partition(trace.id())).unwrap_or(now));
+        self.cache.put(trace, unsent);
     }
 
     /// Nothing is decided on a trace that can't be loaded. Its timer is moved ahead, so that it is not
@@ -261,7 +266,7 @@ impl Shard {
             Some(Committed::Done { counter }) => {
                 self.handles.epoch.committed(home, floor, *counter, now);
                 let unsent = found.unsent.into_iter().chain([outbox]).collect();
-                self.cache.put(trace, unsent);
+                self.keep(trace, unsent, now);
                 Ok(())
             }
             Some(Committed::Conflict { .. }) | None => Err("another coordinator rebuilt it first".into()),

@@ -50,6 +50,7 @@ impl Shard {
                 biased;
                 _ = clear.tick() => {
                     self.clear_outboxes().await;
+                    self.cache.forget_leases(self.handles.clock.now());
                     for reply in self.waiting.overdue() {
                         reply.finish(&self.handles.bus).await;
                     }

@@ -59,6 +59,7 @@ impl Trace {
                     }
                     node.attempts.push(Attempt { token: token.clone(), worker_id: worker_id.clone() });
                     node.status = Status::Working(Phase::Running { until: *until });
+                    node.renewed = None;
                     node.growths_before = growths;
                 });
             }

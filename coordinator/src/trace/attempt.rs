@@ -82,11 +82,12 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
     }
     let mut events = match &node.status {
         Status::Working(Phase::Running { until }) => {
+            let until = node.lease_until().unwrap_or(*until);
             if node.attempts.last().is_some_and(|attempt| attempt.token == token) {
                 return Ok(Vec::new());
             }
-            if now < *until {
-                return Err(Refusal::Taken { child_id, until: *until });
+            if now < until {
+                return Err(Refusal::Taken { child_id, until });
             }
             let events = lost(trace, at, now);
             if !matches!(events.last(), Some(Event::Requeued { .. })) {
@@ -125,31 +126,18 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
     Ok(events)
 }
 
+/// A tick without progress is no event: `handle` renews its lease.
 pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     let at = trace.running(&tick.lease)?;
     let node = trace.node(at);
     let progress = grown(node.progress, tick.progress);
+    if progress == node.progress {
+        return Ok(Vec::new());
+    }
     let until = now.plus_millis(trace.settings().lease_ms);
     let mut events = vec![Event::Ticked { child_id: node.id.clone(), until, progress }];
     events.extend(limit::passed(node, progress).map(|passed| passed.ends(trace, at)));
     Ok(events)
-}
-
-/// Extends the leases that have expired: while nobody served the trace they could not be renewed (B13).
-pub(super) fn spare(trace: &Trace, until: Timestamp, now: Timestamp) -> Vec<Event> {
-    let expired = |at: &ContextIndex| match &trace.node(*at).status {
-        Status::Working(Phase::Running { until }) => *until <= now,
-        Status::Submitted { .. }
-        | Status::Working(_)
-        | Status::InputRequired { .. }
-        | Status::Paused { .. }
-        | Status::Ended(_) => false,
-    };
-    let extend = |at| {
-        let node = trace.node(at);
-        Event::Ticked { child_id: node.id.clone(), until, progress: node.progress }
-    };
-    trace.due(now).into_iter().filter(expired).map(extend).collect()
 }
 
 /// Counters only grow, in whatever order reports arrive.

@@ -98,6 +98,7 @@ impl Trace {
             deleted: false,
             outcome_due: false,
             timer: None,
+            renewed: None,
         }
     }
 

@@ -113,13 +113,13 @@ impl Trace {
         let Some(node) = self.context(&claim.child_id) else { return answer_refusal(&Refusal::NoTrace, now) };
         let holds_it =
             node.attempts.last().is_some_and(|attempt| attempt.token == TokenHash::of(&claim.token));
-        match (&node.status, self.execute(&node.id, home)) {
-            (Status::Working(Phase::Running { until }), Some(work)) if holds_it => {
+        match (node.lease_until(), self.execute(&node.id, home)) {
+            (Some(until), Some(work)) if holds_it => {
                 let attempt = node.attempt();
                 let lease = Lease { child_id: node.id.clone(), attempt, token: claim.token.clone() };
                 let open_holds = open_holds(node, attempt);
-                let left = Some(self.time_left(node, *until, now));
-                Answer::Claimed(Box::new(Claimed { lease, lease_until: *until, left, work, open_holds }))
+                let left = Some(self.time_left(node, until, now));
+                Answer::Claimed(Box::new(Claimed { lease, lease_until: until, left, work, open_holds }))
             }
             _ => Answer::Stop { reason: "it no longer runs".into() },
         }
@@ -148,11 +148,10 @@ impl Trace {
         if let Err(refusal) = decided {
             return answer_refusal(refusal, now);
         }
-        match self.context(&tick.lease.child_id).map(|node| (node, &node.status)) {
-            Some((node, Status::Working(Phase::Running { until }))) => {
-                Answer::GoOn { until: *until, left: Some(self.time_left(node, *until, now)) }
-            }
-            _ => Answer::Stop { reason: "it has ended".into() },
+        let node = self.context(&tick.lease.child_id);
+        match node.and_then(|node| Some((node, node.lease_until()?))) {
+            Some((node, until)) => Answer::GoOn { until, left: Some(self.time_left(node, until, now)) },
+            None => Answer::Stop { reason: "it has ended".into() },
         }
     }
 

@@ -28,6 +28,7 @@ mod event;
 mod graph;
 mod graph_run;
 mod index;
+mod lease;
 mod lifecycle;
 mod limit;
 mod line;
@@ -57,6 +58,7 @@ pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Ended, Event, Lowered, Ran, Requeue, StepOf};
 pub use graph_run::{GraphRun, Items, RunPhase, StepRun};
 pub use index::ContextIndex;
+pub use lease::Renewal;
 pub use log::{Commit, Logged, logged};
 pub use lost::LostCost;
 pub use message::answer_refusal;
@@ -95,21 +97,28 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
-        Command::Spare { until } => Ok(attempt::spare(trace, until, now)),
-        // A wake decides nothing by itself: `handle` adds the due contexts to the agenda.
-        Command::Wake => Ok(Vec::new()),
+        // These decide nothing by themselves: `handle` renews leases, and adds the due contexts to the agenda.
+        Command::Spare { .. } | Command::Wake => Ok(Vec::new()),
     }
 }
 
 impl Trace {
     /// Handles a command: decides, applies the events, and goes on until nothing more follows. Returns
-    /// every event in the order applied. A refusal leaves the trace unchanged.
+    /// every event in the order applied. A refusal leaves the trace unchanged. Leases are renewed in memory
+    /// too (`lease`): replaying the events does not give that.
     pub fn handle(&mut self, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
         let mut agenda = Agenda::default();
+        let ticks = if let Command::Tick(tick) = &command { self.find(&tick.lease.child_id) } else { None };
+        if let Command::Spare { until } = &command {
+            self.spare(now, *until);
+        }
         if matches!(command, Command::Wake) {
             agenda.extend_due(self.due(now));
         }
         let mut log = decide(self, command, now)?;
+        if let Some(at) = ticks {
+            self.renew(at, now.plus_millis(self.settings().lease_ms));
+        }
         for event in &log {
             self.apply(event, now);
             agenda.follow(self, event);

@@ -126,6 +126,8 @@ pub struct ContextNode {
     /// It has ended, and its outcome waits until nothing of it is held (B20).
     pub outcome_due: bool,
     pub(super) timer: Option<Timestamp>,
+    /// Until when its lease was renewed in memory; not stored (`lease`).
+    pub(super) renewed: Option<Timestamp>,
 }
 
 /// One attempt to run a context; its number is its place in the list, from 1.

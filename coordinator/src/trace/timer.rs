@@ -30,16 +30,17 @@ impl Trace {
             self.paused.remove(&index);
         }
         self.check_places(index);
-        let due = self.due_at(index);
-        let node = self.node_mut(index);
-        let was = std::mem::replace(&mut node.timer, due);
+        let due = self.due_with(index, self.node(index).lease_until());
+        // Not `node_mut`: timers are not stored.
+        let was = std::mem::replace(&mut self.contexts[index.0 as usize].timer, due);
         if was != due {
             was.map(|was| self.timers.remove(&(was, index)));
             due.map(|due| self.timers.insert((due, index)));
         }
     }
 
-    fn due_at(&self, index: ContextIndex) -> Option<Timestamp> {
+    /// When something is due for a context whose attempt, if one runs, has this lease.
+    pub(super) fn due_with(&self, index: ContextIndex, lease: Option<Timestamp>) -> Option<Timestamp> {
         let node = self.node(index);
         let settings = self.settings();
         // A long queue is no sign of loss: each resend waits as long as the context had been queued when it was last sent.
@@ -55,7 +56,7 @@ impl Trace {
                 Some(again(*not_before, *sent_at))
             }
             Status::Working(Phase::Queued { not_before, sent_at: None }) => Some(*not_before),
-            Status::Working(Phase::Running { until }) => Some(*until),
+            Status::Working(Phase::Running { .. }) => lease,
             Status::Working(Phase::Steps) if node.waiting_for_humans > 0 => None,
             Status::Working(Phase::Steps) => node.graph.as_ref().and_then(|run| run.gather_by),
             Status::Working(Phase::Waiting { .. }) | Status::InputRequired { .. } | Status::Paused { .. } => {

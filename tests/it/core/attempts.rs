@@ -373,6 +373,43 @@ fn claims_answer_with_the_holds_a_predecessor_left_open() {
     assert_eq!(open, [("a", 1), ("b", 1)]);
 }
 
+#[test]
+fn b13_a_tick_without_progress_renews_the_lease_and_nothing_is_written() {
+    let mut world = World::with_root(json!({}));
+    let lease = world.claim("root");
+    let started = Progress { steps: 1, ..Progress::default() };
+    assert_eq!(world.tick(&lease, started).unwrap().len(), 1, "progress is an event");
+    for _ in 0..20 {
+        world.pass(9_000);
+        assert_eq!(world.tick(&lease, started).unwrap(), []);
+    }
+    assert!(matches!(world.try_claim("root"), Err(Refusal::Taken { .. })));
+    assert_eq!(
+        world.trace.stored_timer().unwrap().plus_millis(20 * 9_000),
+        world.trace.next_timer().unwrap()
+    );
+    // Who loads it again has to be told, or to spare it.
+    let renewals = world.trace.renewals();
+    let loaded = world.trace.without_renewals();
+    assert!(loaded.next_timer() < Some(world.now));
+    let mut told = loaded.clone();
+    told.renew_again(&renewals);
+    let mut spared = loaded.clone();
+    spared.renewed_by(world.now);
+    assert!(told == world.trace && spared == world.trace);
+    world.pass(10_000);
+    assert_eq!(world.queued(), [id("root")], "it ticks no more");
+    // The renewals of an attempt are not those of another with its number.
+    let mut other = World::with_root(json!({}));
+    other.try_claim("nobody").unwrap_err();
+    let lease = other.claim("root");
+    other.pass(9_000);
+    other.tick(&lease, Progress::default()).unwrap();
+    let mut unchanged = loaded.clone();
+    unchanged.renew_again(&other.trace.renewals());
+    assert!(unchanged == loaded && !other.trace.renewals().is_empty());
+}
+
 /// B13: while nobody served the trace no lease could be renewed. Its worker gets a moment to do so.
 #[test]
 fn b13_a_lease_that_expired_while_nobody_served_is_spared_once() {

@@ -248,6 +248,7 @@ impl ContextNode {
             deleted: running.deleted,
             outcome_due: running.outcome_due,
             timer: None,
+            renewed: None,
         })
     }
 }
