@@ -1,6 +1,10 @@
-//! The floor: the least that any such system must do for a job. A submission, an execution and a result are JetStream
-//! messages, stored and acknowledged; two small scripts run in Redis; a core NATS message tells the end. No budgets, no
-//! state machine, no events, no crash safety.
+//! Two floors. The bare one is the least that any such system must do for a job: a submission, an execution and a result
+//! are JetStream messages, stored and acknowledged; two small scripts run in Redis; a core NATS message tells the end. No
+//! budgets, no state machine, no events, no crash safety.
+//!
+//! The one with the duties of Trellis has the same messages and scripts as a job of Trellis: the worker claims before it
+//! runs, by a request that runs a third script; each script is followed by a stored message of a log, on a subject of
+//! its job; the end is a stored message too. It still decides nothing.
 
 use std::{
     collections::HashMap,
@@ -23,7 +27,27 @@ const STATE: &str =
 
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 
+/// What stored messages say, in bytes: of the log, and of the end.
+const EVENT_BYTES: usize = 400;
+const OUTCOME_BYTES: usize = 500;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Bare,
+    Duties,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Bare => "floor",
+            Kind::Duties => "duties",
+        }
+    }
+}
+
 pub(crate) struct Floor {
+    kind: Kind,
     client: async_nats::Client,
     jetstream: jetstream::Context,
     redis: redis::aio::MultiplexedConnection,
@@ -32,17 +56,24 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    pub(crate) async fn start(nats: &NatsServer, redis: &RedisServer) -> Floor {
+    pub(crate) async fn start(kind: Kind, nats: &NatsServer, redis: &RedisServer) -> Floor {
+        let name = kind.name();
         let connect = async || async_nats::connect(nats.url()).await.unwrap();
         let client = connect().await;
         let context = jetstream::new(client.clone());
-        for name in ["intake", "execute", "result"] {
+        for queue in ["intake", "execute", "result"] {
             let config = stream::Config {
-                name: format!("floor_{name}"),
-                subjects: vec![format!("floor.{name}")],
+                name: format!("{name}_{queue}"),
+                subjects: vec![format!("{name}.{queue}")],
                 retention: stream::RetentionPolicy::WorkQueue,
                 ..Default::default()
             };
+            context.create_stream(config).await.unwrap();
+        }
+        let logs: &[&str] = if kind == Kind::Duties { &["event", "outcome"] } else { &[] };
+        for log in logs {
+            let subjects = vec![format!("{name}.{log}.>")];
+            let config = stream::Config { name: format!("{name}_{log}"), subjects, ..Default::default() };
             context.create_stream(config).await.unwrap();
         }
         let redis = {
@@ -56,25 +87,38 @@ impl Floor {
         let mut tasks = JoinSet::new();
         let coordinator = jetstream::new(connect().await);
         let worker = jetstream::new(connect().await);
-        tasks.spawn(stage(coordinator.clone(), "intake", Some(redis.clone()), Some("execute")));
-        tasks.spawn(stage(worker, "execute", None, Some("result")));
-        tasks.spawn(stage(coordinator, "result", Some(redis.clone()), None));
-        let mut done = client.subscribe("floor.done").await.unwrap();
+        let mut claims = coordinator.client().subscribe(format!("{name}.claim")).await.unwrap();
+        let (claimed, scripts) = (coordinator.clone(), redis.clone());
+        tasks.spawn(async move {
+            while let Some(message) = claims.next().await {
+                let (context, redis) = (claimed.clone(), scripts.clone());
+                tokio::spawn(async move {
+                    let id = String::from_utf8_lossy(&message.payload).into_owned();
+                    script(redis, &id).await;
+                    context.client().publish(message.reply.unwrap(), "yes".into()).await.unwrap();
+                    keep(&context, format!("{name}.event.{id}.root"), "claim", EVENT_BYTES).await;
+                });
+            }
+        });
+        tasks.spawn(stage(kind, coordinator.clone(), "intake", Some(redis.clone()), Some("execute")));
+        tasks.spawn(stage(kind, worker, "execute", None, Some("result")));
+        tasks.spawn(stage(kind, coordinator, "result", Some(redis.clone()), None));
+        let mut done = client.subscribe(format!("{name}.outcome.>")).await.unwrap();
         let told = waiting.clone();
         tasks.spawn(async move {
             while let Some(message) = done.next().await {
-                let id = String::from_utf8_lossy(&message.payload).into_owned();
+                let id = message.subject.rsplit('.').next().unwrap_or_default().to_owned();
                 told.lock().unwrap().remove(&id).map(|told| told.send(()));
             }
         });
         client.flush().await.unwrap();
-        Floor { client, jetstream: context, redis, waiting, tasks }
+        Floor { kind, client, jetstream: context, redis, waiting, tasks }
     }
 
     async fn job(&self, id: String, first: &'static str) {
         let (tell, told) = oneshot::channel();
         self.waiting.lock().unwrap().insert(id.clone(), tell);
-        let subject = format!("floor.{first}");
+        let subject = format!("{}.{first}", self.kind.name());
         self.jetstream.publish(subject, id.into()).await.unwrap().await.unwrap();
         told.await.unwrap();
     }
@@ -140,12 +184,14 @@ impl Floor {
 }
 
 async fn stage(
+    kind: Kind,
     context: jetstream::Context,
     from: &'static str,
     redis: Option<redis::aio::MultiplexedConnection>,
     to: Option<&'static str>,
 ) {
-    let stream = context.get_stream(format!("floor_{from}")).await.unwrap();
+    let name = kind.name();
+    let stream = context.get_stream(format!("{name}_{from}")).await.unwrap();
     let config =
         pull::Config { durable_name: Some(from.into()), max_ack_pending: 100_000, ..Default::default() };
     let consumer = stream.create_consumer(config).await.unwrap();
@@ -155,17 +201,43 @@ async fn stage(
         async move {
             let message = message.unwrap();
             let id = message.payload.clone();
+            let job = String::from_utf8_lossy(&id).into_owned();
+            let duties = kind == Kind::Duties;
+            if duties && redis.is_none() {
+                context.client().request(format!("{name}.claim"), id.clone()).await.unwrap();
+            }
+            let log = duties && redis.is_some();
             if let Some(redis) = redis {
-                script(redis, &String::from_utf8_lossy(&id)).await;
+                script(redis, &job).await;
             }
-            match to {
-                Some(to) => drop(context.publish(format!("floor.{to}"), id).await.unwrap().await.unwrap()),
-                None => context.client().publish("floor.done", id).await.unwrap(),
-            }
+            let outcome = format!("{name}.outcome.{job}");
+            let next = async {
+                match to {
+                    Some(to) => {
+                        drop(context.publish(format!("{name}.{to}"), id).await.unwrap().await.unwrap())
+                    }
+                    None if duties => keep(&context, outcome, "end", OUTCOME_BYTES).await,
+                    None => context.client().publish(outcome, id).await.unwrap(),
+                }
+            };
+            let logged = async {
+                if log {
+                    keep(&context, format!("{name}.event.{job}.root"), from, EVENT_BYTES).await;
+                }
+            };
+            futures_util::future::join(next, logged).await;
             message.ack().await.unwrap();
         }
     };
     messages.map(handle).buffer_unordered(256).for_each(|()| async {}).await;
+}
+
+/// Stores a message under an id of its own.
+async fn keep(context: &jetstream::Context, subject: String, what: &str, bytes: usize) {
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert("Nats-Msg-Id", format!("{subject}.{what}"));
+    let stored = context.publish_with_headers(subject, headers, vec![b'x'; bytes].into()).await;
+    stored.unwrap().await.unwrap();
 }
 
 async fn script(mut redis: redis::aio::MultiplexedConnection, id: &str) {

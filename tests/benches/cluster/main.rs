@@ -1,8 +1,12 @@
-//! The time of a job: first of a floor program that does the least any such system must do (publishes, acks and Redis
-//! scripts), then of Trellis, on the same servers in the same run, as ratios.
+//! The time of a job: of a floor program that does the least any such system must do (publishes, acks and Redis scripts),
+//! of one with the duties of Trellis, of BullMQ, and of Trellis, on the same servers in the same run, as ratios.
 //!
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench cluster
 //!   … -- --jobs 20000 --pending 100000     more jobs; how 100,000 pending ones change a job
+//!   … -- --coordinators 2 --workers 4      more processes of Trellis
+//!
+//! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` the folder of BullMQ's modules, without which it is
+//! left out. `scripts/bench` sets both.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,11 +22,13 @@ mod floor;
 mod holds;
 #[path = "../measure/mod.rs"]
 mod measure;
+mod peer;
+mod report;
 mod trellis;
 
-use std::time::Duration;
-
-use measure::{meter::Latencies, options};
+use floor::{Floor, Kind};
+use measure::{meter::Usage, options};
+use report::{Figures, Report};
 use trellis_tests::servers::{NatsServer, RedisServer};
 
 /// Jobs at the same time, where many are measured.
@@ -34,15 +40,20 @@ struct Options {
     jobs: usize,
     singles: usize,
     pending: usize,
+    coordinators: usize,
+    workers: usize,
 }
 
 impl Options {
     fn read() -> Self {
-        let mut options = Options { jobs: 10_000, singles: 500, pending: 10_000 };
+        let mut options =
+            Options { jobs: 10_000, singles: 500, pending: 10_000, coordinators: 1, workers: 1 };
         options::read(&mut [
             ("--jobs", &mut options.jobs),
             ("--singles", &mut options.singles),
             ("--pending", &mut options.pending),
+            ("--coordinators", &mut options.coordinators),
+            ("--workers", &mut options.workers),
         ]);
         options
     }
@@ -53,81 +64,74 @@ async fn main() {
     let options = Options::read();
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     println!(
-        "nats-server {} and redis-server {} on their disks; {} jobs\n",
-        nats.url(),
-        redis.url(),
-        options.jobs
+        "nats-server on its disk, redis-server with appendfsync always; {} jobs, {} coordinators, {} workers\n",
+        options.jobs, options.coordinators, options.workers
     );
+    let bare = of_floor(Kind::Bare, &options, &nats, &redis).await;
+    let duties = of_floor(Kind::Duties, &options, &nats, &redis).await;
+    let bullmq = peer::bullmq(&redis, &options).await;
 
-    let floor = floor::Floor::start(&nats, &redis).await;
-    let floor_many = floor.many(options.jobs, IN_FLIGHT).await;
-    let floor_one = floor.one_at_a_time(options.singles).await;
-    let floor_wide = floor.wide(WIDE).await;
-    let floor_chain = floor.chain(LONG).await;
-    let floor_pair = floor.pairs(options.singles).await;
-    floor.stop().await;
-
-    let trellis = trellis::Trellis::start(&nats, &redis).await;
+    let trellis = trellis::Trellis::start(&nats, &redis, &options).await;
     trellis.many(options.jobs / 10, IN_FLIGHT).await;
     let usage = trellis.usage();
     let many = trellis.many(options.jobs, IN_FLIGHT).await;
     let used = trellis.usage().since(&usage, options.jobs);
     let one = trellis.one_at_a_time(options.singles).await;
-    let wide = trellis.wide(WIDE).await;
-    let chain = trellis.chain(LONG).await;
-    let pair = holds::pairs(&trellis, options.singles).await;
-    let together = holds::at_once(&trellis, options.singles * 4).await;
-
-    println!("{:44} {:>12} {:>12} {:>7}", "", "floor", "Trellis", "ratio");
-    let rate = |time: Duration| options.jobs as f64 / time.as_secs_f64();
-    let row = |what: &str, floor: String, ours: String, ratio: f64| {
-        println!("{what:44} {floor:>12} {ours:>12} {ratio:>7.2}");
+    let ours = Figures {
+        jobs_a_second: Some(options.jobs as f64 / many.as_secs_f64()),
+        one_p50: Some(one.percentile(50)),
+        one_p99: Some(one.percentile(99)),
+        wide: Some(trellis.wide(WIDE).await),
+        chain: Some(trellis.chain(LONG).await),
+        pair_p50: Some(holds::pairs(&trellis, options.singles).await.percentile(50)),
+        pairs_a_second: Some(holds::at_once(&trellis, options.singles * 4).await),
+        used: Some(used),
     };
-    let (a, b) = (rate(floor_many), rate(many));
-    row("jobs a second, 256 in flight", format!("{a:.0}"), format!("{b:.0}"), b / a);
-    latency_row("one at a time, p50", &floor_one, &one, 50, row);
-    latency_row("one at a time, p99", &floor_one, &one, 99, row);
-    time_row("1,000 wide", floor_wide, wide, row);
-    time_row("a chain of 100", floor_chain, chain, row);
-    latency_row("hold and settle at depth 8, p50", &floor_pair, &pair, 50, row);
-    println!(
-        "{:44} {:>12} {:>12}",
-        "hold and settle pairs a second, 64 at once",
-        "",
-        format!("{together:.0}")
-    );
-    println!("\nCPU a job, and memory, with {IN_FLIGHT} in flight:\n{used}");
+    let report = Report { bare, duties, bullmq, trellis: ours };
+    println!("{report}");
+    report.write_json();
 
     if options.pending > 0 {
         println!("\nwith {} more jobs pending that nobody takes:", options.pending);
         let submitted = trellis.pile_up(options.pending).await;
-        let piled = trellis.many(options.jobs, IN_FLIGHT).await;
-        let one_piled = trellis.one_at_a_time(options.singles).await;
-        println!("{:44} {:>12}", "submitting them, a second", format!("{submitted:.0}"));
-        row(
-            "jobs a second, 256 in flight (none / many)",
-            format!("{b:.0}"),
-            format!("{:.0}", rate(piled)),
-            rate(piled) / b,
+        let piled = options.jobs as f64 / trellis.many(options.jobs, IN_FLIGHT).await.as_secs_f64();
+        let one_piled = trellis.one_at_a_time(options.singles).await.percentile(50);
+        println!("  {submitted:.0} submitted a second");
+        println!("  jobs a second: {:.2} of those without", piled * many.as_secs_f64() / options.jobs as f64);
+        println!(
+            "  one at a time, p50: {:.2} times that without",
+            one_piled.as_secs_f64() / one.percentile(50).as_secs_f64()
         );
-        latency_row("one at a time, p50 (none / many)", &one, &one_piled, 50, row);
         println!("{}", trellis.usage());
     }
     trellis.stop().await;
 }
 
-fn latency_row(
-    what: &str,
-    floor: &Latencies,
-    ours: &Latencies,
-    percent: usize,
-    row: impl Fn(&str, String, String, f64),
-) {
-    let (a, b) = (floor.percentile(percent), ours.percentile(percent));
-    time_row(what, a, b, row);
+async fn of_floor(kind: Kind, options: &Options, nats: &NatsServer, redis: &RedisServer) -> Figures {
+    let floor = Floor::start(kind, nats, redis).await;
+    let usage = servers(nats, redis);
+    let many = floor.many(options.jobs, IN_FLIGHT).await;
+    let used = servers(nats, redis).since(&usage, options.jobs);
+    let one = floor.one_at_a_time(options.singles).await;
+    let wide = floor.wide(WIDE).await;
+    let chain = floor.chain(LONG).await;
+    let pair = match kind {
+        Kind::Bare => Some(floor.pairs(options.singles).await.percentile(50)),
+        Kind::Duties => None,
+    };
+    floor.stop().await;
+    Figures {
+        jobs_a_second: Some(options.jobs as f64 / many.as_secs_f64()),
+        one_p50: Some(one.percentile(50)),
+        one_p99: Some(one.percentile(99)),
+        wide: Some(wide),
+        chain: Some(chain),
+        pair_p50: pair,
+        pairs_a_second: None,
+        used: Some(used),
+    }
 }
 
-fn time_row(what: &str, floor: Duration, ours: Duration, row: impl Fn(&str, String, String, f64)) {
-    let shown = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
-    row(what, shown(floor), shown(ours), ours.as_secs_f64() / floor.as_secs_f64());
+fn servers(nats: &NatsServer, redis: &RedisServer) -> Usage {
+    Usage::of(&[("nats-server".to_owned(), nats.pid()), ("redis-server".to_owned(), redis.pid())])
 }

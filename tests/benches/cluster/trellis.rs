@@ -21,7 +21,10 @@ use trellis_tests::{
     servers::{NatsServer, RedisServer},
 };
 
-use crate::measure::meter::{Latencies, Usage};
+use crate::{
+    Options,
+    measure::meter::{Latencies, Usage},
+};
 
 type Waiting = Arc<Mutex<HashMap<TraceId, oneshot::Sender<()>>>>;
 
@@ -34,7 +37,7 @@ pub(crate) struct Trellis {
 }
 
 impl Trellis {
-    pub(crate) async fn start(nats: &NatsServer, redis: &RedisServer) -> Trellis {
+    pub(crate) async fn start(nats: &NatsServer, redis: &RedisServer, options: &Options) -> Trellis {
         let settings = std::env::temp_dir().join(format!("trellis-bench-{}.yaml", std::process::id()));
         let limits = "limits: {max_children: 2000, max_depth: 20, max_steps: 1000000}\n";
         std::fs::write(&settings, limits).unwrap();
@@ -45,10 +48,11 @@ impl Trellis {
             command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null());
             (name.to_owned(), command.spawn().unwrap())
         };
-        let processes = vec![
-            start("coordinator", &["--settings", settings.to_str().unwrap()]),
-            start("worker", &["--slots", "512"]),
-        ];
+        let settings = settings.to_str().unwrap();
+        let slots = 512.max(options.workers).div_euclid(options.workers).to_string();
+        let coordinators = (0..options.coordinators).map(|_| start("coordinator", &["--settings", settings]));
+        let workers = (0..options.workers).map(|_| start("worker", &["--slots", &slots]));
+        let processes = coordinators.chain(workers).collect();
         let connect =
             Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "bench".into() };
         let bus = Bus::Nats(Nats::connect(&connect).await.unwrap());

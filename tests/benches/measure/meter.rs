@@ -48,6 +48,14 @@ impl fmt::Display for Usage {
 
 pub(crate) struct UsedPerJob(Vec<(String, f64, u64)>);
 
+impl UsedPerJob {
+    #[allow(dead_code, reason = "not every benchmark writes JSON")]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let micros = self.0.iter().map(|(name, micros, _)| (name.clone(), (*micros).into()));
+        serde_json::Value::Object(micros.collect())
+    }
+}
+
 impl fmt::Display for UsedPerJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sum = 0.0;
