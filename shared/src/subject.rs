@@ -304,10 +304,15 @@ pub struct Home {
 }
 
 impl Home {
+    /// Where to ask about it.
+    pub fn ask(&self) -> String {
+        self.namespace.subject(&Subject::Ask(self.partition))
+    }
+
     pub fn report_to(&self, trace: TraceId, child: &ChildId) -> ReportTo {
         let subject = |subject| self.namespace.subject(&subject);
         ReportTo {
-            ask: subject(Subject::Ask(self.partition)),
+            ask: self.ask(),
             result: subject(Subject::Result(self.partition, trace, child.clone())),
             cost: subject(Subject::Cost(self.partition, trace, child.clone())),
             history: subject(Subject::History(trace, child.clone())),

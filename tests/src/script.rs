@@ -15,8 +15,8 @@ use shared::{
     decode,
     subject::{Filter, Namespace, Subject},
     wire::{
-        self, Answer, Ask, AskMessage, Claimed, Cost, DeadLetter, Execute, GivenAnswer, Lease, Report,
-        TimeLeft, Verdict,
+        self, Answer, Ask, AskMessage, ClaimAt, Claimed, Cost, DeadLetter, Execute, GivenAnswer, Lease,
+        Offer, Report, TimeLeft, Verdict,
     },
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -77,7 +77,10 @@ impl Bench {
     }
 
     pub async fn dispatch(&self, work: &Execute) {
-        self.publish(serde_json::to_vec(work).expect("string keys")).await;
+        let (trace_id, child_id, attempt) = (work.trace_id, work.child_id.clone(), work.attempt);
+        let report_to = ClaimAt { ask: work.report_to.ask.clone() };
+        let offer = Offer { trace_id, child_id, attempt, report_to };
+        self.publish(serde_json::to_vec(&offer).expect("string keys")).await;
     }
 
     /// Publishes any payload as work for the pool.

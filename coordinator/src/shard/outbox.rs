@@ -119,13 +119,10 @@ impl Outbox {
         };
         match effect {
             Effect::Execute { child_id, attempt } => {
-                let Some(work) = trace.delivery(child_id, home).filter(|work| work.attempt == *attempt)
-                else {
-                    return Vec::new();
-                };
-                let pool = work.agent.pool.clone().unwrap_or_else(PoolName::default_pool);
+                let offer = trace.offer(child_id, home).filter(|(_, offer)| offer.attempt == *attempt);
+                let Some((pool, offer)) = offer else { return Vec::new() };
                 let kind = format!("{attempt}.{}.execute", self.numbered(self.version));
-                vec![message(child_id, Subject::Execute(pool), kind, json(&work))]
+                vec![message(child_id, Subject::Execute(pool), kind, json(&offer))]
             }
             Effect::Question { child_id } => {
                 let Some(question) = trace.question(child_id) else { return Vec::new() };

@@ -5,40 +5,38 @@
 use std::collections::BTreeSet;
 
 use shared::{
-    AgentProfile, ChildId, Timestamp,
+    AgentProfile, ChildId, PoolName, Timestamp,
     id::ToolName,
     subject::Home,
-    wire::{Answer, Claim, Claimed, Execute, Hold, Lease, OpenHold, SharedMessage, Text, Tick, TimeLeft},
+    wire::{Answer, Claim, ClaimAt, Claimed, Execute, Hold, Lease, Offer, OpenHold, Text, Tick, TimeLeft},
 };
 
 use super::{
-    CallState, ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace,
-    graph::synthesis_goal,
-    line::Fit,
-    parts::{MAX_OPEN_HOLDS, Parts},
+    CallState, ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace, graph::synthesis_goal,
+    line::Fit, parts::MAX_OPEN_HOLDS,
 };
 
 impl Trace {
-    /// The message that offers a context to the workers; none if no worker runs it. It lacks whatever may
-    /// be large: the answer to the claim has that.
-    pub fn delivery(&self, child_id: &ChildId, home: &Home) -> Option<Execute> {
-        self.work(self.context(child_id)?, Parts::default(), Vec::new(), home)
+    /// The message that offers a context to the workers of a pool; none if no worker runs it.
+    pub fn offer(&self, child_id: &ChildId, home: &Home) -> Option<(PoolName, Offer)> {
+        let node = self.context(child_id)?;
+        let runs = match &node.graph {
+            None => node.order.goal.is_some(),
+            Some(run) => run.phase == RunPhase::Synthesis,
+        };
+        let agent = self.agent(node.order.agent_id.as_ref().filter(|_| runs)?)?;
+        let pool = agent.pool.clone().unwrap_or_else(PoolName::default_pool);
+        let (trace_id, child_id, attempt) = (self.id(), child_id.clone(), next_attempt(node));
+        let report_to = ClaimAt { ask: home.ask() };
+        Some((pool, Offer { trace_id, child_id, attempt, report_to }))
     }
 
     /// Everything a worker needs to run a context, as far as it fits into a message; none if no worker runs
     /// it.
     pub fn execute(&self, child_id: &ChildId, home: &Home) -> Option<Execute> {
         let node = self.context(child_id)?;
-        self.work(node, self.parts(node), node.order.shared_messages.clone(), home)
-    }
-
-    fn work(
-        &self,
-        node: &ContextNode,
-        parts: Parts,
-        shared_messages: Vec<SharedMessage>,
-        home: &Home,
-    ) -> Option<Execute> {
+        let parts = self.parts(node);
+        let shared_messages = node.order.shared_messages.clone();
         let goal = self.goal(node)?;
         let agent = self.profile(node)?;
         Some(Execute {
@@ -46,7 +44,7 @@ impl Trace {
             child_id: node.id.clone(),
             parent_id: node.parent.map(|parent| self.node(parent).id.clone()),
             thread_id: node.thread_id.clone(),
-            attempt: node.attempt() + u32::from(!is_running(node)),
+            attempt: next_attempt(node),
             depth: node.depth,
             goal,
             model: node.order.model.clone().or_else(|| agent.model.clone()),
@@ -210,8 +208,9 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
     }
 }
 
-fn is_running(node: &ContextNode) -> bool {
-    matches!(node.status, Status::Working(Phase::Running { .. }))
+/// The attempt that runs, or else the one that would.
+fn next_attempt(node: &ContextNode) -> u32 {
+    node.attempt() + u32::from(!matches!(node.status, Status::Working(Phase::Running { .. })))
 }
 
 fn open_holds(node: &ContextNode, attempt: u32) -> Vec<OpenHold> {

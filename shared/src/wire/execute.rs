@@ -1,5 +1,5 @@
-//! The work that a coordinator hands out. It carries everything a worker needs, so that a worker in any
-//! language needs no other configuration. A delivery is only a hint: claim before running.
+//! The work that a coordinator hands out. An offer in the queue only names it; the answer to the claim carries everything
+//! a worker needs, so that a worker in any language needs no other configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,22 @@ use crate::{
     time::Timestamp,
 };
 
+/// Offers a context to the workers of a pool: a hint, to be claimed before anything is run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Offer {
+    pub trace_id: TraceId,
+    pub child_id: ChildId,
+    /// The attempt that it would begin.
+    pub attempt: u32,
+    pub report_to: ClaimAt,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ClaimAt {
+    /// The full subject to send the claim to.
+    pub ask: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Execute {
@@ -24,7 +40,7 @@ pub struct Execute {
     pub parent_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
-    /// The attempt that this delivery would begin.
+    /// The attempt that was claimed.
     pub attempt: u32,
     pub depth: u32,
     pub goal: Text,
@@ -70,8 +86,7 @@ pub struct Execute {
     pub left_out: LeftOut,
 }
 
-/// What a message lacks. A delivery lacks all of the inputs, shared messages, answers and results of
-/// children; the answer to its claim has them, as far as they fit.
+/// What a message lacks because it would be too large.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LeftOut {

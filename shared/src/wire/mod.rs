@@ -21,7 +21,9 @@ pub use ask::{
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;
 pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
-pub use execute::{ChildResult, Execute, GivenAnswer, LeftOut, Part, PartName, ReportTo, RestorePoint};
+pub use execute::{
+    ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
+};
 pub use history::{
     AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
     ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, Execute, HistoryEntry, Input,
+    Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, HistoryEntry, Input, Offer,
     Outcome, Query, QueryAnswer, Question, Refusal, Result, Spawn, Stop, StreamPiece, SubmitAnswer,
     WorkerCall, WorkerState,
 };
@@ -16,7 +16,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("graph", of::<TaskGraph>()),
         ("submit-answer", of::<SubmitAnswer>()),
         ("refusal", of::<Refusal>()),
-        ("execute", of::<Execute>()),
+        ("execute", of::<Offer>()),
         ("ask", of::<AskMessage>()),
         ("answer", of::<Answer>()),
         ("result", of::<Result>()),

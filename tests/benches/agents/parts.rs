@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use shared::{
+    TraceId,
     bus::{Bus, Consumer, Headers, Outgoing},
     subject::Subject,
-    wire::{Answer, Claimed, Execute},
+    wire::{Answer, Claimed, Execute, Offer},
 };
 use trellis_tests::processes::Processes;
 
@@ -55,6 +56,13 @@ pub(crate) async fn measure(cluster: &Processes, entry: &Bytes) -> Vec<(&'static
     ]
 }
 
+async fn ask(bus: &Bus, subject: &str, trace_id: TraceId, ask: Value) -> Answer {
+    let subject = bus.namespace().parse(subject).unwrap();
+    let message = serde_json::to_vec(&json!({"trace_id": trace_id, "ask": ask})).unwrap();
+    let answer = bus.request(&subject, &Headers::new(), message.into(), Duration::from_secs(10)).await;
+    serde_json::from_slice(&answer.unwrap()).unwrap()
+}
+
 impl<'a> Part<'a> {
     async fn claim(cluster: &'a Processes) -> Self {
         let bus = &cluster.client.bus;
@@ -63,22 +71,18 @@ impl<'a> Part<'a> {
         queue.want(1);
         cluster.begin(json!({"goal": "x", "agent_id": "parts", "max_cost_usd": 1000, "timeout_ms": 0})).await;
         let delivery = queue.next().await;
-        let work: Execute = serde_json::from_slice(&delivery.payload).unwrap();
+        let offer: Offer = serde_json::from_slice(&delivery.payload).unwrap();
         let token = uuid::Uuid::new_v4().simple().to_string();
-        let part = Part { bus, work, lease: json!(null) };
-        let claim = json!({"claim": {"child_id": part.work.child_id, "worker_id": "bench", "token": token}});
-        let Answer::Claimed(claimed) = part.ask(claim).await else { panic!("not claimed") };
+        let claim = json!({"claim": {"child_id": offer.child_id, "worker_id": "bench", "token": token}});
+        let claimed = ask(bus, &offer.report_to.ask, offer.trace_id, claim).await;
+        let Answer::Claimed(claimed) = claimed else { panic!("not claimed") };
         let Claimed { lease, work, .. } = *claimed;
         delivery.ack().await;
         Part { bus, work, lease: serde_json::to_value(lease).unwrap() }
     }
 
-    async fn ask(&self, ask: Value) -> Answer {
-        let subject = self.subject(&self.work.report_to.ask);
-        let message = serde_json::to_vec(&json!({"trace_id": self.work.trace_id, "ask": ask})).unwrap();
-        let wait = Duration::from_secs(10);
-        let answer = self.bus.request(&subject, &Headers::new(), message.into(), wait).await;
-        serde_json::from_slice(&answer.unwrap()).unwrap()
+    async fn ask(&self, question: Value) -> Answer {
+        ask(self.bus, &self.work.report_to.ask, self.work.trace_id, question).await
     }
 
     /// Keeps the lease.

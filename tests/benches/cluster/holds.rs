@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use shared::{
+    TraceId,
     bus::{Consumer, Delivery, Headers},
-    wire::{Answer, Claimed, Execute},
+    wire::{Answer, Claimed, Execute, Offer},
 };
 
 use crate::{measure::meter::Latencies, trellis::Trellis};
@@ -21,18 +22,23 @@ struct Deep {
 }
 
 async fn ask(trellis: &Trellis, work: &Execute, ask: Value) -> Answer {
+    ask_at(trellis, &work.report_to.ask, work.trace_id, ask).await
+}
+
+async fn ask_at(trellis: &Trellis, subject: &str, trace_id: TraceId, ask: Value) -> Answer {
     let bus = &trellis.client.bus;
-    let subject = bus.namespace().parse(&work.report_to.ask).unwrap();
-    let message = serde_json::to_vec(&json!({"trace_id": work.trace_id, "ask": ask})).unwrap();
+    let subject = bus.namespace().parse(subject).unwrap();
+    let message = serde_json::to_vec(&json!({"trace_id": trace_id, "ask": ask})).unwrap();
     let answer = bus.request(&subject, &Headers::new(), message.into(), Duration::from_secs(10)).await;
     serde_json::from_slice(&answer.unwrap()).unwrap()
 }
 
 async fn claim(trellis: &Trellis, delivery: &Delivery) -> (Execute, Value) {
-    let work: Execute = serde_json::from_slice(&delivery.payload).unwrap();
+    let offer: Offer = serde_json::from_slice(&delivery.payload).unwrap();
     let token = uuid::Uuid::new_v4().simple().to_string();
-    let claim = json!({"claim": {"child_id": work.child_id, "worker_id": "bench", "token": token}});
-    let Answer::Claimed(claimed) = ask(trellis, &work, claim).await else { panic!("not claimed") };
+    let claim = json!({"claim": {"child_id": offer.child_id, "worker_id": "bench", "token": token}});
+    let claimed = ask_at(trellis, &offer.report_to.ask, offer.trace_id, claim).await;
+    let Answer::Claimed(claimed) = claimed else { panic!("not claimed") };
     let Claimed { lease, work, .. } = *claimed;
     (work, serde_json::to_value(lease).unwrap())
 }

@@ -40,7 +40,7 @@ fn check(name: &str, text: &str) -> Result<(), String> {
         "spawn" => reads::<wire::Spawn>(text),
         "graph" => reads::<TaskGraph>(text),
         "submit-answer" => reads::<wire::SubmitAnswer>(text),
-        "execute" => reads::<wire::Execute>(text),
+        "execute" => reads::<wire::Offer>(text),
         "ask" => reads::<wire::AskMessage>(text),
         "answer" => reads::<wire::Answer>(text),
         "result" => reads::<wire::Result>(text),

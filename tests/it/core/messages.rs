@@ -52,9 +52,9 @@ fn fetched(world: &World, lease: &Lease, mut work: Execute) -> Execute {
 /// Reads every message that could be sent now.
 fn check(world: &World) {
     for node in world.trace.contexts().iter().filter(|node| node.is_live()) {
-        let delivery = world.trace.delivery(&node.id, &home()).map(|delivery| sent(&delivery));
+        let offer = world.trace.offer(&node.id, &home()).map(|(_, offer)| sent(&offer));
         let Status::Working(Phase::Running { .. }) = node.status else { continue };
-        assert!(delivery.is_some_and(|delivery| json::size_bytes(&delivery) < 3 << 20));
+        assert!(offer.is_some_and(|offer| json::size_bytes(&offer) < 1_000));
         let lease = world.lease(&node.id);
         let (child_id, token) = (node.id.clone(), lease.token.clone());
         let claim = Claim { child_id, worker_id: "worker".parse().unwrap(), token };

@@ -10,7 +10,7 @@ use shared::{
     id::PoolName,
     subject::Subject,
     wire::{
-        self, Answer, Ask, AskMessage, Claim, EndStatus, Execute, Hold, Lease, Payload, Progress, Report,
+        self, Answer, Ask, AskMessage, Claim, EndStatus, Hold, Lease, Offer, Payload, Progress, Report,
         Verdict,
     },
 };
@@ -78,8 +78,8 @@ async fn f27_everything_three_times_in_random_order() {
         // One at a time: what waits here for longer than the ack wait would come again.
         queue.want(1);
         let delivery = tokio::time::timeout(SOON, queue.next()).await.unwrap();
-        let work: Execute = serde_json::from_slice(&delivery.payload).unwrap();
-        let (trace_id, token) = (work.trace_id, fresh_trace().to_string().parse().unwrap());
+        let offer: Offer = serde_json::from_slice(&delivery.payload).unwrap();
+        let (trace_id, token) = (offer.trace_id, fresh_trace().to_string().parse().unwrap());
         let claim = Claim { child_id: root(), worker_id: "by-hand".parse().unwrap(), token };
         let mut leases: Vec<Lease> = Vec::new();
         for _ in 0..3 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use shared::{
     LeaseToken,
     bus::Delivery,
-    wire::{self, Answer, Ask, Claimed, Execute, Refusal},
+    wire::{self, Answer, Ask, Claimed, Offer, Refusal},
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -39,11 +39,11 @@ pub(super) enum Claim {
 pub(super) async fn claim(
     config: &Config,
     coordinator: &Coordinator,
-    work: &Execute,
+    offer: &Offer,
     delivery: &Delivery,
 ) -> Claim {
     let token = LeaseToken::new(&format!("{:032x}", config.random.bits())).expect("hex digits");
-    let claim = wire::Claim { child_id: work.child_id.clone(), worker_id: config.id.clone(), token };
+    let claim = wire::Claim { child_id: offer.child_id.clone(), worker_id: config.id.clone(), token };
     let ask = coordinator.until_answered(Ask::Claim(claim));
     let answer = tokio::select! {
         biased;

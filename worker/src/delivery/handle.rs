@@ -10,7 +10,7 @@ use shared::{
     bus::{Bus, Delivery},
     subject::Subject,
     telemetry::{self, span_id},
-    wire::{Claimed, Execute, Failure, OpenHold, Refusal, Verdict},
+    wire::{Claimed, Failure, Offer, OpenHold, Refusal, Verdict},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -52,19 +52,20 @@ enum End {
 }
 
 impl Handler {
-    pub(crate) async fn run(self, work: Execute, delivery: Delivery) {
-        let Ok(Subject::Ask(partition)) = self.bus.namespace().parse(&work.report_to.ask) else {
-            let ask = &work.report_to.ask;
+    pub(crate) async fn run(self, offer: Offer, delivery: Delivery) {
+        let Ok(Subject::Ask(partition)) = self.bus.namespace().parse(&offer.report_to.ask) else {
+            let ask = &offer.report_to.ask;
             let refusal = Refusal::malformed(format!("report_to.ask: `{ask}` is not a subject for asks"));
-            return self.refuse(&work, &delivery, refusal).await;
+            return self.refuse(&offer, &delivery, refusal).await;
         };
-        let headers = telemetry::headers(work.trace_id, span_id(work.trace_id, work.child_id.as_str()));
-        let coordinator = Coordinator::new(self.bus.clone(), Subject::Ask(partition), work.trace_id, headers);
+        let headers = telemetry::headers(offer.trace_id, span_id(offer.trace_id, offer.child_id.as_str()));
+        let coordinator =
+            Coordinator::new(self.bus.clone(), Subject::Ask(partition), offer.trace_id, headers);
         let asked_at = self.config.clock.mark();
         let claimed = tokio::select! {
             biased;
             () = self.hand_back.cancelled() => return delivery.nak(Duration::ZERO).await,
-            claimed = claim(&self.config, &coordinator, &work, &delivery) => claimed,
+            claimed = claim(&self.config, &coordinator, &offer, &delivery) => claimed,
         };
         match claimed {
             Claim::Ours(claimed) => {
@@ -81,12 +82,13 @@ impl Handler {
             }
             Claim::Later(delay) => delivery.nak(delay).await,
             Claim::Over => delivery.ack().await,
-            Claim::Refused(refusal) => self.refuse(&work, &delivery, refusal).await,
+            Claim::Refused(refusal) => self.refuse(&offer, &delivery, refusal).await,
         }
     }
 
-    async fn refuse(&self, work: &Execute, delivery: &Delivery, refusal: Refusal) {
-        dead_letter::store(&self.bus, delivery, refusal, Some((work.trace_id, work.child_id.clone()))).await;
+    async fn refuse(&self, offer: &Offer, delivery: &Delivery, refusal: Refusal) {
+        dead_letter::store(&self.bus, delivery, refusal, Some((offer.trace_id, offer.child_id.clone())))
+            .await;
     }
 
     /// Runs the agent while the lease lasts, reports how it ended, and acknowledges.

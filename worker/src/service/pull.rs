@@ -9,7 +9,7 @@ use shared::{
     bus::{self, Bus, Consumer, Consumption, Delivery, Message, Subscription},
     decode,
     subject::{Filter, Subject},
-    wire::{Execute, Refusal, Stop},
+    wire::{Offer, Refusal, Stop},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -196,11 +196,11 @@ impl Worker {
     }
 
     fn begin(&mut self, delivery: Delivery) {
-        let work: Result<Execute, _> = decode::json(&delivery.payload);
+        let offer: Result<Offer, _> = decode::json(&delivery.payload);
         let stop = CancellationToken::new();
-        let task = match work {
-            Ok(work) => {
-                let (trace_id, child_id) = (work.trace_id, work.child_id.clone());
+        let task = match offer {
+            Ok(offer) => {
+                let (trace_id, child_id) = (offer.trace_id, offer.child_id.clone());
                 let span = tracing::info_span!(
                     "attempt", %trace_id, %child_id, worker_id = %self.config.id, attempt = tracing::field::Empty
                 );
@@ -212,7 +212,7 @@ impl Worker {
                     stop: stop.clone(),
                     hand_back: self.hand_back.clone(),
                 };
-                let task = self.attempts.spawn(handler.run(work, delivery).instrument(span));
+                let task = self.attempts.spawn(handler.run(offer, delivery).instrument(span));
                 self.running.insert(task.id(), Running { trace_id, child_id, stop });
                 return;
             }
