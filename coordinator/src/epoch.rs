@@ -76,6 +76,11 @@ impl Epoch {
         Epoch(Arc::new(State { known: Mutex::default(), number }))
     }
 
+    /// We could not watch for a while: others may have owned what we own.
+    pub(crate) fn watch_anew(&self, now: Timestamp) {
+        self.known().owned.values_mut().for_each(|watched| watched.since = now);
+    }
+
     /// Begins to watch a partition that we own from now on.
     pub(crate) fn own(&self, partition: Partition, now: Timestamp) {
         let mut known = self.known();

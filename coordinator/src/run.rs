@@ -179,6 +179,7 @@ impl Readers {
             owned,
             tasks: readers.tasks.clone(),
             serving: BTreeMap::new(),
+            beaten: handles.config.clock.mark(),
             silent: Default::default(),
         };
         handles.spawn(&readers.tasks, membership.run(readers.stop.clone()));

@@ -10,6 +10,7 @@ use std::{
 use shared::{
     WorkerId,
     bus::Consumer,
+    clock::Mark,
     subject::{Partition, Subject},
 };
 use tokio::sync::watch;
@@ -47,6 +48,8 @@ pub(crate) struct Membership {
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
     pub(crate) tasks: TaskTracker,
     pub(crate) serving: BTreeMap<Partition, CancellationToken>,
+    /// When the last heartbeat was written.
+    pub(crate) beaten: Mark,
     /// Coordinators that ended without saying so, or can't be heard.
     pub(crate) silent: BTreeSet<WorkerId>,
 }
@@ -72,14 +75,24 @@ impl Membership {
 
     async fn beat(&mut self) {
         let handles = self.handles.clone();
-        let members = match handles.heartbeat().await {
+        let members = handles.heartbeat().await;
+        let is_late = handles.config.clock.since(self.beaten) > handles.config.heartbeat_ttl;
+        let members = match members {
             Ok(members) => members,
             Err(error) => {
-                // Others will take over. Until then it goes on: the compare-and-set keeps two owners safe.
                 tracing::warn!(%error, "the heartbeat could not be written");
+                // Others take over. Two owners for long would each hear only some ticks.
+                if is_late {
+                    self.serve(&[]).await;
+                }
                 return;
             }
         };
+        self.beaten = handles.config.clock.mark();
+        if is_late {
+            // Others may have taken over for a while.
+            handles.epoch.watch_anew(handles.clock.now());
+        }
         let ids = |members: Vec<Member>| members.into_iter().map(|member| member.id);
         let alive: Vec<WorkerId> = ids(members.alive).collect();
         let silent: BTreeSet<WorkerId> = ids(members.silent).collect();

@@ -16,13 +16,12 @@ use shared::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-use super::timer::SPARED_MS;
 use crate::{
     epoch::Unswept,
     handles::Handles,
     shard::{
         dispatch::Dispatch,
-        job::{Job, Origin, Swept, Work},
+        job::{Job, Origin, Spare, Swept, Work},
     },
     store,
     trace::Logged,
@@ -35,7 +34,7 @@ const LOGS_AT_ONCE: usize = 32;
 /// Traces looked up at once.
 const LOOKUP_BATCH: usize = 500;
 /// If a coordinator ended that may have seen the store lose writes, they were made in its last minutes.
-const LATELY_MS: u64 = 600_000;
+const LATELY_MS: u64 = 120_000;
 /// How often a sweep is repeated for traces that can't be rebuilt, each time after a longer pause. A gap in a log is
 /// waited for; some traces never can be rebuilt.
 const MAX_TRIES: u32 = 8;
@@ -52,23 +51,23 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
     let mut interval = tokio::time::interval(SWEEP_EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut tries = 0;
-    let mut paused = (0, Instant::now());
+    let mut paused = ((0, 0), Instant::now());
     loop {
         interval.tick().await;
         let unswept = handles.epoch.unswept();
-        let number = unswept.number;
+        let reasons = (unswept.number, unswept.doubts);
         if unswept.partitions.is_empty() {
             tries = 0;
             continue;
         }
-        if paused.0 == number && Instant::now() < paused.1 {
+        if paused.0 == reasons && Instant::now() < paused.1 {
             continue;
         }
         match sweep(&handles, &dispatch, &unswept).await {
             Ok(0) => handles.epoch.swept(&unswept),
             Ok(missing) => {
                 tries += 1;
-                paused = (number, Instant::now() + SWEEP_EVERY * (1 << tries.min(MAX_TRIES)));
+                paused = (reasons, Instant::now() + SWEEP_EVERY * (1 << tries.min(MAX_TRIES)));
                 tracing::warn!(missing, tries, "traces of the event log could not be rebuilt");
                 if tries >= MAX_TRIES {
                     handles.epoch.swept(&unswept);
@@ -91,8 +90,6 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &Unswept) -> Result<u
     let ours = |id: &TraceId| of.partitions.contains(&handles.partition(*id));
     let traces: Vec<TraceId> = traces.into_iter().filter(ours).collect();
     let lately = handles.clock.now().minus_millis(if of.doubts > 0 { LATELY_MS } else { 0 });
-    // What comes from the log has been without a coordinator for a while.
-    let spare_until = Some(handles.clock.now().plus_millis(SPARED_MS));
     let (waiting, mut done) = mpsc::channel(1);
     let swept = Swept { _waiting: waiting, failed: Arc::default() };
     for some in traces.chunks(LOOKUP_BATCH) {
@@ -108,7 +105,8 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &Unswept) -> Result<u
         for (trace_id, wake) in looked {
             if wake {
                 let origin = Origin::Sweep(swept.clone());
-                dispatch.give(Job::new(trace_id, Work::Wake { spare_until }, origin)).await;
+                // What comes from the log has been without a coordinator for a while.
+                dispatch.give(Job::new(trace_id, Work::Wake(Spare::Anew), origin)).await;
             }
         }
     }

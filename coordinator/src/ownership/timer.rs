@@ -14,15 +14,12 @@ use crate::{
     handles::Handles,
     shard::{
         dispatch::Dispatch,
-        job::{Job, Origin, Work},
+        job::{Job, Origin, SPARED_MS, Spare, Work},
     },
 };
 
 /// Traces of one partition woken in one round.
 const MAX_WOKEN: usize = 500;
-/// How long leases are spared: a worker whose ticks are not answered waits 2 s for an answer, and asks again after half a
-/// second.
-pub(super) const SPARED_MS: u64 = 5_000;
 /// A longer time between two rounds is a gap in the watch.
 const GAP: Duration = Duration::from_secs(2);
 
@@ -45,8 +42,8 @@ pub(crate) async fn run(
                 let now = handles.clock.now();
                 watched.round(&handles, &partitions, now);
                 for trace_id in due {
-                    let spare_until = watched.spare_until(handles.partition(trace_id), now);
-                    dispatch.give(Job::new(trace_id, Work::Wake { spare_until }, Origin::Timer)).await;
+                    let spare = watched.spare(handles.partition(trace_id), now);
+                    dispatch.give(Job::new(trace_id, Work::Wake(spare), Origin::Timer)).await;
                 }
             }
             Err(error) => {
@@ -76,9 +73,9 @@ impl Watched {
         }
     }
 
-    /// Until when leases of this partition are spared; none after that.
-    fn spare_until(&self, partition: Partition, now: Timestamp) -> Option<Timestamp> {
-        let until = self.since.get(&partition)?.plus_millis(SPARED_MS);
-        (now < until).then_some(until)
+    /// Leases of this partition are spared when its watch begins.
+    fn spare(&self, partition: Partition, now: Timestamp) -> Spare {
+        let until = self.since.get(&partition).map(|since| since.plus_millis(SPARED_MS));
+        until.filter(|until| now < *until).map_or(Spare::No, Spare::Until)
     }
 }

@@ -10,7 +10,10 @@ use std::{
 use shared::{Timestamp, TraceId};
 
 use super::outbox::Outbox;
-use crate::trace::{Renewal, Trace};
+use crate::{
+    store::Sent,
+    trace::{Renewal, Trace},
+};
 
 /// What a trace takes that nothing is stored of.
 const EMPTY_BYTES: usize = 1_000;
@@ -70,7 +73,9 @@ impl Cache {
     pub(crate) fn put(&mut self, mut trace: Trace, unsent: Vec<Arc<Outbox>>) {
         let id = trace.id();
         self.remove(id);
-        trace.renew_again(&self.renewals.remove(&id).unwrap_or_default());
+        if trace.version() > 0 {
+            trace.renew_again(&self.renewals.remove(&id).unwrap_or_default());
+        }
         self.entries.insert(
             id,
             Entry {
@@ -145,6 +150,18 @@ impl Entry {
         [self.trace.next_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
     }
 
+    /// What sets its timer in the store, and clears all outboxes of a trace that is over.
+    pub(crate) fn timed(&self, trace_id: TraceId, resend_ms: u64) -> Sent {
+        Sent {
+            trace_id,
+            outboxes: Vec::new(),
+            version: Some(self.trace.version()),
+            stamp: self.trace.stamp(),
+            timer: self.next_timer(resend_ms),
+            all: self.trace.is_over() && self.unsent.is_empty(),
+        }
+    }
+
     /// As `next_timer`, as far as the store knows.
     pub(crate) fn stored_timer(&self, resend_ms: u64) -> Option<Timestamp> {
         [self.trace.stored_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
@@ -164,7 +181,10 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::trace::TokenHash;
 
     #[test]
     fn the_least_used_go_first_and_what_is_being_sent_stays() {
@@ -181,5 +201,37 @@ mod tests {
         cache.trim();
         let kept: Vec<u128> = (1..=5).filter(|n| cache.has(id(*n))).collect();
         assert_eq!(kept, [2, 4, 5], "2 was used least, but has messages under way; then 3 and 1");
+    }
+
+    #[test]
+    fn b13_leases_that_were_renewed_in_memory_outlive_their_entry() {
+        let now = Timestamp::from_millis(1_000);
+        let (id, later) = (TraceId::from_u128(1).unwrap(), now.plus_millis(9_000));
+        let mut loaded = Trace::new(id);
+        let amount = json!({"cost_usd": 1, "tokens": 100});
+        let order = json!({"child_id": "root", "agent_id": "default", "goal": "g", "funding": "shared"});
+        let token = TokenHash::of(&"token".parse().unwrap());
+        for event in [
+            json!({"type": "opened", "settings": {}}),
+            json!({"type": "admitted", "order": order, "body": "agent", "depth": 0, "ceiling": amount}),
+            json!({"type": "claimed", "child_id": "root", "attempt": 1, "token": token, "worker_id": "w", "until": 11_000}),
+        ] {
+            loaded.apply(&serde_json::from_value(event).unwrap(), now);
+        }
+        let mut renewed = loaded.clone();
+        renewed.renewed_by(later);
+        let mut cache = Cache::new(EMPTY_BYTES);
+        cache.put(renewed, Vec::new());
+        let timer = cache.peek(id).unwrap().trace.next_timer();
+        cache.clear();
+        // A submission that comes again is decided on nothing at first.
+        cache.put(Trace::new(id), Vec::new());
+        cache.put(loaded.clone(), Vec::new());
+        assert_eq!(cache.peek(id).unwrap().trace.next_timer(), timer);
+        assert_ne!(loaded.next_timer(), timer);
+        cache.clear();
+        cache.forget_leases(later.plus_millis(10_000));
+        cache.put(loaded.clone(), Vec::new());
+        assert_eq!(cache.peek(id).unwrap().trace.next_timer(), loaded.next_timer());
     }
 }

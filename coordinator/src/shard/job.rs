@@ -30,11 +30,23 @@ pub(crate) enum Work {
     ReadValue(Lease, ContextKey),
     ListValues(Lease),
     ReadPart(Lease, PartName),
-    /// Checks what is due in a trace, and what was never sent. Leases that expired while nobody served the trace last
-    /// until the time given.
-    Wake {
-        spare_until: Option<Timestamp>,
-    },
+    /// Checks what is due in a trace, and what was never sent.
+    Wake(Spare),
+}
+
+/// How long leases are spared: a worker whose ticks are not answered waits 2 s for an answer, and asks again after half a
+/// second.
+pub(crate) const SPARED_MS: u64 = 5_000;
+
+/// What becomes of leases that expired while nobody served the trace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Spare {
+    /// They are over.
+    No,
+    /// They last until then.
+    Until(Timestamp),
+    /// They last for a moment more.
+    Anew,
 }
 
 /// Where a job came from: this determines who gets an answer and what is acknowledged.

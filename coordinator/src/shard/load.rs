@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     branches,
-    store::{self, Committed, Loaded, Sent, Write},
+    store::{self, Committed, Loaded, OutboxKey, Sent, Write},
     trace::Trace,
 };
 
@@ -51,10 +51,16 @@ impl Shard {
     /// Returns the jobs that can be decided, and the traces that were loaded for them.
     pub(super) async fn load(&mut self, jobs: Vec<Job>, now: Timestamp) -> (Vec<Job>, BTreeSet<TraceId>) {
         let mut missing = BTreeSet::new();
-        let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
+        let (mut known_new, mut doubted, mut busy) = (HashSet::new(), HashSet::new(), HashSet::new());
         for job in &jobs {
             if matches!(job.origin, Origin::Sweep(_)) {
                 doubted.insert(job.trace_id);
+                // What we remember may be what the store has lost, or lack what it had.
+                match self.cache.peek(job.trace_id).map(|entry| entry.in_flight) {
+                    Some(0) => self.cache.remove(job.trace_id),
+                    Some(_) => drop(busy.insert(job.trace_id)),
+                    None => {}
+                }
             }
             // Only the store knows whether our unsent outboxes are still unsent. And if it wakes a trace for which we know
             // of nothing due, it may have lost that we cleared one.
@@ -64,7 +70,7 @@ impl Shard {
                 entry.in_flight == 0 && (idle || !entry.unsent.is_empty())
             };
             let unsure =
-                matches!(job.work, Work::Wake { .. }) && self.cache.peek(job.trace_id).is_some_and(doubtful);
+                matches!(job.work, Work::Wake(_)) && self.cache.peek(job.trace_id).is_some_and(doubtful);
             if unsure {
                 self.cache.remove(job.trace_id);
                 // The log is asked too: what we send again would hide, as its last message, that the store is behind.
@@ -85,7 +91,7 @@ impl Shard {
                 missing.insert(job.trace_id);
             }
         }
-        if missing.is_empty() {
+        if missing.is_empty() && busy.is_empty() {
             return (jobs, missing);
         }
         let ids: Vec<TraceId> = missing.iter().copied().collect();
@@ -112,7 +118,9 @@ impl Shard {
         }
         let mut ready = Vec::with_capacity(jobs.len());
         for job in jobs {
-            if failed.contains(&job.trace_id) {
+            // A sweep that can't look now comes again.
+            let is_late = matches!(job.origin, Origin::Sweep(_)) && busy.contains(&job.trace_id);
+            if is_late || failed.contains(&job.trace_id) {
                 self.unavailable(job).await;
             } else {
                 ready.push(job);
@@ -279,8 +287,10 @@ fn read(id: TraceId, loaded: Loaded) -> Found {
     let Some(record) = loaded.record else {
         return Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false };
     };
-    let outbox = |text: &String| serde_json::from_str::<Outbox>(text).map(Arc::new);
-    let unsent: Result<Vec<_>, _> = record.outbox.values().map(outbox).collect();
+    let outbox = |(key, text): (&OutboxKey, &String)| {
+        serde_json::from_str::<Outbox>(text).map(|outbox| Arc::new(outbox.stored_as(*key)))
+    };
+    let unsent: Result<Vec<_>, _> = record.outbox.iter().map(outbox).collect();
     let version = record.version;
     let unsent = match unsent {
         Ok(unsent) => unsent,

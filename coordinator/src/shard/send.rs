@@ -52,13 +52,14 @@ impl Shard {
             let sends = |unsent: &&mut Unsent| sent.iter().any(|(key, _)| *key == unsent.outbox.key());
             entry.unsent.iter_mut().filter(sends).for_each(|unsent| unsent.sending = true);
             entry.in_flight += u32::from(!outboxes.is_empty());
-            let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
+            let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake(_)));
             if outboxes.is_empty() && woken {
                 // Nothing was due, or it is being sent: set the timer to what is due next.
                 if entry.in_flight > 0 {
                     entry.resend_not_before = now.plus_millis(self.handles.resend_ms());
                 }
                 self.sent.entry(trace_id).or_default();
+                self.retimed.insert(trace_id, entry.timed(trace_id, self.handles.resend_ms()));
             }
             let mut waiting = Vec::with_capacity(replies.len());
             for reply in replies {
@@ -156,7 +157,7 @@ impl Shard {
             return Vec::new();
         };
         let tells = replies.iter().any(Reply::tells);
-        let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake { .. }));
+        let woken = replies.iter().any(|reply| matches!(reply.job().work, Work::Wake(_)));
         let earlier = entry.unsent.iter().filter(|unsent| {
             let overdue = woken && unsent.outbox.at.plus_millis(resend_ms) <= now;
             let is_own = own.is_some_and(|own| own.key() == unsent.outbox.key());
@@ -274,18 +275,15 @@ impl Shard {
         let resend_ms = self.handles.resend_ms();
         let mut sent = Vec::with_capacity(self.sent.len());
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
-            // If the trace was evicted, its timer is left as it is.
-            let none = Sent { trace_id, outboxes, version: None, stamp: None, timer: None, all: false };
-            sent.push(match self.cache.peek(trace_id) {
-                Some(entry) => Sent {
-                    version: Some(entry.trace.version()),
-                    stamp: entry.trace.stamp(),
-                    timer: entry.next_timer(resend_ms),
-                    all: entry.trace.is_over() && entry.unsent.is_empty(),
-                    ..none
-                },
-                None => none,
-            });
+            let retimed = self.retimed.remove(&trace_id);
+            let timed = match self.cache.peek(trace_id) {
+                Some(entry) => Some(entry.timed(trace_id, resend_ms)),
+                // It was evicted. If it was woken for nothing, it must not be woken again at once.
+                None => retimed,
+            };
+            let untimed =
+                Sent { trace_id, outboxes: Vec::new(), version: None, stamp: None, timer: None, all: false };
+            sent.push(Sent { outboxes, ..timed.unwrap_or(untimed) });
         }
         if let Err(error) = self.handles.store.sent(&sent).await {
             tracing::warn!(%error, "outboxes could not be cleared; trying again");

@@ -8,7 +8,10 @@ use shared::TraceId;
 use tokio::sync::mpsc;
 
 use super::{batch::Batch, cache::Cache, job::Job, reply::Reply, upload::Uploads, waiting::Waiting};
-use crate::{handles::Handles, store::OutboxKey};
+use crate::{
+    handles::Handles,
+    store::{OutboxKey, Sent},
+};
 
 /// How often a job is decided again because another coordinator committed first.
 const MAX_TRIES: u32 = 50;
@@ -22,6 +25,8 @@ pub(crate) struct Shard {
     pub(super) uploads: Uploads,
     /// Outboxes that were sent and have to be cleared, by trace.
     pub(super) sent: BTreeMap<TraceId, Vec<OutboxKey>>,
+    /// The timers of traces that were woken for nothing.
+    pub(super) retimed: BTreeMap<TraceId, Sent>,
     /// Jobs to be decided again on what is stored now.
     pub(super) again: Vec<Job>,
     pub(super) waiting: Waiting,
@@ -42,6 +47,7 @@ impl Shard {
             sending,
             uploads: Uploads::default(),
             sent: BTreeMap::new(),
+            retimed: BTreeMap::new(),
             again: Vec::new(),
             waiting: Waiting::default(),
             untold: BTreeMap::new(),

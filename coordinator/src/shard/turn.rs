@@ -17,7 +17,7 @@ use shared::{Timestamp, TraceId};
 use super::{
     Shard,
     batch::Open,
-    job::{Job, Work},
+    job::{Job, SPARED_MS, Spare, Work},
     reply::Reply,
 };
 use crate::{
@@ -92,12 +92,15 @@ impl Shard {
         let (jobs, fresh) = self.load(jobs, now).await;
         let mut order = Vec::new();
         let mut opened: HashMap<TraceId, Open> = HashMap::new();
+        let epoch = self.handles.epoch.clone();
         for job in jobs {
             let trace_id = job.trace_id;
             let home = self.handles.home(trace_id);
             let entry = self.cache.get(trace_id).expect("jobs whose trace could not be loaded are gone");
             let open = opened.entry(trace_id).or_insert_with(|| {
                 order.push(trace_id);
+                // An entry may be older than our ownership: others may have renewed its leases in their memory.
+                entry.trace.renewed_by(epoch.since(home.partition).unwrap_or(now));
                 let had_root = entry.trace.root().is_some();
                 let (events, replies) = (Vec::new(), Vec::new());
                 let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
@@ -128,6 +131,7 @@ impl Shard {
         self.epoch = self.handles.epoch.number();
         self.cache.clear();
         self.sent.clear();
+        self.retimed.clear();
     }
 
     /// Decisions that change nothing are not committed, so this checks that they were made on what the store
@@ -182,10 +186,15 @@ fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result
             }
             all
         }
-        Work::Wake { spare_until } => {
-            let spare = spare_until.map(|until| one(&Command::Spare { until }).0);
-            let (events, decided) = one(&Command::Wake);
-            ([spare.unwrap_or_default(), events].concat(), decided)
+        Work::Wake(spare) => {
+            let until = match spare {
+                Spare::No => now,
+                Spare::Until(until) => *until,
+                Spare::Anew => now.plus_millis(SPARED_MS),
+            };
+            // Nothing is decided by this: leases are renewed in memory.
+            drop(one(&Command::Spare { until }));
+            one(&Command::Wake)
         }
         // Reading changes nothing; `Reply` does it.
         Work::ReadValue(..) | Work::ListValues(..) | Work::ReadPart(..) => (Vec::new(), Ok(())),

@@ -131,7 +131,7 @@ pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Eve
     let at = trace.running(&tick.lease)?;
     let node = trace.node(at);
     let progress = grown(node.progress, tick.progress);
-    if progress == node.progress {
+    if progress == node.progress && limit::passed(node, progress).is_none() {
         return Ok(Vec::new());
     }
     let until = now.plus_millis(trace.settings().lease_ms);

@@ -66,8 +66,8 @@ pub(super) struct Chain {
     /// Whether they follow the commit that was gone on from.
     pub(super) goes_on: bool,
     pub(super) rest: Rest,
-    /// Whole commits that branch off from those that count.
-    pub(super) beside: Vec<Told>,
+    /// The branches of whole commits beside those that count. They may have their beginning in common.
+    pub(super) beside: Vec<Vec<Told>>,
 }
 
 /// What is left of a log when all of it was read.
@@ -110,16 +110,12 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
         std::iter::successors(tip.map(|(id, _)| *id), |id| before(&commits, of(id)?)).collect();
     counts.reverse();
     let beside = beside(&commits, &counts);
+    let beside = beside.iter().map(|branch| branch.iter().map(|id| commits[id].clone()).collect()).collect();
     let known = counts.iter().position(|id| Some(*id) == from).map(|place| place + 1);
     // Before the commit that was gone on from, some may be missing.
     let follow = counts.split_off(known.unwrap_or_default());
-    let mut take = |id: CommitId| commits.remove(&id).expect("only what comes before may be missing");
-    Chain {
-        commits: follow.into_iter().map(&mut take).collect(),
-        goes_on: known.is_some(),
-        rest,
-        beside: beside.into_iter().map(take).collect(),
-    }
+    let take = |id: CommitId| commits.remove(&id).expect("only what comes before may be missing");
+    Chain { commits: follow.into_iter().map(take).collect(), goes_on: known.is_some(), rest, beside }
 }
 
 /// The commit that this one says it follows.
@@ -132,9 +128,10 @@ fn before(commits: &BTreeMap<CommitId, Told>, told: &Told) -> Option<CommitId> {
     }
 }
 
-/// The whole commits that do not count, and that begin the trace, or follow one that counts or one of these. What
-/// can't be traced back so far may be a part of the chain, behind a gap.
-fn beside(commits: &BTreeMap<CommitId, Told>, counts: &[CommitId]) -> Vec<CommitId> {
+/// The whole commits that do not count, and that begin the trace, or follow one that counts or one of these: each of
+/// them that nobody goes on from, with those it follows. What can't be traced back so far may be a part of the chain,
+/// behind a gap.
+fn beside(commits: &BTreeMap<CommitId, Told>, counts: &[CommitId]) -> Vec<Vec<CommitId>> {
     let counts: HashSet<CommitId> = counts.iter().copied().collect();
     let begins = |id: &CommitId| commits.get(id).is_some_and(|told| told.commit.first == 1);
     let from_the_first = counts.iter().any(begins);
@@ -145,7 +142,14 @@ fn beside(commits: &BTreeMap<CommitId, Told>, counts: &[CommitId]) -> Vec<Commit
             beside.insert(*id);
         }
     }
-    beside.into_iter().collect()
+    let goes_on: HashSet<CommitId> = beside.iter().filter_map(|id| before(commits, &commits[id])).collect();
+    let back = |id: &CommitId| before(commits, &commits[id]).filter(|before| beside.contains(before));
+    let branch = |last: &CommitId| {
+        let mut branch: Vec<CommitId> = std::iter::successors(Some(*last), back).collect();
+        branch.reverse();
+        branch
+    };
+    beside.iter().filter(|id| !goes_on.contains(id)).map(branch).collect()
 }
 
 fn commits(log: Vec<Logged>) -> BTreeMap<CommitId, Told> {

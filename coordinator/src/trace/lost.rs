@@ -11,7 +11,7 @@ use shared::{
     wire::{Charge, DisputedCost, Sender},
 };
 
-use super::{ContextIndex, Event, Phase, Refusal, Status, Trace, chain::Told, money};
+use super::{Event, Phase, Refusal, Status, Trace, chain::Told, money};
 
 /// A call or a charge in commits that do not count.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,8 +61,25 @@ fn said(event: &Event) -> Option<(&ChildId, DisputedCost, Said)> {
     }
 }
 
-/// The costs in these commits, and the holds that may have become costs.
-pub(super) fn lost_costs(commits: &[Told]) -> Vec<LostCost> {
+/// The costs in these branches of a log, and the holds that may have become costs.
+pub(super) fn lost_costs(branches: &[Vec<Told>]) -> Vec<LostCost> {
+    let mut all: Vec<LostCost> = Vec::new();
+    let mut places: HashMap<CallId, usize> = HashMap::new();
+    for lost in branches.iter().flat_map(|branch| in_branch(branch)) {
+        // Branches may have their beginning in common.
+        match places.get(&lost.own_id) {
+            Some(place) if all[*place].cost.is_none() => all[*place] = lost,
+            Some(_) => {}
+            None => {
+                places.insert(lost.own_id.clone(), all.len());
+                all.push(lost);
+            }
+        }
+    }
+    all
+}
+
+fn in_branch(commits: &[Told]) -> Vec<LostCost> {
     let mut claimed: HashSet<(&ChildId, u32)> = HashSet::new();
     let mut costs: Vec<LostCost> = Vec::new();
     let mut places: HashMap<(&ChildId, DisputedCost), usize> = HashMap::new();
@@ -72,15 +89,13 @@ pub(super) fn lost_costs(commits: &[Told]) -> Vec<LostCost> {
                 claimed.insert((child_id, *attempt));
             }
             let Some((child_id, of, said)) = said(event) else { continue };
-            let place = places.entry((child_id, of.clone())).or_insert(costs.len());
-            // Attempts with one number may have been claimed in several branches.
-            if *place == costs.len() || matches!(said, Said::Hold(..)) {
-                *place = costs.len();
+            let place = *places.entry((child_id, of.clone())).or_insert(costs.len());
+            if place == costs.len() {
                 let own_id = CallId::new(&format!("lost-{version}-{}", told.commit.made.millis()));
                 let own_id = own_id.expect("two numbers in a valid literal");
                 costs.push(LostCost { child_id: child_id.clone(), of, own_id, hold: None, cost: None });
             }
-            let lost = &mut costs[*place];
+            let lost = &mut costs[place];
             match said {
                 Said::Hold(attempt, amount) => {
                     let is_of_lost_attempt = claimed.contains(&(child_id, attempt));
@@ -96,42 +111,44 @@ pub(super) fn lost_costs(commits: &[Told]) -> Vec<LostCost> {
 
 /// A cost that is booked already gives no event.
 pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal> {
-    let of_lost_attempt = lost.hold.as_ref().is_some_and(|hold| hold.is_of_lost_attempt);
     let found = trace.find(&lost.child_id);
     let at = found.or_else(|| trace.find(&trace.root()?.id)).ok_or(Refusal::NoTrace)?;
-    let named =
-        |id: &CallId| if found.is_some() && !of_lost_attempt { id.clone() } else { lost.own_id.clone() };
+    // Ids that do not begin with the number of their attempt mean the same in every attempt.
+    let is_of_lost_attempt = |id: &CallId| {
+        let hold = lost.hold.as_ref().filter(|hold| hold.is_of_lost_attempt);
+        hold.is_some_and(|hold| id.as_str().starts_with(&format!("{}-", hold.attempt)))
+    };
+    let is_known = |id: &CallId| found.is_some() && !is_of_lost_attempt(id);
+    let named = |id: &CallId| if is_known(id) { id.clone() } else { lost.own_id.clone() };
     let by = "the event log";
+    let sender = || Sender::Control { by: Some(by.into()) };
+    let node = trace.node(at);
     match (&lost.of, lost.cost, &lost.hold) {
         (DisputedCost::Charge(key), Some(amount), _) => {
-            let (child_id, by) = (trace.node(at).id.clone(), Text::new(by).ok());
+            let (child_id, by) = (node.id.clone(), Text::new(by).ok());
             money::charge(trace, &Charge { child_id, key: named(key), amount, by })
         }
-        // A hold that was returned; nobody else needs to know of it.
-        (DisputedCost::Call(_), Some(Amount::ZERO), Some(_)) => Ok(Vec::new()),
-        (DisputedCost::Call(id), Some(cost), _) => {
-            let sender = || Sender::Control { by: Some(by.into()) };
-            money::settle_late(trace, at, &named(id), cost, sender)
+        // A hold that was returned: nobody needs to know of it, unless an earlier rebuild put it back.
+        (DisputedCost::Call(id), Some(Amount::ZERO), Some(_)) if !node.calls.contains_key(&named(id)) => {
+            Ok(Vec::new())
         }
-        (DisputedCost::Call(id), None, Some(hold)) => Ok(estimate(trace, at, named(id), hold)),
+        (DisputedCost::Call(id), Some(cost), _) => money::settle_late(trace, at, &named(id), cost, sender),
+        (DisputedCost::Call(id), None, Some(hold)) => {
+            let LostHold { attempt, amount, .. } = *hold;
+            let runs = matches!(node.status, Status::Working(Phase::Running { .. }));
+            let goes_on = runs && node.attempt() == attempt && is_known(id);
+            let fits = amount.exceeds(trace.left_for_unheld(at)).is_none();
+            let (child_id, call_id) = (node.id.clone(), named(id));
+            match (goes_on, fits) {
+                _ if node.calls.contains_key(&call_id) => Ok(Vec::new()),
+                // Its attempt goes on, and so does its hold. If that does not fit, it settles a call that nobody holds.
+                (true, true) => Ok(vec![Event::Held { child_id, call_id, attempt, amount }]),
+                (true, false) => Ok(Vec::new()),
+                // Nobody will tell what the call cost.
+                (false, true) => Ok(vec![Event::Estimated { child_id, call_id, attempt, amount }]),
+                (false, false) => money::settle_late(trace, at, &call_id, amount, sender),
+            }
+        }
         (DisputedCost::Call(_) | DisputedCost::Charge(_), None, _) => Ok(Vec::new()),
-    }
-}
-
-/// A hold whose call may have been made. If its attempt goes on, so does the hold. If not, its cost is unknown.
-fn estimate(trace: &Trace, at: ContextIndex, call_id: CallId, hold: &LostHold) -> Vec<Event> {
-    let node = trace.node(at);
-    let fits = hold.amount.exceeds(trace.left_for_unheld(at)).is_none();
-    if node.calls.get(&call_id).is_some() || !fits {
-        return Vec::new();
-    }
-    let goes_on = matches!(node.status, Status::Working(Phase::Running { .. }))
-        && node.attempt() == hold.attempt
-        && !hold.is_of_lost_attempt;
-    let (child_id, attempt, amount) = (node.id.clone(), hold.attempt, hold.amount);
-    if goes_on {
-        vec![Event::Held { child_id, call_id, attempt, amount }]
-    } else {
-        vec![Event::Estimated { child_id, call_id, attempt, amount }]
     }
 }

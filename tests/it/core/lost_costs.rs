@@ -124,6 +124,58 @@ fn b18_lost_costs_for_which_nothing_is_left_are_disputed() {
     end(world);
 }
 
+/// What a program pays itself has an id that means the same in every attempt.
+#[test]
+fn b9_a_cost_that_every_attempt_tells_of_is_booked_once() {
+    let paid = |world: &mut World, lease: &Lease| {
+        world.spawn(lease, json!({"goal": "a", "child_id": "a"})).unwrap();
+        let lease = world.claim("a");
+        world.pay(&lease, "external-k", cents(3)).unwrap();
+    };
+    let (mut world, missed) = rebuilt(paid, paid);
+    book(&mut world, &missed);
+    assert_eq!(world.node("a").budget.spent, cents(3));
+    end(world);
+}
+
+#[test]
+fn b18_a_lost_hold_of_a_lost_attempt_that_does_not_fit_is_disputed() {
+    let (mut world, missed) = rebuilt(
+        |lost, lease| {
+            lost.spawn(lease, json!({"goal": "a", "child_id": "a"})).unwrap();
+            let lease = lost.claim("a");
+            lost.hold(&lease, "1-1", cents(60)).unwrap();
+        },
+        |stands, lease| drop(stands.pay(lease, "1-4", cents(50)).unwrap()),
+    );
+    book(&mut world, &missed);
+    let budget = &world.node("root").budget;
+    assert_eq!((budget.spent, budget.held, budget.disputed), (cents(90), cents(10), cents(20)));
+    end(world);
+}
+
+/// Two losses: attempts with one number were claimed in two branches, each with a call of its own.
+#[test]
+fn b5_each_branch_of_a_log_has_its_own_attempts() {
+    let child = |world: &mut World, cost| {
+        let (_, lease) = begun();
+        world.spawn(&lease, json!({"goal": "a", "child_id": "a"})).unwrap();
+        let lease = world.claim("a");
+        world.pay(&lease, "1-1", cents(cost)).unwrap();
+    };
+    let [(mut first, _), (mut second, _), (mut third, lease)] = [begun(), begun(), begun()];
+    child(&mut first, 3);
+    second.pass(5_000);
+    child(&mut second, 4);
+    third.pass(9_000);
+    third.pay(&lease, "1-5", cents(1)).unwrap();
+    let log = [commits(&first), commits(&second), commits(&third)].concat().concat();
+    let (_, _, missed) = Replay::with_lost(Trace::new(third.trace.id()), log);
+    book(&mut third, &missed);
+    assert_eq!(third.node("root").budget.spent, cents(3 + 4 + 1));
+    end(third);
+}
+
 /// Messages of the log have expired, or never came. Commits before a gap may be a part of what counts: nothing is booked
 /// twice.
 #[test]

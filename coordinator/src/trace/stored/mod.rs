@@ -23,7 +23,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use shared::limits::Settings;
+use shared::{Timestamp, limits::Settings};
 
 use super::Trace;
 
@@ -67,8 +67,9 @@ impl Trace {
     pub const SUMMARY_FIELDS: [&str; 5] = ["d0", "o0", "c0", "l0", "b0"];
 
     /// What tells its last commit apart from another with the same version: the text of [`Trace::MADE_FIELD`].
+    /// None if that is not known: earlier versions did not store it.
     pub fn stamp(&self) -> Option<String> {
-        (self.version() > 0).then(|| json(&self.made))
+        (self.made > Timestamp::default()).then(|| json(&self.made))
     }
 }
 
