@@ -20,6 +20,8 @@ pub(crate) struct Job {
     pub(crate) origin: Origin,
     /// How often it was decided again because another coordinator had committed first.
     pub(crate) tries: u32,
+    /// It was refused once: before that is final, the trace is compared with its log.
+    pub(crate) refused: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -106,7 +108,7 @@ pub(crate) struct Submission {
 
 impl Job {
     pub(crate) fn new(trace_id: TraceId, work: Work, origin: Origin) -> Self {
-        Job { trace_id, work, origin, tries: 0 }
+        Job { trace_id, work, origin, tries: 0, refused: false }
     }
 
     pub(crate) fn command(trace_id: TraceId, command: Command, origin: Origin) -> Self {

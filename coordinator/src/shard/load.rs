@@ -53,6 +53,10 @@ impl Shard {
         let mut missing = BTreeSet::new();
         let (mut known_new, mut doubted, mut busy) = (HashSet::new(), HashSet::new(), HashSet::new());
         for job in &jobs {
+            if job.refused && self.is_behind(job.trace_id).await {
+                doubted.insert(job.trace_id);
+                self.cache.remove(job.trace_id);
+            }
             if matches!(job.origin, Origin::Sweep(_)) {
                 doubted.insert(job.trace_id);
                 // What we remember may be what the store has lost, or lack what it had.
@@ -127,6 +131,15 @@ impl Shard {
             }
         }
         (ready, missing)
+    }
+
+    /// Whether the log may have commits that we don't know of.
+    async fn is_behind(&mut self, id: TraceId) -> bool {
+        match self.cache.peek(id).map(|entry| (entry.in_flight, entry.trace.made())) {
+            Some((0, made)) => rebuild::last_made(&self.handles.bus, id).await > Some(made),
+            Some(_) => false,
+            None => true,
+        }
     }
 
     async fn fetch(

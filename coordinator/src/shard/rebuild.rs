@@ -103,6 +103,12 @@ pub(crate) async fn check(
     Ok(Some(Rebuilt { trace, messages, published }))
 }
 
+/// When the last commit in the log of a trace was made; none if that can't be said.
+pub(crate) async fn last_made(bus: &Bus, id: TraceId) -> Option<Timestamp> {
+    let last = bus.last(&Filter::EventsOf(id)).await.ok()??;
+    read(&last.payload).ok().map(|logged| logged.commit().made)
+}
+
 fn is_booked(trace: &Trace, cost: &LostCost, now: Timestamp) -> bool {
     decide(trace, Command::BookLost(cost.clone()), now).map_or(true, |events| events.is_empty())
 }

@@ -146,7 +146,7 @@ impl Reply {
     /// The job for the other trace it is to be decided in (X2); the reply itself if there is none.
     pub(crate) fn redirected(self) -> Result<Job, Box<Self>> {
         let Some(trace_id) = self.elsewhere else { return Err(Box::new(self)) };
-        let Job { work, origin, tries, trace_id: taken } = self.job;
+        let Job { work, origin, tries, refused, trace_id: taken } = self.job;
         let origin = match origin {
             Origin::Submission(submission) => {
                 let link = submission.parent_span.map(|span| (taken, span));
@@ -159,7 +159,7 @@ impl Reply {
             }
             other @ (Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Queue { .. }) => other,
         };
-        Ok(Job { trace_id, work, origin, tries })
+        Ok(Job { trace_id, work, origin, tries, refused })
     }
 
     /// The answer that need not wait until the messages are stored, and to whom it goes.

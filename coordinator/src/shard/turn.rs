@@ -17,7 +17,7 @@ use shared::{Timestamp, TraceId};
 use super::{
     Shard,
     batch::Open,
-    job::{Job, SPARED_MS, Spare, Work},
+    job::{Job, Origin, SPARED_MS, Spare, Work},
     reply::Reply,
 };
 use crate::{
@@ -107,6 +107,15 @@ impl Shard {
                 Open { expected, stamp, had_root, events, frees_room: false, replies }
             });
             let (events, decided) = decide(&mut entry.trace, &job.work, now);
+            // Whoever sent it is not asked again. The store may have lost what it is about.
+            if decided.is_err()
+                && events.is_empty()
+                && matches!(job.origin, Origin::Queue { .. })
+                && !job.refused
+            {
+                self.again.push(Job { refused: true, ..job });
+                continue;
+            }
             open.frees_room |= events.iter().any(Event::frees_room);
             open.events.extend(events);
             open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));

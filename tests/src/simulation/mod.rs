@@ -125,6 +125,8 @@ impl Simulation {
             process.start(&self.ground);
         }
         self.in_trouble().await;
+        // While the queues were full, some may not have been submitted.
+        self.people.submit_rest(&self.runs).await;
         let mut wrong = self.come_to_rest(&store).await;
         if wrong.is_empty() && self.extras.has(Extra::ExpiredRuns) {
             wrong = self.outlive(&store).await;
@@ -158,7 +160,6 @@ impl Simulation {
 
     /// Submits the runs while things go wrong.
     async fn in_trouble(&mut self) {
-        // All are submitted before it is over.
         let lasts = self.chance.millis(0, 60_000) + Duration::from_secs(50);
         let mut trouble = Trouble::new(self.chance.fork(), &self.extras, self.ground.store.snapshot());
         let (ground, chance) = (&self.ground, self.chance.fork());

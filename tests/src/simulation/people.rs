@@ -29,6 +29,7 @@ pub(crate) struct People {
     store: Store,
     story: Story,
     answered: BTreeSet<(TraceId, ChildId, u32)>,
+    submitted: BTreeSet<TraceId>,
     /// How often budgets were raised.
     raises: u64,
     /// How many messages were sent: each has an id, so that it can be sent again.
@@ -37,8 +38,8 @@ pub(crate) struct People {
 
 impl People {
     pub(crate) fn new(bus: Bus, store: Store, story: Story, chance: Chance) -> Self {
-        let (client, answered) = (Client { bus }, BTreeSet::new());
-        People { chance, client, store, story, answered, raises: 0, sent: 0 }
+        let (client, answered, submitted) = (Client { bus }, BTreeSet::new(), BTreeSet::new());
+        People { chance, client, store, story, answered, submitted, raises: 0, sent: 0 }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -59,6 +60,16 @@ impl People {
     pub(crate) async fn submit(&mut self, run: &Run) {
         self.story.note("client", format!("submits {} with {}: {}", run.trace_id, run.cap, run.message));
         self.publish(run.subject.clone(), &run.message).await;
+        self.submitted.insert(run.trace_id);
+    }
+
+    /// Submits what could not be submitted yet.
+    pub(crate) async fn submit_rest(&mut self, runs: &[Run]) {
+        for run in runs {
+            if !self.submitted.contains(&run.trace_id) {
+                self.submit(run).await;
+            }
+        }
     }
 
     /// Answers open questions: now and then one, or all.
