@@ -89,7 +89,7 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &Unswept) -> Result<u
     let traces: BTreeSet<TraceId> = subjects.into_iter().filter_map(trace).collect();
     let ours = |id: &TraceId| of.partitions.contains(&handles.partition(*id));
     let traces: Vec<TraceId> = traces.into_iter().filter(ours).collect();
-    let lately = handles.clock.now().minus_millis(if of.doubts > 0 { LATELY_MS } else { 0 });
+    let lately = (of.doubts > 0).then(|| handles.clock.now().minus_millis(LATELY_MS));
     let (waiting, mut done) = mpsc::channel(1);
     let swept = Swept { _waiting: waiting, failed: Arc::default() };
     for some in traces.chunks(LOOKUP_BATCH) {
@@ -97,7 +97,7 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &Unswept) -> Result<u
         let looked = some.iter().copied().zip(versions).map(|(trace_id, version)| async move {
             let wake = of.number > 0 || version == 0 || {
                 let (logged, at) = last_logged(&handles.bus, trace_id).await?;
-                logged > version || at > lately
+                logged > version || lately.is_some_and(|lately| at > lately)
             };
             Ok::<_, bus::Error>((trace_id, wake))
         });

@@ -36,6 +36,8 @@ pub(crate) struct Entry {
     /// Outboxes that are not known to be sent: our own that are being sent, and those the trace was loaded
     /// with.
     pub(crate) unsent: Vec<Unsent>,
+    /// It is to be compared with the log as soon as nothing is being sent.
+    pub(crate) doubted: bool,
     /// Number of sends in progress; while there are any, the entry is not evicted.
     pub(crate) in_flight: u32,
     /// What could not be sent is not sent again before this time.
@@ -81,6 +83,7 @@ impl Cache {
             Entry {
                 trace,
                 unsent: unsent.into_iter().map(Unsent::from).collect(),
+                doubted: false,
                 in_flight: 0,
                 resend_not_before: Timestamp::default(),
                 used: 0,

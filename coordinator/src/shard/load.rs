@@ -51,20 +51,22 @@ impl Shard {
     /// Returns the jobs that can be decided, and the traces that were loaded for them.
     pub(super) async fn load(&mut self, jobs: Vec<Job>, now: Timestamp) -> (Vec<Job>, BTreeSet<TraceId>) {
         let mut missing = BTreeSet::new();
-        let (mut known_new, mut doubted, mut busy) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
         for job in &jobs {
             if job.refused && self.is_behind(job.trace_id).await {
                 doubted.insert(job.trace_id);
                 self.cache.remove(job.trace_id);
             }
-            if matches!(job.origin, Origin::Sweep(_)) {
-                doubted.insert(job.trace_id);
-                // What we remember may be what the store has lost, or lack what it had.
-                match self.cache.peek(job.trace_id).map(|entry| entry.in_flight) {
-                    Some(0) => self.cache.remove(job.trace_id),
-                    Some(_) => drop(busy.insert(job.trace_id)),
-                    None => {}
+            // What we remember may be what the store has lost, or lack what it had.
+            let sweeps = matches!(job.origin, Origin::Sweep(_));
+            match self.cache.peek(job.trace_id) {
+                None if sweeps => drop(doubted.insert(job.trace_id)),
+                Some(entry) if (sweeps || entry.doubted) && entry.in_flight == 0 => {
+                    self.cache.remove(job.trace_id);
+                    doubted.insert(job.trace_id);
                 }
+                Some(entry) => entry.doubted |= sweeps,
+                None => {}
             }
             // Only the store knows whether our unsent outboxes are still unsent. And if it wakes a trace for which we know
             // of nothing due, it may have lost that we cleared one.
@@ -95,7 +97,7 @@ impl Shard {
                 missing.insert(job.trace_id);
             }
         }
-        if missing.is_empty() && busy.is_empty() {
+        if missing.is_empty() {
             return (jobs, missing);
         }
         let ids: Vec<TraceId> = missing.iter().copied().collect();
@@ -122,9 +124,7 @@ impl Shard {
         }
         let mut ready = Vec::with_capacity(jobs.len());
         for job in jobs {
-            // A sweep that can't look now comes again.
-            let is_late = matches!(job.origin, Origin::Sweep(_)) && busy.contains(&job.trace_id);
-            if is_late || failed.contains(&job.trace_id) {
+            if failed.contains(&job.trace_id) {
                 self.unavailable(job).await;
             } else {
                 ready.push(job);

@@ -16,7 +16,7 @@ use super::{
     Shard,
     batch::{Batch, Part, Removed, Settled},
     cache::Unsent,
-    job::Work,
+    job::{Job, Origin, Spare, Work},
     outbox::Outbox,
     reply::Reply,
     spans,
@@ -206,6 +206,10 @@ impl Shard {
                     sent.for_each(|unsent| (unsent.logged, unsent.sending) = (unsent.logged | logged, false));
                 }
                 let sent = |unsent: &Unsent| part.outboxes.iter().any(|(key, _)| *key == unsent.outbox.key());
+                if entry.doubted && entry.in_flight == 0 {
+                    let wake = Work::Wake(Spare::Anew);
+                    self.again.push(Job::new(part.trace_id, wake, Origin::Timer));
+                }
                 match failed {
                     None => entry.unsent.retain(|unsent| !sent(unsent)),
                     Some(_) => {
