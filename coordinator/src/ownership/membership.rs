@@ -1,6 +1,6 @@
 //! Which coordinator owns which partition: rendezvous hashing over the coordinators that are alive.
 //! Ownership is only an optimisation, so that a trace is mostly decided in one place. Two owners for a
-//! while, or none, do no harm.
+//! while, or none, do no harm. For long, each of two would hear only some ticks, and take attempts for lost that run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -274,16 +274,18 @@ impl Shard {
     /// are already clear.
     pub(super) async fn clear_outboxes(&mut self) {
         if self.sent.is_empty() {
+            self.retimed.clear();
             return;
         }
         let resend_ms = self.handles.resend_ms();
         let mut sent = Vec::with_capacity(self.sent.len());
+        // All of them: the commit of a trace that was woken has set its timer meanwhile.
+        let mut retimed = std::mem::take(&mut self.retimed);
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
-            let retimed = self.retimed.remove(&trace_id);
             let timed = match self.cache.peek(trace_id) {
                 Some(entry) => Some(entry.timed(trace_id, resend_ms)),
                 // It was evicted. If it was woken for nothing, it must not be woken again at once.
-                None => retimed,
+                None => retimed.remove(&trace_id),
             };
             let untimed =
                 Sent { trace_id, outboxes: Vec::new(), version: None, stamp: None, timer: None, all: false };

@@ -197,12 +197,14 @@ fn decide(trace: &mut Trace, work: &Work, now: Timestamp) -> (Vec<Event>, Result
         }
         Work::Wake(spare) => {
             let until = match spare {
-                Spare::No => now,
-                Spare::Until(until) => *until,
-                Spare::Anew => now.plus_millis(SPARED_MS),
+                Spare::No => None,
+                Spare::Until(until) => Some(*until),
+                Spare::Anew => Some(now.plus_millis(SPARED_MS)),
             };
-            // Nothing is decided by this: leases are renewed in memory.
-            drop(one(&Command::Spare { until }));
+            if let Some(until) = until {
+                // Nothing is decided by this: leases are renewed in memory.
+                drop(one(&Command::Spare { until }));
+            }
             one(&Command::Wake)
         }
         // Reading changes nothing; `Reply` does it.

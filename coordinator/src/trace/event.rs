@@ -59,6 +59,7 @@ pub enum Event {
         worker_id: WorkerId,
         until: Timestamp,
     },
+    /// A tick that told of progress. Others only renew the lease, in memory (`lease`).
     Ticked {
         child_id: ChildId,
         until: Timestamp,

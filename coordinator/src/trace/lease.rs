@@ -44,7 +44,7 @@ impl Trace {
     }
 
     /// Leases that have expired by a time last until another: nobody could renew them meanwhile (B13).
-    pub fn spare(&mut self, expired_by: Timestamp, until: Timestamp) {
+    pub(super) fn spare(&mut self, expired_by: Timestamp, until: Timestamp) {
         for at in self.due(expired_by) {
             if self.node(at).lease_until().is_some_and(|lease| lease <= expired_by) {
                 self.renew(at, until);
