@@ -133,7 +133,8 @@ impl Outbox {
             }
             Effect::Question { child_id } => {
                 let Some(question) = trace.question(child_id) else { return Vec::new() };
-                let kind = format!("{}.question", question.number);
+                // With its commit: what was forgotten and asked again is a message of its own.
+                let kind = format!("{}.{}.question", question.number, self.numbered(self.version));
                 let subject = Subject::Question(trace.id(), child_id.clone());
                 vec![message(child_id, subject, kind, json(&question))]
             }

@@ -9,7 +9,7 @@ use coordinator::{
 };
 use serde_json::{Value, json};
 use shared::{
-    ChildId, TraceId, Usd,
+    TraceId, Usd,
     bus::{Bus, Headers, Outgoing},
     subject::{Filter, Subject},
     wire::Question,
@@ -28,7 +28,8 @@ pub(crate) struct People {
     client: Client,
     store: Store,
     story: Story,
-    answered: BTreeSet<(TraceId, ChildId, u32)>,
+    /// The places in the log of the questions that were answered. One that is asked again is answered again.
+    answered: BTreeSet<u64>,
     submitted: BTreeSet<TraceId>,
     /// How often budgets were raised.
     raises: u64,
@@ -78,8 +79,7 @@ impl People {
             let asked = self.client.bus.read(&Filter::QuestionsOf(run.trace_id)).await;
             for stored in asked.unwrap_or_default() {
                 let question: Question = serde_json::from_slice(&stored.payload).expect("a question");
-                let key = (question.trace_id, question.child_id.clone(), question.number);
-                if self.answered.contains(&key) || !(all || self.chance.percent(30)) {
+                if self.answered.contains(&stored.sequence) || !(all || self.chance.percent(30)) {
                     continue;
                 }
                 self.story.note("human", format!("answers {} of {}", question.number, question.child_id));
@@ -87,7 +87,7 @@ impl People {
                 let answered = json!({"child_id": child_id, "question": number, "answer": "left"});
                 let input = json!({"trace_id": run.trace_id, "answered": answered});
                 self.publish(Subject::Input, &input).await;
-                self.answered.insert(key);
+                self.answered.insert(stored.sequence);
             }
         }
     }
