@@ -1,7 +1,7 @@
 //! The people of a simulation, and of chaos on real processes: they submit runs, answer questions, cancel, and raise budgets.
 //! Their messages always arrive; what a coordinator does with them is what is tested.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::{BTreeMap, BTreeSet}, time::Duration};
 
 use coordinator::{
     store::Store,
@@ -9,7 +9,7 @@ use coordinator::{
 };
 use serde_json::{Value, json};
 use shared::{
-    TraceId, Usd,
+    ChildId, TraceId, Usd,
     bus::{Bus, Headers, Outgoing},
     subject::{Filter, Subject},
     wire::Question,
@@ -28,8 +28,8 @@ pub(crate) struct People {
     client: Client,
     store: Store,
     story: Story,
-    /// The places in the log of the questions that were answered. One that is asked again is answered again.
-    answered: BTreeSet<u64>,
+    /// The questions that were answered, and where the log had each.
+    answered: BTreeMap<(TraceId, ChildId, u32), BTreeSet<u64>>,
     submitted: BTreeSet<TraceId>,
     /// How often budgets were raised.
     raises: u64,
@@ -39,7 +39,7 @@ pub(crate) struct People {
 
 impl People {
     pub(crate) fn new(bus: Bus, store: Store, story: Story, chance: Chance) -> Self {
-        let (client, answered, submitted) = (Client { bus }, BTreeSet::new(), BTreeSet::new());
+        let (client, answered, submitted) = (Client { bus }, BTreeMap::new(), BTreeSet::new());
         People { chance, client, store, story, answered, submitted, raises: 0, sent: 0 }
     }
 
@@ -79,7 +79,13 @@ impl People {
             let asked = self.client.bus.read(&Filter::QuestionsOf(run.trace_id)).await;
             for stored in asked.unwrap_or_default() {
                 let question: Question = serde_json::from_slice(&stored.payload).expect("a question");
-                if self.answered.contains(&stored.sequence) || !(all || self.chance.percent(30)) {
+                let key = (question.trace_id, question.child_id.clone(), question.number);
+                let answered = self.answered.get(&key);
+                let again = answered.is_some();
+                if answered.is_some_and(|places| places.contains(&stored.sequence))
+                    || !(all || self.chance.percent(30))
+                    || again && !self.is_open(&question).await
+                {
                     continue;
                 }
                 self.story.note("human", format!("answers {} of {}", question.number, question.child_id));
@@ -87,9 +93,16 @@ impl People {
                 let answered = json!({"child_id": child_id, "question": number, "answer": "left"});
                 let input = json!({"trace_id": run.trace_id, "answered": answered});
                 self.publish(Subject::Input, &input).await;
-                self.answered.insert(stored.sequence);
+                self.answered.entry(key).or_default().insert(stored.sequence);
             }
         }
+    }
+
+    /// Whether an answer is waited for: one that was given may be lost, and the question asked again.
+    async fn is_open(&self, question: &Question) -> bool {
+        let trace = self.stored(question.trace_id).await;
+        let open = trace.and_then(|trace| trace.question(&question.child_id));
+        open.is_some_and(|open| open.number == question.number)
     }
 
     pub(crate) async fn cancel(&mut self, run: &Run) {
