@@ -29,12 +29,24 @@ pub struct Config {
     pub timer_interval: Duration,
     /// Delay after which messages that were committed, but may never have been sent, are sent again.
     pub resend_after: Duration,
+    /// How old the beginning of a live trace in the event log may be before its state is copied into the log again; at most
+    /// half as old as messages get there.
+    pub copy_after: Duration,
     /// What passes between two readings of the store's clock.
     pub clock: Clock,
     /// Where new ids come from.
     pub random: Random,
     /// Where to abort on purpose, to test recovery.
     pub crash: Crash,
+}
+
+/// How long is waited before a trace is woken, apart from its own timers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Delays {
+    /// To send what may never have been sent.
+    pub(crate) resend_ms: u64,
+    /// To copy it into the event log.
+    pub(crate) copy_ms: u64,
 }
 
 impl Config {
@@ -51,6 +63,7 @@ impl Config {
             heartbeat_ttl: Duration::from_millis(3_500),
             timer_interval: Duration::from_millis(200),
             resend_after: Duration::from_millis(5_000),
+            copy_after: Duration::MAX,
             clock: Clock::Machine,
             random: Random::System,
             crash: Crash::default(),

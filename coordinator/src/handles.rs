@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Config,
     clock::Clock,
+    config::Delays,
     epoch::Epoch,
     policy::Policies,
     room::Room,
@@ -81,6 +82,11 @@ impl Handles {
             let _one = handles.one_large.acquire().await;
             work.await;
         });
+    }
+
+    pub(crate) fn delays(&self) -> Delays {
+        let copy_after = self.config.copy_after.min(self.config.topology.keep_logs / 2);
+        Delays { resend_ms: self.resend_ms(), copy_ms: millis(copy_after) }
     }
 
     pub(crate) fn resend_ms(&self) -> u64 {

@@ -60,7 +60,7 @@ impl Room {
         Ok(())
     }
 
-    fn fills(&self) -> Arc<Vec<Fill>> {
+    pub(crate) fn fills(&self) -> Arc<Vec<Fill>> {
         self.fills.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

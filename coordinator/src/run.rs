@@ -22,7 +22,7 @@ use crate::{
     handles::Handles,
     health::{self, Pulse},
     inbound::intake::Intake,
-    ownership::{membership::Membership, retention, sweep, timer},
+    ownership::{copies, membership::Membership, retention, sweep, timer},
     policy::Policies,
     room::Room,
     shard::{
@@ -165,6 +165,7 @@ impl Readers {
         readers.spawn(intake.serve(requests));
         let (owned, watched) = watch::channel(Arc::default());
         readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched.clone()));
+        readers.spawn(copies::run(handles.clone(), dispatch.clone(), watched.clone()));
         readers.spawn(retention::run(handles.clone(), watched));
         let measured = handles.clone();
         readers.spawn(async move { measured.room.watch(&measured.bus).await });

@@ -1,9 +1,12 @@
 //! The simulation: one seed twice is the same, and many seeds keep the rules.
 
-use trellis_tests::simulation::{Extras, Report, simulate};
+use trellis_tests::simulation::{COPIES_FROM, Extras, Report, simulate};
 
 /// Seeds that the test command runs, with those below: less than a minute.
 const SEEDS: u64 = 40;
+
+/// And with copies in the log.
+const WITH_COPIES: u64 = 20;
 
 /// Seeds that failed once: most lose the writes of the store twice.
 const FOUND: [u64; 25] = [
@@ -14,7 +17,7 @@ const FOUND: [u64; 25] = [
 /// Nothing but the seed decides: the same messages at the same times, and the same events in the end.
 #[test]
 fn a_seed_replays_exactly() {
-    for seed in 0..5 {
+    for seed in (0..5).chain([COPIES_FROM]) {
         let once = || simulate(seed, &Extras::default());
         let (one, other) = (once(), once());
         for (n, (a, b)) in one.carried.iter().zip(&other.carried).enumerate() {
@@ -29,7 +32,8 @@ fn a_seed_replays_exactly() {
 /// b1–b5 and t1–t9 after every seed; t8: once the faults are over, every run ends.
 #[test]
 fn t8_every_seed_keeps_the_rules_and_comes_to_rest() {
-    let all = (0..SEEDS).chain(FOUND).map(|seed| simulate(seed, &Extras::default()));
+    let copied = COPIES_FROM..COPIES_FROM + WITH_COPIES;
+    let all = (0..SEEDS).chain(copied).chain(FOUND).map(|seed| simulate(seed, &Extras::default()));
     let failed: Vec<Report> = all.filter(|report| !report.wrong.is_empty()).collect();
     if let Some(first) = failed.first() {
         let seeds: Vec<u64> = failed.iter().map(|report| report.seed).collect();

@@ -1,7 +1,8 @@
 //! Cuts the event log of a trace inside each of its commits, and rebuilds the trace from what is left: it must be as it
-//! was before the commit, go on to the same end, and be rebuilt again from the log that has both.
+//! was before the commit, go on to the same end, and be rebuilt again from the log that has both. And drops the beginning
+//! of the log, before a copy.
 
-use coordinator::trace::{Command, Logged, Replay, Rest, Trace, logged};
+use coordinator::trace::{Command, ContextNode, Logged, Replay, Rest, Trace, logged};
 use serde_json::Value;
 use shared::{
     Timestamp, TraceId,
@@ -31,7 +32,41 @@ pub fn check(id: TraceId, commands: &Commands) -> Result<(), String> {
     if commands.len() > MOST_COMMANDS {
         return Ok(());
     }
-    cut_each(id, commands, 0, usize::MAX)
+    cut_each(id, commands, 0, usize::MAX)?;
+    let step = commands.len() / MOST_CUTS + 1;
+    (1..=commands.len()).step_by(step).try_for_each(|number| check_copied(id, commands, number))
+}
+
+/// t9, for a log that has lost its beginning: the trace is copied after so many commands, and what is before is gone.
+pub fn check_copied(id: TraceId, commands: &Commands, number: usize) -> Result<(), String> {
+    let mut trace = Trace::new(id);
+    let dropped = play(&mut trace, &commands[..number])?;
+    let before = content(&trace);
+    let copy = Command::Copy { before: Timestamp::from_millis(u64::MAX) };
+    let copy = play(&mut trace, &[(commands[number - 1].0, copy)])?;
+    let lives = trace.root().is_some_and(ContextNode::is_live);
+    ensure(copy.is_empty() != lives, || "what has ended, or never began, is not copied".into())?;
+    if !lives {
+        return Ok(());
+    }
+    ensure(content(&trace) == before, || "a copy changes nothing".into())?;
+    let kept = [copy, play(&mut trace, &commands[number..])?].concat();
+    let whole = trace.without_renewals();
+    let reversed = kept.iter().rev().cloned().collect();
+    for log in [kept.clone(), reversed, [dropped.clone(), kept.clone()].concat()] {
+        let (replayed, rest) = Replay::all(Trace::new(id), log);
+        ensure(rest == Rest::Nothing, || format!("t9: a log that begins with a copy has {rest:?}"))?;
+        ensure(replayed == whole, || format!("t9: another trace from the copy after command {number}"))?;
+    }
+    // Observers that saw some of what is gone.
+    for seen in [0, dropped.len() / 2, dropped.len()] {
+        let mut live = Replay::new(Trace::new(id));
+        for message in dropped[..seen].iter().chain(&kept) {
+            live.add(message.clone()).map_err(|_| "t9: an observer begins again".to_owned())?;
+        }
+        ensure(*live.trace() == whole, || format!("t9: an observer that saw {seen} messages has another"))?;
+    }
+    Ok(())
 }
 
 /// t9, for a log that ends in the commit of one command, or in the next that has several messages.
@@ -148,7 +183,7 @@ fn without_versions(value: &mut Value) {
 }
 
 /// All of a trace but its version and generation, and when its commits were made.
-fn content(trace: &Trace) -> impl PartialEq {
+fn content(trace: &Trace) -> impl PartialEq + use<> {
     let mut trace = trace.clone();
     trace.mark_all_changed();
     let changes = trace.take_changes();
@@ -157,7 +192,8 @@ fn content(trace: &Trace) -> impl PartialEq {
         value.iter_mut().for_each(without_versions);
         (field, value)
     };
-    let fields = changes.fields.into_iter().filter(|(field, _)| field != "head" && field != "made");
+    let fields =
+        changes.fields.into_iter().filter(|(field, _)| !["head", "made", "copied"].contains(&field.as_str()));
     (fields.map(read).collect::<Vec<_>>(), changes.values)
 }
 

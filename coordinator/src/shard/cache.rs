@@ -11,6 +11,7 @@ use shared::{Timestamp, TraceId};
 
 use super::outbox::Outbox;
 use crate::{
+    config::Delays,
     store::Sent,
     trace::{Renewal, Trace},
 };
@@ -148,26 +149,31 @@ impl Cache {
 }
 
 impl Entry {
-    /// When the trace next needs a wake: for its own timers, or to send what is unsent.
-    pub(crate) fn next_timer(&self, resend_ms: u64) -> Option<Timestamp> {
-        [self.trace.next_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
+    /// When the trace next needs a wake: for its own timers, to send what is unsent, or to be copied into the log.
+    pub(crate) fn next_timer(&self, delays: Delays) -> Option<Timestamp> {
+        self.first_of(self.trace.next_timer(), delays)
     }
 
     /// What sets its timer in the store, and clears all outboxes of a trace that is over.
-    pub(crate) fn timed(&self, trace_id: TraceId, resend_ms: u64) -> Sent {
+    pub(crate) fn timed(&self, trace_id: TraceId, delays: Delays) -> Sent {
         Sent {
             trace_id,
             outboxes: Vec::new(),
             version: Some(self.trace.version()),
             stamp: self.trace.stamp(),
-            timer: self.next_timer(resend_ms),
+            timer: self.next_timer(delays),
             all: self.trace.is_over() && self.unsent.is_empty(),
         }
     }
 
     /// As `next_timer`, as far as the store knows.
-    pub(crate) fn stored_timer(&self, resend_ms: u64) -> Option<Timestamp> {
-        [self.trace.stored_timer(), self.resend_at(resend_ms)].into_iter().flatten().min()
+    pub(crate) fn stored_timer(&self, delays: Delays) -> Option<Timestamp> {
+        self.first_of(self.trace.stored_timer(), delays)
+    }
+
+    fn first_of(&self, timer: Option<Timestamp>, delays: Delays) -> Option<Timestamp> {
+        let copy = self.trace.copy_due(delays.copy_ms);
+        [timer, self.resend_at(delays.resend_ms), copy].into_iter().flatten().min()
     }
 
     /// When the unsent outboxes are to be sent again.

@@ -77,13 +77,13 @@ impl Shard {
     }
 
     fn write(&mut self, id: TraceId, open: &mut Open, now: Timestamp) -> (Write, Arc<Outbox>) {
-        let resend_ms = self.handles.resend_ms();
+        let delays = self.handles.delays();
         let cleared = self.sent.remove(&id).unwrap_or_default();
         let entry = self.cache.peek(id).expect("a trace in a turn is in the cache");
         let outbox = Arc::new(Outbox::new(&mut entry.trace, std::mem::take(&mut open.events), now));
         entry.unsent.push(outbox.clone().into());
         let changes = entry.trace.take_changes();
-        let timer = entry.next_timer(resend_ms);
+        let timer = entry.next_timer(delays);
         let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);
         let version = entry.trace.version();
         let ended_at = ended_at(&entry.trace, now);

@@ -70,9 +70,9 @@ impl Shard {
             }
             // Only the store knows whether our unsent outboxes are still unsent. And if it wakes a trace for which we know
             // of nothing due, it may have lost that we cleared one.
-            let resend_ms = self.handles.resend_ms();
+            let delays = self.handles.delays();
             let doubtful = |entry: &mut Entry| {
-                let idle = entry.stored_timer(resend_ms).is_none_or(|timer| timer > now);
+                let idle = entry.stored_timer(delays).is_none_or(|timer| timer > now);
                 entry.in_flight == 0 && (idle || !entry.unsent.is_empty())
             };
             let unsure =

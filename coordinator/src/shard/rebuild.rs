@@ -66,7 +66,7 @@ pub(crate) async fn check(
     }
     let log = bus.read(&Filter::EventsOf(id)).await?;
     let log = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
-    let has_first = log.iter().any(|logged| logged.version == 1);
+    let has_beginning = log.iter().any(Logged::begins);
     let last_at = log.iter().map(|logged| logged.at).max().unwrap_or_default();
     let unsent = unsent.iter().map(|outbox| outbox.logged()).collect::<Result<Vec<_>, _>>();
     let log = [log, unsent.map_err(Error::Unreadable)?.concat()].concat();
@@ -76,7 +76,7 @@ pub(crate) async fn check(
     let (mut trace, rest, lost) = replayed.map_err(|_| Error::Contradicts)?;
     match rest {
         // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
-        Rest::Gap(_) if trace.version() == 0 && !has_first => return Ok(None),
+        Rest::Gap(_) if trace.version() == 0 && !has_beginning => return Ok(None),
         Rest::Gap(before) if last_at.plus_millis(GAP_PATIENCE_MS) > now => return Err(Error::Gap(before)),
         Rest::Nothing | Rest::Unfinished | Rest::Gap(_) => {}
     }

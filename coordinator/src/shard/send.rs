@@ -59,7 +59,7 @@ impl Shard {
                     entry.resend_not_before = now.plus_millis(self.handles.resend_ms());
                 }
                 self.sent.entry(trace_id).or_default();
-                self.retimed.insert(trace_id, entry.timed(trace_id, self.handles.resend_ms()));
+                self.retimed.insert(trace_id, entry.timed(trace_id, self.handles.delays()));
             }
             let mut waiting = Vec::with_capacity(replies.len());
             for reply in replies {
@@ -277,13 +277,13 @@ impl Shard {
             self.retimed.clear();
             return;
         }
-        let resend_ms = self.handles.resend_ms();
+        let delays = self.handles.delays();
         let mut sent = Vec::with_capacity(self.sent.len());
         // All of them: the commit of a trace that was woken has set its timer meanwhile.
         let mut retimed = std::mem::take(&mut self.retimed);
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
             let timed = match self.cache.peek(trace_id) {
-                Some(entry) => Some(entry.timed(trace_id, resend_ms)),
+                Some(entry) => Some(entry.timed(trace_id, delays)),
                 // It was evicted. If it was woken for nothing, it must not be woken again at once.
                 None => retimed.remove(&trace_id),
             };

@@ -101,6 +101,7 @@ impl Agenda {
             Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
             Event::Opened { .. }
             | Event::Rebuilt { .. }
+            | Event::Copied(_)
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
             | Event::Tombstoned { .. }

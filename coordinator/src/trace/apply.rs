@@ -26,6 +26,12 @@ impl Trace {
                 self.unsaved.head = true;
                 self.generation = *generation;
             }
+            Event::Copied(copied) => {
+                if copied.is_last() {
+                    self.unsaved.copied = true;
+                    self.copied_at = Some(now);
+                }
+            }
             Event::AgentAdded { agent } => {
                 self.unsaved.agents.insert(agent.agent_id.clone());
                 self.agents.insert(agent.agent_id.clone(), Arc::new((**agent).clone()));

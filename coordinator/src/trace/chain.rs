@@ -1,12 +1,13 @@
 //! Which commits of an event log count. The store may lose commits that the log has. Until somebody notices,
 //! commits are made on what is left, with numbers that the log has already: the commits of the log are then a tree.
 //! Of all its chains, the one whose last commit was made last counts: the store goes on from it.
+//! A chain begins with the first commit, or, if what is before was dropped from the log, with a copy (`copy`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use shared::Timestamp;
 
-use super::{Commit, Logged};
+use super::{Commit, Logged, Trace};
 
 /// A commit, by its last version and when it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,8 +43,14 @@ impl Told {
     }
 
     /// In order.
-    pub(super) fn messages(&self) -> impl Iterator<Item = &Logged> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = &Logged> + Clone {
         self.messages.values()
+    }
+
+    /// The trace after it, if it has a copy.
+    pub(super) fn copy(&self) -> Option<Trace> {
+        let first = self.messages.values().next().filter(|_| self.is_whole())?;
+        Trace::from_copy(first.trace_id, self.messages())
     }
 
     /// Whether it follows a commit.
@@ -61,7 +68,7 @@ impl From<Commit> for CommitId {
 /// The chain of a log that counts, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Chain {
-    /// In order. They follow the commit that was gone on from, or begin with the first.
+    /// In order. They follow the commit that was gone on from, or begin with the first, or with a copy.
     pub(super) commits: Vec<Told>,
     /// Whether they follow the commit that was gone on from.
     pub(super) goes_on: bool,
@@ -87,6 +94,7 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
     // earlier versions, clocks that differ may have put a commit before its predecessor: here it comes after.
     let mut reached: HashMap<CommitId, Timestamp> = from.map(|from| (from, from.made)).into_iter().collect();
     let (mut unfinished, mut detached): (Option<Timestamp>, Option<(Timestamp, u64)>) = (None, None);
+    let mut copies = HashSet::new();
     for (id, told) in &commits {
         let Commit { first, made, .. } = told.commit;
         let earliest = before(&commits, told).and_then(|before| Some(reached.get(&before)?.plus_millis(1)));
@@ -95,6 +103,10 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
             _ if reached.contains_key(id) => {}
             _ if first == 1 => drop(reached.insert(*id, made)),
             Some(earliest) => drop(reached.insert(*id, made.max(earliest))),
+            None if told.copy().is_some() => {
+                reached.insert(*id, made);
+                copies.insert(*id);
+            }
             None => detached = detached.max(Some((made, first))),
         }
     }
@@ -106,8 +118,8 @@ pub(super) fn chain(log: Vec<Logged>, from: Option<CommitId>) -> Chain {
         (_, _, _) => Rest::Nothing,
     };
     let of = |id: &CommitId| commits.get(id).filter(|told| told.is_whole());
-    let mut counts: Vec<CommitId> =
-        std::iter::successors(tip.map(|(id, _)| *id), |id| before(&commits, of(id)?)).collect();
+    let back = |id: &CommitId| if copies.contains(id) { None } else { before(&commits, of(id)?) };
+    let mut counts: Vec<CommitId> = std::iter::successors(tip.map(|(id, _)| *id), back).collect();
     counts.reverse();
     let beside = beside(&commits, &counts);
     let beside = beside.iter().map(|branch| branch.iter().map(|id| commits[id].clone()).collect()).collect();

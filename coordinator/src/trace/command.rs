@@ -71,6 +71,10 @@ pub enum Command {
     Spare {
         until: Timestamp,
     },
+    /// Writes the whole state into the log, if its last copy, or its beginning, is from before this time.
+    Copy {
+        before: Timestamp,
+    },
     /// Time has passed: handles every due timer.
     Wake,
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use shared::{ChildId, wire::EndStatus};
 
-use super::{Event, Phase, Status, Trace};
+use super::{ContextNode, Event, Phase, Status, Trace};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,7 +51,10 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         }
         Event::Closed { child_id } => vec![Effect::Outcome { child_id: child_id.clone() }],
         Event::Deleted { child_id } => vec![Effect::Remove { child_id: child_id.clone() }],
+        // The log may have dropped them.
+        Event::Copied(copied) if copied.is_last() => questions(trace),
         Event::Opened { .. }
+        | Event::Copied(_)
         | Event::Rebuilt { .. }
         | Event::AgentAdded { .. }
         | Event::PlanAdded { .. }
@@ -91,6 +94,13 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::GatheringEnded { .. }
         | Event::SynthesisBegun { .. } => Vec::new(),
     }
+}
+
+/// Every open question.
+fn questions(trace: &Trace) -> Vec<Effect> {
+    let asks = |node: &&ContextNode| matches!(node.status, Status::InputRequired { .. });
+    let contexts = trace.contexts().iter().filter(asks);
+    contexts.map(|node| Effect::Question { child_id: node.id.clone() }).collect()
 }
 
 /// Work is sent only for a context that is queued and may be claimed: one that has moved on needs no message. A retry that has to wait is sent by

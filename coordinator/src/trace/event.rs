@@ -1,7 +1,10 @@
 //! What happened to a trace. Events are facts: applying them never fails and never decides. The ordered
 //! list of events is the trace.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use shared::{
@@ -33,6 +36,8 @@ pub enum Event {
         /// How often it was rebuilt so far.
         generation: u32,
     },
+    /// A part of a copy of the whole state. What the log has before a copy is not needed for a rebuild.
+    Copied(Box<Copied>),
     AgentAdded {
         agent: Box<AgentProfile>,
     },
@@ -260,6 +265,29 @@ pub enum Event {
     },
 }
 
+/// A part of a copy: fields of the stored trace, and values of its shared store.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Copied {
+    /// Its number, from 1. The parts of a copy follow each other in one commit.
+    pub part: u32,
+    pub parts: u32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, Json>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<String, Json>,
+}
+
+impl Copied {
+    pub(super) fn is_last(&self) -> bool {
+        self.part == self.parts
+    }
+
+    /// What is left of it when its trace is deleted: nothing begins with it.
+    pub(super) fn without_content(&self) -> Self {
+        Copied { part: self.part, parts: self.parts, ..Copied::default() }
+    }
+}
+
 /// The bounds of a graph's own agent, from when its steps are done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lowered {
@@ -401,6 +429,7 @@ impl Event {
         match self {
             Event::Opened { .. }
             | Event::Rebuilt { .. }
+            | Event::Copied(_)
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
             | Event::StoreCleared => None,

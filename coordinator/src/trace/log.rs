@@ -48,6 +48,11 @@ impl Logged {
         (self.version + self.events.len() as u64).saturating_sub(1)
     }
 
+    /// Whether a rebuild may begin with it.
+    pub fn begins(&self) -> bool {
+        self.version == 1 || self.events.iter().any(|event| matches!(event, Event::Copied(_)))
+    }
+
     /// The commit they belong to.
     pub fn commit(&self) -> Commit {
         let first = self.version.max(1);
@@ -72,7 +77,10 @@ pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logge
     for (version, event) in (first..).zip(events) {
         let child_id = event.child_id().unwrap_or(&root).clone();
         match messages.last_mut() {
-            Some(last) if last.child_id == child_id => last.events.push(event),
+            // Each part of a copy is large.
+            Some(last) if last.child_id == child_id && !matches!(event, Event::Copied(_)) => {
+                last.events.push(event);
+            }
             Some(_) | None => {
                 let trace_id = trace.id();
                 messages.push(Logged { trace_id, child_id, version, commit, at, events: vec![event] });
@@ -117,14 +125,5 @@ impl Trace {
             events.push(event.clone());
         }
         events
-    }
-
-    /// Applies the messages of a commit.
-    pub(super) fn replay<'a>(&mut self, messages: impl IntoIterator<Item = &'a Logged>) {
-        for message in messages {
-            let made = message.commit().made;
-            message.events.iter().for_each(|event| self.apply(event, message.at));
-            self.set_made(made);
-        }
     }
 }

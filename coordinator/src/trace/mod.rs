@@ -21,6 +21,7 @@ mod chain;
 mod checkpoint;
 mod command;
 mod context_store;
+mod copy;
 mod dispute;
 mod effect;
 mod end;
@@ -55,7 +56,7 @@ pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use chain::{Rest, in_order};
 pub use command::{Command, Spawn, Submit};
 pub use effect::{Effect, effects};
-pub use event::{Admitted, Body, Ended, Event, Lowered, Ran, Requeue, StepOf};
+pub use event::{Admitted, Body, Copied, Ended, Event, Lowered, Ran, Requeue, StepOf};
 pub use graph_run::{GraphRun, Items, RunPhase, StepRun};
 pub use index::ContextIndex;
 pub use lease::Renewal;
@@ -97,6 +98,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
+        Command::Copy { before } => Ok(copy::copy(trace, before)),
         // These decide nothing by themselves: `handle` renews leases, and adds the due contexts to the agenda.
         Command::Spare { .. } | Command::Wake => Ok(Vec::new()),
     }

@@ -54,7 +54,7 @@ impl Replay {
         let from = (trace.version() > 0).then(|| CommitId { last: trace.version(), made: trace.made() });
         let chain = chain(log, from);
         let mut trace = if chain.goes_on { trace } else { Trace::new(trace.id()) };
-        chain.commits.iter().for_each(|told| trace.replay(told.messages()));
+        chain.commits.iter().for_each(|told| trace.replay(told));
         (trace, chain.rest, lost_costs(&chain.beside))
     }
 
@@ -84,6 +84,7 @@ impl Replay {
         if !self.waiting[&place].is_whole() {
             return Ok(());
         }
+        self.begin_with(place);
         while let Some(next) = self.next() {
             self.apply(next);
         }
@@ -120,9 +121,22 @@ impl Replay {
         waiting.filter(move |(_, told)| told.is_whole() && (id.last == 0 || told.follows(id)))
     }
 
+    /// Goes on from a copy, if the log has dropped what lies between.
+    fn begin_with(&mut self, place: (u64, Timestamp)) {
+        let Commit { first, last, made, .. } = self.waiting[&place].commit;
+        let is_behind = self.trace.version() + 1 < first && self.trace.made() < made;
+        let copy = if is_behind { self.waiting[&place].copy() } else { None };
+        if let Some(mut trace) = copy {
+            trace.set_made(made);
+            self.trace = trace;
+            self.waiting.remove(&place);
+            self.applied.insert(last, made);
+        }
+    }
+
     fn apply(&mut self, place: (u64, Timestamp)) {
         let told = self.waiting.remove(&place).expect("it waits");
-        self.trace.replay(told.messages());
+        self.trace.replay(&told);
         self.applied.insert(told.commit.last, told.commit.made);
     }
 
@@ -159,5 +173,21 @@ impl Replay {
             next += 1;
         }
         found
+    }
+}
+
+impl Trace {
+    /// Applies a commit. A trace without any event may begin with a copy.
+    pub(super) fn replay(&mut self, told: &Told) {
+        let is_first = told.commit.first == 1;
+        let copy = if self.version == 0 && !is_first { told.copy() } else { None };
+        match copy {
+            Some(copy) => *self = copy,
+            None => {
+                let events = told.messages().flat_map(|of| of.events.iter().map(|event| (event, of.at)));
+                events.for_each(|(event, at)| self.apply(event, at));
+            }
+        }
+        self.set_made(told.commit.made);
     }
 }

@@ -85,6 +85,7 @@ impl Event {
             Event::ItemsTaken { child_id, step, items } => {
                 Event::ItemsTaken { child_id, step, items: blank(&items) }
             }
+            Event::Copied(copied) => Event::Copied(Box::new(copied.without_content())),
             event @ (Event::Opened { .. }
             | Event::Rebuilt { .. }
             | Event::AgentAdded { .. }

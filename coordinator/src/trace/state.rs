@@ -34,6 +34,8 @@ pub struct Trace {
     pub(super) generation: u32,
     /// When its last commit was made.
     pub(super) made: Timestamp,
+    /// When the log last got a copy of it (`copy`).
+    pub(super) copied_at: Option<Timestamp>,
     /// None until it is opened by a submission.
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) contexts: Vec<ContextNode>,
@@ -273,6 +275,7 @@ impl Trace {
             version: 0,
             generation: 0,
             made: Timestamp::default(),
+            copied_at: None,
             settings: None,
             contexts: Vec::new(),
             agents: BTreeMap::new(),

@@ -13,6 +13,7 @@ use super::ContextIndex;
 pub(super) struct Unsaved {
     pub(super) head: bool,
     pub(super) made: bool,
+    pub(super) copied: bool,
     pub(super) outputs: bool,
     pub(super) agents: BTreeSet<AgentId>,
     pub(super) plans: BTreeSet<u32>,

@@ -49,6 +49,9 @@ pub(super) const OBJECTS: &str = "AGENT_OUTPUTS";
 pub struct Fill {
     pub storage: Storage,
     pub bytes: u64,
+    /// The places of its oldest and its newest message.
+    pub first: u64,
+    pub last: u64,
     /// None: no limit.
     pub max_bytes: Option<u64>,
 }

@@ -214,3 +214,31 @@ fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
         log.reverse();
     }
 }
+
+/// A copy of much comes in messages of a bounded size, and counts once all of them are there. A delete leaves nothing of it.
+#[test]
+fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let lease = world.claim("root");
+    let secret = "tell nobody ".repeat(4_000);
+    for number in 0..20 {
+        world.spawn(&lease, json!({"goal": secret, "child_id": format!("c{number}")})).unwrap();
+    }
+    world.handle(Command::Copy { before: world.now.plus_millis(1) }).unwrap();
+    assert_eq!(world.handle(Command::Copy { before: world.now }).unwrap(), [], "that was just done");
+    let copy = commits(&world).pop().unwrap();
+    let bytes = |logged: &Logged| serde_json::to_vec(logged).unwrap().len();
+    assert!(copy.len() > 3 && copy.iter().all(|part| bytes(part) < 300_000), "{} parts", copy.len());
+    let id = world.trace.id();
+    for missing in 0..copy.len() {
+        let some = copy.iter().enumerate().filter(|(part, _)| *part != missing);
+        let (trace, rest) = Replay::all(Trace::new(id), some.map(|(_, part)| part.clone()).collect());
+        assert_eq!((trace.version(), rest), (0, Rest::Unfinished));
+    }
+    let (trace, rest) = Replay::all(Trace::new(id), copy.clone());
+    assert_eq!((trace.version(), rest), (world.trace.version(), Rest::Nothing));
+    assert!(trace.contexts() == world.trace.contexts());
+    let bare: Vec<Logged> = copy.into_iter().map(Logged::without_content).collect();
+    assert!(!serde_json::to_string(&bare).unwrap().contains("tell nobody"));
+    assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "nothing begins with it");
+}

@@ -577,6 +577,7 @@ proptest! {
         invariants::check_replay(&player.trace, &player.log).unwrap_or_else(|what| panic!("{what}"));
         let at = usize::from(cut) % player.commands.len();
         log_cuts::check_at(player.trace.id(), &player.commands, at).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_copied(player.trace.id(), &player.commands, at + 1).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check_deleted(player.trace.id(), &player.commands, player.now)
             .unwrap_or_else(|what| panic!("{what}"));
         for node in player.trace.contexts() {

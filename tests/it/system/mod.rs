@@ -3,6 +3,7 @@
 mod bad_input_end_to_end;
 mod budget_commands;
 mod cluster;
+mod copies;
 mod embedded;
 mod graphs_live;
 mod ground;

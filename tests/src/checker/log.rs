@@ -138,7 +138,8 @@ impl Log {
             | Event::StepsSkipped { .. }
             | Event::GatheringEnded { .. }
             | Event::SynthesisBegun { .. }
-            | Event::Rebuilt { .. } => {}
+            | Event::Rebuilt { .. }
+            | Event::Copied(_) => {}
         }
         Ok(())
     }

@@ -141,7 +141,10 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
         )
     })?;
     invariants::check_at_rest(&replayed)?;
-    log::check(&log)?;
+    // What a log with a gap says is not known from the start, if it goes on from a copy.
+    if log.first().is_some_and(|first| first.version == 1) {
+        log::check(&log)?;
+    }
     outcomes(client, &replayed).await?;
     let twice =
         dead.and_then(|dead| dead.iter().find(|one| dead.iter().filter(|other| other == one).count() > 1));

@@ -64,6 +64,9 @@ pub struct Report {
     pub took: Duration,
 }
 
+/// From this seed on, live runs are copied into the log. Those before are as they were when some of them failed.
+pub const COPIES_FROM: u64 = 500_000;
+
 /// Simulates one seed.
 pub fn simulate(seed: u64, extras: &Extras) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -89,6 +92,8 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64, extras: Extras) -> Self {
         let chance = Chance::new(seed);
+        let copy_after =
+            if seed < COPIES_FROM { Duration::MAX } else { Duration::from_secs(chance.between(2, 20)) };
         let topology = Topology { partitions: *chance.pick(&[1, 2, 4]), ..Topology::default() };
         let ground = Ground {
             bus: bus::Memory::starting_at(Default::default(), BEGAN_AT),
@@ -101,6 +106,7 @@ impl Simulation {
             began_at: BEGAN_AT,
             workspaces: workspaces(),
             runs_expire: extras.has(Extra::ExpiredRuns),
+            copy_after,
         };
         let (bus, store) = (Bus::Memory(ground.bus.clone()), Store::Memory(ground.store.clone()));
         let people = People::new(bus, store, ground.story.clone(), chance.fork());

@@ -1,7 +1,10 @@
 //! The people of a simulation, and of chaos on real processes: they submit runs, answer questions, cancel, and raise budgets.
 //! Their messages always arrive; what a coordinator does with them is what is tested.
 
-use std::{collections::{BTreeMap, BTreeSet}, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use coordinator::{
     store::Store,
@@ -90,7 +93,10 @@ impl People {
                 }
                 self.story.note("human", format!("answers {} of {}", question.number, question.child_id));
                 let (child_id, number) = (&question.child_id, question.number);
-                let answered = json!({"child_id": child_id, "question": number, "answer": "left"});
+                // No two answers are the same: each may become a letter of its own.
+                let text =
+                    if again { format!("left, for the {}th message", self.sent) } else { "left".into() };
+                let answered = json!({"child_id": child_id, "question": number, "answer": text});
                 let input = json!({"trace_id": run.trace_id, "answered": answered});
                 self.publish(Subject::Input, &input).await;
                 self.answered.entry(key).or_default().insert(stored.sequence);

@@ -40,6 +40,8 @@ pub(super) struct Ground {
     pub(super) workspaces: PathBuf,
     /// Ended runs expire soon.
     pub(super) runs_expire: bool,
+    /// Live runs are copied into the log so often.
+    pub(super) copy_after: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +157,7 @@ fn coordinator_config(name_: &str, ground: &Ground) -> coordinator::Config {
     config.random = ground.chance.source();
     // Work whose message was lost is sent again; a quarter of an hour would only make simulations longer.
     config.settings.redispatch_ms = 60_000;
+    config.copy_after = ground.copy_after;
     if ground.runs_expire {
         config.retention = SHORT_RETENTION;
     }

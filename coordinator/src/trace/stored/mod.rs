@@ -3,7 +3,7 @@
 //!
 //! | field | holds |
 //! |---|---|
-//! | `head` `made` | settings, generation, form; when the last commit was made |
+//! | `head` `made` `copied` | settings, generation, form; when the last commit was made, and the last copy |
 //! | `a<agent>` `p<number>` `t<child>` `outputs` | profiles, plans, cancels that came early, the shared store at the end |
 //! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
@@ -63,6 +63,8 @@ struct Head {
 impl Trace {
     /// The field that says when the last commit was made.
     pub const MADE_FIELD: &str = "made";
+    /// The field that says when the log last got a copy of it.
+    pub const COPIED_FIELD: &str = "copied";
     /// The fields that a summary of a run is made from.
     pub const SUMMARY_FIELDS: [&str; 5] = ["d0", "o0", "c0", "l0", "b0"];
 

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use shared::{
-    AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Limits, TraceId,
+    AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Limits, Timestamp, TraceId,
     graph::Plan,
     wire::{Checkpoint, Dispute, GivenAnswer, RestorePoint, RunSummary},
 };
@@ -46,6 +46,7 @@ impl Trace {
             trace.generation = head.generation;
         }
         trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
+        trace.copied_at = read(fields, Self::COPIED_FIELD)?;
         trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
         for (key, text) in values {
             let entry: Entry = parse(key, text)?;
@@ -171,6 +172,14 @@ impl Trace {
             agent_id: order.agent_id,
             goal: order.goal,
         }))
+    }
+
+    /// When the log last got a copy of a stored trace; before that, when it began. From [`Trace::COPIED_FIELD`] and the first
+    /// of [`Trace::SUMMARY_FIELDS`].
+    pub fn begins_at(fields: &HashMap<String, String>) -> Result<Option<Timestamp>, Corrupt> {
+        let copied = read(fields, Self::COPIED_FIELD)?;
+        let began = || Ok(read::<Definition>(fields, "d0")?.map(|definition| definition.started_at));
+        copied.map_or_else(began, |at| Ok(Some(at)))
     }
 
     /// The root of a stored run and the journal it may still have to copy, from [`Trace::SUMMARY_FIELDS`].

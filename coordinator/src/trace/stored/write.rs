@@ -85,6 +85,9 @@ impl Trace {
         if unsaved.made {
             fields.set(Self::MADE_FIELD.into(), &self.made);
         }
+        if let (true, Some(copied_at)) = (unsaved.copied, self.copied_at) {
+            fields.set(Self::COPIED_FIELD.into(), &copied_at);
+        }
         if unsaved.outputs {
             fields.set(OUTPUTS.into(), &self.outputs);
         }
@@ -123,6 +126,7 @@ impl Trace {
         self.unsaved = Unsaved {
             head: true,
             made: true,
+            copied: true,
             outputs: true,
             agents: self.agents.keys().cloned().collect(),
             plans: (0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX)).collect(),

@@ -44,15 +44,15 @@ impl Memory {
         let measure = |memory: &Memory| {
             let state = memory.state();
             let fill = |storage: Storage| {
-                let (bytes, max_bytes) = match storage {
+                let (bytes, (first, last), max_bytes) = match storage {
                     Storage::Stream(stream) => {
                         let log = state.logs.get(&stream).expect("every stream is there from the start");
-                        (log.bytes(), state.topology.max_bytes(stream))
+                        (log.bytes(), log.places(), state.topology.max_bytes(stream))
                     }
-                    Storage::Objects => (state.objects.bytes, state.topology.max_object_bytes()),
+                    Storage::Objects => (state.objects.bytes, (0, 0), state.topology.max_object_bytes()),
                 };
                 let max_bytes = u64::try_from(max_bytes).ok().filter(|max| *max > 0);
-                Fill { storage, bytes: bytes as u64, max_bytes }
+                Fill { storage, bytes: bytes as u64, first, last, max_bytes }
             };
             Storage::all().map(fill).collect()
         };

@@ -146,6 +146,11 @@ impl Log {
         self.bytes
     }
 
+    /// The places of its oldest and its newest message.
+    pub(super) fn places(&self) -> (u64, u64) {
+        (self.messages.keys().next().copied().unwrap_or(self.last + 1), self.last)
+    }
+
     pub(super) fn last_sequence(&self) -> u64 {
         self.last
     }

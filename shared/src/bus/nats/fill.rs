@@ -21,7 +21,8 @@ impl Nats {
         let stream = stream.map_err(|error| failed(format!("measuring the stream `{name}`"), &error))?;
         let info = stream.cached_info();
         let max_bytes = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0);
-        Ok(Fill { storage, bytes: info.state.bytes, max_bytes })
+        let (first, last) = (info.state.first_sequence, info.state.last_sequence);
+        Ok(Fill { storage, bytes: info.state.bytes, first, last, max_bytes })
     }
 
     pub(in super::super) async fn unacknowledged(&self, consumer: &Consumer) -> Result<usize, Error> {

@@ -1,0 +1,142 @@
+//! Runs that live longer than their messages in the event log: copies of their state keep them there.
+
+use std::time::Duration;
+
+use coordinator::{
+    store::{self, Store},
+    trace::{Logged, Status, Trace},
+};
+use serde_json::json;
+use shared::{
+    Timestamp, TraceId,
+    bus::{Bus, Fill, Headers, Memory, Outgoing, Storage, Stream},
+    subject::{Filter, Subject},
+    wire::{EndStatus, Question},
+};
+use trellis_tests::cluster::{Client, Cluster, eventually, name};
+
+use super::ground::{self, Ground};
+
+const LOG_BYTES: i64 = 1 << 20;
+const FILLER: u128 = 0xf111;
+
+async fn log_of(bus: &Bus, trace: TraceId) -> Vec<(u64, Logged)> {
+    let log = bus.read(&Filter::EventsOf(trace)).await.unwrap();
+    log.iter().map(|stored| (stored.sequence, serde_json::from_slice(&stored.payload).unwrap())).collect()
+}
+
+/// The place in the log of the last message that begins the trace.
+async fn begins_at(bus: &Bus, trace: TraceId) -> Option<u64> {
+    let log = log_of(bus, trace).await;
+    log.iter().rfind(|(_, logged)| logged.begins()).map(|(sequence, _)| *sequence)
+}
+
+async fn questions(bus: &Bus, trace: TraceId) -> Vec<Question> {
+    let asked = bus.read(&Filter::QuestionsOf(trace)).await.unwrap();
+    asked.iter().map(|stored| serde_json::from_slice(&stored.payload).unwrap()).collect()
+}
+
+/// A run that waits for a human.
+async fn asking(client: &Client) -> TraceId {
+    let run = json!({"goal": "which?", "agent_id": "ask", "child_id": "root"});
+    let run = client.accepted(run).await.trace_id;
+    eventually("it asks", async || !questions(&client.bus, run).await.is_empty()).await;
+    run
+}
+
+async fn answer(client: &Client, run: TraceId) {
+    let answered = json!({"child_id": "root", "question": 1, "answer": "left"});
+    client.publish(Subject::Input, &json!({"trace_id": run, "answered": answered})).await;
+    let outcome = client.outcome(run, &"root".parse().unwrap()).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+}
+
+/// proves: a live trace is copied when its beginning grows old, and rebuilt from the copy alone, with its question. Without
+/// copies the store's loss would be the end of it, as soon as its first messages are gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn t9_a_run_that_is_older_than_its_log_is_rebuilt() {
+    let bus = Bus::Memory(Memory::new(Default::default()));
+    let config = |id: &str| {
+        let copy_after = Duration::from_millis(300);
+        coordinator::Config { copy_after, ..coordinator::Config::new(name(id)) }
+    };
+    let start = |id| {
+        let config = config(id);
+        let store = Store::Memory(store::Memory::new(config.topology.partitions));
+        let worker = worker::Config::new(name("worker"));
+        (Cluster::start(bus.clone(), store.clone(), vec![config], vec![worker]), store)
+    };
+    let (cluster, _) = start("one");
+    let run = asking(&cluster.client).await;
+    let first = begins_at(&bus, run).await.unwrap();
+    eventually("it is copied, again and again", async || {
+        log_of(&bus, run).await.iter().filter(|(_, logged)| logged.begins()).count() > 2
+    })
+    .await;
+    cluster.stop().await;
+    let begin = begins_at(&bus, run).await.unwrap();
+    assert!(begin > first);
+    for (sequence, logged) in log_of(&bus, run).await.into_iter().filter(|(sequence, _)| *sequence < begin) {
+        bus.delete_message(&Subject::Event(run, logged.child_id), sequence).await.unwrap();
+    }
+    bus.purge(&Filter::QuestionsOf(run)).await.unwrap();
+
+    let (cluster, store) = start("two");
+    eventually("its question is asked again", async || !questions(&bus, run).await.is_empty()).await;
+    assert_eq!(cluster.client.trace(run).await.generation(), 1, "it was rebuilt");
+    answer(&cluster.client, run).await;
+    let stored = store.load(&[run]).await.unwrap().remove(0).record.unwrap();
+    let stored = Trace::from_stored(run, stored.version, &stored.fields, &stored.values).unwrap();
+    assert_eq!(stored, cluster.client.trace(run).await, "the log goes on from the copy");
+    cluster.stop().await;
+}
+
+async fn log_fill(bus: &Bus) -> Fill {
+    let fills = bus.fill().await.unwrap();
+    fills.into_iter().find(|fill| fill.storage == Storage::Stream(Stream::Event)).unwrap()
+}
+
+/// Stores an event of somebody else.
+async fn fill(bus: &Bus, at: Timestamp) {
+    let trace_id = TraceId::from_u128(FILLER).unwrap();
+    let event = json!({"type": "tombstoned", "child_id": null, "reason": "x".repeat(8 << 10)});
+    let logged = json!({"trace_id": trace_id, "child_id": "root", "version": 1, "at": at, "events": [event]});
+    let payload = serde_json::to_vec(&logged).unwrap().into();
+    let subject = Subject::Event(trace_id, "root".parse().unwrap());
+    let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };
+    bus.publish(message).await.unwrap();
+}
+
+/// proves: before a full log drops the beginning of a live trace, it has a copy. A run that has ended is not copied.
+async fn t9_a_full_log_keeps_a_beginning_of_what_lives(ground: Ground) {
+    let mut config = ground::config();
+    config.topology.max_log_bytes = LOG_BYTES;
+    let cluster = ground.start(config);
+    let (client, bus) = (&cluster.client, &ground.bus);
+    let ended = client.run(json!({"goal": "hello"})).await.trace_id;
+    let run = asking(client).await;
+    let first = begins_at(bus, run).await.unwrap();
+    let now = async || ground.store.time().await.unwrap().read;
+    while log_fill(bus).await.percent() < 80 {
+        fill(bus, now().await).await;
+    }
+    eventually("it is copied", async || begins_at(bus, run).await.is_some_and(|at| at > first)).await;
+    while log_fill(bus).await.first <= first {
+        fill(bus, now().await).await;
+    }
+    let trace: Trace = client.trace(run).await;
+    assert!(trace.root().is_some_and(|root| matches!(root.status, Status::InputRequired { .. })));
+    assert_eq!(begins_at(bus, ended).await, None, "nobody needs it");
+    answer(client, run).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t9_a_full_log_keeps_a_beginning_of_what_lives_in_memory() {
+    t9_a_full_log_keeps_a_beginning_of_what_lives(Ground::in_memory()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t9_a_full_log_keeps_a_beginning_of_what_lives_on_servers() {
+    t9_a_full_log_keeps_a_beginning_of_what_lives(Ground::on_servers().await).await;
+}
