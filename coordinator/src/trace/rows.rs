@@ -2,12 +2,13 @@
 //! last stored, so that what a commit writes does not grow with what is there.
 
 use std::{
-    borrow::Borrow,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     hash::Hash,
     ops::Deref,
 };
+
+use serde::Serialize;
 
 /// A list. It is read as a slice.
 #[derive(Clone)]
@@ -79,47 +80,75 @@ impl<T: PartialEq> PartialEq for Rows<T> {
     }
 }
 
-/// Entries by key. Entries are never removed. They are read as a map.
+/// Entries by key. They are read as a map.
 #[derive(Clone)]
 pub struct Keyed<K, V> {
     entries: HashMap<K, V>,
-    changed: BTreeSet<K>,
+    /// What changed, and the bytes that it took in the store before.
+    changed: BTreeMap<K, Option<usize>>,
 }
 
-impl<K: Clone + Ord + Hash, V> Keyed<K, V> {
+/// An entry that changed.
+pub(super) struct Change<'a, K, V> {
+    pub(super) key: K,
+    /// The bytes of the entry that is stored under the key; none if none is.
+    pub(super) stored_bytes: Option<usize>,
+    /// None if it is gone.
+    pub(super) entry: Option<&'a V>,
+}
+
+impl<K: Clone + Ord + Hash, V: Serialize> Keyed<K, V> {
     /// Entries that are stored already.
     pub(super) fn stored(entries: HashMap<K, V>) -> Self {
-        Keyed { entries, changed: BTreeSet::new() }
+        Keyed { entries, changed: BTreeMap::new() }
     }
 
     pub(super) fn insert(&mut self, key: K, value: V) {
-        self.changed.insert(key.clone());
+        self.changes(&key);
         self.entries.insert(key, value);
     }
 
     /// The entry of a key, which is about to change; made if it is not there.
     pub(super) fn entry_mut(&mut self, key: &K, or: impl FnOnce() -> V) -> &mut V {
-        self.changed.insert(key.clone());
+        self.changes(key);
         self.entries.entry(key.clone()).or_insert_with(or)
     }
 
-    pub(super) fn mark_all(&mut self) {
-        self.changed.extend(self.entries.keys().cloned());
+    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+        self.changes(key);
+        if self.changed.get(key) == Some(&None) {
+            // It came and went since it was last stored.
+            self.changed.remove(key);
+        }
+        self.entries.remove(key)
     }
 
-    /// The entries that changed since the last call.
-    pub(super) fn take_changed(&mut self) -> impl Iterator<Item = (K, &V)> {
+    /// Remembers what is stored under a key whose entry is about to change.
+    fn changes(&mut self, key: &K) {
+        if !self.changed.contains_key(key) {
+            let bytes = |entry: &V| serde_json::to_string(entry).map_or(0, |text| text.len());
+            self.changed.insert(key.clone(), self.entries.get(key).map(bytes));
+        }
+    }
+
+    /// Everything has changed, and nothing is stored.
+    pub(super) fn mark_all(&mut self) {
+        self.changed = self.entries.keys().map(|key| (key.clone(), None)).collect();
+    }
+
+    /// What changed since the last call.
+    pub(super) fn take_changed(&mut self) -> impl Iterator<Item = Change<'_, K, V>> {
         let entries = &self.entries;
-        std::mem::take(&mut self.changed).into_iter().map(|key| {
-            let value = &entries[key.borrow()];
-            (key, value)
+        std::mem::take(&mut self.changed).into_iter().map(|(key, stored_bytes)| {
+            let entry = entries.get(&key);
+            Change { key, stored_bytes, entry }
         })
     }
 }
 
 impl<K, V> Default for Keyed<K, V> {
     fn default() -> Self {
-        Keyed { entries: HashMap::new(), changed: BTreeSet::new() }
+        Keyed { entries: HashMap::new(), changed: BTreeMap::new() }
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     super::{
         ContextIndex, ContextNode, Phase, Status, Trace,
-        rows::{Keyed, Rows},
+        rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
     Changes, FORM, HEAD, Head, OUTPUTS,
@@ -21,6 +21,8 @@ struct Fields {
     changed: Vec<(String, Option<String>)>,
     /// The bytes of those that are written for the first time, or may be.
     grown: usize,
+    /// The bytes that are known to have been there before.
+    shrunk: usize,
 }
 
 impl Fields {
@@ -29,7 +31,7 @@ impl Fields {
     }
 
     fn push(&mut self, name: String, text: Option<String>) {
-        self.grown += name.len() + text.as_ref().map_or(0, String::len);
+        self.grown += text.as_ref().map_or(0, |text| name.len() + text.len());
         self.changed.push((name, text));
     }
 
@@ -55,14 +57,16 @@ impl Fields {
         K: Clone + Ord + Hash + Display,
         V: Serialize,
     {
-        for (key, entry) in entries.take_changed() {
-            self.push(format!("{prefix}.{key}"), Some(json(entry)));
+        for Change { key, stored_bytes, entry } in entries.take_changed() {
+            let name = format!("{prefix}.{key}");
+            self.shrunk += stored_bytes.map_or(0, |bytes| name.len() + bytes);
+            self.push(name, entry.map(json));
         }
     }
 }
 
 impl Trace {
-    /// About the bytes that it takes in the store: what was read, and all that was written since.
+    /// About the bytes that it takes in the store: what was read and written since, without what was deleted.
     pub fn stored_bytes(&self) -> usize {
         self.unsaved.stored_bytes
     }
@@ -116,7 +120,8 @@ impl Trace {
         let values: Vec<(String, Option<String>)> = values.collect();
         let of_values =
             |(name, text): &(String, Option<String>)| name.len() + text.as_ref().map_or(0, String::len);
-        self.unsaved.stored_bytes += fields.grown + values.iter().map(of_values).sum::<usize>();
+        let grown = fields.grown + values.iter().map(of_values).sum::<usize>();
+        self.unsaved.stored_bytes = (stored_bytes + grown).saturating_sub(fields.shrunk);
         Changes { fields: fields.changed, values }
     }
 
