@@ -24,7 +24,8 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let allowed = add(budget.limit, budget.uncovered);
     ensure(used.exceeds(allowed).is_none(), || format!("b1: spent + held = {used}, allowed {allowed}"))?;
 
-    let open = node.calls.values().filter(|call| call.state == CallState::Held);
+    let calls = node.calls.kept();
+    let open = calls.values().filter(|call| call.state == CallState::Held);
     let own_held = open.clone().fold(Amount::ZERO, |sum, call| add(sum, call.held));
     let parent_hold = |child: &ContextNode| child.budget.parent_hold(child.is_live());
     let children: Vec<&ContextNode> = node.children.iter().map(|child| trace.node(*child)).collect();
@@ -34,9 +35,11 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         .iter()
         .fold(Amount::ZERO, |sum, child| add(sum, child.budget.granted_parent_hold(child.is_live())));
     ensure(budget.carved == carved, || format!("b2: carved {}, the grants are {carved}", budget.carved))?;
-    ensure(node.open_calls as usize == open.count(), || "open_calls is off".into())?;
+    let listed: Vec<_> = node.calls.open().collect();
+    ensure(listed.iter().all(|(_, call)| call.state == CallState::Held), || "a closed call is open".into())?;
+    ensure(listed.len() == open.count(), || "the open calls are off".into())?;
 
-    let own = node.calls.values().fold(Amount::ZERO, |sum, call| match call.state {
+    let own = calls.values().fold(node.calls.folded_amount(), |sum, call| match call.state {
         CallState::Settled(amount) => add(sum, amount),
         CallState::Forfeited => add(sum, call.held),
         CallState::Held | CallState::Released => sum,
@@ -47,7 +50,7 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     ensure(budget.own == own, || format!("b3: own {}, its calls cost {own}", budget.own))?;
     let spent = children.iter().fold(own, |sum, child| add(sum, child.budget.spent));
     ensure(budget.spent == spent, || format!("b3: spent {}, own and children's are {spent}", budget.spent))?;
-    let forfeited = node.calls.values().filter(|call| call.state == CallState::Forfeited);
+    let forfeited = calls.values().filter(|call| call.state == CallState::Forfeited);
     let estimated = forfeited.fold(Amount::ZERO, |sum, call| add(sum, call.held));
     let estimated = children.iter().fold(estimated, |sum, child| add(sum, child.budget.estimated));
     ensure(budget.estimated == estimated, || {

@@ -17,7 +17,7 @@ use shared::{
 
 use super::{
     ContextIndex, ContextNode, Refusal, Trace,
-    budget::{Call, CallState, Granted},
+    budget::{CallState, Granted},
     line::Reserved,
 };
 
@@ -76,8 +76,7 @@ impl Trace {
     pub(super) fn open_call(&mut self, child_id: &ChildId, call_id: &CallId, attempt: u32, held: Amount) {
         let at = self.expect(child_id);
         let node = self.node_mut(at);
-        node.calls.insert(call_id.clone(), Call { attempt, held, state: CallState::Held });
-        node.open_calls += 1;
+        node.calls.hold(call_id, attempt, held);
         self.leave_line(at, |hold| hold.call_id == *call_id || hold.attempt < attempt);
         self.post(at, Posting { held: Move::more(held), ..Posting::default() });
     }
@@ -85,14 +84,13 @@ impl Trace {
     /// Ends a hold, or books a cost that had none; the budgets change by the difference.
     pub(super) fn close_call(&mut self, child_id: &ChildId, call_id: &CallId, state: CallState) {
         let at = self.expect(child_id);
-        let node = self.node_mut(at);
-        let unheld = || Call { attempt: 0, held: Amount::ZERO, state: CallState::Released };
-        let call = node.calls.entry_mut(call_id, unheld);
-        let (was, held) = (call.state, call.held);
-        call.state = state;
-        if was == CallState::Held {
-            node.open_calls -= 1;
-        }
+        let calls = &mut self.node_mut(at).calls;
+        let had_folded = calls.has_folded();
+        calls.fold();
+        let has_folded = calls.has_folded();
+        let (was, held) = calls.close(call_id, state);
+        // The head says which programs can read the trace.
+        self.unsaved.head |= has_folded && !had_folded;
         self.leave_line(at, |hold| hold.call_id == *call_id);
         let booked = |state: CallState| match state {
             CallState::Settled(amount) => amount,
@@ -127,7 +125,9 @@ impl Trace {
     pub(super) fn keep_dispute(&mut self, child_id: &ChildId, dispute: Dispute) {
         let at = self.expect(child_id);
         let disputed = Move::more(dispute.amount);
-        self.node_mut(at).disputes.push(dispute);
+        let node = self.node_mut(at);
+        node.calls.keep(&dispute.of);
+        node.disputes.push(dispute);
         self.post(at, Posting { disputed, ..Posting::default() });
     }
 

@@ -52,7 +52,7 @@ pub struct Budget {
     pub inherited: Granted,
 }
 
-/// One paid call. Kept for the trace's life: money is booked once (B9).
+/// One paid call, as far as it is kept in full (`calls`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// The attempt that held it; 0 for a cost that came without a hold.

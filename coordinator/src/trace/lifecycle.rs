@@ -70,7 +70,6 @@ impl Trace {
             budget,
             own_limit: None,
             calls: Default::default(),
-            open_calls: 0,
             waiting: Vec::new(),
             left_at_pause: None,
             growths: 0,

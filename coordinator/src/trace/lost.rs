@@ -129,7 +129,7 @@ pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal
             money::charge(trace, &Charge { child_id, key: named(key), amount, by })
         }
         // A hold that was returned: nobody needs to know of it, unless an earlier rebuild put it back.
-        (DisputedCost::Call(id), Some(Amount::ZERO), Some(_)) if !node.calls.contains_key(&named(id)) => {
+        (DisputedCost::Call(id), Some(Amount::ZERO), Some(_)) if !node.calls.knows(&named(id)) => {
             Ok(Vec::new())
         }
         (DisputedCost::Call(id), Some(cost), _) => money::settle_late(trace, at, &named(id), cost, sender),
@@ -140,7 +140,7 @@ pub(super) fn book(trace: &Trace, lost: &LostCost) -> Result<Vec<Event>, Refusal
             let fits = amount.exceeds(trace.left_for_unheld(at)).is_none();
             let (child_id, call_id) = (node.id.clone(), named(id));
             match (goes_on, fits) {
-                _ if node.calls.contains_key(&call_id) => Ok(Vec::new()),
+                _ if node.calls.knows(&call_id) => Ok(Vec::new()),
                 // Its attempt goes on, and so does its hold. If that does not fit, it settles a call that nobody holds.
                 (true, true) => Ok(vec![Event::Held { child_id, call_id, attempt, amount }]),
                 (true, false) => Ok(Vec::new()),

@@ -12,8 +12,8 @@ use shared::{
 };
 
 use super::{
-    CallState, ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace, graph::synthesis_goal,
-    line::Fit, parts::MAX_OPEN_HOLDS,
+    ContextNode, Phase, Refusal, RunPhase, Status, TokenHash, Trace, graph::synthesis_goal, line::Fit,
+    parts::MAX_OPEN_HOLDS,
 };
 
 impl Trace {
@@ -130,7 +130,7 @@ impl Trace {
         }
         let Some(at) = self.find(&hold.lease.child_id) else { return answer_refusal(&Refusal::NoTrace, now) };
         let node = self.node(at);
-        if node.calls.contains_key(&hold.call_id) {
+        if node.calls.knows(&hold.call_id) {
             return Answer::Done;
         }
         let ticket = node.waiting.iter().find(|waits| waits.is_of(hold)).map(|waits| waits.ticket);
@@ -214,11 +214,8 @@ fn next_attempt(node: &ContextNode) -> u32 {
 }
 
 fn open_holds(node: &ContextNode, attempt: u32) -> Vec<OpenHold> {
-    let open = node.calls.iter().filter(|(_, call)| call.state == CallState::Held && call.attempt < attempt);
-    let mut open: Vec<OpenHold> = open
-        .map(|(id, call)| OpenHold { call_id: id.clone(), attempt: call.attempt, amount: call.held })
-        .collect();
-    open.sort_unstable_by(|a, b| a.call_id.cmp(&b.call_id));
-    open.truncate(MAX_OPEN_HOLDS);
-    open
+    let open = node.calls.open().filter(|(_, call)| call.attempt < attempt);
+    open.map(|(id, call)| OpenHold { call_id: id.clone(), attempt: call.attempt, amount: call.held })
+        .take(MAX_OPEN_HOLDS)
+        .collect()
 }

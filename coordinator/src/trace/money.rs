@@ -12,7 +12,7 @@ use shared::{
 };
 
 use super::{
-    CallState, ContextIndex, ContextNode, Event, Refusal, Trace,
+    CallState, ContextIndex, ContextNode, Event, Known, Refusal, Trace,
     budget::{Budget, Call},
     dispute::{Unheld, disputed, within_books},
     line::{self, Fit},
@@ -21,10 +21,13 @@ use super::{
 pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
     let at = trace.running(&hold.lease)?;
     let node = trace.node(at);
-    if let Some(call) = node.calls.get(&hold.call_id) {
-        let same =
-            call.state == CallState::Held && call.held == hold.amount && call.attempt == hold.lease.attempt;
-        return if same { Ok(Vec::new()) } else { Err(Refusal::CallConflict(hold.call_id.clone())) };
+    let is_asked_again = |call: &Call| {
+        call.state == CallState::Held && call.held == hold.amount && call.attempt == hold.lease.attempt
+    };
+    match node.calls.find(&hold.call_id) {
+        Some(Known::Kept(call)) if is_asked_again(call) => return Ok(Vec::new()),
+        Some(Known::Kept(_) | Known::Folded) => return Err(Refusal::CallConflict(hold.call_id.clone())),
+        None => {}
     }
     if let Some((context, dimension)) = trace.blocked(at) {
         let pause = context.on_exhausted == OnExhausted::Pause;
@@ -49,15 +52,15 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
 
 pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.issued(lease)?);
-    match node.calls.get(call_id) {
+    match node.calls.find(call_id) {
         // Only the attempt that holds it knows that the call was not made. If nobody had heard of it for too
         // long, the call was booked at its hold, and this corrects it.
-        Some(Call { state: CallState::Held | CallState::Forfeited, attempt, .. })
+        Some(Known::Kept(Call { state: CallState::Held | CallState::Forfeited, attempt, .. }))
             if *attempt == lease.attempt =>
         {
             Ok(vec![Event::Released { child_id: node.id.clone(), call_id: call_id.clone() }])
         }
-        Some(Call { state: CallState::Released, .. }) => Ok(Vec::new()),
+        Some(Known::Kept(Call { state: CallState::Released, .. })) => Ok(Vec::new()),
         Some(_) | None => Err(Refusal::NoHold(call_id.clone())),
     }
 }
@@ -65,13 +68,15 @@ pub(super) fn release(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<
 /// B10: the call was made, and its attempt does not know the cost.
 pub(super) fn forfeit(trace: &Trace, lease: &Lease, call_id: &CallId) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.issued(lease)?);
-    match node.calls.get(call_id) {
-        Some(Call { state: CallState::Held, attempt, .. }) if *attempt == lease.attempt => {
+    match node.calls.find(call_id) {
+        Some(Known::Kept(Call { state: CallState::Held, attempt, .. })) if *attempt == lease.attempt => {
             Ok(vec![Event::Forfeited { child_id: node.id.clone(), call_id: call_id.clone() }])
         }
         // Already booked, as an estimate or exactly.
-        Some(Call { state: CallState::Forfeited | CallState::Settled(_), .. }) => Ok(Vec::new()),
-        Some(_) | None => Err(Refusal::NoHold(call_id.clone())),
+        Some(
+            Known::Kept(Call { state: CallState::Forfeited | CallState::Settled(_), .. }) | Known::Folded,
+        ) => Ok(Vec::new()),
+        Some(Known::Kept(_)) | None => Err(Refusal::NoHold(call_id.clone())),
     }
 }
 
@@ -113,12 +118,17 @@ fn settlement(
 ) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(at);
     let of = DisputedCost::Call(call_id.clone());
-    let (state, held) = node.calls.get(call_id).map(|call| (call.state, call.held)).unzip();
+    let (state, held) = match node.calls.find(call_id) {
+        // Booked. At which cost is not remembered: the first one stays.
+        Some(Known::Folded) => return Ok(Vec::new()),
+        Some(Known::Kept(call)) => (Some(call.state), call.held),
+        None => (None, Amount::ZERO),
+    };
     let booked = match state {
         Some(CallState::Settled(booked)) if node.said(booked, &of) == amount => return Ok(Vec::new()),
         Some(CallState::Settled(_)) => return Err(Refusal::CallConflict(call_id.clone())),
         Some(CallState::Held | CallState::Forfeited) => {
-            unheld.lose(amount.saturating_sub(held.unwrap_or_default()));
+            unheld.lose(amount.saturating_sub(held));
             amount
         }
         Some(CallState::Released) | None => unheld.book(amount),
@@ -152,25 +162,18 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
         events.extend(settlement(trace, at, &call.call_id, call.amount, &mut unheld, sender)?);
     }
     let mut events = within_books(trace, events)?;
-    let listed = |id: &CallId| resume.settled.iter().any(|call| call.call_id == *id);
-    let orphans = open_calls(trace, at, |id, call| call.attempt < resume.lease.attempt && !listed(id));
-    events.extend(orphans.into_iter().map(|call_id| Event::Forfeited { child_id: node.id.clone(), call_id }));
+    let is_orphan = |id: &CallId, call: &Call| call.attempt < resume.lease.attempt && !seen.contains(id);
+    events.extend(forfeited(node, is_orphan));
     Ok(events)
 }
 
-/// The open holds that pass the filter, in the order of their ids.
-pub(super) fn open_calls(
-    trace: &Trace,
-    at: ContextIndex,
+/// Books the open holds that pass the test as estimated, in the order of their ids.
+pub(super) fn forfeited(
+    node: &ContextNode,
     test: impl Fn(&CallId, &Call) -> bool,
-) -> Vec<CallId> {
-    let calls = trace.node(at).calls.iter();
-    let mut open: Vec<CallId> = calls
-        .filter(|(id, call)| call.state == CallState::Held && test(id, call))
-        .map(|(id, _)| id.clone())
-        .collect();
-    open.sort_unstable();
-    open
+) -> impl Iterator<Item = Event> {
+    let open = node.calls.open().filter(move |(id, call)| test(id, call));
+    open.map(|(id, _)| Event::Forfeited { child_id: node.id.clone(), call_id: id.clone() })
 }
 
 pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refusal> {

@@ -21,8 +21,8 @@ use shared::{
 };
 
 use super::{
-    Call, CallState, ContextIndex, GraphRun, Keyed, Order, Rows, StepOf, TokenHash, WaitingHold,
-    budget::Budget, unsaved::Unsaved,
+    Calls, ContextIndex, GraphRun, Keyed, Order, Rows, StepOf, TokenHash, WaitingHold, budget::Budget,
+    unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -85,8 +85,7 @@ pub struct ContextNode {
     pub budget: Budget,
     /// The most that its own calls may cost, if that is less than its budget (B17).
     pub own_limit: Option<Amount>,
-    pub calls: Keyed<CallId, Call>,
-    pub open_calls: u32,
+    pub calls: Calls,
     /// Its holds that wait for calls in flight.
     pub waiting: Vec<WaitingHold>,
     /// What was left to it, calls in flight apart, when it paused.
@@ -236,9 +235,8 @@ impl ContextNode {
     /// What is left to its own calls (B17), with those in flight counted or not.
     pub(super) fn own_left(&self, with_calls: bool) -> Amount {
         let Some(limit) = self.own_limit else { return Amount::new(Usd::MAX, Tokens::MAX) };
-        let open = self.calls.values().filter(|call| with_calls && call.state == CallState::Held);
-        let held =
-            open.map(|call| call.held).fold(Amount::ZERO, |sum, held| sum.checked_add(held).unwrap_or(limit));
+        let open = self.calls.open().filter(|_| with_calls).map(|(_, call)| call.held);
+        let held = open.fold(Amount::ZERO, |sum, held| sum.checked_add(held).unwrap_or(limit));
         limit.saturating_sub(self.budget.own).saturating_sub(held)
     }
 

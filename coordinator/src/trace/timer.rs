@@ -49,7 +49,7 @@ impl Trace {
         };
         let waits = match &node.status {
             Status::Ended(end) => {
-                return (node.open_calls > 0).then(|| end.at.plus_millis(settings.hold_grace_ms));
+                return node.calls.has_open().then(|| end.at.plus_millis(settings.hold_grace_ms));
             }
             Status::Submitted { sent_at } => Some(again(node.started_at, *sent_at)),
             Status::Working(Phase::Queued { sent_at: Some(sent_at), not_before }) => {
@@ -79,9 +79,7 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
     }
     if !node.is_live() {
         // B10: no attempt is left that could report how these calls ended.
-        let forgotten = money::open_calls(trace, at, |_, _| true);
-        let forfeited = |call_id| Event::Forfeited { child_id: node.id.clone(), call_id };
-        return forgotten.into_iter().map(forfeited).collect();
+        return money::forfeited(node, |_, _| true).collect();
     }
     if node.running_deadline().is_some_and(|deadline| deadline <= now) {
         return vec![end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into())];

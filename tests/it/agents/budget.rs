@@ -183,12 +183,12 @@ async fn b3_a_hold_covers_every_byte_that_is_sent_and_the_longest_answer() {
     assert_eq!(model.bill().len(), 5);
     check_bill(&model, &[&trace], 0);
     let root = trace.root().unwrap();
-    for call in root.calls.values() {
+    for call in root.calls.kept().values() {
         let coordinator::trace::CallState::Settled(cost) = call.state else { panic!("{call:?}") };
         assert!(cost.exceeds(call.held).is_none(), "{cost:?} of {:?}", call.held);
     }
     // The last hold is computed from the reported usage and the new bytes, not from all bytes again.
-    let last = root.calls.values().map(|call| call.held.tokens.count()).max().unwrap();
+    let last = root.calls.kept().values().map(|call| call.held.tokens.count()).max().unwrap();
     let sent = model.prompts().iter().map(|body| Prompt { body: body.clone() }.size_bytes()).max().unwrap();
     assert!(last < 2 * sent + 2_500, "{last} held for {sent} bytes");
 }

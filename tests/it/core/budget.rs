@@ -545,6 +545,6 @@ fn a_settled_call_keeps_its_hold_and_its_cost() {
     world.hold(&root, "c1", cents(5)).unwrap();
     let events = world.settle(&root, "c1", cents(2)).unwrap();
     assert!(matches!(events.as_slice(), [Event::Settled { amount, .. }] if *amount == cents(2)));
-    let call = world.node("root").calls.get("c1").unwrap();
+    let call = world.node("root").calls.kept().get("c1").unwrap();
     assert_eq!((call.held, call.state), (cents(5), CallState::Settled(cents(2))));
 }

@@ -2,7 +2,7 @@
 
 use coordinator::trace::{CallState, Command, Logged, LostCost, Replay, Trace, logged};
 use serde_json::json;
-use shared::{CallId, wire::Lease};
+use shared::{Amount, CallId, Usd, wire::Lease};
 use trellis_tests::{World, world::cents};
 
 use super::log_cuts::commits;
@@ -53,7 +53,7 @@ fn end(mut world: World) {
 
 fn state(world: &World, call: &str) -> Option<CallState> {
     let id: CallId = call.parse().unwrap();
-    world.node("root").calls.get(&id).map(|call| call.state)
+    world.node("root").calls.kept().get(&id).map(|call| call.state)
 }
 
 #[test]
@@ -106,6 +106,34 @@ fn b5_calls_of_an_attempt_that_is_lost_too_are_booked_under_ids_of_their_own() {
     assert_eq!((root.spent, root.estimated), (cents(7 + 2 * (3 + 4)), cents(8)));
     let lease = world.lease(&"a".parse().unwrap());
     world.settle(&lease, "1-2", cents(8)).unwrap();
+    end(world);
+}
+
+/// The lost commits and those that stand tell of the same calls, which are folded meanwhile.
+#[test]
+fn b9_a_lost_cost_of_a_folded_call_is_booked_once() {
+    let small = Amount::cost(Usd::from_nanos(1_000));
+    let (mut world, missed) = rebuilt(
+        |lost, lease| {
+            lost.settle(lease, "1-1", cents(5)).unwrap();
+            lost.pay(lease, "1-2", small).unwrap();
+            lost.pay(lease, "1-3", cents(1)).unwrap();
+            lost.hold(lease, "1-4", cents(1)).unwrap();
+            lost.hold(lease, "1-5", cents(1)).unwrap();
+            lost.release(lease, "1-5").unwrap();
+        },
+        |stands, lease| {
+            stands.settle(lease, "1-1", cents(5)).unwrap();
+            for number in 2..=300 {
+                stands.pay(lease, &format!("1-{number}"), small).unwrap();
+            }
+        },
+    );
+    let version = world.trace.version();
+    assert!((1..=5).all(|number| state(&world, &format!("1-{number}")).is_none()), "they are folded");
+    assert_eq!(missed.len(), 5);
+    book(&mut world, &missed);
+    assert_eq!(world.trace.version(), version);
     end(world);
 }
 

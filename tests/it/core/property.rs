@@ -250,7 +250,7 @@ impl Player {
         let node = self.trace.context(&lease.child_id);
         // The cost of a call may also come while its hold waits.
         let waiting = node.into_iter().flat_map(|node| &node.waiting).map(|hold| &hold.call_id);
-        let calls = node.into_iter().flat_map(|node| node.calls.keys());
+        let calls = node.into_iter().flat_map(|node| node.calls.kept().keys());
         let mut known: Vec<_> = calls.chain(waiting).cloned().collect();
         known.sort();
         let known = known.get(usize::from(pick) % known.len().max(1)).cloned();
@@ -395,7 +395,7 @@ impl Player {
                 let held = self
                     .trace
                     .context(&lease.child_id)
-                    .and_then(|node| node.calls.get(&call_id))
+                    .and_then(|node| node.calls.kept().get(&call_id))
                     .map(|call| call.held);
                 // Usually less than was held, now and then more.
                 let amount = match (held, c % 8) {
@@ -581,7 +581,7 @@ proptest! {
         log_cuts::check_deleted(player.trace.id(), &player.commands, player.now)
             .unwrap_or_else(|what| panic!("{what}"));
         for node in player.trace.contexts() {
-            let open = node.calls.values().any(|call| call.state == CallState::Held);
+            let open = node.calls.kept().values().any(|call| call.state == CallState::Held);
             prop_assert!(!open, "{} has an open hold at rest", node.id);
         }
         let ends = player.log.iter().filter(|(_, event)| matches!(event, Event::Ended(_))).count();

@@ -122,7 +122,7 @@ async fn calling(cluster: &Processes, trace_id: TraceId, attempt: u32) -> (Worke
     let found = running(cluster, trace_id, attempt).await;
     cluster
         .until(trace_id, "in a call", |trace| {
-            let calls = &trace.root().unwrap().calls;
+            let calls = &trace.root().unwrap().calls.kept();
             calls.values().any(|call| call.attempt == attempt)
         })
         .await;

@@ -8,7 +8,7 @@
 //! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
 //! | `l<n>` `b<n>` | its ceilings; its sums |
-//! | `k<n>.<call>` `m<n>.<key>` | its calls; its charges |
+//! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
 //! | `n<n>.<i>` `q<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` | its attempts, answers, restores, notes, disputes |
 //! | `s<n>.<step>` `j<n>.<step>` | the steps of its graph; their lists of items |
 
@@ -31,6 +31,8 @@ const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
 /// The number of this stored form. A trace in another form is rebuilt from its event log.
 const FORM: u32 = 2;
+/// The form of a trace that has folded calls. A program that knows only `FORM` would not find them, and book them twice.
+const FORM_FOLDED: u32 = 3;
 
 /// What to write so that the stored trace equals this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -11,11 +11,12 @@ use shared::{
 
 use super::{
     super::{
-        Attempt, Call, CallState, ContextIndex, ContextNode, Entry, GraphRun, Order, Trace,
+        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Order, Trace,
+        folded::Folded,
         rows::{Keyed, Rows},
         unsaved::Saved,
     },
-    Corrupt, FORM, HEAD, Head, OUTPUTS,
+    Corrupt, FORM, FORM_FOLDED, HEAD, Head, OUTPUTS,
     context::{Ceilings, Definition, Running, StoredStep, Sums},
     hash, parse, read, required,
 };
@@ -35,9 +36,9 @@ impl Trace {
         trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
         let head = read::<Head>(fields, HEAD)?;
         if let Some(Head { form, .. }) = head
-            && form != FORM
+            && ![FORM, FORM_FOLDED].contains(&form)
         {
-            let reason = format!("it has form {form}, this program reads form {FORM}");
+            let reason = format!("it has form {form}, this program reads forms {FORM} and {FORM_FOLDED}");
             return Err(Corrupt { field: HEAD.into(), reason });
         }
         if let Some(head) = head {
@@ -132,9 +133,7 @@ impl Trace {
     fn derive(&mut self) {
         for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))
         {
-            let node = &mut self.contexts[index.0 as usize];
-            let open = node.calls.values().filter(|call| call.state == CallState::Held);
-            node.open_calls = u32::try_from(open.count()).unwrap_or(u32::MAX);
+            let node = &self.contexts[index.0 as usize];
             let (parent, step, is_live) = (node.parent, node.step, node.is_live());
             let Some(ContextIndex(parent)) = parent else { continue };
             let parent = &mut self.contexts[parent as usize];
@@ -228,8 +227,7 @@ impl ContextNode {
             status: running.status.with(waits_for, read(fields, &field('f'))?),
             budget,
             own_limit: running.own_limit,
-            calls: Keyed::default(),
-            open_calls: 0,
+            calls: Calls::default(),
             waiting: running.waiting,
             left_at_pause: running.left_at_pause,
             growths: running.growths,
@@ -275,7 +273,7 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn read(name: &'a str, text: &'a str) -> Option<Self> {
-        let kind = name.chars().next().filter(|kind| "kmnqreysj".contains(*kind))?;
+        let kind = name.chars().next().filter(|kind| "kgmnqreysj".contains(*kind))?;
         let (context, key) = name[1..].split_once('.')?;
         Some(Row { kind, context: context.parse().ok()?, key, number: key.parse().ok(), name, text })
     }
@@ -289,6 +287,7 @@ impl<'a> Row<'a> {
 #[derive(Default)]
 struct Lists {
     calls: HashMap<CallId, Call>,
+    folded: HashMap<u32, Folded>,
     charges: HashMap<CallId, Amount>,
     attempts: Vec<Attempt>,
     answers: Vec<GivenAnswer>,
@@ -307,6 +306,7 @@ impl Lists {
         let number = || row.number.ok_or_else(|| corrupt(&"its name ends with no number"));
         match row.kind {
             'k' => drop(self.calls.insert(call()?, row.value()?)),
+            'g' => drop(self.folded.insert(number()?, row.value()?)),
             'm' => drop(self.charges.insert(call()?, row.value()?)),
             'n' => next(&mut self.attempts, row)?,
             'q' => next(&mut self.answers, row)?,
@@ -320,12 +320,12 @@ impl Lists {
     }
 
     fn put(self, node: &mut ContextNode) {
-        node.calls = Keyed::stored(self.calls);
         node.charges = Keyed::stored(self.charges);
         node.attempts = Rows::stored(self.attempts);
         node.answers = Rows::stored(self.answers);
         node.restores = Rows::stored(self.restores);
         node.notes = Rows::stored(self.notes);
+        node.calls = Calls::stored(self.calls, self.folded, &self.disputes);
         node.disputes = Rows::stored(self.disputes);
         if let Some(run) = &mut node.graph {
             run.lists = Keyed::stored(self.items);

@@ -10,7 +10,7 @@ use super::{
         rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, HEAD, Head, OUTPUTS,
+    Changes, FORM, FORM_FOLDED, HEAD, Head, OUTPUTS,
     context::{Ceilings, Definition, Left, Running, StoredStep, Sums},
     hash, json,
 };
@@ -78,8 +78,9 @@ impl Trace {
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
         if unsaved.head {
+            let has_folded = self.contexts.iter().any(|node| node.calls.has_folded());
             let head = Head {
-                form: FORM,
+                form: if has_folded { FORM_FOLDED } else { FORM },
                 settings: self.settings.clone(),
                 cancelled_before: self.cancelled_before.clone(),
                 generation: self.generation,
@@ -166,7 +167,9 @@ impl ContextNode {
             | Status::InputRequired { .. }
             | Status::Paused { .. } => {}
         }
-        fields.entries(format!("k{at}"), &mut self.calls);
+        let (kept, folded) = self.calls.stored_mut();
+        fields.entries(format!("k{at}"), kept);
+        fields.entries(format!("g{at}"), folded);
         fields.entries(format!("m{at}"), &mut self.charges);
         fields.rows(format!("n{at}"), &mut self.attempts, Clone::clone);
         fields.rows(format!("q{at}"), &mut self.answers, Clone::clone);
