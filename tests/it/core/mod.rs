@@ -10,6 +10,7 @@ mod contention;
 mod context_store;
 mod deleted;
 mod disputes;
+mod folded_calls;
 mod graph;
 mod graph_flow;
 mod growth;
