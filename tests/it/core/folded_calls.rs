@@ -228,6 +228,46 @@ fn b18_a_call_with_a_disputed_part_is_not_folded() {
     world.rest();
 }
 
+/// Calls that end late have numbers between those that are folded, and each attempt has numbers of its own.
+#[test]
+fn b9_late_calls_close_the_gaps_between_folded_ones() {
+    let (mut world, first, mut stored) = root();
+    world.hold(&first, "1-20", cost(20)).unwrap();
+    pay(&mut world, &first, (1..=300).filter(|number| ![20, 30, 31, 32].contains(number)));
+    let mut ranges = |world: &mut World, attempt: u32| {
+        stored.commit(&mut world.trace);
+        assert!(
+            stored.load(&world.trace) == world.trace.without_renewals(),
+            "it reads back as another trace"
+        );
+        let folded: serde_json::Value =
+            serde_json::from_str(&stored.fields[&format!("g0.{attempt}")]).unwrap();
+        folded["numbers"].to_string()
+    };
+    assert_eq!(ranges(&mut world, 1), "[[1,19],[21,29],[33,196]]");
+    // The lowest numbers are folded first, with the next 64.
+    let late = |world: &mut World, lease: &Lease, numbers: &[u32], more: std::ops::RangeInclusive<u32>| {
+        for number in numbers {
+            world.settle(lease, &format!("1-{number}"), cost(*number)).unwrap();
+        }
+        pay(world, lease, more);
+    };
+    late(&mut world, &first, &[20, 31], 301..=364);
+    assert_eq!(ranges(&mut world, 1), "[[1,29],[31,31],[33,258]]");
+    late(&mut world, &first, &[32, 30], 365..=428);
+    assert_eq!(ranges(&mut world, 1), "[[1,320]]");
+    world.ask_human(&first, "which?").unwrap();
+    world.answer("root", 1, "that").unwrap();
+    let second = world.claim("root");
+    pay(&mut world, &second, 1..=300);
+    assert_eq!([ranges(&mut world, 1), ranges(&mut world, 2)], ["[[1,428]]", "[[1,212]]"]);
+    assert_eq!(world.settle(&second, "1-31", cost(31)).unwrap(), []);
+    assert_eq!(world.settle(&second, "2-212", cost(212)).unwrap(), []);
+    assert_eq!(world.settle(&second, "2-500", cost(500)).unwrap().len(), 1);
+    world.cancel(None).unwrap();
+    world.rest();
+}
+
 #[test]
 fn t9_few_calls_are_stored_as_before_and_many_were_before() {
     let (mut world, lease, mut stored) = root();
