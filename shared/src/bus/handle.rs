@@ -9,7 +9,7 @@ use super::{
     error::{Error, PublishError, RequestError},
     fill::Fill,
     memory::Memory,
-    message::{From, Headers, Outgoing, Published, Service, Stored},
+    message::{From, Headers, Outgoing, Position, Published, Service, Stored},
     nats::Nats,
     stream::{Consumption, Follow, Sent, Subscription},
 };
@@ -168,6 +168,23 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.subjects(filter).await,
             Bus::Memory(memory) => memory.subjects(filter).await,
+        }
+    }
+
+    /// The subjects that have messages under a filter behind a sequence, each with its last one. Costs as much as there are
+    /// such messages, however many there are before them.
+    pub async fn subjects_since(&self, filter: &Filter, sequence: u64) -> Result<Vec<(Subject, u64)>, Error> {
+        match self {
+            Bus::Nats(nats) => nats.subjects_since(filter, sequence).await,
+            Bus::Memory(memory) => memory.subjects_since(filter, sequence).await,
+        }
+    }
+
+    /// Where the log that holds the subjects of a filter ends now. Its last message may be of another filter, or removed.
+    pub async fn end(&self, filter: &Filter) -> Result<Position, Error> {
+        match self {
+            Bus::Nats(nats) => nats.end(filter).await,
+            Bus::Memory(memory) => memory.end(filter).await,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What goes over the bus in either implementation: messages to be stored, stored, received and broadcast.
 //! Plain values.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use bytes::Bytes;
 
@@ -38,6 +38,34 @@ pub struct Stored {
     pub payload: Bytes,
     pub sequence: u64,
     pub at: Timestamp,
+}
+
+/// A place in a log: behind the message with this sequence. A log that was made anew counts from one again, so that its
+/// sequences mean something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// When the log was made, in milliseconds.
+    pub log: u64,
+    pub sequence: u64,
+}
+
+impl Position {
+    /// From the text that it is displayed as.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (log, sequence) = text.split_once('-')?;
+        Some(Position { log: log.parse().ok()?, sequence: sequence.parse().ok()? })
+    }
+
+    /// Whether it is a place in a log that ends there.
+    pub fn is_in(self, end: Position) -> bool {
+        self.log == end.log && self.sequence <= end.sequence
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}-{}", self.log, self.sequence)
+    }
 }
 
 /// Where to start reading a log.

@@ -184,6 +184,13 @@ impl Log {
         self.matching(pattern).map(|(subject, _)| subject.clone()).collect()
     }
 
+    /// The subjects of the messages behind a sequence, each with its last one.
+    pub(super) fn subjects_since(&self, pattern: &Pattern, sequence: u64) -> BTreeMap<String, u64> {
+        let behind = self.messages.range((Bound::Excluded(sequence), Bound::Unbounded));
+        let matching = behind.filter(|(_, entry)| pattern.matches(&entry.subject));
+        matching.map(|(sequence, entry)| (entry.subject.clone(), *sequence)).collect()
+    }
+
     fn sequences(&self, pattern: &Pattern) -> BTreeSet<u64> {
         self.matching(pattern).flat_map(|(_, sequences)| sequences).copied().collect()
     }

@@ -79,6 +79,10 @@ impl Memory {
         self.shared.started_at.plus_millis(millis(self.shared.started.elapsed()))
     }
 
+    pub(super) fn started_at(&self) -> Timestamp {
+        self.shared.started_at
+    }
+
     pub(super) fn changed(&self, stream: Stream) -> &Notify {
         self.shared.changed.get(&stream).expect("every stream is there from the start")
     }

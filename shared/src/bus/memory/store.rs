@@ -8,7 +8,7 @@ use super::{
 use crate::{
     bus::{
         error::{Error, PublishError},
-        message::{From, Outgoing, Published, Stored},
+        message::{From, Outgoing, Position, Published, Stored},
         topology::{Stream, Topology, stream_of_all},
     },
     subject::{Filter, Subject},
@@ -56,6 +56,27 @@ impl Memory {
         let list = move |memory: &Memory| memory.fresh_log(stream, |log| log.subjects(&pattern));
         let subjects = self.ask("list subjects", list).await?;
         Ok(subjects.iter().filter_map(|subject| self.shared.namespace.parse(subject).ok()).collect())
+    }
+
+    pub(in super::super) async fn subjects_since(
+        &self,
+        filter: &Filter,
+        sequence: u64,
+    ) -> Result<Vec<(Subject, u64)>, Error> {
+        let (stream, pattern) = self.place(filter)?;
+        let list =
+            move |memory: &Memory| memory.fresh_log(stream, |log| log.subjects_since(&pattern, sequence));
+        let subjects = self.ask("list new subjects", list).await?;
+        let parse =
+            |(subject, last): (String, u64)| Some((self.shared.namespace.parse(&subject).ok()?, last));
+        Ok(subjects.into_iter().filter_map(parse).collect())
+    }
+
+    pub(in super::super) async fn end(&self, filter: &Filter) -> Result<Position, Error> {
+        let (stream, _) = self.place(filter)?;
+        let log = self.started_at().millis();
+        let end = move |memory: &Memory| memory.state().log(stream).last_sequence();
+        Ok(Position { log, sequence: self.ask("find a log's end", end).await? })
     }
 
     pub(in super::super) async fn purge(&self, filter: &Filter) -> Result<(), Error> {

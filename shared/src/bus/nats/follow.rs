@@ -27,6 +27,15 @@ const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 impl Nats {
     pub(in super::super) async fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
+        self.follow_what(filters, from, What::Messages).await
+    }
+
+    pub(super) async fn follow_what(
+        &self,
+        filters: &[Filter],
+        from: From,
+        what: What,
+    ) -> Result<Follow, Error> {
         let stream = self.stream(stream_of_all(filters)?);
         let filters: Vec<_> = filters.iter().map(|filter| self.namespace().filter(filter)).collect();
         let info = stream_info(self, &stream).await?;
@@ -41,6 +50,7 @@ impl Nats {
             stream,
             created: info.created,
             filters,
+            what,
             next,
             puller,
             consumer: None,
@@ -52,6 +62,14 @@ impl Nats {
     }
 }
 
+/// What a follower gets of each message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Messages,
+    /// Without payloads.
+    Headers,
+}
+
 #[derive(Debug)]
 pub struct Follow {
     nats: Nats,
@@ -59,6 +77,7 @@ pub struct Follow {
     /// When the stream was created: a recreated stream has new sequences.
     created: DateTime,
     filters: Vec<String>,
+    what: What,
     next: u64,
     puller: Puller,
     /// How many messages the consumer has sent, if there is one: a gap means that some were lost.
@@ -71,7 +90,10 @@ impl Follow {
     pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
         loop {
             if let Some(message) = self.held.front() {
-                let payload = self.nats.payload(message.headers.as_ref(), &message.payload).await?;
+                let payload = match self.what {
+                    What::Messages => self.nats.payload(message.headers.as_ref(), &message.payload).await?,
+                    What::Headers => bytes::Bytes::new(),
+                };
                 let Some(message) = self.held.pop_front() else { continue };
                 if let Some(stored) = self.parse(*message, payload) {
                     return Ok(stored);
@@ -98,6 +120,11 @@ impl Follow {
         }
     }
 
+    /// Nothing before this sequence comes any more, once `next` has returned all that has arrived.
+    pub(super) fn at(&self) -> u64 {
+        self.next
+    }
+
     /// Creates a consumer at the next sequence. If the stream was recreated or reset, its old sequences
     /// have no meaning.
     async fn attach(&mut self) -> Result<(), Error> {
@@ -115,6 +142,7 @@ impl Follow {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
             ack_policy: AckPolicy::None,
             filter_subjects: self.filters.clone(),
+            headers_only: self.what == What::Headers,
             inactive_threshold: FORGET_AFTER,
             memory_storage: true,
             num_replicas: 1,
@@ -170,7 +198,7 @@ fn place(nats: &Nats, message: &async_nats::Message) -> Option<(u64, u64)> {
     Some((info.stream_sequence, info.consumer_sequence))
 }
 
-async fn stream_info(nats: &Nats, stream: &str) -> Result<jetstream::stream::Info, Error> {
+pub(super) async fn stream_info(nats: &Nats, stream: &str) -> Result<jetstream::stream::Info, Error> {
     let found = nats.0.api.get_stream(stream).await;
     let found =
         found.map_err(|error| failed(format!("reading the state of the stream `{stream}`"), &error))?;

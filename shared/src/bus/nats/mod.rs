@@ -12,6 +12,7 @@ mod publish;
 mod pull;
 mod read;
 mod set_up;
+mod since;
 
 use std::{
     fmt,

@@ -24,9 +24,9 @@ use crate::subject::{Filter, Subject};
 /// Messages requested at once.
 const BATCH: usize = 1000;
 /// The longest pause of the server while it has more to send.
-const NEXT_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const NEXT_WITHIN: Duration = Duration::from_secs(5);
 /// How often an interrupted read is continued.
-const TRIES: usize = 20;
+pub(super) const TRIES: usize = 20;
 
 impl Nats {
     /// From the leader, so that acknowledged messages are seen; with wildcards; in one round trip.
@@ -38,7 +38,7 @@ impl Nats {
         }
     }
 
-    async fn last_raw(&self, filter: &Filter) -> Result<Option<StreamMessage>, Error> {
+    pub(super) async fn last_raw(&self, filter: &Filter) -> Result<Option<StreamMessage>, Error> {
         let subject = self.namespace().filter(filter);
         let stream = self.handle(filter).await?;
         match stream.get_last_raw_message_by_subject(&subject).await {
