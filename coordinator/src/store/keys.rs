@@ -91,6 +91,11 @@ impl Keys {
         self.tagged(partition, "counter")
     }
 
+    /// Up to where the event log is in the store, as far as the partition goes.
+    pub(super) fn mark(&self, partition: Partition) -> String {
+        self.tagged(partition, "mark")
+    }
+
     /// A hash: profiles by agent id, and their revision.
     pub(super) fn agents(&self) -> String {
         self.namespace.key("agents")

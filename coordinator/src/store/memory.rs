@@ -4,19 +4,24 @@
 use std::{
     borrow::Borrow,
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use shared::{
     Timestamp, TraceId,
+    bus::Position,
     clock::Clock,
     link::{Crossing, Link, round_trip},
     subject::Partition,
 };
 
 use super::{
-    Committed, Correction, Error, Loaded, Member, Members, Record, Sent, StoreTime, Write, keys,
+    Committed, Correction, Error, Loaded, LogMark, Marked, Member, Members, NewMark, Record, Sent, StoreTime,
+    Write, keys,
     record::{RUNS_KEPT, SILENT_MS},
 };
 
@@ -28,6 +33,8 @@ pub struct Memory {
     partitions: u16,
     clock: Clock,
     kept: Arc<Mutex<Kept>>,
+    /// Which process it is: another one after each loss, as a server that starts again or is replaced.
+    run: Arc<AtomicU64>,
     /// What lies between this handle and the store.
     link: Option<Arc<dyn Link>>,
 }
@@ -53,6 +60,7 @@ struct Kept {
 #[derive(Debug, Clone, Default)]
 struct Home {
     counter: u64,
+    mark: Option<Position>,
     timers: Scores,
     runs: Scores,
     ended: Scores,
@@ -91,7 +99,7 @@ impl Memory {
 
     /// A store whose clock is the given one: for simulations.
     pub fn with_clock(partitions: u16, clock: Clock) -> Memory {
-        Memory { partitions, clock, kept: Arc::default(), link: None }
+        Memory { partitions, clock, kept: Arc::default(), run: Arc::default(), link: None }
     }
 
     /// The same store behind a link: for simulations.
@@ -106,7 +114,9 @@ impl Memory {
 
     /// Has what it had then, as a server that lost its last writes.
     pub fn restore(&self, snapshot: Snapshot) {
-        *self.kept() = snapshot.0;
+        let mut kept = self.kept();
+        *kept = snapshot.0;
+        self.run.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Does what is asked, on the other side of the link if there is one.
@@ -279,6 +289,33 @@ impl Memory {
         let kept = self.kept();
         let counter = |partition| kept.homes.get(partition).map_or(0, |home| home.counter);
         partitions.iter().map(counter).collect()
+    }
+
+    pub(super) fn log_marks(&self, partitions: &[Partition]) -> Vec<LogMark> {
+        let kept = self.kept();
+        partitions.iter().map(|partition| self.log_mark(kept.homes.get(partition))).collect()
+    }
+
+    pub(super) fn set_log_marks(&self, marks: &[NewMark]) -> Vec<Marked> {
+        let mut kept = self.kept();
+        let set = |NewMark { partition, seen, position }: &NewMark| {
+            let home = kept.homes.entry(*partition).or_default();
+            let found = self.log_mark(Some(home));
+            if found.counter < seen.counter || found.position != seen.position || found.run != seen.run {
+                return Marked::Differs(found);
+            }
+            home.mark = Some(*position);
+            Marked::Done
+        };
+        marks.iter().map(set).collect()
+    }
+
+    fn log_mark(&self, home: Option<&Home>) -> LogMark {
+        LogMark {
+            counter: home.map_or(0, |home| home.counter),
+            position: home.and_then(|home| home.mark),
+            run: self.run.load(Ordering::Relaxed).to_string(),
+        }
     }
 
     pub(super) fn fields(&self, traces: &[TraceId], fields: &[String]) -> Vec<HashMap<String, String>> {

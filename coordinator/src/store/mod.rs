@@ -16,8 +16,8 @@ use shared::{Timestamp, TraceId, subject::Partition};
 pub use self::redis::Redis;
 pub use memory::{Memory, Snapshot};
 pub use record::{
-    Committed, Correction, Durability, Error, Loaded, Member, Members, OutboxKey, Record, Sent, StoreTime,
-    Write,
+    Committed, Correction, Durability, Error, Loaded, LogMark, Marked, Member, Members, NewMark, OutboxKey,
+    Record, Sent, StoreTime, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -221,6 +221,22 @@ impl Store {
         match self {
             Store::Redis(redis) => redis.counters(partitions).await,
             Store::Memory(memory) => memory.ask("read counters", partitions, Memory::counters).await,
+        }
+    }
+
+    /// Up to where the event log is in each partition, in the order asked.
+    pub async fn log_marks(&self, partitions: &[Partition]) -> Result<Vec<LogMark>, Error> {
+        match self {
+            Store::Redis(redis) => redis.log_marks(partitions).await,
+            Store::Memory(memory) => memory.ask("read marks", partitions, Memory::log_marks).await,
+        }
+    }
+
+    /// Sets each mark whose partition is as it was seen. The answers are in the order of the marks.
+    pub async fn set_log_marks(&self, marks: &[NewMark]) -> Result<Vec<Marked>, Error> {
+        match self {
+            Store::Redis(redis) => redis.set_log_marks(marks).await,
+            Store::Memory(memory) => memory.ask("set marks", marks, Memory::set_log_marks).await,
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use shared::{Timestamp, TraceId, WorkerId, id};
+use shared::{Timestamp, TraceId, WorkerId, bus::Position, id, subject::Partition};
 
 /// How many runs of one partition its index keeps, the newest. The index is a list for people; nothing
 /// depends on it.
@@ -87,6 +87,34 @@ pub enum Committed {
         version: u64,
         counter: u64,
     },
+}
+
+/// What a partition has apart from its traces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogMark {
+    pub counter: u64,
+    /// Every commit of the partition whose messages the event log has up to here is in the store.
+    pub position: Option<Position>,
+    /// Names the process that serves the store, from its start to its end: what it acknowledged, it still has. Empty if the
+    /// server does not say.
+    pub run: String,
+}
+
+/// A mark to be set, if the partition is as it was seen: its counter has not gone back, its mark is the same, and so is the
+/// process that serves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMark {
+    pub partition: Partition,
+    pub seen: LogMark,
+    pub position: Position,
+}
+
+/// The result of setting a mark.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Marked {
+    Done,
+    /// The partition is not as it was seen, but like this.
+    Differs(LogMark),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 
 use std::{error::Error as _, time::Duration};
 
-use coordinator::store::{Committed, Error, Redis, Store, Write};
+use coordinator::store::{Committed, Error, LogMark, Marked, NewMark, Redis, Store, Write};
+use shared::{bus::Position, subject::Partition};
 use tokio::time::Instant;
 use trellis_tests::{
     cluster::SOON,
@@ -173,6 +174,26 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
         assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter, found);
         acknowledged = found;
     }
+}
+
+/// Proves that a server that started again is another process to the mark, though it has the same counter: it may have lost
+/// writes that others made up for.
+#[tokio::test]
+async fn f17_a_mark_that_was_seen_before_a_restart_is_not_set_after_it() {
+    let mut server = RedisServer::start();
+    let store = redis(&server, "").await;
+    commit(&store, write(trace(1), 1)).await;
+    let partition = Partition::of(trace(1), PARTITIONS);
+    let seen = store.log_marks(&[partition]).await.unwrap().remove(0);
+    server.kill();
+    server.restart();
+    recovered(&store).await;
+    let mark = |seen| NewMark { partition, seen, position: Position { log: 1, sequence: 5 } };
+    let marked = store.set_log_marks(&[mark(seen.clone())]).await.unwrap().remove(0);
+    let Marked::Differs(found) = marked else { panic!("it was set") };
+    assert_ne!(found.run, seen.run);
+    assert_eq!(LogMark { run: seen.run.clone(), ..found.clone() }, seen);
+    assert_eq!(store.set_log_marks(&[mark(found)]).await.unwrap(), [Marked::Done]);
 }
 
 /// Proves that a call survives a quick restart: its reconnect tries more than once.

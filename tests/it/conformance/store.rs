@@ -3,9 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{
-    Committed, Correction, Durability, Error, Member, Members, Memory, OutboxKey, Redis, Sent, Store, Write,
+    Committed, Correction, Durability, Error, LogMark, Marked, Member, Members, Memory, NewMark, OutboxKey,
+    Redis, Sent, Store, Write,
 };
-use shared::{Timestamp, TraceId, subject::Partition};
+use shared::{Timestamp, TraceId, bus::Position, subject::Partition};
 use trellis_tests::servers::RedisServer;
 
 pub(super) const PARTITIONS: u16 = 16;
@@ -58,6 +59,7 @@ on_both![
     w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it,
     runs_are_newest_first_without_those_that_are_gone,
     the_counter_of_a_partition_grows_with_every_commit,
+    a_mark_is_set_only_if_the_partition_is_as_it_was_seen,
     agents_are_replaced_and_every_change_is_a_revision,
     coordinators_are_alive_while_their_heartbeats_last,
     the_partition_count_is_settled_once,
@@ -453,6 +455,49 @@ async fn the_counter_of_a_partition_grows_with_every_commit(store: Store) {
     let stranger = others.find(|other| Partition::of(*other, PARTITIONS) != home).unwrap();
     let loaded = store.load(&[neighbour, stranger]).await.unwrap();
     assert_eq!((loaded[0].counter, loaded[1].counter), (5, 0));
+}
+
+async fn a_mark_is_set_only_if_the_partition_is_as_it_was_seen(store: Store) {
+    let id = trace(1);
+    let home = Partition::of(id, PARTITIONS);
+    let other = everywhere().into_iter().find(|partition| *partition != home).unwrap();
+    commit(&store, write(id, 1)).await;
+    let found = store.log_marks(&[other, home]).await.unwrap();
+    assert_eq!(
+        found.iter().map(|mark| (mark.counter, mark.position)).collect::<Vec<_>>(),
+        [(0, None), (1, None)]
+    );
+    assert!(!found[0].run.is_empty() && found[0].run == found[1].run, "{found:?}");
+    assert_eq!(
+        (store.log_marks(&[]).await.unwrap(), store.set_log_marks(&[]).await.unwrap()),
+        (vec![], vec![])
+    );
+
+    let at = |sequence| Position { log: 1_700_000_000_000, sequence };
+    let set = async |seen: &LogMark, sequence| {
+        let mark = NewMark { partition: home, seen: seen.clone(), position: at(sequence) };
+        store.set_log_marks(&[mark]).await.unwrap().pop().unwrap()
+    };
+    let seen = found[1].clone();
+    // The counter has gone back; another process serves the store; nobody has set that mark.
+    let wrong = [
+        LogMark { counter: 2, ..seen.clone() },
+        LogMark { run: "another".into(), ..seen.clone() },
+        LogMark { position: Some(at(1)), ..seen.clone() },
+    ];
+    for wrong in wrong {
+        assert_eq!(set(&wrong, 7).await, Marked::Differs(seen.clone()), "{wrong:?}");
+    }
+    // The counter may have grown.
+    commit(&store, write(id, 2)).await;
+    assert_eq!(set(&seen, 7).await, Marked::Done);
+    let now = LogMark { counter: 2, position: Some(at(7)), ..seen.clone() };
+    assert_eq!(set(&seen, 8).await, Marked::Differs(now.clone()), "it was set meanwhile");
+    assert_eq!(store.log_marks(&[home, other]).await.unwrap(), [now.clone(), found[0].clone()]);
+    // A log that was made anew has lower numbers.
+    assert_eq!(set(&now, 3).await, Marked::Done);
+    assert_eq!(store.log_marks(&[home]).await.unwrap()[0].position, Some(at(3)));
+    assert_eq!(commit(&store, write(id, 3)).await, Committed::Done { counter: 3 });
 }
 
 async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {

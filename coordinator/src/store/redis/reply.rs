@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use redis::{FromRedisValue, Value};
-use shared::{Timestamp, TraceId};
+use shared::{Timestamp, TraceId, bus::Position};
 
-use super::super::{Committed, Error, Record, keys};
+use super::super::{Committed, Error, LogMark, Record, keys};
 
 /// An answer that has a type of its own.
 pub(super) fn decode<T: FromRedisValue>(doing: &'static str, value: Value) -> Result<T, Error> {
@@ -26,6 +26,21 @@ pub(super) fn committed(doing: &'static str, value: Value) -> Result<Committed, 
         }
         other => Err(corrupt(doing, &format!("{other:?}"))),
     }
+}
+
+/// Whether a mark was set, and what the partition had before.
+pub(super) fn log_mark(doing: &'static str, value: Value) -> Result<(bool, LogMark), Error> {
+    let words: Vec<String> = decode(doing, value)?;
+    let wrong = || corrupt(doing, &format!("{words:?}"));
+    let [word, counter, mark, run] = words.as_slice() else { return Err(wrong()) };
+    let done = match word.as_str() {
+        "done" => true,
+        "differs" => false,
+        _ => return Err(wrong()),
+    };
+    let position = if mark.is_empty() { None } else { Some(Position::parse(mark).ok_or_else(wrong)?) };
+    let counter = counter.parse().map_err(|_| wrong())?;
+    Ok((done, LogMark { counter, position, run: run.clone() }))
 }
 
 /// A record from the trace's hash and the hash of its values. A trace that does not exist is an empty hash.

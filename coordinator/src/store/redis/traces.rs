@@ -24,7 +24,7 @@ const LIST_TRIES: usize = 4;
 
 /// A script is called by its hash, or with its source: the server then knows the hash.
 #[derive(Clone, Copy)]
-enum By {
+pub(super) enum By {
     Hash,
     Source,
 }
@@ -75,7 +75,7 @@ impl Redis {
     /// Runs a script once for each item. Items for which the server did not know the script, after a
     /// restart or a flush, changed nothing, and are sent again with the source. Any other error is an error
     /// of the whole call: the caller can't know which items were done, and need not.
-    async fn run(
+    pub(super) async fn run(
         &self,
         doing: &'static str,
         homes: &[Partition],
@@ -345,7 +345,7 @@ fn traces_of(doing: &'static str, answers: Vec<Vec<Value>>) -> Result<Vec<TraceI
     Ok(traces)
 }
 
-fn script(script: &Script, source: &str, by: By) -> Cmd {
+pub(super) fn script(script: &Script, source: &str, by: By) -> Cmd {
     let mut command = Cmd::new();
     match by {
         By::Hash => command.arg("EVALSHA").arg(script.get_hash()),
