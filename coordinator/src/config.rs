@@ -32,6 +32,10 @@ pub struct Config {
     /// How old the beginning of a live trace in the event log may be before its state is copied into the log again; at most
     /// half as old as messages get there.
     pub copy_after: Duration,
+    /// Interval at which it is noted up to where the event log is in the store, and how much later than it was so. What a
+    /// coordinator that ends may have seen the store lose is younger than that.
+    pub mark_every: Duration,
+    pub mark_lag: Duration,
     /// What passes between two readings of the store's clock.
     pub clock: Clock,
     /// Where new ids come from.
@@ -64,6 +68,8 @@ impl Config {
             timer_interval: Duration::from_millis(200),
             resend_after: Duration::from_millis(5_000),
             copy_after: Duration::MAX,
+            mark_every: Duration::from_secs(30),
+            mark_lag: Duration::from_secs(300),
             clock: Clock::Machine,
             random: Random::System,
             crash: Crash::default(),

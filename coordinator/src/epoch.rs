@@ -11,8 +11,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use shared::{Timestamp, subject::Partition};
+use shared::{Timestamp, bus::Position, subject::Partition};
 use tokio::sync::watch;
+
+use crate::store::LogMark;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Epoch(Arc<State>);
@@ -34,6 +36,8 @@ struct Known {
     lost_at: Option<Timestamp>,
     /// How many coordinators ended that may have seen a loss which nobody else did.
     doubts: u64,
+    /// How often something happened after which earlier observations prove nothing: a loss, a doubt, a gap in our watch.
+    breaks: u64,
 }
 
 /// What is to be swept, and what was known when that was asked.
@@ -66,8 +70,11 @@ impl Known {
 struct Watched {
     since: Timestamp,
     counter: u64,
-    /// Every trace in the event log was looked up in the store: a trace that is not there never existed.
+    /// Every trace in the event log that the store may lack was looked up: a trace that is not there never existed, or
+    /// was removed.
     swept: bool,
+    /// What the partition had when that sweep began. None if some traces could not be had: the mark stays before them.
+    mark: Option<LogMark>,
 }
 
 impl Epoch {
@@ -78,14 +85,16 @@ impl Epoch {
 
     /// We could not watch for a while: others may have owned what we own.
     pub(crate) fn watch_anew(&self, now: Timestamp) {
-        self.known().owned.values_mut().for_each(|watched| watched.since = now);
+        let mut known = self.known();
+        known.breaks += 1;
+        known.owned.values_mut().for_each(|watched| watched.since = now);
     }
 
     /// Begins to watch a partition that we own from now on.
     pub(crate) fn own(&self, partition: Partition, now: Timestamp) {
         let mut known = self.known();
         let counter = known.elsewhere.remove(&partition).unwrap_or_default();
-        known.owned.insert(partition, Watched { since: now, counter, swept: false });
+        known.owned.insert(partition, Watched { since: now, counter, swept: false, mark: None });
     }
 
     pub(crate) fn disown(&self, partition: Partition) {
@@ -120,11 +129,12 @@ impl Epoch {
         }
         tracing::error!("the store has lost acknowledged writes; rebuilding traces from the event log");
         for watched in known.owned.values_mut() {
-            *watched = Watched { since: now, counter: 0, swept: false };
+            *watched = Watched { since: now, counter: 0, swept: false, mark: None };
         }
         let elsewhere = std::mem::take(&mut known.elsewhere);
         known.lost.extend(elsewhere.into_keys());
         known.lost_at = Some(now);
+        known.breaks += 1;
         self.0.number.send_modify(|number| *number += 1);
     }
 
@@ -155,8 +165,9 @@ impl Epoch {
     pub(crate) fn doubt(&self, now: Timestamp) {
         let mut known = self.known();
         known.doubts += 1;
+        known.breaks += 1;
         known.lost_at = Some(now);
-        known.owned.values_mut().for_each(|watched| watched.swept = false);
+        known.owned.values_mut().for_each(|watched| (watched.swept, watched.mark) = (false, None));
     }
 
     pub(crate) fn unswept(&self) -> Unswept {
@@ -167,16 +178,37 @@ impl Epoch {
         Unswept { partitions, number: *self.0.number.borrow(), doubts: known.doubts }
     }
 
-    /// Marks these as swept, unless there is a new reason to.
-    pub(crate) fn swept(&self, swept: &Unswept) {
+    /// Notes that these are swept, unless there is a new reason to sweep them. `marks` is what those had when the sweep began
+    /// of which the store now has everything up to then.
+    pub(crate) fn swept(&self, swept: &Unswept, marks: &HashMap<Partition, LogMark>) {
         let mut known = self.known();
         if *self.0.number.borrow() == swept.number && known.doubts == swept.doubts {
             for partition in &swept.partitions {
                 known.lost.remove(partition);
                 if let Some(watched) = known.owned.get_mut(partition) {
-                    watched.swept = true;
+                    (watched.swept, watched.mark) = (true, marks.get(partition).cloned());
                 }
             }
+        }
+    }
+
+    /// What we know of the partitions we own whose mark may be set, and how often that knowledge broke off.
+    pub(crate) fn markable(&self) -> (u64, Vec<(Partition, LogMark)>) {
+        let known = self.known();
+        let seen = |(partition, watched): (&Partition, &Watched)| {
+            let mark = watched.mark.clone().filter(|_| watched.swept)?;
+            Some((*partition, LogMark { counter: watched.counter, ..mark }))
+        };
+        let mut markable: Vec<_> = known.owned.iter().filter_map(seen).collect();
+        markable.sort_unstable_by_key(|(partition, _)| *partition);
+        (known.breaks, markable)
+    }
+
+    /// Takes note of the mark that a partition has.
+    pub(crate) fn marked(&self, partition: Partition, position: Option<Position>) {
+        let mut known = self.known();
+        if let Some(mark) = known.owned.get_mut(&partition).and_then(|watched| watched.mark.as_mut()) {
+            mark.position = position;
         }
     }
 
@@ -224,12 +256,12 @@ mod tests {
         let (mine, other) = (partitions.next().unwrap(), partitions.next().unwrap());
         let epoch = Epoch::new();
         epoch.own(mine, at(10));
-        epoch.swept(&epoch.unswept());
+        epoch.swept(&epoch.unswept(), &HashMap::new());
         epoch.committed(other, epoch.floor(other), 5, at(20));
         assert_eq!((epoch.partitions().len(), epoch.unswept().partitions.len()), (2, 0));
         epoch.observe(other, epoch.floor(other), 4, at(30));
         assert_eq!((epoch.number(), epoch.unswept().partitions), (1, vec![mine, other]));
-        epoch.swept(&epoch.unswept());
+        epoch.swept(&epoch.unswept(), &HashMap::new());
         assert!(
             epoch.unswept().partitions.is_empty()
                 && epoch.trusts_absence(mine)
@@ -254,7 +286,7 @@ mod tests {
         epoch.own(q, at(10));
         assert!(epoch.trusts(p, at(11)) && !epoch.trusts(p, at(10)));
         let before = epoch.unswept();
-        epoch.swept(&before);
+        epoch.swept(&before, &HashMap::new());
         assert!(epoch.trusts_absence(p));
 
         let floor = epoch.floor(p);
@@ -271,7 +303,7 @@ mod tests {
         epoch.observe(p, 7, 6, at(31));
         assert_eq!(epoch.number(), 1);
         // A sweep that began before the loss proves nothing.
-        epoch.swept(&before);
+        epoch.swept(&before, &HashMap::new());
         assert!(!epoch.trusts_absence(p));
     }
 
@@ -282,9 +314,47 @@ mod tests {
         epoch.own(p, Timestamp::from_millis(10));
         let begun = epoch.unswept();
         epoch.doubt(Timestamp::from_millis(20));
-        epoch.swept(&begun);
+        epoch.swept(&begun, &HashMap::new());
         assert_eq!(epoch.unswept().partitions, [p], "that sweep began before");
-        epoch.swept(&epoch.unswept());
+        epoch.swept(&epoch.unswept(), &HashMap::new());
         assert!(epoch.unswept().partitions.is_empty() && epoch.number() == 0);
+    }
+
+    #[test]
+    fn f19_a_mark_may_be_set_from_a_whole_sweep_on_until_something_is_doubtful() {
+        let at = Timestamp::from_millis;
+        let p = Partition::all(1).next().unwrap();
+        let seen = LogMark { counter: 3, position: None, run: "a".into() };
+        let marks = HashMap::from([(p, seen.clone())]);
+        let epoch = Epoch::new();
+        let sweep = |marks| epoch.swept(&epoch.unswept(), marks);
+        let markable = || epoch.markable().1;
+        epoch.own(p, at(10));
+        assert_eq!(markable(), []);
+        sweep(&marks);
+        epoch.observe(p, 0, 9, at(20));
+        assert_eq!(
+            markable(),
+            [(p, LogMark { counter: 9, ..seen.clone() })],
+            "with the highest counter we know"
+        );
+        let position = Some(Position { log: 1, sequence: 4 });
+        epoch.marked(p, position);
+        assert_eq!(markable(), [(p, LogMark { counter: 9, position, ..seen.clone() })]);
+        epoch.watch_anew(at(25));
+        assert_eq!((epoch.markable().0, markable().len()), (1, 1));
+
+        epoch.doubt(at(30));
+        assert_eq!((epoch.markable().0, markable()), (2, vec![]));
+        sweep(&marks);
+        assert_eq!(markable().len(), 1);
+        epoch.observe(p, 9, 8, at(40));
+        assert_eq!((epoch.markable().0, markable()), (3, vec![]));
+        // Some traces could not be had: they stay behind the mark.
+        sweep(&HashMap::new());
+        assert!(epoch.trusts_absence(p) && markable().is_empty());
+        epoch.disown(p);
+        epoch.own(p, at(50));
+        assert_eq!(markable(), []);
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     handles::Handles,
     health::{self, Pulse},
     inbound::intake::Intake,
-    ownership::{copies, membership::Membership, retention, sweep, timer},
+    ownership::{copies, mark, membership::Membership, retention, sweep, timer},
     policy::Policies,
     room::Room,
     shard::{
@@ -169,6 +169,7 @@ impl Readers {
         readers.spawn(retention::run(handles.clone(), watched));
         let measured = handles.clone();
         readers.spawn(async move { measured.room.watch(&measured.bus).await });
+        readers.spawn(mark::run(handles.clone()));
         readers.spawn(sweep::run(handles.clone(), dispatch.clone()));
         if let Some(listener) = listener {
             readers.serve_health(listener, pulse);

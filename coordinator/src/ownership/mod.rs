@@ -1,8 +1,9 @@
 //! Which partitions this coordinator owns, and what an owner does on its own: it serves their workers,
-//! wakes traces whose timer is due, removes runs whose retention is over, looks for traces that the store has lost, and
-//! copies live ones into a log that is nearly full. Nothing is decided here.
+//! wakes traces whose timer is due, removes runs whose retention is over, looks for traces that the store has lost, from
+//! its mark on, and copies live ones into a log that is nearly full. Nothing is decided here.
 
 pub(crate) mod copies;
+pub(crate) mod mark;
 pub(crate) mod membership;
 pub(crate) mod retention;
 pub(crate) mod sweep;

@@ -1,9 +1,10 @@
 //! Looks for traces that the store does not have as the event log has them. A coordinator sweeps a partition once
 //! when it begins to own it, and again when the store has lost writes, or another coordinator ended that may have seen
-//! it lose some: nobody else would notice the loss of a trace that only waits for a human or a timer.
+//! it lose some: nobody else would notice the loss of a trace that only waits for a human or a timer. What the log has up
+//! to the partition's mark is in the store, and is not looked at (docs/decisions/005-mark.md).
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -12,7 +13,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use shared::{
     Timestamp, TraceId,
     bus::{self, Bus},
-    subject::{Filter, Subject},
+    subject::{Filter, Partition, Subject},
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -23,7 +24,7 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin, Spare, Swept, Work},
     },
-    store,
+    store::{self, LogMark},
     trace::Logged,
 };
 
@@ -64,13 +65,13 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
             continue;
         }
         match sweep(&handles, &dispatch, &unswept).await {
-            Ok(0) => handles.epoch.swept(&unswept),
-            Ok(missing) => {
+            Ok((0, marks)) => handles.epoch.swept(&unswept, &marks),
+            Ok((missing, _)) => {
                 tries += 1;
                 paused = (reasons, Instant::now() + SWEEP_EVERY * (1 << tries.min(MAX_TRIES)));
                 tracing::warn!(missing, tries, "traces of the event log could not be rebuilt");
                 if tries >= MAX_TRIES {
-                    handles.epoch.swept(&unswept);
+                    handles.epoch.swept(&unswept, &HashMap::new());
                 }
             }
             Err(error) => {
@@ -80,15 +81,18 @@ pub(crate) async fn run(handles: Arc<Handles>, dispatch: Dispatch) {
     }
 }
 
-/// Wakes every trace that is not in the store, or is there in an older version than in its log: the store may have lost
-/// writes while nobody watched. If we saw it lose writes, wakes all traces; if somebody else may have, those that
-/// something happened to lately. Returns how many could not be loaded. A run that has expired is not one of them.
-async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &Unswept) -> Result<usize, Error> {
-    let subjects = handles.bus.subjects(&Filter::Events).await?;
-    let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
-    let traces: BTreeSet<TraceId> = subjects.into_iter().filter_map(trace).collect();
-    let ours = |id: &TraceId| of.partitions.contains(&handles.partition(*id));
-    let traces: Vec<TraceId> = traces.into_iter().filter(ours).collect();
+/// Of the traces behind the marks, wakes every one that is not in the store, or is there in an older version than in its log:
+/// the store may have lost writes while nobody watched. If we saw it lose writes, wakes all of them; if somebody else may
+/// have, those that something happened to lately. Returns how many could not be loaded, and what the partitions had before
+/// the log was looked at. A run that has expired is not missing.
+async fn sweep(
+    handles: &Handles,
+    dispatch: &Dispatch,
+    of: &Unswept,
+) -> Result<(usize, HashMap<Partition, LogMark>), Error> {
+    let marks = handles.store.log_marks(&of.partitions).await?;
+    let marks: HashMap<Partition, LogMark> = of.partitions.iter().copied().zip(marks).collect();
+    let traces: Vec<TraceId> = behind(handles, &marks).await?.into_iter().collect();
     let lately = (of.doubts > 0).then(|| handles.clock.now().minus_millis(LATELY_MS));
     let (waiting, mut done) = mpsc::channel(1);
     let swept = Swept { _waiting: waiting, failed: Arc::default() };
@@ -113,7 +117,32 @@ async fn sweep(handles: &Handles, dispatch: &Dispatch, of: &Unswept) -> Result<u
     let failed = swept.failed.clone();
     drop(swept);
     done.recv().await;
-    Ok(failed.load(Ordering::Relaxed))
+    Ok((failed.load(Ordering::Relaxed), marks))
+}
+
+/// The traces of these partitions of which the log has something behind the mark of their partition. Where there is no mark,
+/// or one of another log, all of them.
+async fn behind(
+    handles: &Handles,
+    marks: &HashMap<Partition, LogMark>,
+) -> Result<BTreeSet<TraceId>, bus::Error> {
+    let end = handles.bus.end(&Filter::Events).await?;
+    let valid = |mark: &LogMark| mark.position.filter(|position| position.is_in(end));
+    let after = |id: TraceId| marks.get(&handles.partition(id)).map(|mark| valid(mark).map(|at| at.sequence));
+    let trace = |subject| if let Subject::Event(trace_id, _) = subject { Some(trace_id) } else { None };
+    let mut traces = BTreeSet::new();
+    if let Some(lowest) = marks.values().filter_map(valid).min() {
+        let subjects = handles.bus.subjects_since(&Filter::Events, lowest.sequence).await?;
+        for (subject, sequence) in subjects {
+            let is_behind = |id: &TraceId| after(*id).flatten().is_some_and(|after| sequence > after);
+            traces.extend(trace(subject).filter(is_behind));
+        }
+    }
+    if marks.values().any(|mark| valid(mark).is_none()) {
+        let subjects = handles.bus.subjects(&Filter::Events).await?;
+        traces.extend(subjects.into_iter().filter_map(trace).filter(|id| after(*id) == Some(None)));
+    }
+    Ok(traces)
 }
 
 /// The version and the time of the last message in a trace's log. Mostly it is the newest; a message that was sent again

@@ -8,6 +8,7 @@ mod embedded;
 mod graphs_live;
 mod ground;
 mod large_submissions;
+mod marks;
 mod observers;
 mod outbox;
 mod policies;
