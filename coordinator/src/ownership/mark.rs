@@ -37,7 +37,9 @@ pub(crate) async fn run(handles: Arc<Handles>) {
             .into_iter()
             .filter_map(|(partition, seen)| next(partition, seen, settled, end))
             .collect();
-        if let Err(error) = set(&handles, &marks).await {
+        if !marks.is_empty()
+            && let Err(error) = set(&handles, &marks).await
+        {
             tracing::warn!(%error, "the marks of partitions can't be set");
         }
     }
