@@ -4,6 +4,7 @@
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench cluster
 //!   … -- --jobs 20000 --pending 100000     more jobs; how 100,000 pending ones change a job
 //!   … -- --coordinators 2 --workers 4      more processes of Trellis
+//!   … -- --minutes 60 --rate 100           only a load for an hour, while processes are killed
 //!
 //! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` the folder of BullMQ's modules, without which it is
 //! left out. `scripts/bench` sets both.
@@ -20,10 +21,12 @@
 
 mod floor;
 mod holds;
+mod hops;
 #[path = "../measure/mod.rs"]
 mod measure;
 mod peer;
 mod report;
+mod soak;
 mod trellis;
 
 use floor::{Floor, Kind};
@@ -42,18 +45,29 @@ struct Options {
     pending: usize,
     coordinators: usize,
     workers: usize,
+    minutes: usize,
+    rate: usize,
 }
 
 impl Options {
     fn read() -> Self {
-        let mut options =
-            Options { jobs: 10_000, singles: 500, pending: 10_000, coordinators: 1, workers: 1 };
+        let mut options = Options {
+            jobs: 10_000,
+            singles: 500,
+            pending: 10_000,
+            coordinators: 1,
+            workers: 1,
+            minutes: 0,
+            rate: 100,
+        };
         options::read(&mut [
             ("--jobs", &mut options.jobs),
             ("--singles", &mut options.singles),
             ("--pending", &mut options.pending),
             ("--coordinators", &mut options.coordinators),
             ("--workers", &mut options.workers),
+            ("--minutes", &mut options.minutes),
+            ("--rate", &mut options.rate),
         ]);
         options
     }
@@ -67,6 +81,11 @@ async fn main() {
         "nats-server on its disk, redis-server with appendfsync always; {} jobs, {} coordinators, {} workers\n",
         options.jobs, options.coordinators, options.workers
     );
+    if options.minutes > 0 {
+        let trellis = trellis::Trellis::start(&nats, &redis, &options).await;
+        soak::run(&trellis, options.minutes, options.rate).await;
+        return trellis.stop().await;
+    }
     let bare = of_floor(Kind::Bare, &options, &nats, &redis).await;
     let duties = of_floor(Kind::Duties, &options, &nats, &redis).await;
     let bullmq = peer::bullmq(&redis, &options).await;
@@ -90,6 +109,7 @@ async fn main() {
     let report = Report { bare, duties, bullmq, trellis: ours };
     println!("{report}");
     report.write_json();
+    hops::show(&trellis, &nats.url(), options.singles).await;
 
     if options.pending > 0 {
         println!("\nwith {} more jobs pending that nobody takes:", options.pending);

@@ -23,7 +23,7 @@ use trellis_tests::{
 
 use crate::{
     Options,
-    measure::meter::{Latencies, Usage},
+    measure::meter::{self, Latencies, Usage},
 };
 
 type Waiting = Arc<Mutex<HashMap<TraceId, oneshot::Sender<()>>>>;
@@ -32,8 +32,35 @@ pub(crate) struct Trellis {
     pub(crate) client: Client,
     waiting: Waiting,
     listener: JoinHandle<()>,
-    processes: Vec<(String, Child)>,
+    processes: Mutex<Vec<Process>>,
     servers: Vec<(String, u32)>,
+}
+
+struct Process {
+    name: String,
+    command: Command,
+    child: Child,
+    /// The processor time of those before it that were killed.
+    before: Duration,
+}
+
+impl Process {
+    fn start(name: &str, mut command: Command) -> Self {
+        let child = command.spawn().unwrap();
+        Process { name: name.to_owned(), command, child, before: Duration::ZERO }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// What all processes of one name have used.
+pub(crate) struct Spent {
+    pub(crate) name: String,
+    pub(crate) cpu: Duration,
+    pub(crate) rss: u64,
 }
 
 impl Trellis {
@@ -46,13 +73,13 @@ impl Trellis {
             let mut command = Command::new(&binary);
             command.arg(name).args(arguments).env("NATS_URL", nats.url()).env("REDIS_URL", redis.url());
             command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null());
-            (name.to_owned(), command.spawn().unwrap())
+            Process::start(name, command)
         };
         let settings = settings.to_str().unwrap();
         let slots = 512.max(options.workers).div_euclid(options.workers).to_string();
         let coordinators = (0..options.coordinators).map(|_| start("coordinator", &["--settings", settings]));
         let workers = (0..options.workers).map(|_| start("worker", &["--slots", &slots]));
-        let processes = coordinators.chain(workers).collect();
+        let processes = Mutex::new(coordinators.chain(workers).collect());
         let connect =
             Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "bench".into() };
         let bus = Bus::Nats(Nats::connect(&connect).await.unwrap());
@@ -148,25 +175,46 @@ impl Trellis {
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        let ours = self.processes.iter().map(|(name, child)| (name.clone(), child.id()));
+        let processes = self.processes.lock().unwrap();
+        let ours = processes.iter().map(|process| (process.name.clone(), process.child.id()));
         Usage::of(&self.servers.iter().cloned().chain(ours).collect::<Vec<_>>())
+    }
+
+    /// What was used so far, also by processes that were killed.
+    pub(crate) fn spent(&self) -> Vec<Spent> {
+        let processes = self.processes.lock().unwrap();
+        let ours = processes.iter().map(|process| (&process.name, process.child.id(), process.before));
+        let servers = self.servers.iter().map(|(name, pid)| (name, *pid, Duration::ZERO));
+        let mut spent: Vec<Spent> = Vec::new();
+        for (name, pid, before) in servers.chain(ours) {
+            let (cpu, rss) = (before + meter::cpu(pid), meter::rss(pid));
+            match spent.iter_mut().find(|spent| spent.name == *name) {
+                Some(spent) => (spent.cpu, spent.rss) = (spent.cpu + cpu, spent.rss + rss),
+                None => spent.push(Spent { name: name.clone(), cpu, rss }),
+            }
+        }
+        spent
+    }
+
+    /// Kills a process, and starts it again.
+    pub(crate) fn kill_one(&self, number: usize) {
+        let mut processes = self.processes.lock().unwrap();
+        let place = number % processes.len();
+        let process = &mut processes[place];
+        process.before += meter::cpu(process.child.id());
+        process.kill();
+        process.child = process.command.spawn().unwrap();
     }
 
     pub(crate) async fn stop(mut self) {
         self.listener.abort();
-        for (_, child) in &mut self.processes {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        self.processes.get_mut().unwrap().iter_mut().for_each(Process::kill);
     }
 }
 
 impl Drop for Trellis {
     fn drop(&mut self) {
-        for (_, child) in &mut self.processes {
-            child.kill().ok();
-            child.wait().ok();
-        }
+        self.processes.get_mut().unwrap().iter_mut().for_each(Process::kill);
     }
 }
 

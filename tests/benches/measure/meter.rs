@@ -68,7 +68,7 @@ impl fmt::Display for UsedPerJob {
 }
 
 /// User and system time, from clock ticks of 10 ms.
-fn cpu(pid: u32) -> Duration {
+pub(crate) fn cpu(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
