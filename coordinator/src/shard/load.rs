@@ -258,7 +258,7 @@ impl Shard {
 
     /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
-        let Rebuilt { mut trace, messages, published } = rebuilt;
+        let Rebuilt { mut trace, messages, published, rest } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
         let outbox = Arc::new(Outbox::of_rebuilt(&trace, messages, &published, due));
         let changes = trace.take_changes();
@@ -286,6 +286,7 @@ impl Shard {
         match committed.first() {
             Some(Committed::Done { counter }) => {
                 self.handles.epoch.committed(home, floor, *counter, now);
+                tracing::warn!(trace_id = %trace.id(), from = found.version, to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");
                 let unsent = found.unsent.into_iter().chain([outbox]).collect();
                 self.keep(trace, unsent, now);
                 Ok(())

@@ -33,6 +33,8 @@ pub(crate) struct Rebuilt {
     pub(crate) messages: Vec<Logged>,
     /// The contexts whose outcome is already published.
     pub(crate) published: HashSet<ChildId>,
+    /// What of the log is left out.
+    pub(crate) rest: Rest,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -99,8 +101,7 @@ pub(crate) async fn check(
     }
     let messages = logged(&mut trace, events, now);
     trace.mark_all_changed();
-    tracing::warn!(trace_id = %id, from = stored.version(), to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");
-    Ok(Some(Rebuilt { trace, messages, published }))
+    Ok(Some(Rebuilt { trace, messages, published, rest }))
 }
 
 /// When the last commit in the log of a trace was made; none if that can't be said.
