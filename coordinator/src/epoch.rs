@@ -134,7 +134,6 @@ impl Epoch {
         let elsewhere = std::mem::take(&mut known.elsewhere);
         known.lost.extend(elsewhere.into_keys());
         known.lost_at = Some(now);
-        known.breaks += 1;
         self.0.number.send_modify(|number| *number += 1);
     }
 
@@ -165,7 +164,6 @@ impl Epoch {
     pub(crate) fn doubt(&self, now: Timestamp) {
         let mut known = self.known();
         known.doubts += 1;
-        known.breaks += 1;
         known.lost_at = Some(now);
         known.owned.values_mut().for_each(|watched| (watched.swept, watched.mark) = (false, None));
     }

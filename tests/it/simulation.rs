@@ -39,7 +39,7 @@ fn t8_every_seed_keeps_the_rules_and_comes_to_rest() {
         let report = simulate(seed, &Extras::default());
         let has = |what: &str| usize::from(report.carried.iter().any(|carried| carried.what == what));
         marked += has("FromStore set marks");
-        swept_from_marks += has("FromBus list new subjects");
+        swept_from_marks += has("FromBus list new messages");
         if !report.wrong.is_empty() {
             failed.push(report);
         }

@@ -42,7 +42,7 @@ pub fn check_copied(id: TraceId, commands: &Commands, number: usize) -> Result<(
     let mut trace = Trace::new(id);
     let dropped = play(&mut trace, &commands[..number])?;
     let before = content(&trace);
-    let copy = Command::Copy { before: Timestamp::from_millis(u64::MAX) };
+    let copy = Command::Copy { after_ms: 0 };
     let copy = play(&mut trace, &[(commands[number - 1].0, copy)])?;
     let lives = trace.root().is_some_and(ContextNode::is_live);
     ensure(copy.is_empty() != lives, || "what has ended, or never began, is not copied".into())?;

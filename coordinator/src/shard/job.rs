@@ -71,6 +71,8 @@ pub(crate) enum Origin {
 pub(crate) struct Swept {
     /// The sweep waits until all of these are gone.
     pub(crate) _waiting: mpsc::Sender<()>,
+    /// Its log is to be read as a whole, whatever its last message says.
+    pub(crate) whole: bool,
     /// How many traces could not be loaded.
     pub(crate) failed: Arc<AtomicUsize>,
 }

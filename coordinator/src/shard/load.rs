@@ -51,7 +51,7 @@ impl Shard {
     /// Returns the jobs that can be decided, and the traces that were loaded for them.
     pub(super) async fn load(&mut self, jobs: Vec<Job>, now: Timestamp) -> (Vec<Job>, BTreeSet<TraceId>) {
         let mut missing = BTreeSet::new();
-        let (mut known_new, mut doubted) = (HashSet::new(), HashSet::new());
+        let (mut known_new, mut doubted, mut compared) = (HashSet::new(), HashSet::new(), HashSet::new());
         for job in &jobs {
             if job.refused && self.is_behind(job.trace_id).await {
                 doubted.insert(job.trace_id);
@@ -59,6 +59,9 @@ impl Shard {
             }
             // What we remember may be what the store has lost, or lack what it had.
             let sweeps = matches!(job.origin, Origin::Sweep(_));
+            if matches!(&job.origin, Origin::Sweep(swept) if swept.whole) {
+                compared.insert(job.trace_id);
+            }
             match self.cache.peek(job.trace_id) {
                 None if sweeps => drop(doubted.insert(job.trace_id)),
                 Some(entry) if (sweeps || entry.doubted) && entry.in_flight == 0 => {
@@ -106,7 +109,7 @@ impl Shard {
             let known_new = known_new.difference(&doubted).copied().collect();
             let mut some = some.to_vec();
             for _ in 0..MAX_LOADS {
-                match self.fetch(&some, &known_new, &doubted, now).await {
+                match self.fetch(&some, &known_new, &doubted, &compared, now).await {
                     Ok(Fetched { not_had, moved_on }) => {
                         failed.extend(not_had);
                         some = moved_on;
@@ -147,6 +150,7 @@ impl Shard {
         ids: &[TraceId],
         known_new: &HashSet<TraceId>,
         doubted: &HashSet<TraceId>,
+        compared: &HashSet<TraceId>,
         now: Timestamp,
     ) -> Result<Fetched, store::Error> {
         let handles = self.handles.clone();
@@ -170,6 +174,7 @@ impl Shard {
             // What began after the loss was not lost.
             let began = found.trace.root().map(|root| root.started_at);
             let lost_at = lost_at.filter(|lost_at| began.is_none_or(|began| began <= *lost_at));
+            let lost_at = if compared.contains(&found.trace.id()) { Some(now) } else { lost_at };
             let checked =
                 rebuild::check(&handles, &found.trace, found.version, &found.unsent, lost_at, now).await;
             (found, checked)
@@ -195,8 +200,10 @@ impl Shard {
                     Ok(())
                 }
                 // What is stored goes on, whatever its log says.
-                Err(rebuild::Error::Contradicts) if !found.corrupt && version > 0 => {
-                    tracing::error!(trace_id = %id, "the event log of a trace contradicts itself; it can't be rebuilt if the store is lost");
+                Err(error @ (rebuild::Error::Contradicts | rebuild::Error::Unreadable(_)))
+                    if !found.corrupt && version > 0 =>
+                {
+                    tracing::error!(trace_id = %id, %error, "the event log of a trace can't be read; it can't be rebuilt if the store is lost");
                     self.keep(found.trace, found.unsent, now);
                     Ok(())
                 }

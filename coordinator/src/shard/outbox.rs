@@ -90,6 +90,13 @@ impl Outbox {
         format!("{version}-{}", self.made.millis())
     }
 
+    /// The version of an event message, and when its commit was made, by its id.
+    pub(crate) fn event_by_id(id: &str) -> Option<(u64, Timestamp)> {
+        let (_, numbered) = id.strip_suffix(".event")?.split_once('.')?;
+        let (version, made) = numbered.split_once('-')?;
+        Some((version.parse().ok()?, Timestamp::from_millis(made.parse().ok()?)))
+    }
+
     /// Its events, as the log has them.
     pub(crate) fn logged(&self) -> Result<Vec<Logged>, serde_json::Error> {
         self.events.iter().map(|event| serde_json::from_str(event.body.get())).collect()
@@ -99,10 +106,17 @@ impl Outbox {
         &self.effects
     }
 
-    /// Adds the messages to be stored, made from the current state of the trace; returns which of them are events.
-    pub(crate) fn messages(&self, trace: &Trace, home: &Home, out: &mut Vec<Outgoing>) -> Range<usize> {
+    /// Adds the messages to be stored, made from the current state of the trace; returns which of them are events. Those that
+    /// the log has are left out.
+    pub(crate) fn messages(
+        &self,
+        trace: &Trace,
+        home: &Home,
+        logged: bool,
+        out: &mut Vec<Outgoing>,
+    ) -> Range<usize> {
         let start = out.len();
-        for event in &self.events {
+        for event in self.events.iter().filter(|_| !logged) {
             out.push(Outgoing {
                 subject: Subject::Event(trace.id(), event.child_id.clone()),
                 id: Some(format!("{}.{}.event", trace.id(), self.numbered(event.version))),

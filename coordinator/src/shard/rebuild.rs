@@ -70,6 +70,7 @@ pub(crate) async fn check(
     let log = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
     let has_beginning = log.iter().any(Logged::begins);
     let last_at = log.iter().map(|logged| logged.at).max().unwrap_or_default();
+    let first_at = log.iter().map(|logged| logged.at).min().unwrap_or_default();
     let unsent = unsent.iter().map(|outbox| outbox.logged()).collect::<Result<Vec<_>, _>>();
     let log = [log, unsent.map_err(Error::Unreadable)?.concat()].concat();
     let last_made = log.iter().map(|logged| logged.commit().made).max().unwrap_or_default();
@@ -86,7 +87,11 @@ pub(crate) async fn check(
     if is_stored && lost.iter().all(|cost| is_booked(&trace, cost, now)) {
         return Ok(None);
     }
-    let published = published(bus, id).await?;
+    let mut published = published(bus, id).await?;
+    // The log has dropped their outcomes with all that is as old.
+    let dropped =
+        trace.contexts().iter().skip(1).filter(|node| node.end().is_some_and(|end| end.at < first_at));
+    published.extend(dropped.map(|node| node.id.clone()));
     let told = trace.root().is_none_or(|root| published.contains(&root.id));
     let expired = last_at.plus_millis(handles.retention_ms()) <= now;
     if stored.version() == 0 && trace.is_over() && told && expired {

@@ -46,7 +46,9 @@ impl Shard {
             let version = entry.trace.version();
             let mut sent = Vec::with_capacity(outboxes.len());
             for outbox in &outboxes {
-                let events = outbox.messages(&entry.trace, &home, &mut messages);
+                let same = |unsent: &&Unsent| unsent.outbox.key() == outbox.key();
+                let logged = entry.unsent.iter().find(same).is_some_and(|unsent| unsent.logged);
+                let events = outbox.messages(&entry.trace, &home, logged, &mut messages);
                 sent.push((outbox.key(), events.start - start..events.end - start));
             }
             let sends = |unsent: &&mut Unsent| sent.iter().any(|(key, _)| *key == unsent.outbox.key());

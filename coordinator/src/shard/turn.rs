@@ -93,7 +93,7 @@ impl Shard {
         let mut order = Vec::new();
         let mut opened: HashMap<TraceId, Open> = HashMap::new();
         let epoch = self.handles.epoch.clone();
-        let copy_before = now.minus_millis(self.handles.delays().copy_ms).plus_millis(1);
+        let copy_ms = self.handles.delays().copy_ms;
         for job in jobs {
             let trace_id = job.trace_id;
             let home = self.handles.home(trace_id);
@@ -107,7 +107,7 @@ impl Shard {
                 let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
                 Open { expected, stamp, had_root, events, frees_room: false, replies }
             });
-            let (events, decided) = decide(&mut entry.trace, &job.work, copy_before, now);
+            let (events, decided) = decide(&mut entry.trace, &job.work, copy_ms, now);
             // Whoever sent it is not asked again. The store may have lost what it is about.
             if decided.is_err()
                 && events.is_empty()
@@ -181,12 +181,7 @@ impl Shard {
 }
 
 /// Decides a job's work on a trace. The refusal of one of several commands does not undo the others.
-fn decide(
-    trace: &mut Trace,
-    work: &Work,
-    copy_before: Timestamp,
-    now: Timestamp,
-) -> (Vec<Event>, Result<(), Refusal>) {
+fn decide(trace: &mut Trace, work: &Work, copy_ms: u64, now: Timestamp) -> (Vec<Event>, Result<(), Refusal>) {
     let mut one = |command: &Command| match trace.handle(command.clone(), now) {
         Ok(events) => (events, Ok(())),
         Err(refusal) => (Vec::new(), Err(refusal)),
@@ -213,7 +208,7 @@ fn decide(
             }
             let (mut events, woken) = one(&Command::Wake);
             // Last, so that it has all of what was decided.
-            events.extend(one(&Command::Copy { before: copy_before }).0);
+            events.extend(one(&Command::Copy { after_ms: copy_ms }).0);
             (events, woken)
         }
         // Reading changes nothing; `Reply` does it.

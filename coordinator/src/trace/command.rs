@@ -71,9 +71,9 @@ pub enum Command {
     Spare {
         until: Timestamp,
     },
-    /// Writes the whole state into the log, if its last copy, or its beginning, is from before this time.
+    /// Writes the whole state into the log, if its last copy, or its beginning, is so old.
     Copy {
-        before: Timestamp,
+        after_ms: u64,
     },
     /// Time has passed: handles every due timer.
     Wake,

@@ -2,23 +2,32 @@
 //! be rebuilt and watched however long it lives, its whole state is written into the log again now and then: whoever
 //! finds no beginning of the log begins with a copy.
 //!
-//! A copy is made of the fields that the store has too. It changes nothing but the time of the last copy, so that a
-//! reader that has everything before it passes it over.
+//! A copy is made of the fields that the store has too, as text: what is deeply nested in them may be too deep for a reader of
+//! the whole. It changes nothing but the time of the last copy, so that a reader that has everything before it passes it
+//! over. Costs in commits that do not count (`lost`) are known only as far back as the copy that a chain begins with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use shared::{Json, Timestamp, TraceId};
+use shared::{Timestamp, TraceId};
 
 use super::{Copied, Event, Logged, Trace};
 
-/// The bytes of fields in one part. One larger field is a part of its own.
+/// The bytes of text in one part: less than a message may have, whatever becomes of it in JSON.
 const PART_BYTES: usize = 256 * 1024;
+/// Traces that began together are copied over this part of the time.
+const SPREAD: u64 = 10;
 
 impl Trace {
-    /// When it is to be copied, if the last copy, or its beginning, may be so old. One that has ended is not copied.
+    /// When it is to be copied, if the last copy, or its beginning, may be so old. One that has ended is copied once more if
+    /// it lived so long that it was copied before: its log begins with a copy, and is kept from then on.
     pub fn copy_due(&self, after_ms: u64) -> Option<Timestamp> {
-        let root = self.root().filter(|root| root.is_live())?;
-        Some(self.copied_at.unwrap_or(root.started_at).plus_millis(after_ms))
+        let root = self.root().filter(|root| !root.deleted)?;
+        let spread = self.id.as_u128() % u128::from((after_ms / SPREAD).max(1));
+        let after_ms = after_ms.saturating_sub(u64::try_from(spread).unwrap_or_default());
+        match root.end() {
+            None => Some(self.copied_at.unwrap_or(root.started_at).plus_millis(after_ms)),
+            Some(end) => self.copied_at.filter(|at| *at < end.at).map(|_| end.at),
+        }
     }
 
     /// The trace after a commit with a copy, from that alone; none if it has no copy, or none that can be read.
@@ -41,9 +50,8 @@ impl Trace {
         for (number, event, _) in events().filter(|(number, ..)| (first..=version).contains(number)) {
             let Event::Copied(part) = event else { return None };
             (u64::from(part.part) == number - first + 1).then_some(())?;
-            let text = |(name, value): (&String, &Json)| (name.clone(), value.value().to_string());
-            fields.extend(part.fields.iter().map(text));
-            values.extend(part.values.iter().map(text));
+            join(&mut fields, &part.fields);
+            join(&mut values, &part.values);
         }
         let mut trace = Trace::from_stored(id, version, &fields, &values).ok()?;
         trace.root()?;
@@ -55,9 +63,15 @@ impl Trace {
     }
 }
 
-/// The whole state, if the last copy, or the beginning, is from before this time.
-pub(super) fn copy(trace: &Trace, before: Timestamp) -> Vec<Event> {
-    if trace.copy_due(0).is_none_or(|last| last >= before) {
+fn join(texts: &mut HashMap<String, String>, part: &BTreeMap<String, String>) {
+    for (name, text) in part {
+        texts.entry(name.clone()).or_default().push_str(text);
+    }
+}
+
+/// The whole state, if that is due.
+pub(super) fn copy(trace: &Trace, after_ms: u64, now: Timestamp) -> Vec<Event> {
+    if trace.copy_due(after_ms).is_none_or(|due| due > now) {
         return Vec::new();
     }
     let mut whole = trace.without_renewals();
@@ -65,36 +79,37 @@ pub(super) fn copy(trace: &Trace, before: Timestamp) -> Vec<Event> {
     let changes = whole.take_changes();
     let mut packed = Parts::default();
     for (name, text) in changes.fields {
-        packed.room_for(&name, text.as_ref()).fields.extend(entry(name, text));
+        packed.add(&name, text.as_deref().unwrap_or_default(), |part| &mut part.fields);
     }
     for (name, text) in changes.values {
-        packed.room_for(&name, text.as_ref()).values.extend(entry(name, text));
+        packed.add(&name, text.as_deref().unwrap_or_default(), |part| &mut part.values);
     }
     let parts = u32::try_from(packed.parts.len()).unwrap_or(u32::MAX);
     let numbered = (1..).zip(packed.parts);
     numbered.map(|(part, of)| Event::Copied(Box::new(Copied { part, parts, ..of }))).collect()
 }
 
-fn entry(name: String, text: Option<String>) -> Option<(String, Json)> {
-    text.map(|text| (name, serde_json::from_str(&text).expect("fields are JSON")))
-}
-
 #[derive(Default)]
 struct Parts {
     parts: Vec<Copied>,
-    /// The bytes of the last.
-    bytes: usize,
+    /// What the last has room for.
+    room: usize,
 }
 
 impl Parts {
-    /// The part that an entry belongs into.
-    fn room_for(&mut self, name: &str, text: Option<&String>) -> &mut Copied {
-        let size = name.len() + text.map_or(0, String::len);
-        self.bytes += size;
-        if self.parts.is_empty() || self.bytes > PART_BYTES {
-            self.bytes = size;
-            self.parts.push(Copied::default());
+    /// Adds a text to the last part, and what has no room there to further ones.
+    fn add(&mut self, name: &str, mut text: &str, of: impl Fn(&mut Copied) -> &mut BTreeMap<String, String>) {
+        while !text.is_empty() {
+            if self.room <= name.len() + text.len().min(PART_BYTES / 2) {
+                self.parts.push(Copied::default());
+                self.room = PART_BYTES;
+            }
+            let fits = text.floor_char_boundary(self.room.saturating_sub(name.len()));
+            let (now, later) = text.split_at(fits);
+            let part = self.parts.last_mut().expect("one was added if there was none");
+            of(part).insert(name.to_owned(), now.to_owned());
+            self.room = self.room.saturating_sub(name.len() + now.len());
+            text = later;
         }
-        self.parts.last_mut().expect("there is one")
     }
 }

@@ -265,16 +265,17 @@ pub enum Event {
     },
 }
 
-/// A part of a copy: fields of the stored trace, and values of its shared store.
+/// A part of a copy: fields of the stored trace, and values of its shared store, each as JSON text. The text of a large one
+/// goes on in the next part, under the same name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Copied {
     /// Its number, from 1. The parts of a copy follow each other in one commit.
     pub part: u32,
     pub parts: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub fields: BTreeMap<String, Json>,
+    pub fields: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub values: BTreeMap<String, Json>,
+    pub values: BTreeMap<String, String>,
 }
 
 impl Copied {

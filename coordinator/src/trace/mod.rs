@@ -101,7 +101,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
-        Command::Copy { before } => Ok(copy::copy(trace, before)),
+        Command::Copy { after_ms } => Ok(copy::copy(trace, after_ms, now)),
         // These decide nothing by themselves: `handle` renews leases, and adds the due contexts to the agenda.
         Command::Spare { .. } | Command::Wake => Ok(Vec::new()),
     }

@@ -9,7 +9,7 @@ use super::{
     error::{Error, PublishError, RequestError},
     fill::Fill,
     memory::Memory,
-    message::{From, Headers, Outgoing, Position, Published, Service, Stored},
+    message::{From, Head, Headers, Outgoing, Position, Published, Service, Stored},
     nats::Nats,
     stream::{Consumption, Follow, Sent, Subscription},
 };
@@ -171,12 +171,20 @@ impl Bus {
         }
     }
 
-    /// The subjects that have messages under a filter behind a sequence, each with its last one. Costs as much as there are
-    /// such messages, however many there are before them.
-    pub async fn subjects_since(&self, filter: &Filter, sequence: u64) -> Result<Vec<(Subject, u64)>, Error> {
+    /// Every message under a filter behind a sequence, up to the one that is now the last. Costs as much as there are such
+    /// messages, however many there are before them.
+    pub async fn each_since(
+        &self,
+        filter: &Filter,
+        sequence: u64,
+        each: &mut (dyn FnMut(Head) + Send),
+    ) -> Result<(), Error> {
         match self {
-            Bus::Nats(nats) => nats.subjects_since(filter, sequence).await,
-            Bus::Memory(memory) => memory.subjects_since(filter, sequence).await,
+            Bus::Nats(nats) => nats.each_since(filter, sequence, each).await,
+            Bus::Memory(memory) => {
+                memory.heads_since(filter, sequence).await?.into_iter().for_each(each);
+                Ok(())
+            }
         }
     }
 

@@ -34,10 +34,21 @@ pub struct Published {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     pub subject: Subject,
+    /// The id that it was published with.
+    pub id: Option<String>,
     pub headers: Headers,
     pub payload: Bytes,
     pub sequence: u64,
     pub at: Timestamp,
+}
+
+/// A stored message without what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    pub subject: Subject,
+    pub sequence: u64,
+    /// The id that it was published with.
+    pub id: Option<String>,
 }
 
 /// A place in a log: behind the message with this sequence. A log that was made anew counts from one again, so that its

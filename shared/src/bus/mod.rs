@@ -15,7 +15,7 @@ pub use error::{Error, PublishError, RequestError};
 pub use fill::{Fill, Storage};
 pub use handle::Bus;
 pub use memory::Memory;
-pub use message::{From, Headers, Message, Outgoing, Position, Published, Service, Stored};
+pub use message::{From, Head, Headers, Message, Outgoing, Position, Published, Service, Stored};
 pub use nats::{Connect, Nats};
 pub use stream::{Consumption, Delivery, Follow, Sent, Subscription};
 pub use topology::{Consumer, Stream, Topology};

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use bytes::Bytes;
 use shared::{
     bus::{
-        Bus, Consumer, Error, From, Headers, Outgoing, PublishError, RequestError, Service, Storage, Stream,
-        Topology,
+        Bus, Consumer, Error, From, Head, Headers, Outgoing, PublishError, RequestError, Service, Storage,
+        Stream, Topology,
     },
     subject::{Filter, Subject},
 };
@@ -51,7 +51,7 @@ on_both!(
     a_service_answers_at_all_its_subjects,
     a_log_is_followed_across_a_purge,
     subjects_are_listed,
-    subjects_behind_a_sequence_and_the_end_of_a_log_are_found,
+    messages_behind_a_sequence_and_the_end_of_a_log_are_found,
     objects_are_kept,
     a_large_payload_arrives_everywhere,
     a_full_stream_says_so,
@@ -339,29 +339,40 @@ async fn subjects_are_listed(bus: Bus) {
     assert_eq!(bus.subjects(&Filter::Outcomes).await.unwrap(), []);
 }
 
-async fn subjects_behind_a_sequence_and_the_end_of_a_log_are_found(bus: Bus) {
+async fn messages_behind_a_sequence_and_the_end_of_a_log_are_found(bus: Bus) {
     let start = bus.end(&Filter::Events).await.unwrap();
     assert_eq!(start.sequence, 0);
-    assert_eq!(bus.subjects_since(&Filter::Events, 0).await.unwrap(), []);
+    let since = async |filter: Filter, sequence| {
+        let mut found = Vec::new();
+        let mut add = |head: Head| found.push((head.subject, head.sequence, head.id));
+        soon(bus.each_since(&filter, sequence, &mut add)).await.unwrap();
+        found
+    };
+    assert_eq!(since(Filter::Events, 0).await, []);
     for number in [1, 2, 3, 1] {
-        bus.publish(message(event(number), "x")).await.unwrap();
+        let id = Some(format!("the {number}")).filter(|_| number > 1);
+        bus.publish(Outgoing { id, ..message(event(number), "x") }).await.unwrap();
     }
     let outcome = Subject::Outcome(trace(3), "root".parse().unwrap());
     bus.publish(message(outcome.clone(), &"x".repeat(3 << 20))).await.unwrap();
-    let since = async |sequence| soon(bus.subjects_since(&Filter::Events, sequence)).await.unwrap();
-    assert_eq!(since(0).await, [(event(1), 4), (event(2), 2), (event(3), 3)]);
-    assert_eq!(since(2).await, [(event(1), 4), (event(3), 3)]);
-    assert_eq!(since(4).await, []);
-    assert_eq!(since(100).await, []);
-    assert_eq!(bus.subjects_since(&Filter::Outcomes, 2).await.unwrap(), [(outcome, 5)]);
+    let of = |number: u128, sequence| {
+        (event(number), sequence, Some(format!("the {number}")).filter(|_| number > 1))
+    };
+    assert_eq!(since(Filter::Events, 0).await, [of(1, 1), of(2, 2), of(3, 3), of(1, 4)]);
+    assert_eq!(since(Filter::Events, 2).await, [of(3, 3), of(1, 4)]);
+    assert_eq!(since(Filter::Events, 4).await, []);
+    assert_eq!(since(Filter::Events, 100).await, []);
+    assert_eq!(since(Filter::Outcomes, 2).await, [(outcome, 5, None)]);
     let end = bus.end(&Filter::Events).await.unwrap();
     assert_eq!((end.log, end.sequence), (start.log, 5), "the log of all that goes on in a run");
     assert!(start.is_in(end) && !end.is_in(start));
     // What is removed is not found, and the end stays where it is.
     bus.purge(&Filter::EventsOf(trace(1))).await.unwrap();
-    assert_eq!(since(0).await, [(event(2), 2), (event(3), 3)]);
+    assert_eq!(since(Filter::Events, 0).await, [of(2, 2), of(3, 3)]);
     assert_eq!(bus.end(&Filter::Events).await.unwrap(), end);
-    assert!(bus.subjects_since(&Filter::Stops, 0).await.is_err() && bus.end(&Filter::Stops).await.is_err());
+    assert!(
+        bus.each_since(&Filter::Stops, 0, &mut drop).await.is_err() && bus.end(&Filter::Stops).await.is_err()
+    );
 }
 
 async fn objects_are_kept(bus: Bus) {

@@ -218,17 +218,21 @@ fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
 /// A copy of much comes in messages of a bounded size, and counts once all of them are there. A delete leaves nothing of it.
 #[test]
 fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
-    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    // Larger than a part, and nested deeper than what can be read within a copy.
+    let deep = (0..122).fold(json!("ä".repeat(300_000)), |inner, _| json!([inner]));
+    let mut world = World::with_root(json!({"max_cost_usd": 1, "inputs": {"deep": deep}}));
     let lease = world.claim("root");
     let secret = "tell nobody ".repeat(4_000);
     for number in 0..20 {
         world.spawn(&lease, json!({"goal": secret, "child_id": format!("c{number}")})).unwrap();
     }
-    world.handle(Command::Copy { before: world.now.plus_millis(1) }).unwrap();
-    assert_eq!(world.handle(Command::Copy { before: world.now }).unwrap(), [], "that was just done");
+    world.handle(Command::Copy { after_ms: 0 }).unwrap();
+    assert_eq!(world.handle(Command::Copy { after_ms: 1 }).unwrap(), [], "that was just done");
     let copy = commits(&world).pop().unwrap();
     let bytes = |logged: &Logged| serde_json::to_vec(logged).unwrap().len();
-    assert!(copy.len() > 3 && copy.iter().all(|part| bytes(part) < 300_000), "{} parts", copy.len());
+    assert!(copy.len() > 5 && copy.iter().all(|part| bytes(part) < 300_000), "{} parts", copy.len());
+    let read = |part: &Logged| serde_json::from_slice::<Logged>(&serde_json::to_vec(part).unwrap()).unwrap();
+    let copy: Vec<Logged> = copy.iter().map(read).collect();
     let id = world.trace.id();
     for missing in 0..copy.len() {
         let some = copy.iter().enumerate().filter(|(part, _)| *part != missing);
@@ -241,4 +245,25 @@ fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
     let bare: Vec<Logged> = copy.into_iter().map(Logged::without_content).collect();
     assert!(!serde_json::to_string(&bare).unwrap().contains("tell nobody"));
     assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "nothing begins with it");
+}
+
+/// A run that lived so long that it was copied is copied once more when it has ended: its log then has a beginning for as
+/// long as others have theirs. Short runs are never copied.
+#[test]
+fn t9_an_old_run_is_copied_at_its_end() {
+    let copy = |world: &mut World| world.handle(Command::Copy { after_ms: 1_000 }).unwrap().len();
+    let mut old = World::with_root(json!({"max_cost_usd": 1}));
+    assert_eq!(copy(&mut old), 0);
+    old.pass(1_000);
+    assert_eq!(copy(&mut old), 1);
+    old.pass(1);
+    old.run("root", "ok");
+    assert_eq!(old.trace.copy_due(1_000), Some(old.now));
+    assert_eq!((copy(&mut old), copy(&mut old)), (1, 0));
+    assert_eq!(old.trace.copy_due(1_000), None);
+
+    let mut short = World::with_root(json!({"max_cost_usd": 1}));
+    short.run("root", "ok");
+    short.pass(10_000);
+    assert_eq!((copy(&mut short), short.trace.copy_due(1_000)), (0, None));
 }

@@ -140,3 +140,44 @@ async fn t9_a_full_log_keeps_a_beginning_of_what_lives_in_memory() {
 async fn t9_a_full_log_keeps_a_beginning_of_what_lives_on_servers() {
     t9_a_full_log_keeps_a_beginning_of_what_lives(Ground::on_servers().await).await;
 }
+
+/// proves: a log that is too small for all that lives does not fill itself with copies for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn t9_a_log_that_is_too_small_for_what_lives_comes_to_rest() {
+    let ground = Ground::in_memory();
+    let mut config = ground::config();
+    config.topology.max_log_bytes = LOG_BYTES;
+    let cluster = ground.start(config);
+    let (client, bus) = (&cluster.client, &ground.bus);
+    for _ in 0..24 {
+        let large = "x".repeat(60_000);
+        client.accepted(json!({"goal": "which?", "agent_id": "ask", "inputs": {"a": large}})).await;
+    }
+    let copied = async || {
+        let log = bus.read(&Filter::Events).await.unwrap();
+        let read = |payload: &[u8]| serde_json::from_slice::<Logged>(payload).unwrap();
+        let copies = log.iter().filter(|stored| stored.sequence > 24 && read(&stored.payload).begins());
+        copies.map(|stored| stored.sequence).max()
+    };
+    eventually("they are copied", async || copied().await.is_some()).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let before = log_fill(bus).await.last;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(log_fill(bus).await.last, before, "nothing happens, and the log grows");
+    cluster.stop().await;
+}
+
+/// proves: a log that can't be read does not keep a run from going on from the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn t9_a_run_goes_on_from_the_store_if_its_log_cannot_be_read() {
+    let ground = Ground::in_memory();
+    let cluster = ground.start(ground::config());
+    let run = asking(&cluster.client).await;
+    cluster.stop().await;
+    let subject = Subject::Event(run, "root".parse().unwrap());
+    let (payload, headers) = ("not an event".into(), Headers::new());
+    ground.bus.publish(Outgoing { subject, id: None, headers, payload, expect_last: None }).await.unwrap();
+    let cluster = ground.start(coordinator::Config { id: name("another"), ..ground::config() });
+    answer(&cluster.client, run).await;
+    cluster.stop().await;
+}

@@ -154,7 +154,7 @@ async fn f19_a_sweep_asks_only_for_what_is_behind_the_marks() {
     eventually("the run has ended again", ended).await;
     let counts = counting.0.lock().unwrap().clone();
     let of = |what: &str| counts.get(what).copied().unwrap_or_default();
-    assert!(of("list new subjects") > 0, "{counts:?}");
+    assert!(of("list new messages") > 0, "{counts:?}");
     for what in ["list subjects", "read a log's end", "read a log", "read versions", "load traces"] {
         assert!(of(what) < 20, "{what}: {} times", of(what));
     }

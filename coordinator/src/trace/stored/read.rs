@@ -173,12 +173,12 @@ impl Trace {
         }))
     }
 
-    /// When the log last got a copy of a stored trace; before that, when it began. From [`Trace::COPIED_FIELD`] and the first
+    /// When the log last got a copy of a stored trace, and that it has one; before that, when it began. From [`Trace::COPIED_FIELD`] and the first
     /// of [`Trace::SUMMARY_FIELDS`].
-    pub fn begins_at(fields: &HashMap<String, String>) -> Result<Option<Timestamp>, Corrupt> {
+    pub fn begins_at(fields: &HashMap<String, String>) -> Result<Option<(Timestamp, bool)>, Corrupt> {
         let copied = read(fields, Self::COPIED_FIELD)?;
-        let began = || Ok(read::<Definition>(fields, "d0")?.map(|definition| definition.started_at));
-        copied.map_or_else(began, |at| Ok(Some(at)))
+        let began = || Ok(read::<Definition>(fields, "d0")?.map(|definition| (definition.started_at, false)));
+        copied.map_or_else(began, |at| Ok(Some((at, true))))
     }
 
     /// The root of a stored run and the journal it may still have to copy, from [`Trace::SUMMARY_FIELDS`].

@@ -9,7 +9,7 @@ use super::pattern::Pattern;
 use crate::{
     bus::{
         error::PublishError,
-        message::{Outgoing, Published, Stored},
+        message::{Head, Outgoing, Published, Stored},
         topology::{Stream, Topology},
     },
     time::{Timestamp, millis},
@@ -82,7 +82,8 @@ impl Log {
         }
         let sequence = self.last + 1;
         let Outgoing { subject: parsed, id, headers, payload, .. } = message;
-        let entry = Entry { subject, stored: Stored { subject: parsed, headers, payload, sequence, at } };
+        let stored = Stored { subject: parsed, id: id.clone(), headers, payload, sequence, at };
+        let entry = Entry { subject, stored };
         let full = |log: &Log| bounds.max_bytes.is_some_and(|max| log.bytes + entry.size() > max);
         while bounds.drops_the_oldest
             && full(self)
@@ -185,10 +186,14 @@ impl Log {
     }
 
     /// The subjects of the messages behind a sequence, each with its last one.
-    pub(super) fn subjects_since(&self, pattern: &Pattern, sequence: u64) -> BTreeMap<String, u64> {
+    pub(super) fn heads_since(&self, pattern: &Pattern, sequence: u64) -> Vec<Head> {
         let behind = self.messages.range((Bound::Excluded(sequence), Bound::Unbounded));
         let matching = behind.filter(|(_, entry)| pattern.matches(&entry.subject));
-        matching.map(|(sequence, entry)| (entry.subject.clone(), *sequence)).collect()
+        let head = |(sequence, entry): (&u64, &Entry)| {
+            let Stored { subject, id, .. } = &entry.stored;
+            Head { subject: subject.clone(), sequence: *sequence, id: id.clone() }
+        };
+        matching.map(head).collect()
     }
 
     fn sequences(&self, pattern: &Pattern) -> BTreeSet<u64> {

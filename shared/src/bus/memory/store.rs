@@ -8,7 +8,7 @@ use super::{
 use crate::{
     bus::{
         error::{Error, PublishError},
-        message::{From, Outgoing, Position, Published, Stored},
+        message::{From, Head, Outgoing, Position, Published, Stored},
         topology::{Stream, Topology, stream_of_all},
     },
     subject::{Filter, Subject},
@@ -58,18 +58,14 @@ impl Memory {
         Ok(subjects.iter().filter_map(|subject| self.shared.namespace.parse(subject).ok()).collect())
     }
 
-    pub(in super::super) async fn subjects_since(
+    pub(in super::super) async fn heads_since(
         &self,
         filter: &Filter,
         sequence: u64,
-    ) -> Result<Vec<(Subject, u64)>, Error> {
+    ) -> Result<Vec<Head>, Error> {
         let (stream, pattern) = self.place(filter)?;
-        let list =
-            move |memory: &Memory| memory.fresh_log(stream, |log| log.subjects_since(&pattern, sequence));
-        let subjects = self.ask("list new subjects", list).await?;
-        let parse =
-            |(subject, last): (String, u64)| Some((self.shared.namespace.parse(&subject).ok()?, last));
-        Ok(subjects.into_iter().filter_map(parse).collect())
+        let list = move |memory: &Memory| memory.fresh_log(stream, |log| log.heads_since(&pattern, sequence));
+        self.ask("list new messages", list).await
     }
 
     pub(in super::super) async fn end(&self, filter: &Filter) -> Result<Position, Error> {

@@ -14,7 +14,7 @@ use async_nats::{
 
 use super::{
     super::topology::stream_of_all,
-    Error, From, Nats, Stored, failed, from_map,
+    Error, From, Nats, Stored, failed, from_map, id_of,
     pull::{Pulled, Puller},
     timestamp,
 };
@@ -178,11 +178,12 @@ impl Follow {
                 return None;
             }
         };
-        let headers = from_map(message.headers.as_ref());
+        let (headers, id) = (from_map(message.headers.as_ref()), id_of(message.headers.as_ref()));
         let with_info = message::Message { message, context: self.nats.0.api.clone() };
         let info = with_info.info().ok()?;
         Some(Stored {
             subject,
+            id,
             headers,
             payload,
             sequence: info.stream_sequence,

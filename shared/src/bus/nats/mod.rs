@@ -133,6 +133,11 @@ fn from_map(map: Option<&HeaderMap>) -> Headers {
         .collect()
 }
 
+/// The id that a message was published with.
+fn id_of(map: Option<&HeaderMap>) -> Option<String> {
+    Some(map?.get(async_nats::header::NATS_MESSAGE_ID)?.to_string())
+}
+
 fn timestamp(at: DateTime) -> Timestamp {
     let millis = at.unix_timestamp_nanos() / 1_000_000;
     Timestamp::from_millis(u64::try_from(millis).unwrap_or_default())

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, objects::overflow,
+    super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, id_of, objects::overflow,
     timestamp,
 };
 use crate::subject::{Filter, Subject};
@@ -209,8 +209,8 @@ impl Nats {
             }
         };
         let payload: Bytes = self.payload(Some(&message.headers), &message.payload).await?;
-        let headers = from_map(Some(&message.headers));
+        let (headers, id) = (from_map(Some(&message.headers)), id_of(Some(&message.headers)));
         let (sequence, at) = (message.sequence, timestamp(message.time));
-        Ok(Some(Stored { subject, headers, payload, sequence, at }))
+        Ok(Some(Stored { subject, id, headers, payload, sequence, at }))
     }
 }

@@ -1,15 +1,16 @@
 //! What came to a log lately: found by its new messages, whatever it has besides.
 
-use std::collections::BTreeMap;
-
 use super::{
-    super::{message::Position, topology::stream_of_all},
+    super::{
+        message::{Head, Position, Stored},
+        topology::stream_of_all,
+    },
     Error, From, Nats, failed,
     follow::{What, stream_info},
     read::{NEXT_WITHIN, TRIES},
     timestamp,
 };
-use crate::subject::{Filter, Subject};
+use crate::subject::Filter;
 
 impl Nats {
     pub(in super::super) async fn end(&self, filter: &Filter) -> Result<Position, Error> {
@@ -19,15 +20,15 @@ impl Nats {
     }
 
     /// Up to the message that is now the last.
-    pub(in super::super) async fn subjects_since(
+    pub(in super::super) async fn each_since(
         &self,
         filter: &Filter,
         sequence: u64,
-    ) -> Result<Vec<(Subject, u64)>, Error> {
-        let mut found: BTreeMap<String, (Subject, u64)> = BTreeMap::new();
+        each: &mut (dyn FnMut(Head) + Send),
+    ) -> Result<(), Error> {
         let last = self.last_raw(filter).await?.map_or(0, |last| last.sequence);
         if last <= sequence {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let from = From::Sequence(sequence + 1);
         let mut follow = self.follow_what(std::slice::from_ref(filter), from, What::Headers).await?;
@@ -35,9 +36,9 @@ impl Nats {
         while reached < last {
             match tokio::time::timeout(NEXT_WITHIN, follow.next()).await {
                 Ok(stored) => {
-                    let stored = stored?;
-                    (reached, tries) = (stored.sequence, 0);
-                    found.insert(stored.subject.to_string(), (stored.subject, stored.sequence));
+                    let Stored { subject, id, sequence, .. } = stored?;
+                    (reached, tries) = (sequence, 0);
+                    each(Head { subject, sequence, id });
                 }
                 Err(_) => {
                     // It may have been purged meanwhile.
@@ -47,12 +48,12 @@ impl Nats {
                     }
                     tries += 1;
                     if tries > TRIES {
-                        let doing = format!("listing the subjects of `{filter}` since {sequence}");
+                        let doing = format!("listing the messages of `{filter}` since {sequence}");
                         return Err(failed(doing, &"the server sent fewer messages than it has"));
                     }
                 }
             }
         }
-        Ok(found.into_values().collect())
+        Ok(())
     }
 }
