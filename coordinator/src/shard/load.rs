@@ -21,7 +21,7 @@ use crate::{
     trace::Trace,
 };
 
-/// Traces loaded in one pipeline: few enough that large ones arrive before the timeout.
+/// Traces loaded in one pipeline, apart from large ones: few enough that they arrive before the timeout.
 const LOAD_BATCH: usize = 128;
 /// Logs read at once.
 const LOGS_AT_ONCE: usize = 32;
@@ -113,6 +113,12 @@ impl Shard {
                     Ok(Fetched { not_had, moved_on }) => {
                         failed.extend(not_had);
                         some = moved_on;
+                    }
+                    // The others are loaded without it.
+                    Err(error @ store::Error::MovedOn { trace_id }) => {
+                        tracing::warn!(%error, "a trace can't be loaded; its jobs are answered as unavailable");
+                        failed.insert(trace_id);
+                        some.retain(|id| *id != trace_id);
                     }
                     Err(error) => {
                         tracing::warn!(%error, "traces can't be loaded; their jobs are answered as unavailable");

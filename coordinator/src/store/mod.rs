@@ -28,7 +28,8 @@ pub enum Store {
 
 impl Store {
     /// The traces as stored, in the order asked. Each comes with the counter of its partition, read before
-    /// the trace: a counter lower than one seen before means that acknowledged writes were lost.
+    /// the trace: a counter lower than one seen before means that acknowledged writes were lost. Each is as it was at one
+    /// moment; a large one that others change all the time is an error that names it.
     pub async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
         match self {
             Store::Redis(redis) => redis.load(traces).await,

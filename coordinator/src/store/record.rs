@@ -207,6 +207,9 @@ pub enum Error {
         #[source]
         source: Box<dyn error::Error + Send + Sync>,
     },
+    /// A large trace is read in pieces.
+    #[error("could not load trace {trace_id}: it changed each time while it was read")]
+    MovedOn { trace_id: TraceId },
     #[error("could not {doing}: unexpected answer from Redis: {found}")]
     Corrupt { doing: &'static str, found: String },
     #[error(

@@ -27,17 +27,12 @@ async fn until(server: &RedisServer, words: &[&str], said: &str) {
     panic!("{words:?} never said {said}: {:?}", tell(server, words).await);
 }
 
+const NODE: [&str; 6] =
+    ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--cluster-require-full-coverage", "no"];
+
 /// Three masters, a third of the slots each.
 async fn cluster() -> Vec<RedisServer> {
-    let settings = [
-        "--cluster-enabled",
-        "yes",
-        "--cluster-node-timeout",
-        "1500",
-        "--cluster-require-full-coverage",
-        "no",
-    ];
-    let nodes: Vec<RedisServer> = (0..3).map(|_| RedisServer::start_with(&settings)).collect();
+    let nodes: Vec<RedisServer> = (0..3).map(|_| RedisServer::start_with(&NODE)).collect();
     for (node, slots) in nodes.iter().zip([0..5461, 5461..10922, 10922..16384]) {
         let slots: Vec<String> = slots.map(|slot: u16| slot.to_string()).collect();
         let words: Vec<&str> =
@@ -107,6 +102,47 @@ async fn f16_a_cluster_that_lost_a_node_fails_in_bounded_time_and_is_found_again
     let version = |loaded: &coordinator::store::Loaded| loaded.record.as_ref().map(|record| record.version);
     assert!(loaded.iter().all(|loaded| matches!(version(loaded), Some(1 | 2))), "{loaded:?}");
     assert!(loaded.iter().any(|loaded| version(loaded) == Some(1)), "those of the killed node");
+}
+
+/// Proves that the fields of all pieces are counted: the cursor of a server means nothing to the one that takes its place.
+#[tokio::test]
+async fn a_large_trace_is_read_whole_while_another_node_takes_over() {
+    let nodes = cluster().await;
+    let store = connect(&url(&nodes), "").await;
+    let fields: Vec<_> = (0..20_000).map(|n| (format!("f{n}"), Some(n.to_string()))).collect();
+    commit(&store, Write { fields: fields.clone(), ..write(trace(1), 1) }).await;
+    let mut homes = Vec::new();
+    for node in &nodes {
+        if format!("{:?}", tell(node, &["KEYS", "*"]).await).contains(&trace(1).to_string()) {
+            homes.push(node);
+        }
+    }
+    let [home] = homes[..] else { panic!("it is on one node") };
+    let replica = RedisServer::start_with(&NODE);
+    tell(&replica, &["CLUSTER", "MEET", "127.0.0.1", &home.port().to_string()]).await;
+    let id: String = redis::from_redis_value(tell(home, &["CLUSTER", "MYID"]).await).unwrap();
+    until(&replica, &["CLUSTER", "NODES"], &id).await;
+    tell(&replica, &["CLUSTER", "REPLICATE", &id]).await;
+
+    until(&replica, &["INFO", "replication"], "master_link_status:up").await;
+
+    let (taken, is_taken) = tokio::sync::watch::channel(false);
+    let taking_over = async {
+        tell(&replica, &["CLUSTER", "FAILOVER"]).await;
+        until(&replica, &["INFO", "replication"], "role:master").await;
+        taken.send_replace(true);
+    };
+    let loading = async {
+        let mut whole = 0;
+        while whole < 2 {
+            // Errors are allowed for as long as it takes.
+            let Ok(loaded) = store.load(&[trace(1)]).await else { continue };
+            assert_eq!(loaded[0].record.as_ref().map(|record| record.fields.len()), Some(fields.len()));
+            whole += usize::from(*is_taken.borrow());
+        }
+    };
+    let both = async { tokio::join!(taking_over, loading) };
+    tokio::time::timeout(SOON, both).await.expect("it is read again after the change");
 }
 
 /// Proves that a new connection asks the sentinels again: the old address never answers.

@@ -48,6 +48,8 @@ on_both![
     a_batch_answers_in_its_order_and_each_write_stands_alone,
     large_and_foreign_text_comes_back_as_it_was,
     thousands_of_fields_and_values_are_one_write,
+    tens_of_thousands_of_fields_are_read_back_whole,
+    a_large_trace_that_is_changed_is_read_as_one_version,
     values_are_deleted_and_fields_stay,
     a_version_that_another_commit_made_is_another_version,
     a_write_may_replace_all_but_the_outboxes,
@@ -242,6 +244,85 @@ async fn thousands_of_fields_and_values_are_one_write(store: Store) {
     commit(&store, Write { fields: less, values: gone, ..write(trace(1), 2) }).await;
     let record = loaded().await;
     assert_eq!((record.fields.len(), record.values.len()), (12_001 - 8_999, 2));
+}
+
+/// Among small ones, and one with large values. On Redis it comes in pieces.
+async fn tens_of_thousands_of_fields_are_read_back_whole(store: Store) {
+    let some = |count: u32, text: &str| -> Vec<_> {
+        (0..count).map(|n| (format!("f{n}"), Some(format!("{n} {text}")))).collect()
+    };
+    let is = |record: &HashMap<String, String>, changes: Vec<(String, Option<String>)>| {
+        *record == changes.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
+    };
+    let large = |id| Write {
+        fields: some(30_000, &"x".repeat(200)),
+        values: some(3_000, "y"),
+        outbox: Some((key(1), "to send".into())),
+        ..write(id, 1)
+    };
+    let megabytes = Write { values: some(2_500, &"z".repeat(4_000)), ..write(trace(4), 1) };
+    store.commit(&[write(trace(1), 1), large(trace(2)), write(trace(3), 1), megabytes]).await.unwrap();
+    let loaded = store.load(&[4, 1, 2, 3].map(trace)).await.unwrap();
+    let records: Vec<_> = loaded.into_iter().map(|loaded| loaded.record.unwrap()).collect();
+    assert!(is(&records[0].values, some(2_500, &"z".repeat(4_000))) && records[0].fields.len() == 1);
+    for small in [&records[1], &records[3]] {
+        assert_eq!((small.fields.len(), small.values.len(), small.version), (1, 0, 1));
+    }
+    assert!(
+        is(&records[2].fields, some(30_000, &"x".repeat(200))) && is(&records[2].values, some(3_000, "y"))
+    );
+    assert_eq!((records[2].version, records[2].outbox.get(&key(1)).unwrap().as_str()), (1, "to send"));
+}
+
+/// Every version has its number in all fields and values, and an outbox of its own.
+async fn a_large_trace_that_is_changed_is_read_as_one_version(store: Store) {
+    const ROUNDS: usize = 12;
+    let id = trace(1);
+    let number = |version: u64, count: u32| -> Vec<_> {
+        (0..count).map(|n| (format!("f{n}"), Some(version.to_string()))).collect()
+    };
+    let numbered = move |version: u64| Write {
+        fields: number(version, 5_000),
+        values: number(version, 2_500),
+        outbox: Some((key(version), version.to_string())),
+        cleared: vec![key(version - 1)],
+        ..write(id, version)
+    };
+    commit(&store, numbered(1)).await;
+    let (seen, mut loads) = tokio::sync::watch::channel(0);
+    let writer = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let mut version = 1;
+            for _ in 0..ROUNDS {
+                for _ in 0..4 {
+                    version += 1;
+                    let committed = commit(&store, numbered(version)).await;
+                    assert!(matches!(committed, Committed::Done { .. }), "{committed:?}");
+                }
+                // While nobody writes, it can be read.
+                loads.wait_for(|seen| *seen == version).await.unwrap();
+            }
+        }
+    });
+    while !writer.is_finished() {
+        match store.load(&[id]).await {
+            Ok(mut loaded) => {
+                let record = loaded.remove(0).record.unwrap();
+                let version = record.version.to_string();
+                assert_eq!((record.fields.len(), record.values.len()), (5_000, 2_500));
+                let others =
+                    record.fields.values().chain(record.values.values()).filter(|text| **text != version);
+                assert_eq!(others.count(), 0, "of other versions than {version}");
+                assert_eq!(record.outbox.into_keys().collect::<Vec<_>>(), [key(record.version)]);
+                seen.send_replace(record.version);
+            }
+            Err(Error::MovedOn { trace_id }) => assert_eq!(trace_id, id),
+            Err(error) => panic!("{error:?}"),
+        }
+        tokio::task::yield_now().await;
+    }
+    writer.await.unwrap();
 }
 
 async fn values_are_deleted_and_fields_stay(store: Store) {

@@ -1,9 +1,10 @@
-//! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in [`traces`],
-//! [`marks`] and [`deployment`], the connection in [`link`].
+//! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in [`load`],
+//! [`traces`], [`marks`] and [`deployment`], the connection in [`link`].
 
 mod address;
 mod deployment;
 mod link;
+mod load;
 mod marks;
 mod reply;
 mod traces;

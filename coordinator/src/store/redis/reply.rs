@@ -44,8 +44,11 @@ pub(super) fn log_mark(doing: &'static str, value: Value) -> Result<(bool, LogMa
 }
 
 /// A record from the trace's hash and the hash of its values. A trace that does not exist is an empty hash.
-pub(super) fn record(doing: &'static str, trace: Value, values: Value) -> Result<Option<Record>, Error> {
-    let mut fields: HashMap<String, String> = decode(doing, trace)?;
+pub(super) fn record(
+    doing: &'static str,
+    mut fields: HashMap<String, String>,
+    values: HashMap<String, String>,
+) -> Result<Option<Record>, Error> {
     if fields.is_empty() {
         return Ok(None);
     }
@@ -53,7 +56,7 @@ pub(super) fn record(doing: &'static str, trace: Value, values: Value) -> Result
     let version = version.ok_or_else(|| corrupt(doing, "a trace without a version"))?;
     let outbox = fields.extract_if(|field, _| keys::outbox_key(field).is_some());
     let outbox = outbox.filter_map(|(field, text)| Some((keys::outbox_key(&field)?, text))).collect();
-    Ok(Some(Record { version, fields, values: decode(doing, values)?, outbox }))
+    Ok(Some(Record { version, fields, values, outbox }))
 }
 
 pub(super) fn trace(doing: &'static str, text: &str) -> Result<TraceId, Error> {

@@ -1,4 +1,4 @@
-//! Loading, committing and finding traces in Redis.
+//! Committing, finding and removing traces in Redis.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -6,7 +6,7 @@ use redis::{Cmd, Script, Value};
 use shared::{Timestamp, TraceId, subject::Partition};
 
 use super::{
-    super::{Committed, Error, Loaded, Sent, Write, keys, record::RUNS_KEPT},
+    super::{Committed, Error, Sent, Write, keys, record::RUNS_KEPT},
     Redis, Request, is_no_script,
     reply::{self, corrupt, decode},
     unavailable,
@@ -30,27 +30,6 @@ pub(super) enum By {
 }
 
 impl Redis {
-    pub(in super::super) async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
-        let doing = "load traces from Redis";
-        let request = |trace: &TraceId| {
-            let home = self.keys.home(*trace);
-            let commands = vec![
-                Cmd::get(self.keys.counter(home)),
-                Cmd::hgetall(self.keys.trace(*trace)),
-                Cmd::hgetall(self.keys.context(*trace)),
-            ];
-            Request { home, commands }
-        };
-        let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
-        let loaded = |answers: Vec<Value>| {
-            let [counter, trace, values] =
-                <[Value; 3]>::try_from(answers).map_err(|_| corrupt(doing, "not three answers"))?;
-            let counter = decode::<Option<u64>>(doing, counter)?.unwrap_or(0);
-            Ok(Loaded { record: reply::record(doing, trace, values)?, counter })
-        };
-        answers.into_iter().map(loaded).collect()
-    }
-
     pub(in super::super) async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
         let doing = "commit traces to Redis";
         let homes: Vec<Partition> = writes.iter().map(|write| self.keys.home(write.trace_id)).collect();

@@ -1,0 +1,171 @@
+//! Loads traces: small ones whole and many at once, a large one in pieces. Each piece is a request with a
+//! timeout of its own, and the requests of others pass in between. What is loaded is what the store had at one
+//! moment.
+//!
+//! Two facts make the pieces of one trace fit together. Its fields and values change only with its version, or with
+//! `made` where another commit made the same version. Beside that only outboxes are cleared: its fields become fewer, and
+//! no others. So if version, `made` and both sizes are at the end what they were at the beginning, nothing has changed in
+//! between; and if as many fields and values were found as there are, these are all of them. An outbox that was cleared
+//! meanwhile would do no harm, as it would only be sent again, but then the sizes would prove nothing. This
+//! does not depend on what `HSCAN` promises: its cursors mean nothing to another server, and in a cluster another one may
+//! answer the next piece.
+
+use std::collections::HashMap;
+
+use redis::{Cmd, Value};
+use shared::TraceId;
+
+use super::{
+    super::{Error, Loaded, keys},
+    Redis, Request,
+    reply::{self, corrupt, decode},
+};
+
+/// Fields of a hash that come without asking for more: those of some 600 contexts.
+const WHOLE: usize = 2_000;
+/// Fields of one piece: a few milliseconds of the server's time.
+const PIECE: usize = 1_000;
+/// Bytes that a piece should have. What a piece had decides how many fields the next one is asked for: a value of the
+/// shared store may have a megabyte.
+const PIECE_BYTES: usize = 1 << 20;
+/// How often a trace is read that changes meanwhile. Whoever changes it has it in memory and owns it: its jobs are
+/// better done there. To read it in one answer at last would take all other requests with it, if it is too large.
+const TRIES: usize = 5;
+
+const DOING: &str = "load traces from Redis";
+
+/// A trace at one moment: whatever changes a trace changes this.
+#[derive(PartialEq, Eq)]
+struct Moment {
+    version: Option<String>,
+    made: Option<String>,
+    fields: usize,
+    values: usize,
+}
+
+/// A hash that is read piece by piece.
+struct Scan {
+    key: String,
+    /// How many fields the next piece is asked for.
+    count: usize,
+    found: HashMap<String, String>,
+}
+
+impl Redis {
+    pub(in super::super) async fn load(&self, traces: &[TraceId]) -> Result<Vec<Loaded>, Error> {
+        let request = |trace: &TraceId| {
+            let home = self.keys.home(*trace);
+            let commands = vec![
+                Cmd::get(self.keys.counter(home)),
+                scan(&self.keys.trace(*trace), 0, WHOLE),
+                scan(&self.keys.context(*trace), 0, WHOLE),
+            ];
+            Request { home, commands }
+        };
+        let answers = self.fetch(DOING, traces.iter().map(request).collect()).await?;
+        let mut loaded = Vec::with_capacity(traces.len());
+        for (trace, answers) in traces.iter().zip(answers) {
+            let [counter, fields, values] = exactly(answers)?;
+            let counter = decode::<Option<u64>>(DOING, counter)?.unwrap_or(0);
+            let ((more_fields, fields), (more_values, values)) = (scanned(fields)?, scanned(values)?);
+            loaded.push(if more_fields == 0 && more_values == 0 {
+                Loaded { record: reply::record(DOING, fields, values)?, counter }
+            } else {
+                self.load_large(*trace).await?
+            });
+        }
+        Ok(loaded)
+    }
+
+    async fn load_large(&self, trace: TraceId) -> Result<Loaded, Error> {
+        for _ in 0..TRIES {
+            if let Some(loaded) = self.load_in_pieces(trace).await? {
+                return Ok(loaded);
+            }
+        }
+        Err(Error::MovedOn { trace_id: trace })
+    }
+
+    /// None if it changed meanwhile.
+    async fn load_in_pieces(&self, trace: TraceId) -> Result<Option<Loaded>, Error> {
+        let home = self.keys.home(trace);
+        let [head, fields, values] = self.moment(trace);
+        let commands = vec![Cmd::get(self.keys.counter(home)), head, fields, values];
+        let [counter, head, fields, values] = self.about(trace, commands).await?;
+        let counter = decode::<Option<u64>>(DOING, counter)?.unwrap_or(0);
+        let begun = Moment::read(head, fields, values)?;
+        let mut found = [self.keys.trace(trace), self.keys.context(trace)].map(Scan::new);
+        for hash in &mut found {
+            let mut cursor = 0;
+            loop {
+                // The version comes last here, and first above: so a commit between the commands is noticed.
+                let [head, fields, values] = self.moment(trace);
+                let commands = vec![scan(&hash.key, cursor, hash.count), fields, values, head];
+                let [piece, fields, values, head] = self.about(trace, commands).await?;
+                if Moment::read(head, fields, values)? != begun {
+                    return Ok(None);
+                }
+                cursor = hash.add(piece)?;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        let [fields, values] = found.map(|hash| hash.found);
+        if (fields.len(), values.len()) != (begun.fields, begun.values) {
+            return Ok(None);
+        }
+        Ok(Some(Loaded { record: reply::record(DOING, fields, values)?, counter }))
+    }
+
+    /// The commands that ask for the version and `made`, for the number of fields and for that of values.
+    fn moment(&self, trace: TraceId) -> [Cmd; 3] {
+        let (fields, values) = (self.keys.trace(trace), self.keys.context(trace));
+        [Cmd::hmget(&fields, &[keys::VERSION, keys::STAMP]), Cmd::hlen(&fields), Cmd::hlen(&values)]
+    }
+
+    /// Sends commands about one trace, in one request.
+    async fn about<const N: usize>(&self, trace: TraceId, commands: Vec<Cmd>) -> Result<[Value; N], Error> {
+        let request = Request { home: self.keys.home(trace), commands };
+        exactly(self.fetch(DOING, vec![request]).await?.into_iter().flatten().collect())
+    }
+}
+
+impl Moment {
+    fn read(head: Value, fields: Value, values: Value) -> Result<Moment, Error> {
+        let (version, made) = decode(DOING, head)?;
+        Ok(Moment { version, made, fields: decode(DOING, fields)?, values: decode(DOING, values)? })
+    }
+}
+
+impl Scan {
+    fn new(key: String) -> Scan {
+        Scan { key, count: PIECE, found: HashMap::new() }
+    }
+
+    /// Returns the cursor of the next piece; 0: there is none. A field that comes a second time is the same one.
+    fn add(&mut self, piece: Value) -> Result<u64, Error> {
+        let (cursor, piece) = scanned(piece)?;
+        let bytes: usize = piece.iter().map(|(field, text)| field.len() + text.len()).sum();
+        if let Some(count) = (PIECE_BYTES * piece.len()).checked_div(bytes) {
+            self.count = count.clamp(1, PIECE);
+        }
+        self.found.extend(piece);
+        Ok(cursor)
+    }
+}
+
+/// Reads about `count` fields of a hash, or all of a hash that has fewer.
+fn scan(key: &str, cursor: u64, count: usize) -> Cmd {
+    let mut command = redis::cmd("HSCAN");
+    command.arg(key).arg(cursor).arg("COUNT").arg(count);
+    command
+}
+
+fn scanned(piece: Value) -> Result<(u64, HashMap<String, String>), Error> {
+    decode(DOING, piece)
+}
+
+fn exactly<const N: usize>(answers: Vec<Value>) -> Result<[Value; N], Error> {
+    answers.try_into().map_err(|_| corrupt(DOING, "another number of answers"))
+}
