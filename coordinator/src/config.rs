@@ -32,8 +32,9 @@ pub struct Config {
     /// How old the beginning of a live trace in the event log may be before its state is copied into the log again; at most
     /// half as old as messages get there.
     pub copy_after: Duration,
-    /// Interval at which it is noted up to where the event log is in the store, and how much later than it was so. What a
-    /// coordinator that ends may have seen the store lose is younger than that.
+    /// Interval at which it is noted up to where the event log is in the store, and how much later than it was so. That is
+    /// longer than it takes to send what was committed, and then to be missed: what a coordinator that ends may have seen the
+    /// store lose is younger than that.
     pub mark_every: Duration,
     pub mark_lag: Duration,
     /// What passes between two readings of the store's clock.

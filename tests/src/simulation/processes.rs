@@ -158,8 +158,8 @@ fn coordinator_config(name_: &str, ground: &Ground) -> coordinator::Config {
     // Work whose message was lost is sent again; a quarter of an hour would only make simulations longer.
     config.settings.redispatch_ms = 60_000;
     config.copy_after = ground.copy_after;
-    // A simulation is over in minutes.
-    (config.mark_every, config.mark_lag) = (Duration::from_secs(1), Duration::from_secs(3));
+    // A simulation is over in minutes. But the lag is longer than it takes to send a message and to be missed.
+    (config.mark_every, config.mark_lag) = (Duration::from_secs(1), Duration::from_secs(20));
     if ground.runs_expire {
         config.retention = SHORT_RETENTION;
     }
