@@ -343,11 +343,11 @@ mod tests {
         assert_eq!((epoch.markable().0, markable().len()), (1, 1));
 
         epoch.doubt(at(30));
-        assert_eq!((epoch.markable().0, markable()), (2, vec![]));
+        assert_eq!((epoch.markable().0, markable()), (1, vec![]), "a whole sweep makes up for it");
         sweep(&marks);
         assert_eq!(markable().len(), 1);
         epoch.observe(p, 9, 8, at(40));
-        assert_eq!((epoch.markable().0, markable()), (3, vec![]));
+        assert_eq!((epoch.markable().0, markable()), (1, vec![]));
         // Some traces could not be had: they stay behind the mark.
         sweep(&HashMap::new());
         assert!(epoch.trusts_absence(p) && markable().is_empty());
