@@ -36,7 +36,8 @@ struct Known {
     lost_at: Option<Timestamp>,
     /// How many coordinators ended that may have seen a loss which nobody else did.
     doubts: u64,
-    /// How often something happened after which earlier observations prove nothing: a loss, a doubt, a gap in our watch.
+    /// How often there was a gap in our watch, after which earlier observations prove nothing. (What a loss or a doubt makes
+    /// uncertain, a whole sweep proves again.)
     breaks: u64,
 }
 

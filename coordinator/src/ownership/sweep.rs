@@ -125,19 +125,15 @@ impl Logged {
     /// Of nothing.
     const NOTHING: Logged = Logged { version: 0, made: Timestamp::from_millis(0), branched: false };
 
-    /// Takes in a message: its version, and when its commit was made. Along one chain both grow, and a message that comes
-    /// late, or again, is behind in both. One whose id does not tell may be anything.
+    /// Takes in a message: its version, and when its commit was made. Along one chain both grow, but for messages of one
+    /// commit. One that is behind may be of a lost commit, or only have come late or again: reading the log tells. One whose
+    /// id does not tell may be anything.
     fn add(&mut self, event: Option<(u64, Timestamp)>) {
         let Some((version, made)) = event else {
             self.branched = true;
             return;
         };
-        let later = (version > self.version, made > self.made);
-        self.branched |= match later {
-            (true, true) | (false, false) => false,
-            (true, false) => made < self.made,
-            (false, true) => true,
-        };
+        self.branched |= made < self.made || made > self.made && version <= self.version;
         (self.version, self.made) = (self.version.max(version), self.made.max(made));
     }
 }
@@ -185,9 +181,11 @@ mod tests {
         };
         is_well(&["1-10", "4-12", "5-12", "7-15"], 7, 15);
         is_well(&["1-10", "5-12", "4-12", "7-15"], 7, 15);
-        is_well(&["1-10", "4-12", "1-10", "4-12"], 4, 12);
         for branched in [
-            &["1-10", "4-12", "4-15"][..],
+            // What was lost comes late, behind what took its place; or only a message comes again.
+            &["1-10", "4-15", "4-12"][..],
+            &["1-10", "4-12", "1-10", "4-12"],
+            &["1-10", "4-12", "4-15"],
             &["1-10", "4-12", "7-14", "4-15"],
             &["1-10", "4-12", "4-15", "7-14"],
             &["1-10", "4-15", "7-14"],
