@@ -1,13 +1,13 @@
 //! The time of a job: of a floor program that does the least any such system must do (publishes, acks and Redis scripts),
-//! of one with the duties of Trellis, of BullMQ, and of Trellis, on the same servers in the same run, as ratios.
+//! of one with the duties of Trellis, of BullMQ and of Trellis on the same servers, and of Restate, in the same run, as ratios.
 //!
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench cluster
 //!   … -- --jobs 20000 --pending 100000     more jobs; how 100,000 pending ones change a job
 //!   … -- --coordinators 2 --workers 4      more processes of Trellis
 //!   … -- --minutes 60 --rate 100           only a load for an hour, while processes are killed
 //!
-//! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` the folder of BullMQ's modules, without which it is
-//! left out. `scripts/bench` sets both.
+//! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` and `TRELLIS_RESTATE` the folders of their modules,
+//! without which they are left out. `scripts/bench` sets all three.
 
 #![allow(
     clippy::unwrap_used,
@@ -89,6 +89,7 @@ async fn main() {
     let bare = of_floor(Kind::Bare, &options, &nats, &redis).await;
     let duties = of_floor(Kind::Duties, &options, &nats, &redis).await;
     let bullmq = peer::bullmq(&redis, &options).await;
+    let restate = peer::restate(&options).await;
 
     let trellis = trellis::Trellis::start(&nats, &redis, &options).await;
     trellis.many(options.jobs / 10, IN_FLIGHT).await;
@@ -106,7 +107,7 @@ async fn main() {
         pairs_a_second: Some(holds::at_once(&trellis, options.singles * 4).await),
         used: Some(used),
     };
-    let report = Report { bare, duties, bullmq, trellis: ours };
+    let report = Report { bare, duties, bullmq, restate, trellis: ours };
     println!("{report}");
     report.write_json();
     hops::show(&trellis, &nats.url(), options.singles).await;

@@ -47,6 +47,7 @@ pub(crate) struct Report {
     pub(crate) bare: Figures,
     pub(crate) duties: Figures,
     pub(crate) bullmq: Option<Figures>,
+    pub(crate) restate: Option<Figures>,
     pub(crate) trellis: Figures,
 }
 
@@ -58,6 +59,7 @@ impl Report {
             "floor": self.bare.json(),
             "same_duties": self.duties.json(),
             "bullmq": self.bullmq.as_ref().map(Figures::json),
+            "restate": self.restate.as_ref().map(Figures::json),
             "trellis": self.trellis.json(),
         });
         std::fs::write(path, format!("{all:#}\n")).unwrap();
@@ -67,9 +69,9 @@ impl Report {
 /// Each figure, and after it Trellis's as a multiple of it.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let peers = [Some(&self.bare), Some(&self.duties), self.bullmq.as_ref()];
+        let peers = [Some(&self.bare), Some(&self.duties), self.bullmq.as_ref(), self.restate.as_ref()];
         write!(f, "{:44}{:>10}", "", "Trellis")?;
-        for name in ["floor", "same duties", "BullMQ"] {
+        for name in ["floor", "same duties", "BullMQ", "Restate"] {
             write!(f, "{name:>13} {:>6}", "ratio")?;
         }
         writeln!(f)?;

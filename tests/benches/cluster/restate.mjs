@@ -1,0 +1,112 @@
+// Restate as a peer of the benchmark: its server, one process with a service, and this one, which submits and waits for the
+// ends as in the measurements of Trellis. Its server stores a call durably in its own log before it runs it.
+//
+//   node restate.mjs <jobs> <in flight> <singles> <wide>     prints one line of JSON
+//
+// `TRELLIS_RESTATE` names the folder of its modules.
+
+import { fork, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import http2 from "node:http2";
+import { createRequire } from "node:module";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+
+const modules = process.env.TRELLIS_RESTATE;
+
+async function serve() {
+  // The SDK needs it, and node has it from 22 on.
+  Promise.withResolvers ??= function () {
+    const parts = {};
+    parts.promise = new this((resolve, reject) => Object.assign(parts, { resolve, reject }));
+    return parts;
+  };
+  const { createEndpointHandler, RestatePromise, serde, service } = createRequire(modules + "/")("@restatedev/restate-sdk");
+  const child = { service: "bench", method: "one", parameter: "hello", inputSerde: serde.json, outputSerde: serde.json };
+  const one = async (_, goal) => goal;
+  const wide = async (context, count) =>
+    (await RestatePromise.all(Array.from({ length: count }, () => context.genericCall(child)))).length;
+  const services = [service({ name: "bench", handlers: { one, wide } })];
+  const server = http2.createServer(createEndpointHandler({ services }));
+  server.listen(0, "127.0.0.1", () => process.send(server.address().port));
+}
+
+async function freeAddress() {
+  const socket = net.createServer().listen(0, "127.0.0.1");
+  await new Promise((listening) => socket.once("listening", listening));
+  const { port } = socket.address();
+  await new Promise((closed) => socket.close(closed));
+  return `127.0.0.1:${port}`;
+}
+
+async function post(url, value) {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(value) });
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
+
+async function begin() {
+  const folder = mkdtempSync(path.join(os.tmpdir(), "restate-"));
+  const [ingress, admin, node] = [await freeAddress(), await freeAddress(), await freeAddress()];
+  const env = {
+    ...process.env,
+    RESTATE_BASE_DIR: folder,
+    RESTATE_INGRESS__BIND_ADDRESS: ingress,
+    RESTATE_ADMIN__BIND_ADDRESS: admin,
+    RESTATE_BIND_ADDRESS: node,
+    RESTATE_DISABLE_TELEMETRY: "true",
+    RESTATE_LOG_FILTER: "off",
+  };
+  const program = path.join(modules, "@restatedev/restate-server-linux-x64/bin/restate-server");
+  const server = spawn(program, [], { env, stdio: "ignore" });
+  const service = fork(process.argv[1], ["service"], { env: { ...process.env, RESTATE_LOGGING: "ERROR" } });
+  const end = () => {
+    [server, service].forEach((running) => running.kill("SIGKILL"));
+    rmSync(folder, { recursive: true, force: true });
+  };
+  process.on("exit", end);
+  const port = await new Promise((listens) => service.once("message", listens));
+  for (let tries = 1; ; tries++) {
+    try {
+      await post(`http://${admin}/deployments`, { uri: `http://127.0.0.1:${port}` });
+      break;
+    } catch (error) {
+      if (tries === 300) throw error;
+      await new Promise((passed) => setTimeout(passed, 100));
+    }
+  }
+  return (handler, value) => post(`http://${ingress}/bench/${handler}`, value);
+}
+
+async function measure([jobs, inFlight, singles, wide]) {
+  const call = await begin();
+  const many = async (count) => {
+    let begun = 0;
+    const lane = async () => {
+      while (begun++ < count) await call("one", "hello");
+    };
+    await Promise.all(Array.from({ length: inFlight }, lane));
+  };
+  await many(jobs / 10);
+  let began = performance.now();
+  await many(jobs);
+  const rate = jobs / ((performance.now() - began) / 1000);
+  const times = [];
+  for (let n = 0; n < singles; n++) {
+    began = performance.now();
+    await call("one", "hello");
+    times.push(performance.now() - began);
+  }
+  times.sort((a, b) => a - b);
+  const percentile = (percent) => times[Math.floor(((times.length - 1) * percent) / 100)];
+  began = performance.now();
+  if ((await call("wide", wide)) !== wide) throw new Error("not all children ended");
+  const wideMs = performance.now() - began;
+  console.log(JSON.stringify({ rate, p50_ms: percentile(50), p99_ms: percentile(99), wide_ms: wideMs }));
+  process.exit(0);
+}
+
+const words = process.argv.slice(2);
+await (words[0] === "service" ? serve() : measure(words.map(Number)));
