@@ -16,8 +16,8 @@ use crate::{
     trace::{Renewal, Trace},
 };
 
-/// What a trace takes that nothing is stored of.
-const EMPTY_BYTES: usize = 1_000;
+/// What a trace takes in memory beyond its stored text: a run of one agent was measured at 4.6 KB, with 1.1 KB of text.
+const EMPTY_BYTES: usize = 4_000;
 
 #[derive(Debug)]
 pub(crate) struct Cache {
