@@ -92,6 +92,8 @@ pub enum Source {
 pub struct ForEach {
     pub key: ContextKey,
     pub max_parallel: Option<u32>,
+    /// `input_from` names the list too: every item gets it besides its element (W8).
+    pub shows_list: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]

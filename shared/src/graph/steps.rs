@@ -302,15 +302,16 @@ impl<'a> Reader<'a> {
             let message = "a step can't have both `for_each` and `loop`";
             self.problems.add(join(path, "for_each"), message, Some(hint.into()));
         }
-        match each {
-            ForEachDef::Key(key) => ForEach { key: key.clone(), max_parallel: None },
+        let (key, max_parallel) = match each {
+            ForEachDef::Key(key) => (key, None),
             ForEachDef::Bounded(bounded) => {
                 if bounded.max_parallel == 0 {
                     self.problems.add(join(path, "for_each.max_parallel"), "it must be at least 1", None);
                 }
-                ForEach { key: bounded.key.clone(), max_parallel: Some(bounded.max_parallel) }
+                (&bounded.key, Some(bounded.max_parallel))
             }
-        }
+        };
+        ForEach { key: key.clone(), max_parallel, shows_list: def.input_from.contains(key) }
     }
 
     fn repeat(&mut self, repeat: &LoopDef, path: &str) -> Repeat {

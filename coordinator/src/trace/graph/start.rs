@@ -76,7 +76,7 @@ pub(super) fn begin(
         goal,
         thread_id: trace.node(graph).order.thread_id.clone(),
         inputs: item_inputs(run, step, ran),
-        input_from: plan.inputs.iter().map(|input| input.key.clone()).collect(),
+        input_from: read_keys(plan),
         output_to: plan.output_to.clone().filter(|_| is_agent && plan.for_each.is_none()),
         tools: plan.tools.clone().filter(|_| is_agent),
         model: plan.model.clone().filter(|_| is_agent && ran != Ran::Fallback),
@@ -101,6 +101,13 @@ pub(super) fn begin(
         Ran::Fallback => Order { funding: Funding::Shared, ..order },
     };
     admission::step(trace, graph, order, body, StepOf { step, ran }, now)
+}
+
+/// The keys that the context reads. An item of `for_each` has its element, and the list only if `input_from` names
+/// it (W8).
+fn read_keys(plan: &graph::Step) -> Vec<ContextKey> {
+    let hidden = plan.for_each.as_ref().filter(|each| !each.shows_list).map(|each| &each.key);
+    plan.inputs.iter().map(|input| &input.key).filter(|key| Some(*key) != hidden).cloned().collect()
 }
 
 fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::BTreeMap<ContextKey, Json> {

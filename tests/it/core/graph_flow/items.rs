@@ -1,10 +1,10 @@
 //! `for_each`: one context an item, their results in order, bounds on how many.
 
 use serde_json::{Value, json};
-use shared::wire::GraphVerdict;
+use shared::{Json, wire::GraphVerdict};
 use trellis_tests::{
     World,
-    world::{cents, id},
+    world::{cents, id, with},
 };
 
 use super::{expect, queued, statuses, step, verdict};
@@ -124,4 +124,28 @@ fn b6_items_that_can_not_be_paid_for_are_refused_one_by_one() {
     assert_eq!(*found, json!(["each-1", "each-2", "each-3", null, null]));
     assert_eq!(verdict(&world), GraphVerdict::Partial);
     world.rest();
+}
+
+/// Twenty elements of 2,000 characters: each item is sent its own, not all twenty.
+#[test]
+fn w8_an_item_gets_its_element_and_the_list_only_if_the_step_asks_for_it() {
+    let topics: Vec<String> = (0..20).map(|n| format!("{n:02}").repeat(1000)).collect();
+    let sent = |more: Value| {
+        let each = with(json!({"for_each": "topics"}), more);
+        let graph = json!({"inputs": {"topics": topics, "tone": "dry"}, "steps": [step("each", each)]});
+        let world = World::with_graph(with(json!({"mode": "parallel"}), graph));
+        let works: Vec<_> = (1..=20).map(|n| world.work(&id(&format!("each-{n}"))).unwrap().inputs).collect();
+        let keys: Vec<String> = works[4].keys().map(ToString::to_string).collect();
+        assert_eq!(works[4]["item"], Json::from(topics[4].as_str()));
+        (keys, works.iter().map(|inputs| json!(inputs).to_string().len()).sum::<usize>())
+    };
+    let (keys, bytes) = sent(json!({}));
+    assert_eq!(keys, ["index", "item"]);
+    assert!(bytes < 41_000, "{bytes}");
+    let (keys, bytes) = sent(json!({"input_from": ["tone"]}));
+    assert_eq!(keys, ["index", "item", "tone"]);
+    assert!(bytes < 42_000, "{bytes}");
+    let (keys, bytes) = sent(json!({"input_from": ["topics"]}));
+    assert_eq!(keys, ["index", "item", "topics"]);
+    assert!(bytes > 800_000, "{bytes}");
 }
