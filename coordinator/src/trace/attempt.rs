@@ -50,8 +50,23 @@ impl Trace {
     }
 
     /// The context of the lease of a running attempt. An expired lease that nobody took over still counts:
-    /// the first commit wins.
+    /// the first commit wins. An attempt whose context was restored may begin nothing, and reports nothing.
     pub(super) fn running(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
+        let at = self.leased(lease)?;
+        match &self.node(at).status {
+            Status::Working(Phase::Running { restored: true, .. }) => {
+                Err(Refusal::Restored(lease.child_id.clone()))
+            }
+            Status::Submitted { .. }
+            | Status::Working(_)
+            | Status::InputRequired { .. }
+            | Status::Paused { .. }
+            | Status::Ended(_) => Ok(at),
+        }
+    }
+
+    /// As `running`, also if its context was restored: the attempt has its lease until its call in flight has ended.
+    fn leased(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
         let at = self.issued(lease)?;
         self.known_live(&lease.child_id)?;
         let node = self.node(at);
@@ -81,7 +96,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
         return Ok(vec![timed_out(trace, at)]);
     }
     let mut events = match &node.status {
-        Status::Working(Phase::Running { until }) => {
+        Status::Working(Phase::Running { until, .. }) => {
             let until = node.lease_until().unwrap_or(*until);
             if node.attempts.last().is_some_and(|attempt| attempt.token == token) {
                 return Ok(Vec::new());
@@ -128,7 +143,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
 
 /// A tick without progress is no event: `handle` renews its lease.
 pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-    let at = trace.running(&tick.lease)?;
+    let at = trace.leased(&tick.lease)?;
     let node = trace.node(at);
     let progress = grown(node.progress, tick.progress);
     if progress == node.progress && limit::passed(node, progress).is_none() {
@@ -152,7 +167,16 @@ fn grown(had: Progress, reported: Progress) -> Progress {
 }
 
 pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-    let at = trace.running(&report.lease)?;
+    let at = match report.verdict {
+        Verdict::HandedBack => trace.leased(&report.lease)?,
+        Verdict::Completed(_)
+        | Verdict::Failed(_)
+        | Verdict::Halted { .. }
+        | Verdict::Waiting { .. }
+        | Verdict::InputRequired { .. }
+        | Verdict::OutOfBudget
+        | Verdict::LastReport(_) => trace.running(&report.lease)?,
+    };
     let node = trace.node(at);
     let progress = grown(node.progress, report.progress);
     let mut events = Vec::new();
