@@ -8,7 +8,7 @@ use shared::Timestamp;
 use super::{
     ContextIndex, Event, Phase, Requeue, RunPhase, Status, Trace,
     attempt::{children_ended, queue_again},
-    context_store, end, graph, line, money, timer,
+    checkpoint, context_store, end, graph, line, money, timer,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,8 @@ pub(super) enum FollowUp {
     Beneath(ContextIndex),
     /// This context ended: what does it mean for its parent?
     Above(ContextIndex),
-    /// A hold ended here, or the context did: whose outcome is final now?
+    /// A hold ended here, or the context did: whose outcome is final now? Does an attempt end that only had to finish its
+    /// call?
     Close(ContextIndex),
     /// Something changed for this graph: what starts next, or does it end?
     Graph(ContextIndex),
@@ -146,7 +147,7 @@ pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<
         FollowUp::Returned => may_start_again(trace, now),
         FollowUp::Beneath(at) => beneath(trace, at),
         FollowUp::Above(at) => above(trace, at, now),
-        FollowUp::Close(at) => end::closable(trace, at),
+        FollowUp::Close(at) => call_ended(trace, at, now),
         FollowUp::Graph(at) => graph::advance(trace, at, now),
         FollowUp::Answered(at) => vec![queue_again(trace, at, Requeue::Answered, now)],
         FollowUp::Due(at) => timer::due(trace, at, now),
@@ -197,6 +198,12 @@ fn waits_for_money(trace: &Trace, at: ContextIndex, now: Timestamp) -> bool {
 
 fn runs_steps(trace: &Trace, at: ContextIndex) -> bool {
     trace.node(at).graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps)
+}
+
+fn call_ended(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+    let mut events = end::closable(trace, at);
+    events.extend(checkpoint::fenced(trace, at, now));
+    events
 }
 
 /// Ends the descendants with it. If it did not complete, the value it wrote to its output is withdrawn.

@@ -64,14 +64,16 @@ impl Trace {
                         node.deadline = Some(node.deadline.map_or(own, |deadline| deadline.min(own)));
                     }
                     node.attempts.push(Attempt { token: token.clone(), worker_id: worker_id.clone() });
-                    node.status = Status::Working(Phase::Running { until: *until });
+                    node.status = Status::Working(Phase::Running { until: *until, restored: false });
                     node.renewed = None;
                     node.growths_before = growths;
                 });
             }
             Event::Ticked { child_id, until, progress } => self.change(child_id, |node| {
                 node.progress = *progress;
-                node.status = Status::Working(Phase::Running { until: *until });
+                if let Status::Working(Phase::Running { until: lease, .. }) = &mut node.status {
+                    *lease = *until;
+                }
             }),
             Event::Progressed { child_id, progress } => {
                 self.change(child_id, |node| node.progress = *progress)
@@ -118,6 +120,9 @@ impl Trace {
                 if let Status::InputRequired { question } = &node.status {
                     let question = question.clone();
                     node.answers.push(GivenAnswer { answer: question.clone(), question, withdrawn: true });
+                }
+                if let Status::Working(Phase::Running { restored, .. }) = &mut node.status {
+                    *restored = true;
                 }
                 let answers = u32::try_from(node.answers.len()).unwrap_or(u32::MAX);
                 node.restores.push(RestorePoint { number: *number, to: *to, answers });

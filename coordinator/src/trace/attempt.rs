@@ -50,8 +50,23 @@ impl Trace {
     }
 
     /// The context of the lease of a running attempt. An expired lease that nobody took over still counts:
-    /// the first commit wins.
+    /// the first commit wins. An attempt whose context was restored may begin nothing, and reports nothing.
     pub(super) fn running(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
+        let at = self.leased(lease)?;
+        match &self.node(at).status {
+            Status::Working(Phase::Running { restored: true, .. }) => {
+                Err(Refusal::Restored(lease.child_id.clone()))
+            }
+            Status::Submitted { .. }
+            | Status::Working(_)
+            | Status::InputRequired { .. }
+            | Status::Paused { .. }
+            | Status::Ended(_) => Ok(at),
+        }
+    }
+
+    /// As `running`, also if its context was restored: the attempt has its lease until its call in flight has ended.
+    fn leased(&self, lease: &Lease) -> Result<ContextIndex, Refusal> {
         let at = self.issued(lease)?;
         self.known_live(&lease.child_id)?;
         let node = self.node(at);
@@ -78,10 +93,10 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
     let token = TokenHash::of(&claim.token);
     if trace.deadline(node).is_some_and(|deadline| deadline <= now) {
         // Its timer is late; an attempt would only fail for want of time.
-        return Ok(vec![end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into())]);
+        return Ok(vec![timed_out(trace, at)]);
     }
     let mut events = match &node.status {
-        Status::Working(Phase::Running { until }) => {
+        Status::Working(Phase::Running { until, .. }) => {
             let until = node.lease_until().unwrap_or(*until);
             if node.attempts.last().is_some_and(|attempt| attempt.token == token) {
                 return Ok(Vec::new());
@@ -128,7 +143,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
 
 /// A tick without progress is no event: `handle` renews its lease.
 pub(super) fn tick(trace: &Trace, tick: &Tick, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-    let at = trace.running(&tick.lease)?;
+    let at = trace.leased(&tick.lease)?;
     let node = trace.node(at);
     let progress = grown(node.progress, tick.progress);
     if progress == node.progress && limit::passed(node, progress).is_none() {
@@ -152,14 +167,25 @@ fn grown(had: Progress, reported: Progress) -> Progress {
 }
 
 pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-    let at = trace.running(&report.lease)?;
+    let at = match report.verdict {
+        Verdict::HandedBack => trace.leased(&report.lease)?,
+        Verdict::Completed(_)
+        | Verdict::Failed(_)
+        | Verdict::Halted { .. }
+        | Verdict::Waiting { .. }
+        | Verdict::InputRequired { .. }
+        | Verdict::OutOfBudget
+        | Verdict::LastReport(_) => trace.running(&report.lease)?,
+    };
     let node = trace.node(at);
     let progress = grown(node.progress, report.progress);
     let mut events = Vec::new();
     if progress != node.progress {
         events.push(Event::Progressed { child_id: node.id.clone(), progress });
     }
+    let is_late = trace.deadline(node).is_some_and(|deadline| deadline <= now);
     events.extend(match report.verdict {
+        verdict if is_late && gives_nothing(&verdict) => vec![timed_out(trace, at)],
         Verdict::Completed(payload) => completed(trace, at, payload, progress, now),
         Verdict::Failed(failure) => vec![failed(trace, at, failure, progress, now)],
         Verdict::Halted { check, reason } => {
@@ -173,6 +199,20 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
         Verdict::HandedBack => vec![queue_again(trace, at, Requeue::HandedBack, now)],
     });
     Ok(events)
+}
+
+/// L: whether a verdict that comes after the deadline ends the context as its timer would, so that it makes no difference
+/// which comes first. A result counts, if it is first.
+fn gives_nothing(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Failed(_) | Verdict::InputRequired { .. } | Verdict::OutOfBudget | Verdict::HandedBack => true,
+        Verdict::Waiting { hand_over, .. } => !hand_over,
+        Verdict::Completed(_) | Verdict::LastReport(_) | Verdict::Halted { .. } => false,
+    }
+}
+
+pub(super) fn timed_out(trace: &Trace, at: ContextIndex) -> Event {
+    end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into())
 }
 
 fn completed(
@@ -220,12 +260,11 @@ fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     events
 }
 
-/// B15: another attempt after a delay, as long as retries are left. L: a worker cuts off its call at the deadline; whether its
-/// report or the timer comes first makes no difference.
+/// B15: another attempt after a delay, as long as retries are left.
 fn failed(trace: &Trace, at: ContextIndex, failure: Failure, progress: Progress, now: Timestamp) -> Event {
     let node = trace.node(at);
     if trace.deadline(node).is_some_and(|deadline| deadline <= now) {
-        return end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into());
+        return timed_out(trace, at);
     }
     if failure.retryable && node.retries_with(progress) < node.limits.max_retries_total {
         let settings = trace.settings();
@@ -338,14 +377,17 @@ fn out_of_budget(trace: &Trace, at: ContextIndex, now: Timestamp) -> Event {
     end::stopped(trace, at, EndStatus::Aborted, "its budget is too small for the next call".into())
 }
 
-/// Queues a context again, unless an exhausted budget prevents it: then it ends or pauses.
+/// Queues a context again, unless an exhausted budget prevents it: then it ends or pauses. One whose deadline has passed
+/// ends as its timer would end it.
 pub(super) fn queue_again(trace: &Trace, at: ContextIndex, why: Requeue, not_before: Timestamp) -> Event {
     let child_id = trace.node(at).id.clone();
     match trace.blocked(at) {
         None => Event::Requeued { child_id, why, not_before },
         Some((context, dimension)) => {
             let reason = exhausted(&context.id, dimension);
+            let is_over = |deadline: Timestamp| why != Requeue::Retry && deadline <= not_before;
             match context.on_exhausted {
+                _ if trace.deadline(trace.node(at)).is_some_and(is_over) => timed_out(trace, at),
                 OnExhausted::Abort => end::stopped(trace, at, EndStatus::Aborted, reason),
                 OnExhausted::Pause => Event::Paused { child_id, reason, in_line: false },
             }

@@ -2,11 +2,14 @@
 //! the journal: it fences the running attempt, and tells the next one which step to go back to. Money that
 //! was spent stays spent. An open question is withdrawn, and keeps its number.
 //!
+//! A call in flight is paid for, so it is finished and booked at its cost: its attempt keeps its lease, begins nothing
+//! else, and is fenced when the call has ended. If its worker dies, the lease ends the wait.
+//!
 //! Restores are numbered within their context: a second delivery names one that is already done.
 
 use shared::{Timestamp, wire::Restore};
 
-use super::{ContextIndex, Event, Phase, Refusal, Requeue, Status, Trace, attempt::queue_again};
+use super::{ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, Trace, attempt::queue_again};
 
 pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     let at = trace.known(&restore.child_id)?;
@@ -33,14 +36,27 @@ pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Resul
     Ok(events)
 }
 
-/// A queued context stays in the queue: its next claim is told. A running attempt is fenced as if it had
-/// handed its work back, and learns of it at its next tick or ask.
+/// A queued context stays in the queue: its next claim is told. A running attempt without a call in flight is fenced as if
+/// it had handed its work back, and learns of it at its next tick or ask.
 fn back_into_the_queue(trace: &Trace, at: ContextIndex, now: Timestamp) -> Option<Event> {
     match &trace.node(at).status {
         Status::Submitted { .. } | Status::Working(Phase::Queued { .. }) => None,
+        Status::Working(Phase::Running { .. }) if is_calling(trace.node(at)) => None,
         Status::Working(Phase::Running { .. } | Phase::Waiting { .. } | Phase::Steps)
         | Status::InputRequired { .. }
         | Status::Paused { .. }
         | Status::Ended(_) => Some(queue_again(trace, at, Requeue::Restored, now)),
     }
+}
+
+/// Whether the attempt that runs has a call in flight. Holds of earlier ones are not waited for: it has resumed them.
+fn is_calling(node: &ContextNode) -> bool {
+    node.calls.open().any(|(_, call)| call.attempt == node.attempt())
+}
+
+/// A call has ended: an attempt whose context was restored meanwhile had only that to do.
+pub(super) fn fenced(trace: &Trace, at: ContextIndex, now: Timestamp) -> Option<Event> {
+    let node = trace.node(at);
+    let restored = matches!(node.status, Status::Working(Phase::Running { restored: true, .. }));
+    (restored && !is_calling(node)).then(|| queue_again(trace, at, Requeue::Restored, now))
 }

@@ -24,7 +24,7 @@ impl ContextNode {
 
     fn stored_lease(&self) -> Option<Timestamp> {
         match &self.status {
-            Status::Working(Phase::Running { until }) => Some(*until),
+            Status::Working(Phase::Running { until, .. }) => Some(*until),
             Status::Submitted { .. }
             | Status::Working(_)
             | Status::InputRequired { .. }

@@ -170,6 +170,7 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         }
         Refusal::Ended { .. }
         | Refusal::Stale { .. }
+        | Refusal::Restored(_)
         | Refusal::WrongToken { .. }
         | Refusal::NotQueued { .. }
         | Refusal::NoTrace

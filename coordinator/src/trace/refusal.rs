@@ -61,6 +61,8 @@ pub enum Refusal {
 
     #[error("attempt {attempt} of `{child_id}` is not the running one; the latest attempt is {latest}")]
     Stale { child_id: ChildId, attempt: u32, latest: u32 },
+    #[error("`{0}` goes back to an earlier step: this attempt may only finish its call")]
+    Restored(ChildId),
     #[error("the lease token does not belong to attempt {attempt} of `{child_id}`")]
     WrongToken { child_id: ChildId, attempt: u32 },
     #[error("`{child_id}` is claimed until {}", .until.millis())]
@@ -127,6 +129,7 @@ impl Refusal {
             Refusal::NoDispute { .. } => ("no_dispute", "B18"),
             Refusal::DisputeDecided { .. } => ("dispute_decided", "B18"),
             Refusal::Stale { .. } => ("stale", "t5"),
+            Refusal::Restored(_) => ("restored", "W5"),
             Refusal::WrongToken { .. } => ("wrong_token", "t5"),
             Refusal::Taken { .. } => ("taken", "t3"),
             Refusal::NotYet { .. } => ("not_yet", "t3"),
@@ -145,7 +148,7 @@ impl Refusal {
 
     /// Whether it only means that a message came twice, late or after the end.
     pub fn is_expected(&self) -> bool {
-        matches!(self, Refusal::Stale { .. } | Refusal::Ended { .. })
+        matches!(self, Refusal::Stale { .. } | Refusal::Restored(_) | Refusal::Ended { .. })
     }
 
     /// The refusal as its recipient sees it.

@@ -163,6 +163,8 @@ pub enum Phase {
     },
     Running {
         until: Timestamp,
+        /// The context was restored while a call of this attempt was in flight: it may finish that, and begins nothing.
+        restored: bool,
     },
     /// Waits for children and occupies no worker.
     Waiting {

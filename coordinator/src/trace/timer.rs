@@ -82,7 +82,7 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
         return money::forfeited(node, |_, _| true).collect();
     }
     if node.running_deadline().is_some_and(|deadline| deadline <= now) {
-        return vec![end::stopped(trace, at, EndStatus::TimedOut, "its deadline has passed".into())];
+        return vec![attempt::timed_out(trace, at)];
     }
     if node.queue_until().is_some_and(|until| until <= now) {
         let reason = format!("max_queue_ms: no worker took it within {} ms", node.limits.max_queue_ms);

@@ -4,11 +4,11 @@ use coordinator::trace::{Command, Effect, Event, Phase, Refusal, Status, Trace, 
 use serde_json::json;
 use shared::{
     Amount, Timestamp,
-    wire::{Answer, Claim, EndStatus, FailureKind, Lease, Progress, Verdict},
+    wire::{Answer, Claim, EndStatus, Failure, FailureKind, Lease, Progress, Text, Verdict},
 };
 use trellis_tests::{
     World,
-    world::{cents, id},
+    world::{cents, id, with},
 };
 
 #[test]
@@ -206,6 +206,47 @@ fn l_a_failure_reported_after_the_deadline_ends_the_context_as_its_timer_would()
         world.now = world.now.plus_millis(4_999);
         world.fail(&root, retryable).unwrap();
         assert_ne!(world.status("root"), "timed_out");
+    }
+}
+
+/// A call that the deadline cut off, in every order of what comes of it: its hold is booked, its worker reports, the timer
+/// is due. None of them ends the context for want of budget, though the hold was all of it.
+#[test]
+fn l_a_call_that_the_deadline_cut_off_ends_its_context_as_timed_out_in_any_order() {
+    let verdicts = || {
+        let failure = |retryable| Failure { kind: FailureKind::Provider, message: "no answer".into(), retryable };
+        [
+            Some(Verdict::Failed(failure(false))),
+            Some(Verdict::Failed(failure(true))),
+            Some(Verdict::OutOfBudget),
+            Some(Verdict::HandedBack),
+            Some(Verdict::InputRequired { question: Text::new("?").unwrap() }),
+            None,
+        ]
+    };
+    let orders = ["forfeit report timer", "report forfeit timer", "report timer forfeit", "timer forfeit report"];
+    for (order, verdict) in orders.iter().flat_map(|order| verdicts().map(|verdict| (*order, verdict))) {
+        for terms in [json!({}), json!({"on_exhausted": "pause"})] {
+            let mut world = World::with_root(with(json!({"timeout_ms": 5_000, "max_cost_usd": 0.05}), terms));
+            let root = world.claim("root");
+            world.hold(&root, "1-1", cents(5)).unwrap();
+            world.now = world.now.plus_millis(5_000);
+            for what in order.split(' ') {
+                // Whichever comes second or third may find that the context has ended.
+                let _ = match (what, &verdict) {
+                    ("forfeit", _) => {
+                        let (lease, call_id) = (root.clone(), "1-1".parse().unwrap());
+                        world.handle(Command::Forfeit { lease, call_id }).map(drop)
+                    }
+                    ("report", Some(verdict)) => world.report(&root, verdict.clone()).map(drop),
+                    ("timer", _) => world.handle(Command::Wake).map(drop),
+                    _ => Ok(()),
+                };
+            }
+            assert_eq!(world.status("root"), "timed_out", "{order}: {verdict:?}");
+            world.rest();
+            assert_eq!(world.node("root").budget.spent, cents(5), "{order}: the hold is booked");
+        }
     }
 }
 

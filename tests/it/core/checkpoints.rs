@@ -2,7 +2,7 @@
 
 use coordinator::trace::{Command, Phase, Refusal, Requeue, Status};
 use serde_json::json;
-use shared::wire::{Checkpoint, Progress, Restore, RestorePoint, Verdict};
+use shared::wire::{Checkpoint, Lease, Progress, Restore, RestorePoint, Verdict};
 use trellis_tests::{
     World,
     world::{cents, id},
@@ -20,21 +20,65 @@ fn code(answer: Result<Vec<coordinator::trace::Event>, Refusal>) -> &'static str
 fn w5_a_restore_fences_who_runs_and_counts_no_retry() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
-    world.hold(&lease, "open", cents(10)).unwrap();
     world.handle(restore("root", 1, 3)).unwrap();
     assert!(world.tick(&lease, Progress::default()).is_err(), "the attempt that ran is fenced");
     assert!(world.complete(&lease, "too late").is_err());
     let node = world.trace.context(&id("root")).unwrap();
     assert!(matches!(node.status, Status::Working(Phase::Queued { .. })), "{:?}", node.status);
-    let open = node.calls.open().count();
-    assert_eq!((node.retries(), open), (0, 1), "its hold is the next attempt's to settle");
+    assert_eq!(node.retries(), 0);
     let next = world.claim("root");
     assert_eq!(next.attempt, 2);
     let work = world.work(&id("root")).unwrap();
     assert_eq!(work.restore, Some(RestorePoint { number: 1, to: 3, answers: 0 }));
-    world.resume(&next, &[("open", cents(4))]).unwrap();
     world.complete(&next, "done").unwrap();
     world.rest();
+}
+
+/// A call in flight is paid for: it is finished and booked at its cost, though its hold is all of the budget.
+#[test]
+fn w5_a_restore_lets_a_call_in_flight_finish_and_nothing_else_begin() {
+    let ends: [(&str, fn(&mut World, &Lease)); 4] = [
+        ("settled", |world, lease| drop(world.settle(lease, "1-1", cents(4)).unwrap())),
+        ("released", |world, lease| {
+            let (lease, call_id) = (lease.clone(), "1-1".parse().unwrap());
+            world.handle(Command::Release { lease, call_id }).unwrap();
+        }),
+        ("handed back", |world, lease| drop(world.report(lease, Verdict::HandedBack).unwrap())),
+        ("lost", |world, _| drop(world.pass(10_000))),
+    ];
+    for (how, end) in ends {
+        let mut world = World::with_root(json!({"max_cost_usd": 0.1}));
+        let lease = world.claim("root");
+        world.hold(&lease, "1-1", cents(10)).unwrap();
+        world.handle(restore("root", 1, 3)).unwrap();
+        // Its lease lives on, however long the call takes; a second restore changes nothing about that.
+        for number in 2..5 {
+            world.now = world.now.plus_millis(9_000);
+            world.tick(&lease, Progress::default()).unwrap();
+            world.handle(restore("root", number, 2)).unwrap();
+            assert!(matches!(world.try_claim("root").unwrap_err(), Refusal::Taken { .. }));
+        }
+        let refused = [
+            world.hold(&lease, "1-2", cents(1)).unwrap_err(),
+            world.spawn(&lease, json!({"goal": "c", "child_id": "c"})).unwrap_err(),
+            world.complete(&lease, "too late").unwrap_err(),
+        ];
+        assert!(refused.iter().all(|refusal| refusal.code().0 == "restored"), "{refused:?}");
+        world.check_replay();
+        end(&mut world, &lease);
+        let next = world.claim("root");
+        assert_eq!(world.work(&id("root")).unwrap().restore.unwrap().number, 4, "{how}");
+        assert!(world.tick(&lease, Progress::default()).is_err(), "{how}: it is fenced");
+        let open = world.node("root").calls.open().count();
+        match how {
+            "settled" => assert_eq!((world.node("root").budget.spent, open), (cents(4), 0), "{how}"),
+            "released" => assert_eq!((world.node("root").budget.spent, open), (cents(0), 0), "{how}"),
+            _ => assert_eq!(open, 1, "{how}: nobody knows how it ended"),
+        }
+        world.resume(&next, &[]).unwrap();
+        world.complete(&next, "done").unwrap();
+        world.rest();
+    }
 }
 
 #[test]

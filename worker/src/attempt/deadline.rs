@@ -1,27 +1,25 @@
 //! The deadline of an attempt's context, counted down from what the coordinator said last, by a clock that
 //! counts suspended time. Never by the time of day, which differs between machines. The coordinator decides
-//! when the deadline has passed; the worker only starts nothing that could not end in time.
+//! when the deadline has passed; the worker only starts nothing that could not end in time, and waits to be stopped.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use shared::{
     clock::{Clock, Mark},
     wire::TimeLeft,
 };
+use tokio::sync::watch;
 
 #[derive(Debug)]
 pub(crate) struct Deadline {
     clock: Clock,
     /// What was left, and when that was said; none without a deadline, or while it stands still.
-    said: Mutex<Option<(Duration, Mark)>>,
+    said: watch::Sender<Option<(Duration, Mark)>>,
 }
 
 impl Deadline {
     pub(crate) fn new(clock: Clock, left: Option<TimeLeft>) -> Self {
-        let deadline = Deadline { clock, said: Mutex::default() };
+        let deadline = Deadline { clock, said: watch::Sender::new(None) };
         deadline.renew(left);
         deadline
     }
@@ -31,12 +29,22 @@ impl Deadline {
     pub(crate) fn renew(&self, left: Option<TimeLeft>) {
         let left = left.and_then(|left| left.deadline_ms).map(Duration::from_millis);
         let said = left.map(|left| (left, self.clock.mark()));
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
+        self.said.send_replace(said);
     }
 
     /// How much is left now; none without a deadline.
     pub(crate) fn left(&self) -> Option<Duration> {
-        let said = *self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = *self.said.borrow();
         said.map(|(left, at)| left.saturating_sub(self.clock.since(at)))
+    }
+
+    /// Waits while less than this is left, until the coordinator stops the attempt or says that more is left: whoever waits
+    /// for a human stops the deadline. The worker reports no failure for want of time, so that the end does not depend on
+    /// whose clock is ahead.
+    pub(crate) async fn leaves(&self, at_least: Duration) {
+        let mut said = self.said.subscribe();
+        while self.left().is_some_and(|left| left < at_least) {
+            said.changed().await.expect("the sender is ours");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! arrive (B9). A settled cost is never forgotten: an attempt that is cancelled still sends it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -87,6 +87,8 @@ impl From<Amount> for Priced {
 struct Books {
     calls: u32,
     held_at: BTreeMap<CallId, Timestamp>,
+    /// Cut off at the deadline, and not booked yet.
+    cut_off: BTreeSet<CallId>,
     /// Owed, but not stored yet.
     unsent: BTreeMap<CallId, Priced>,
     /// Stored, but perhaps not booked yet: until then their holds still take up budget.
@@ -170,8 +172,37 @@ impl<'a> Meter<'a> {
         self.end_hold(Ask::Forfeit { lease, call_id: call_id.clone() }, call_id).await;
     }
 
+    /// The call was made and is over; its hold is ended by [`Meter::forfeit`], or when the attempt is stopped.
+    pub(crate) fn cut_off(&self, call_id: &CallId) {
+        let mut books = self.books();
+        books.held_at.remove(call_id);
+        books.cut_off.insert(call_id.clone());
+    }
+
+    /// Books the calls that a stopped attempt has cut off, so that nobody waits for their ends (B12). What can't be told in
+    /// time is booked by the coordinator.
+    pub(crate) async fn forfeit_cut_off(&self) {
+        let cut_off: Vec<CallId> = {
+            let books = self.books();
+            let calling = books.held_at.keys().filter(|id| !books.unsent.contains_key(*id));
+            calling.chain(&books.cut_off).cloned().collect()
+        };
+        let forfeiting = async {
+            for call_id in &cut_off {
+                self.forfeit(call_id).await;
+            }
+        };
+        if tokio::time::timeout(FLUSH_TIMEOUT, forfeiting).await.is_err() {
+            tracing::warn!("calls that were cut off could not be booked; their holds stay open");
+        }
+    }
+
     async fn end_hold(&self, ask: Ask, call_id: &CallId) {
-        self.books().held_at.remove(call_id);
+        {
+            let mut books = self.books();
+            books.held_at.remove(call_id);
+            books.cut_off.remove(call_id);
+        }
         if let Answer::Refused(refusal) = self.attempt.coordinator.until_answered(ask).await {
             tracing::warn!(%call_id, message = refusal.message, "a hold could not be ended");
         }

@@ -31,6 +31,9 @@ use crate::{
 const MIN_ANSWER_TOKENS: u32 = 64;
 /// How often a call is tried with a shorter answer. More than once, since other calls hold and settle meanwhile.
 const MAX_SHORTENINGS: u32 = 4;
+/// Less time than this is too short for a call: none begins, and a call that is cut off so near the deadline was cut off
+/// by it.
+const MIN_CALL_TIME: Duration = Duration::from_millis(100);
 /// The longest call, also where the deadline leaves more time.
 const MAX_CALL_TIME: Duration = Duration::from_secs(600);
 /// The pause before a retry, unless the provider gives one; doubles up to the maximum.
@@ -108,13 +111,16 @@ impl Call<'_> {
     async fn make(&self) -> CallOutcome {
         let mut wait = FIRST_PAUSE;
         loop {
-            if self.time_left().is_zero() {
-                return failed(FailureKind::LimitExceeded, "timeout_ms: no time is left for a call");
-            }
+            self.attempt.deadline.leaves(MIN_CALL_TIME).await;
             let held = match self.hold().await {
                 Ok(held) => held,
                 Err(outcome) => return outcome,
             };
+            if self.is_out_of_time() {
+                // The hold had to wait until now.
+                self.meter.release(&held.call_id).await;
+                continue;
+            }
             let live = LiveOutput::new(self.attempt, self.journal.next_number());
             let began = self.attempt.now();
             self.attempt.config.crash.pass(Point::Held);
@@ -130,10 +136,18 @@ impl Call<'_> {
                     (message, retryable, retry_after)
                 }
                 Err(Error::Unknown { message }) => {
+                    if self.is_out_of_time() {
+                        // L: booked once the context has ended, so that the end is the deadline's and not the budget's.
+                        self.meter.cut_off(&held.call_id);
+                        self.attempt.deadline.leaves(MIN_CALL_TIME).await;
+                    }
                     self.meter.forfeit(&held.call_id).await;
                     (message, true, None)
                 }
             };
+            if self.is_out_of_time() {
+                continue;
+            }
             if !retryable {
                 return failed(FailureKind::Provider, message);
             }
@@ -163,6 +177,11 @@ impl Call<'_> {
             return Err(Failure::lasting(FailureKind::Provider, message));
         }
         Ok(())
+    }
+
+    /// Whether the deadline leaves no time for a call. Then the coordinator ends the context, as `timed_out`.
+    fn is_out_of_time(&self) -> bool {
+        self.time_left() < MIN_CALL_TIME
     }
 
     fn time_left(&self) -> Duration {

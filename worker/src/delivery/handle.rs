@@ -112,6 +112,9 @@ impl Handler {
         };
         // The agent has ended; costs that it had not sent are sent now.
         meter.flush().await;
+        if matches!(end, End::Stopped { .. }) {
+            meter.forfeit_cut_off().await;
+        }
         if let Some(verdict) = end.verdict() {
             self.config.crash.pass(Point::Finished);
             let reporting = async {

@@ -59,7 +59,9 @@ impl Models {
         on_text: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Completion, Error> {
         if scripted::is_scripted(request.model) {
-            return scripted::complete(request, self.simulated.as_deref(), on_text).await;
+            let answer = scripted::complete(request, self.simulated.as_deref(), on_text);
+            let late = || Error::Unknown { message: format!("no answer within {:?}", request.timeout) };
+            return tokio::time::timeout(request.timeout, answer).await.unwrap_or_else(|_| Err(late()));
         }
         call::make(&self.providers.route(request.model)?, request, on_text).await
     }

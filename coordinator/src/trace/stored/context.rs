@@ -121,7 +121,11 @@ pub(super) struct Running {
 pub(super) enum StoredStatus {
     Submitted { sent_at: Timestamp },
     Queued { not_before: Timestamp, sent_at: Option<Timestamp> },
-    Running { until: Timestamp },
+    Running {
+        until: Timestamp,
+        #[serde(default, skip_serializing_if = "is_default")]
+        restored: bool,
+    },
     Waiting { hand_over: bool },
     Steps,
     InputRequired { question: Text },
@@ -191,7 +195,9 @@ impl StoredStatus {
             Status::Working(Phase::Queued { not_before, sent_at }) => {
                 StoredStatus::Queued { not_before: *not_before, sent_at: *sent_at }
             }
-            Status::Working(Phase::Running { until }) => StoredStatus::Running { until: *until },
+            Status::Working(Phase::Running { until, restored }) => {
+                StoredStatus::Running { until: *until, restored: *restored }
+            }
             Status::Working(Phase::Waiting { hand_over, .. }) => {
                 StoredStatus::Waiting { hand_over: *hand_over }
             }
@@ -208,7 +214,9 @@ impl StoredStatus {
             StoredStatus::Queued { not_before, sent_at } => {
                 Status::Working(Phase::Queued { not_before, sent_at })
             }
-            StoredStatus::Running { until } => Status::Working(Phase::Running { until }),
+            StoredStatus::Running { until, restored } => {
+                Status::Working(Phase::Running { until, restored })
+            }
             StoredStatus::Waiting { hand_over } => Status::Working(Phase::Waiting { children, hand_over }),
             StoredStatus::Steps => Status::Working(Phase::Steps),
             StoredStatus::InputRequired { question } => Status::InputRequired { question },

@@ -1,0 +1,87 @@
+//! A worker whose model call is cut off at the deadline, by its own clock: it decides nothing, and waits for the
+//! coordinator.
+
+use serde_json::json;
+use shared::{
+    decode,
+    wire::{Answer, Ask, Execute, TimeLeft},
+};
+use trellis_tests::{
+    script::{Bench, Script, agreeable, work},
+    world::id,
+};
+
+/// An agent whose model takes a minute for each answer.
+fn slow_agent() -> Execute {
+    let mut work = work("root", "echo", json!({}));
+    let profile = json!({"agent_id": "slow", "kind": "llm", "model": "scripted", "tools": [],
+        "script": [{"say": "at last", "ms": 60_000, "repeat": true}]});
+    work.agent = decode::value(&profile).unwrap();
+    work.model = Some("scripted".parse().unwrap());
+    work
+}
+
+/// Two seconds are left at the claim, and until the answer to a tick says otherwise; at `then_ms` a tick is answered by
+/// `then`.
+fn two_seconds_then(then_ms: u64, then: impl Fn(TimeLeft) -> Answer + Send + 'static) -> Script {
+    let mut began = None;
+    Box::new(move |ask, answer| {
+        Some(match (ask, answer) {
+            (Ask::Claim(_), Answer::Claimed(mut claimed)) => {
+                let left = claimed.left.as_mut().unwrap();
+                began = Some(left.now);
+                left.deadline_ms = Some(2_000);
+                Answer::Claimed(claimed)
+            }
+            (Ask::Tick(_), Answer::GoOn { until, left: Some(left) }) => {
+                let passed = left.now.millis_since(began.unwrap());
+                let deadline_ms = Some(2_000_u64.saturating_sub(passed));
+                if passed >= then_ms {
+                    then(left)
+                } else {
+                    Answer::GoOn { until, left: Some(TimeLeft { deadline_ms, ..left }) }
+                }
+            }
+            (_, answer) => answer,
+        })
+    })
+}
+
+fn holds_and_forfeits(bench: &Bench) -> (usize, usize) {
+    let asks = bench.asks();
+    let count = |is: fn(&Ask) -> bool| asks.iter().filter(|(_, ask)| is(ask)).count();
+    (count(|ask| matches!(ask, Ask::Hold(_))), count(|ask| matches!(ask, Ask::Forfeit { .. })))
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_a_worker_reports_no_failure_for_want_of_time_and_books_the_call_once_it_is_stopped() {
+    let script = two_seconds_then(20_000, |_| Answer::Stop { reason: "timed out".into() });
+    let bench = Bench::run(slow_agent(), script).await;
+    bench.until("the deadline has passed", async |bench| bench.asks().last().is_some_and(|(at, _)| *at > 9_000)).await;
+    assert_eq!(holds_and_forfeits(&bench), (1, 0), "{:#?}", bench.asks());
+    bench.until_done().await;
+    assert_eq!(holds_and_forfeits(&bench), (1, 1), "the call is booked when the attempt is stopped");
+    assert!(bench.reports().await.is_empty(), "the coordinator ended it, and nobody else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l_a_worker_goes_on_when_the_deadline_is_moved() {
+    let script = two_seconds_then(5_000, |left| {
+        let until = left.now.plus_millis(left.lease_ms);
+        Answer::GoOn { until, left: Some(TimeLeft { deadline_ms: Some(500_000), ..left }) }
+    });
+    let bench = Bench::run(slow_agent(), script).await;
+    bench.until_done().await;
+    assert_eq!(holds_and_forfeits(&bench), (2, 1), "the call that was cut off, and the one that was answered");
+    let reports = bench.reports().await;
+    assert_eq!((reports.len(), reports[0].progress.retries), (1, 1));
+}
+
+/// Without a deadline a call takes as long as it takes.
+#[tokio::test(start_paused = true)]
+async fn l_a_call_without_a_deadline_is_not_cut_off() {
+    let bench = Bench::run(slow_agent(), agreeable()).await;
+    bench.until_done().await;
+    assert_eq!(holds_and_forfeits(&bench), (1, 0));
+    assert_eq!(bench.reports().await[0].lease.child_id, id("root"));
+}
