@@ -93,8 +93,13 @@ impl Rehearsal {
             return played.verdict;
         }
         let call_id = CallId::new(&format!("c{}", self.tokens)).expect("a letter and a number");
-        let hold =
-            Hold { lease: lease.clone(), call_id: call_id.clone(), amount: played.cost, closing: false };
+        let hold = Hold {
+            lease: lease.clone(),
+            call_id: call_id.clone(),
+            amount: played.cost,
+            closing: false,
+            seen: None,
+        };
         match self.handle(Command::Hold(hold)) {
             Ok(()) => {
                 let settle = Command::Settle { lease: lease.clone(), call_id, amount: played.cost };

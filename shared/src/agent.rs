@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{AgentId, CheckName, ModelName, PoolName, ToolName},
+    ladder::{self, Rung},
     limits::{Ceilings, LimitOverrides, check_ceilings},
     money::{Tokens, Usd},
     problem::Problems,
@@ -73,6 +74,9 @@ pub struct AgentProfile {
     pub closing_reserve_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
+    /// What happens at fractions of its ceiling (B21).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_budget: Vec<Rung>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
     /// From when its first attempt begins; 0: no timeout of its own.
@@ -157,6 +161,7 @@ impl AgentProfile {
             max_tokens: None,
             closing_reserve_usd: None,
             on_exhausted: None,
+            on_budget: Vec::new(),
             hitl: None,
             timeout_ms: None,
             limits: LimitOverrides::default(),
@@ -201,6 +206,10 @@ impl AgentProfile {
             timeout_ms: self.timeout_ms,
         };
         check_ceilings("", ceilings, &mut problems);
+        ladder::check("on_budget", &self.on_budget, &mut problems);
+        if self.fallback_model.is_none() {
+            ladder::check_cheaper("on_budget", &self.on_budget, &mut problems);
+        }
         problems.or(())
     }
 }

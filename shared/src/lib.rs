@@ -12,6 +12,7 @@ pub mod graph;
 pub mod health;
 pub mod id;
 pub mod json;
+pub mod ladder;
 pub mod limits;
 pub mod link;
 pub mod money;

@@ -108,6 +108,7 @@ fn hold_and_settle_at_depth(bencher: Bencher<'_, '_>, depth: u32) {
                         call_id: call_id.clone(),
                         amount: held,
                         closing: false,
+                        seen: None,
                     }),
                 );
                 take(&mut trace, Command::Settle { lease: lease.clone(), call_id, amount: spent });
@@ -191,7 +192,13 @@ fn memory() {
         let lease = claim(&mut trace, &name);
         take(
             &mut trace,
-            Command::Hold(Hold { lease, call_id: "call-1".parse().expect("valid"), amount, closing: false }),
+            Command::Hold(Hold {
+                lease,
+                call_id: "call-1".parse().expect("valid"),
+                amount,
+                closing: false,
+                seen: None,
+            }),
         );
     }
     let agents = resident_bytes() - before;

@@ -64,6 +64,9 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
         format!("B18: disputed {}, its disputes are {disputed}", budget.disputed)
     })?;
 
+    ensure(node.seen as usize <= node.told.len(), || "G13: it has seen messages that nobody sent".into())?;
+    ensure(node.rungs as usize <= trace.ladder(node).len(), || "B21: there is no such rung".into())?;
+
     let parked = match &node.status {
         Status::InputRequired { .. } => 1,
         Status::Paused { .. } => u32::from(node.waiting.is_empty()),

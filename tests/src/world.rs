@@ -10,7 +10,7 @@ use shared::{
     subject::{Home, Namespace, Partition},
     wire::{
         Answer, Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload,
-        Progress, Raise, Referrers, Report, Resume, SettledCall, Tick, Verdict,
+        Progress, Raise, Referrers, Report, Resume, Seen, SettledCall, Tell, Tick, Verdict,
     },
 };
 
@@ -209,13 +209,32 @@ impl World {
 
     pub fn hold(&mut self, lease: &Lease, call: &str, amount: Amount) -> Result<Vec<Event>, Refusal> {
         let call_id = call.parse().expect("a valid call id");
-        self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: false }))
+        self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: false, seen: None }))
     }
 
     /// Asks for a hold, as a worker does; what it is answered.
     pub fn ask_hold(&mut self, hold: Hold) -> Answer {
         let decided = self.handle(Command::Hold(hold.clone())).map(drop);
         self.trace.answer_hold(&hold, decided.as_ref().copied(), self.now)
+    }
+
+    /// Asks for a hold as an agent that has seen so many messages and rungs.
+    pub fn ask_with(&mut self, lease: &Lease, call: &str, amount: Amount, told: u32, rungs: u32) -> Answer {
+        let (lease, call_id) = (lease.clone(), call.parse().expect("a valid call id"));
+        let seen = Some(Seen { told: Some(told), rungs: Some(rungs) });
+        self.ask_hold(Hold { lease, call_id, amount, closing: false, seen })
+    }
+
+    /// A message to an agent, under the id `m-TEXT`.
+    pub fn tell(&mut self, child: &str, text: &str) -> Result<Vec<Event>, Refusal> {
+        let key: String = text.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
+        self.tell_as(&format!("m-{key}"), Some(child), text)
+    }
+
+    pub fn tell_as(&mut self, key: &str, child: Option<&str>, text: &str) -> Result<Vec<Event>, Refusal> {
+        let text = shared::wire::Text::new(text).expect("not empty");
+        let (child_id, id) = (child.map(id), key.parse().expect("a valid id"));
+        self.handle(Command::Tell(Tell { child_id, id, text, by: None }))
     }
 
     /// A hold for the agent's last report.
@@ -226,7 +245,7 @@ impl World {
         amount: Amount,
     ) -> Result<Vec<Event>, Refusal> {
         let call_id = call.parse().expect("a valid call id");
-        self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: true }))
+        self.handle(Command::Hold(Hold { lease: lease.clone(), call_id, amount, closing: true, seen: None }))
     }
 
     pub fn forfeit(&mut self, lease: &Lease, call: &str) -> Result<Vec<Event>, Refusal> {

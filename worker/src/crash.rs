@@ -13,6 +13,8 @@ pub enum Point {
     Answered,
     /// The answer is in the journal; its cost may not be booked yet.
     Written,
+    /// What the agent has to see first is in the journal, and it has not asked again.
+    Told,
     /// A tool has answered, nothing is in the journal yet.
     Called,
     /// The result is in the journal, but not reported yet.
@@ -26,6 +28,7 @@ impl crash::Point for Point {
         ("held", Point::Held),
         ("answered", Point::Answered),
         ("written", Point::Written),
+        ("told", Point::Told),
         ("called", Point::Called),
         ("finished", Point::Finished),
         ("reported", Point::Reported),

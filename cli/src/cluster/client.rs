@@ -76,6 +76,15 @@ pub(crate) async fn query(bus: &Bus, query: &Query) -> anyhow::Result<QueryAnswe
     request(bus, &Subject::Query, serde_json::to_vec(query)?, "the query").await
 }
 
+/// As `query`, for one that changes nothing if it comes again: it is sent again if no answer comes, since a coordinator may
+/// have died between its commit and its answer.
+pub(crate) async fn query_again(bus: &Bus, asked: &Query) -> anyhow::Result<QueryAnswer> {
+    match query(bus, asked).await {
+        Err(error) if error.is::<Unreachable>() => query(bus, asked).await,
+        answer => answer,
+    }
+}
+
 /// The error for an answer that belongs to another query.
 pub(crate) fn unexpected(answer: &QueryAnswer) -> anyhow::Error {
     anyhow::anyhow!("the coordinator gave an answer that does not fit the query: {answer:?}")
@@ -134,7 +143,8 @@ pub(crate) async fn cancel(
 /// Answers a question of an agent. The answer is stored in the stream when this returns.
 pub(crate) async fn answer(bus: &Bus, question: &Question, text: Text) -> anyhow::Result<()> {
     let answered = Answered { child_id: question.child_id.clone(), question: question.number, answer: text };
-    publish(bus, Subject::Input, &Input { trace_id: question.trace_id, answered }).await
+    publish(bus, Subject::Input, &Input { trace_id: question.trace_id, answered: Some(answered), told: None })
+        .await
 }
 
 /// The workers that answer a broadcast within [`WORKERS_ANSWER`], sorted by name.

@@ -55,7 +55,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
         other @ (QueryAnswer::Runs { .. }
         | QueryAnswer::Coordinators { .. }
-        | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),
+        | QueryAnswer::Branches { .. }
+        | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
     }
 }
 
@@ -74,7 +75,8 @@ pub(crate) async fn apply(
         other @ (QueryAnswer::Runs { .. }
         | QueryAnswer::Agents { .. }
         | QueryAnswer::Coordinators { .. }
-        | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),
+        | QueryAnswer::Branches { .. }
+        | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
     }
 }
 

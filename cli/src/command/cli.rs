@@ -6,7 +6,7 @@ use shared::telemetry;
 use crate::{
     cluster::connect::Servers,
     command::{
-        agents, answer, budget, dev, doctor, graph, history, outputs, run, runs, schema, serve, submit,
+        agents, answer, budget, dev, doctor, graph, history, outputs, run, runs, schema, serve, submit, tell,
         workers,
     },
     terminal::{
@@ -66,6 +66,7 @@ pub(crate) enum Online {
     #[command(subcommand)]
     Runs(runs::Command),
     Answer(answer::Args),
+    Tell(tell::Args),
     History(history::Args),
     Outputs(outputs::Args),
     /// See and raise budgets.
@@ -138,6 +139,7 @@ async fn talk(command: Online, servers: &Servers, output: Output) -> anyhow::Res
         Online::Submit(args) => submit::run(args, servers, output).await,
         Online::Runs(command) => runs::run(command, servers, output).await,
         Online::Answer(args) => answer::run(args, servers, output).await,
+        Online::Tell(args) => tell::run(args, servers, output).await,
         Online::History(args) => history::run(args, servers, output).await,
         Online::Outputs(args) => outputs::run(args, servers, output).await,
         Online::Budget(command) => budget::run(command, servers, output).await,
@@ -159,6 +161,7 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::Submit(_)
         | Online::Runs(_)
         | Online::Answer(_)
+        | Online::Tell(_)
         | Online::History(_)
         | Online::Outputs(_)
         | Online::Budget(_)

@@ -35,7 +35,8 @@ pub(crate) async fn delete(
         other @ (QueryAnswer::Runs { .. }
         | QueryAnswer::Agents { .. }
         | QueryAnswer::Applied { .. }
-        | QueryAnswer::Coordinators { .. }) => return Err(client::unexpected(&other)),
+        | QueryAnswer::Coordinators { .. }
+        | QueryAnswer::Told { .. }) => return Err(client::unexpected(&other)),
     };
     if let Some(ending) = refused(&known, Command::Delete { delete: delete.clone(), branches }, output)? {
         return Ok(ending);

@@ -6,6 +6,7 @@ use serde_json::json;
 use shared::{
     ChildId, Timestamp, TraceId,
     bus::{Bus, From},
+    ladder::RungAction,
     subject::{Filter, Subject},
     wire::{HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
 };
@@ -116,6 +117,8 @@ fn is_the_end(step: &HistoryStep) -> bool {
         HistoryStep::Began { .. }
         | HistoryStep::Model(_)
         | HistoryStep::Tool(_)
+        | HistoryStep::Told(_)
+        | HistoryStep::Rung(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. } => false,
     }
@@ -140,6 +143,8 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
         HistoryStep::Began { .. }
         | HistoryStep::Model(_)
         | HistoryStep::Tool(_)
+        | HistoryStep::Told(_)
+        | HistoryStep::Rung(_)
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => false,
     })
@@ -183,6 +188,20 @@ fn row(step: &HistoryStep) -> Row {
             let error = if step.is_error { "error: " } else { "" };
             let said = step.note.as_deref().unwrap_or_else(|| shown(&step.output));
             Row { what: "tool", who: step.tool.to_string(), said: format!("{error}{said}"), ..Row::default() }
+        }
+        HistoryStep::Told(told) => {
+            let number = told.number.map_or_else(String::new, |number| format!("message {number}"));
+            let by = told.by.as_ref().map(|by| format!("{by}: ")).unwrap_or_default();
+            Row { what: "told", who: number, said: format!("{by}{}", told.text), ..Row::default() }
+        }
+        HistoryStep::Rung(rung) => {
+            let does = match &rung.action {
+                RungAction::Tell => "tells what is left".into(),
+                RungAction::Model(model) => format!("goes on with {model}"),
+                RungAction::Compact => "compacts its window".into(),
+            };
+            let said = format!("{does}; left: {} and {} tokens", rung.left_usd, rung.left_tokens);
+            Row { what: "budget", who: format!("rung {}: {}", rung.number, rung.at), said, ..Row::default() }
         }
         HistoryStep::Restored { number, to } => {
             Row { what: "restored", said: format!("restore {number}: back to step {to}"), ..Row::default() }
@@ -265,7 +284,12 @@ fn whole(entry: &HistoryEntry) -> String {
             note.iter().for_each(|note| add("note", note));
             add("output", shown(output));
         }
+        HistoryStep::Told(told) => {
+            told.by.iter().for_each(|by| add("told by", by.as_str()));
+            add("message", told.text.as_str());
+        }
         step @ (HistoryStep::Began { .. }
+        | HistoryStep::Rung(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_)) => add("entry", &format!("{:#}", json!(step))),

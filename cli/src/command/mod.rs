@@ -16,4 +16,5 @@ pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod submit;
+pub(crate) mod tell;
 pub(crate) mod workers;

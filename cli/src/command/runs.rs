@@ -14,7 +14,7 @@ use crate::{
     input::{context_ref::ContextRef, parse},
     terminal::{
         ending::{EXIT_CODES, Ending},
-        live, outcome,
+        live, news, outcome,
         output::{self, Output},
         questions::{Answerer, Questions},
         table, text, tree,
@@ -96,7 +96,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             other @ (QueryAnswer::Agents { .. }
             | QueryAnswer::Applied { .. }
             | QueryAnswer::Coordinators { .. }
-            | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),
+            | QueryAnswer::Branches { .. }
+            | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
         },
         Command::Describe { trace } => describe(&client::replay(&bus, trace).await?, output),
         Command::Watch { trace, answer, words } => {
@@ -175,6 +176,7 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
         if let Some(waits) = trace.snapshot(node).waits {
             text.push_str(&format!("\nbudget of {}: {waits}\n", node.id));
         }
+        text.push_str(&news::describe(trace, node));
         for adjusted in &node.adjusted {
             text.push_str(&format!("\nlimits of {}: {adjusted}\n", node.id));
         }

@@ -17,10 +17,11 @@ pub(crate) struct ContextRef {
     child: Option<ChildId>,
 }
 
+/// `TRACE` or `TRACE/CHILD`.
 #[derive(Debug, Clone)]
-struct Named {
-    trace: TraceId,
-    child: Option<ChildId>,
+pub(crate) struct Named {
+    pub(crate) trace: TraceId,
+    pub(crate) child: Option<ChildId>,
 }
 
 impl FromStr for Named {

@@ -17,7 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
     cluster::{client, stream::Stream, watch::Watch},
-    terminal::{output, questions::Questions, signals::Signals, text, tree},
+    terminal::{news, output, questions::Questions, signals::Signals, text, tree},
 };
 
 /// Time between two drawings of the tree.
@@ -92,7 +92,9 @@ impl Display {
     fn changed(&mut self, trace: &Trace) {
         let Display::Lines(said) = self else { return };
         for node in trace.contexts() {
-            let word = tree::word(trace, node);
+            let messages = news::counts(node);
+            let comma = if messages.is_empty() { "" } else { ", " };
+            let word = format!("{}{comma}{messages}", tree::word(trace, node));
             if said.get(&node.id) != Some(&word) {
                 let budget = &node.budget;
                 output::note(&format!(

@@ -2,6 +2,7 @@
 
 pub(crate) mod ending;
 pub(crate) mod live;
+pub(crate) mod news;
 pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod questions;

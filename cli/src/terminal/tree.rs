@@ -6,7 +6,10 @@ use coordinator::trace::{ContextNode, Status, Trace};
 use serde_json::{Value, json};
 use shared::wire::{BudgetSnapshot, EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 
-use super::text::{cut, flat, plain};
+use super::{
+    news,
+    text::{cut, flat, plain},
+};
 
 /// Characters of an answer or a reason that are shown on a line.
 const SHOWN: usize = 70;
@@ -57,9 +60,11 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     let name = format!("{stem}{fork}{}", node.id);
     let money = money(&budget.snapshot());
     let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
+    let messages = news::counts(node);
+    let messages = if messages.is_empty() { messages } else { format!("{messages}  ") };
     let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
     let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
-    line(text, &format!("{name:<32} {:<14} {money:<20} {tries}{said}", word(trace, node)));
+    line(text, &format!("{name:<32} {:<14} {money:<20} {tries}{messages}{said}", word(trace, node)));
     let below = match fork {
         "" => String::new(),
         "└─ " => format!("{stem}   "),

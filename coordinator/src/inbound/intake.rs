@@ -54,7 +54,7 @@ impl Intake {
     pub(crate) async fn serve(self, mut requests: Subscription) {
         while let Some(message) = requests.next().await {
             if message.subject == Subject::Query {
-                query::answer(&self.handles, &self.directory, &message).await;
+                query::answer(&self.handles, &self.directory, &self.dispatch, &message).await;
                 continue;
             }
             self.submit(Arrival::Requested(message), Subject::Submit).await;
@@ -91,8 +91,7 @@ impl Intake {
                 self.give(delivery, subject, commands).await;
             }
             Ok(subject @ Subject::Input) => {
-                let commands = decode::json(&delivery.payload)
-                    .map(|input: Input| (input.trace_id, vec![Command::Answer(input.answered)]));
+                let commands = decode::json(&delivery.payload).and_then(inputs);
                 self.give(delivery, subject, commands).await;
             }
             Ok(subject @ Subject::Control) => {
@@ -151,6 +150,16 @@ impl Intake {
             Err(problems) => dead_letter::keep(&self.handles.bus, &delivery, Some(&subject), problems).await,
         }
     }
+}
+
+fn inputs(input: Input) -> Result<(TraceId, Vec<Command>), Problems> {
+    let commands: Vec<Command> =
+        input.answered.map(Command::Answer).into_iter().chain(input.told.map(Command::Tell)).collect();
+    if commands.is_empty() {
+        let hint = "give `answered`, for an answer to a question, or `told`, for a message to an agent";
+        return Err(Problems::one("", "the message says nothing", Some(hint.into())));
+    }
+    Ok((input.trace_id, commands))
 }
 
 /// Replies to the sender, stores a dead letter, and removes the message from its queue. What may be taken later is

@@ -1,29 +1,49 @@
-//! Queries about runs, agents and coordinators, answered by any coordinator from the store. `apply_agents` is the one
-//! that writes: it adds or replaces agent profiles.
+//! Queries about runs, agents and coordinators, answered by any coordinator from the store. Two of them write:
+//! `apply_agents` adds or replaces agent profiles, and `tell` is a command for the shard of its trace.
 
 use shared::{
-    AgentProfile, Problems,
+    AgentProfile, Problems, TraceId,
     bus::Message,
     decode,
     wire::{Query, QueryAnswer, Refusal, RunSummary},
 };
 
-use crate::{branches, dead_letter, directory::Directory, handles::Handles, policy, store, trace::Trace};
+use crate::{
+    branches, dead_letter,
+    directory::Directory,
+    handles::Handles,
+    policy,
+    shard::{
+        dispatch::Dispatch,
+        job::{Job, Origin},
+    },
+    store,
+    trace::{Command, Trace},
+};
 
 /// The most runs one answer lists.
 const MAX_RUNS: u32 = 500;
 
-pub(crate) async fn answer(handles: &Handles, directory: &Directory, message: &Message) {
+pub(crate) async fn answer(handles: &Handles, directory: &Directory, dispatch: &Dispatch, message: &Message) {
     let answer = match decode::json::<Query>(&message.payload) {
-        Ok(query) => find(handles, directory, query).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a query could not be answered");
-            QueryAnswer::Refused(Refusal::unavailable())
-        }),
+        Ok(Query::Tell { trace_id, told }) => {
+            let origin = Origin::Told { reply_to: message.reply_to.clone(), told: Box::new(told.clone()) };
+            return dispatch.give(Job::command(trace_id, Command::Tell(told), origin)).await;
+        }
+        Ok(Query::Runs { limit }) => runs(handles, limit.min(MAX_RUNS)).await,
+        Ok(Query::Agents) => agents(directory).await,
+        Ok(Query::ApplyAgents { agents }) => apply(directory, agents).await,
+        Ok(Query::Coordinators) => coordinators(handles).await,
+        Ok(Query::Branches { trace_id }) => branches_of(handles, trace_id).await,
         Err(problems) => {
             dead_letter::keep_request(&handles.bus, message, problems.clone()).await;
-            refused(problems)
+            Ok(refused(problems))
         }
     };
+    let answer = answer.unwrap_or_else(|error| {
+        tracing::warn!(%error, "a query could not be answered");
+        QueryAnswer::Refused(Refusal::unavailable())
+    });
     if let Some(to) = &message.reply_to {
         let answer = serde_json::to_vec(&answer).expect("messages have string keys only");
         handles.bus.reply(to, answer.into()).await.ok();
@@ -34,40 +54,37 @@ fn refused(problems: Problems) -> QueryAnswer {
     QueryAnswer::Refused(Refusal::invalid(&problems))
 }
 
-async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<QueryAnswer, store::Error> {
-    Ok(match query {
-        Query::Runs { limit } => QueryAnswer::Runs { runs: runs(handles, limit.min(MAX_RUNS)).await? },
-        Query::Agents => {
-            directory.refresh().await?;
-            QueryAnswer::Agents { agents: directory.all() }
-        }
-        Query::ApplyAgents { agents } => match check(&agents) {
-            Err(problems) => refused(problems),
-            Ok(()) => {
-                directory.apply(&agents).await?;
-                QueryAnswer::Applied { agents: agents.into_iter().map(|agent| agent.agent_id).collect() }
-            }
-        },
-        Query::Coordinators => {
-            let alive = handles.heartbeat().await?.alive;
-            let policies = policy::read(&alive);
-            QueryAnswer::Coordinators {
-                coordinators: alive.into_iter().map(|member| member.id).collect(),
-                policies,
-            }
-        }
-        Query::Branches { trace_id } => match branches::of(handles, trace_id).await {
-            Ok(branches) => QueryAnswer::Branches { branches },
-            Err(branches::Error::Store(error)) => return Err(error),
-            Err(error @ (branches::Error::Bus(_) | branches::Error::Corrupt(_))) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "it is unknown who branches from a run"
-                );
-                QueryAnswer::Refused(Refusal::unavailable())
-            }
-        },
+async fn agents(directory: &Directory) -> Result<QueryAnswer, store::Error> {
+    directory.refresh().await?;
+    Ok(QueryAnswer::Agents { agents: directory.all() })
+}
+
+async fn apply(directory: &Directory, agents: Vec<AgentProfile>) -> Result<QueryAnswer, store::Error> {
+    if let Err(problems) = check(&agents) {
+        return Ok(refused(problems));
+    }
+    directory.apply(&agents).await?;
+    Ok(QueryAnswer::Applied { agents: agents.into_iter().map(|agent| agent.agent_id).collect() })
+}
+
+async fn coordinators(handles: &Handles) -> Result<QueryAnswer, store::Error> {
+    let alive = handles.heartbeat().await?.alive;
+    let policies = policy::read(&alive);
+    Ok(QueryAnswer::Coordinators {
+        coordinators: alive.into_iter().map(|member| member.id).collect(),
+        policies,
     })
+}
+
+async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, store::Error> {
+    match branches::of(handles, trace_id).await {
+        Ok(branches) => Ok(QueryAnswer::Branches { branches }),
+        Err(branches::Error::Store(error)) => Err(error),
+        Err(error @ (branches::Error::Bus(_) | branches::Error::Corrupt(_))) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "it is unknown who branches from a run");
+            Ok(QueryAnswer::Refused(Refusal::unavailable()))
+        }
+    }
 }
 
 /// All problems of all profiles.
@@ -82,7 +99,7 @@ fn check(agents: &[AgentProfile]) -> Result<(), Problems> {
     problems.or(())
 }
 
-async fn runs(handles: &Handles, limit: u32) -> Result<Vec<RunSummary>, store::Error> {
+async fn runs(handles: &Handles, limit: u32) -> Result<QueryAnswer, store::Error> {
     let newest = handles.store.runs(usize::try_from(limit).unwrap_or(usize::MAX)).await?;
     let ids: Vec<_> = newest.iter().map(|(id, _)| *id).collect();
     let roots = handles.store.fields(&ids, &Trace::SUMMARY_FIELDS).await?;
@@ -92,5 +109,6 @@ async fn runs(handles: &Handles, limit: u32) -> Result<Vec<RunSummary>, store::E
             .ok()
             .flatten()
     };
-    Ok(ids.into_iter().zip(roots).filter_map(summary).collect())
+    let runs: Vec<RunSummary> = ids.into_iter().zip(roots).filter_map(summary).collect();
+    Ok(QueryAnswer::Runs { runs })
 }

@@ -6,7 +6,7 @@ use shared::{
     ChildId, ContextKey, Timestamp, TraceId,
     bus::Delivery,
     subject::Subject,
-    wire::{Claim, Hold, Lease, PartName, Tick},
+    wire::{Claim, Hold, Lease, PartName, Tell, Tick},
 };
 
 use tokio::sync::mpsc;
@@ -60,6 +60,8 @@ pub(crate) enum Origin {
     Sweep(Swept),
     /// A worker's ask.
     Ask { reply_to: String, kind: AnswerKind },
+    /// A client's message to an agent; it is answered after the commit.
+    Told { reply_to: Option<String>, told: Box<Tell> },
     /// A submission of a client.
     Submission(Box<Submission>),
     /// A message from a queue; it is acknowledged and gets no other answer.

@@ -10,7 +10,7 @@ use shared::{
     Timestamp, TraceId,
     bus::{Bus, Outgoing},
     subject::{Home, Subject},
-    wire::{self, Acceptance, Answer, ContextValue, SubmitAnswer},
+    wire::{self, Acceptance, Answer, ContextValue, QueryAnswer, SubmitAnswer, Tell},
 };
 
 use super::{
@@ -68,6 +68,7 @@ impl Reply {
                 reply.waits = matches!(answer, Answer::Wait(_));
                 reply.answer = Some(json(&answer));
             }
+            Origin::Told { told, .. } => reply.answer = Some(json(&taken(trace, told, decided))),
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
                     spans::admission(trace, submission, now);
@@ -114,6 +115,7 @@ impl Reply {
         let answer = match &job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
+            Origin::Told { .. } => Some(json(&QueryAnswer::Refused(refusal))),
             // A published submission is delivered again; a requested one gets an answer.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
@@ -130,7 +132,7 @@ impl Reply {
         match self.job.origin {
             Origin::Timer | Origin::Sweep(_) => false,
             Origin::Ask { .. } => !self.early,
-            Origin::Submission(_) | Origin::Queue { .. } => true,
+            Origin::Told { .. } | Origin::Submission(_) | Origin::Queue { .. } => true,
         }
     }
 
@@ -157,7 +159,11 @@ impl Reply {
                     ..*submission
                 }))
             }
-            other @ (Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Queue { .. }) => other,
+            other @ (Origin::Timer
+            | Origin::Sweep(_)
+            | Origin::Ask { .. }
+            | Origin::Told { .. }
+            | Origin::Queue { .. }) => other,
         };
         Ok(Job { trace_id, work, origin, tries, refused })
     }
@@ -177,7 +183,7 @@ impl Reply {
     pub(crate) async fn finish(mut self, bus: &Bus) {
         self.send_answer(bus).await;
         let delivery = match &self.job.origin {
-            Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } => None,
+            Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Told { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
             Origin::Queue { delivery, .. } => Some(&**delivery),
         };
@@ -192,6 +198,7 @@ impl Reply {
         let to = match &self.job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { reply_to, .. } => Some(reply_to),
+            Origin::Told { reply_to, .. } => reply_to.as_ref(),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };
         if let (Some(to), Some(answer)) = (to, self.answer.take())
@@ -229,6 +236,15 @@ fn answer(
         }
         AnswerKind::Plain => answered(decided, now, || Answer::Done),
         AnswerKind::Read => read(work, trace, now),
+    }
+}
+
+/// The answer to a message to an agent: its number, now or before.
+fn taken(trace: &Trace, told: &Tell, decided: Result<(), Refusal>) -> QueryAnswer {
+    match (decided, trace.told(told)) {
+        (Ok(()), Some((node, number))) => QueryAnswer::Told { child_id: node.id.clone(), number },
+        (Ok(()), None) => QueryAnswer::Refused(wire::Refusal::unexpected("tell")),
+        (Err(refusal), _) => QueryAnswer::Refused(refusal.to_wire()),
     }
 }
 

@@ -10,9 +10,10 @@ use std::{collections::BTreeSet, sync::Arc};
 use shared::{
     AgentId, AgentProfile, ChildId, ContextKey, Json, Limits, Problems, Timestamp,
     agent::AgentKind,
-    graph::Plan,
+    graph::{self, Plan},
     id::{ModelName, ToolName},
     json,
+    ladder::{self, RungAction},
     limits::{
         Ceilings, MAX_ORDER_BYTES, MAX_SHARED_MESSAGES_BYTES, MAX_VALUE_BYTES, Settings, check_ceilings,
     },
@@ -133,6 +134,7 @@ impl<'a> Place<'a> {
         }
         let tools = self.check_tools(&order, agent)?;
         self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
+        self.check_ladder_models(&order, profile)?;
         if let (Some((_, parent)), None) = (self.parent, step) {
             check_declared(self.trace, parent, &order)?;
         }
@@ -227,6 +229,7 @@ impl<'a> Place<'a> {
             problems.add("branch_from", message, Some(hint.into()));
         }
         check_ceilings("", ceilings(order), &mut problems);
+        check_ladders(order, agent, plan, find, &mut problems);
         if let (Some(plan), Some(_)) = (plan, self.parent) {
             check_key_lengths(order, plan, &mut problems);
         }
@@ -354,6 +357,18 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// B21: a model of its ladder must be allowed like any other.
+    fn check_ladder_models(&self, order: &Order, profile: Option<&AgentProfile>) -> Result<(), Refusal> {
+        let fallback = profile.and_then(|profile| profile.fallback_model.as_ref());
+        let of_profile = profile.map(|profile| profile.on_budget.as_slice());
+        for rung in order.on_budget.as_deref().or(of_profile).unwrap_or_default() {
+            if let RungAction::Model(model) = rung.action(fallback) {
+                self.check_model(Some(&model))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The profiles it names that the trace does not have yet; a trace keeps the first copy of each.
     fn new_agents(&self, order: &Order, plan: Option<&Plan>, agents: &[AgentProfile]) -> Vec<Event> {
         let planned = plan.into_iter().flat_map(Plan::agents).map(|(agent, _)| agent);
@@ -371,6 +386,30 @@ fn ceilings(order: &Order) -> Ceilings {
         max_tokens: order.max_tokens,
         closing_reserve_usd: order.closing_reserve_usd,
         timeout_ms: order.timeout_ms,
+    }
+}
+
+/// B21: the ladders of an order and of the steps of its plan, whose own shape was checked when it was compiled.
+fn check_ladders<'p>(
+    order: &Order,
+    agent: Option<&AgentProfile>,
+    plan: Option<&Plan>,
+    find: impl Fn(&AgentId) -> Option<&'p AgentProfile>,
+    problems: &mut Problems,
+) {
+    let has_no_cheaper = |agent: Option<&AgentProfile>| agent.is_some_and(|a| a.fallback_model.is_none());
+    let own = order.on_budget.as_deref().unwrap_or_default();
+    ladder::check("on_budget", own, problems);
+    if has_no_cheaper(agent) {
+        ladder::check_cheaper("on_budget", own, problems);
+    }
+    for step in plan.into_iter().flat_map(Plan::groups).flat_map(|group| &group.steps) {
+        let (Some(ladder), graph::Body::Agent { agent_id, .. }) = (&step.on_budget, &step.body) else {
+            continue;
+        };
+        if has_no_cheaper(find(agent_id)) {
+            ladder::check_cheaper(&format!("steps[id={}].on_budget", step.id), ladder, problems);
+        }
     }
 }
 

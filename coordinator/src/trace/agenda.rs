@@ -119,6 +119,9 @@ impl Agenda {
             | Event::Closed { .. }
             | Event::Deleted { .. }
             | Event::Restored { .. }
+            | Event::Told { .. }
+            | Event::MessagesSeen { .. }
+            | Event::RungReached { .. }
             | Event::Held { .. }
             | Event::HoldQueued { .. }
             | Event::Disputed { .. }

@@ -9,8 +9,8 @@ use shared::{
 };
 
 use super::{
-    Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Phase, RunPhase, Status, Trace,
-    WaitingHold, scrub,
+    Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase, Status,
+    Trace, WaitingHold, scrub,
 };
 
 impl Trace {
@@ -104,6 +104,11 @@ impl Trace {
                     node.answers.push(given);
                 }
             }),
+            Event::Told { child_id, id, text, by, .. } => self.change(child_id, |node| {
+                node.told.push(Message { id: id.clone(), text: text.clone(), by: by.clone() });
+            }),
+            Event::MessagesSeen { child_id, number } => self.change(child_id, |node| node.seen = *number),
+            Event::RungReached { child_id, rung, .. } => self.change(child_id, |node| node.rungs = *rung),
             Event::Ended(ended) => self.ended(ended, now),
             Event::Closed { child_id } => self.change(child_id, |node| node.outcome_due = false),
             Event::Deleted { child_id } => {

@@ -9,7 +9,7 @@ use shared::{
     limits::Settings,
     wire::{
         Answered, Branch, Charge, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore, Resume,
-        Tick,
+        Tell, Tick,
     },
 };
 
@@ -55,6 +55,8 @@ pub enum Command {
         key: ContextKey,
     },
     Answer(Answered),
+    /// A message to an agent.
+    Tell(Tell),
     /// The whole trace, or one context and its descendants.
     Cancel {
         child_id: Option<ChildId>,

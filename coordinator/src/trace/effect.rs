@@ -66,6 +66,9 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::AttemptLost { .. }
         | Event::Waiting { .. }
         | Event::Answered { .. }
+        | Event::Told { .. }
+        | Event::MessagesSeen { .. }
+        | Event::RungReached { .. }
         | Event::Paused { .. }
         | Event::Restored { .. }
         | Event::Held { .. }

@@ -12,7 +12,9 @@ use shared::{
     Usd, WorkerId,
     graph::{GroupIndex, Plan, StepIndex},
     id::ToolName,
+    ladder::Fraction,
     limits::Settings,
+    money::booked,
     wire::{
         Adjusted, Decision, DisputedCost, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, Sender,
         StepStatus, Text,
@@ -102,6 +104,20 @@ pub enum Event {
         child_id: ChildId,
         number: u32,
         answer: Text,
+    },
+    /// A message to the agent, which it sees before its next model call.
+    Told {
+        child_id: ChildId,
+        number: u32,
+        id: CallId,
+        text: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Text>,
+    },
+    /// The agent makes a call with all messages up to this one.
+    MessagesSeen {
+        child_id: ChildId,
+        number: u32,
     },
     Paused {
         child_id: ChildId,
@@ -201,6 +217,17 @@ pub enum Event {
     Raised {
         child_id: ChildId,
         limit: Amount,
+    },
+    /// So much of its budget is spent that a rung of its ladder counts from here on (B21).
+    RungReached {
+        child_id: ChildId,
+        /// Its place in the ladder, from 1.
+        rung: u32,
+        at: Fraction,
+        #[serde(deserialize_with = "booked::usd")]
+        left_usd: Usd,
+        #[serde(deserialize_with = "booked::tokens")]
+        left_tokens: Tokens,
     },
 
     ValueSet {
@@ -449,6 +476,9 @@ impl Event {
             | Event::Waiting { child_id, .. }
             | Event::InputRequired { child_id, .. }
             | Event::Answered { child_id, .. }
+            | Event::Told { child_id, .. }
+            | Event::MessagesSeen { child_id, .. }
+            | Event::RungReached { child_id, .. }
             | Event::Paused { child_id, .. }
             | Event::Closed { child_id }
             | Event::Deleted { child_id }

@@ -58,6 +58,7 @@ impl Trace {
             window_tokens: node.window_tokens,
             shared_messages,
             budget: node.budget.snapshot(),
+            on_budget: self.ladder(node).to_vec(),
             report_to: home.report_to(self.id(), &node.id),
             children: parts.children,
             answers: parts.answers,
@@ -123,7 +124,8 @@ impl Trace {
         }
     }
 
-    /// The answer to a hold that was just decided: taken, or it waits in the line, or why it can't be had.
+    /// The answer to a hold that was just decided: taken, or what its agent has to see first, or it waits in the line, or
+    /// why it can't be had.
     pub fn answer_hold(&self, hold: &Hold, decided: Result<(), &Refusal>, now: Timestamp) -> Answer {
         if let Err(refusal) = decided {
             return answer_refusal(refusal, now);
@@ -132,6 +134,9 @@ impl Trace {
         let node = self.node(at);
         if node.calls.knows(&hold.call_id) {
             return Answer::Done;
+        }
+        if let Some(news) = self.news(node, hold) {
+            return Answer::News(Box::new(news));
         }
         let ticket = node.waiting.iter().find(|waits| waits.is_of(hold)).map(|waits| waits.ticket);
         match self.fit(at, hold.amount, hold.closing, ticket) {
@@ -198,6 +203,9 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         | Refusal::NoDispute { .. }
         | Refusal::DisputeDecided { .. }
         | Refusal::NoQuestion { .. }
+        | Refusal::MessageConflict(_)
+        | Refusal::RunsNoAgent { .. }
+        | Refusal::TooManyMessages { .. }
         | Refusal::NotWritable { .. }
         | Refusal::NotReadable { .. }
         | Refusal::TooLarge { .. }

@@ -39,6 +39,7 @@ mod log;
 mod lost;
 mod message;
 mod money;
+mod news;
 mod order;
 mod parts;
 mod refusal;
@@ -70,7 +71,7 @@ pub use order::Order;
 pub use refusal::Refusal;
 pub use replay::{Replay, Superseded};
 pub use rows::{Keyed, Rows};
-pub use state::{Attempt, ContextNode, End, Entry, Phase, Status, Trace};
+pub use state::{Attempt, ContextNode, End, Entry, Message, Phase, Status, Trace};
 pub use stored::{Changes, Corrupt};
 pub use token::TokenHash;
 
@@ -98,6 +99,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
         Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
         Command::Answer(answered) => attempt::answer(trace, &answered),
+        Command::Tell(tell) => news::tell(trace, &tell),
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),

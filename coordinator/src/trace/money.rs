@@ -16,6 +16,7 @@ use super::{
     budget::{Budget, Call},
     dispute::{Unheld, disputed, within_books},
     line::{self, Fit},
+    news,
 };
 
 pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
@@ -38,12 +39,20 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
         return Err(Refusal::CallConflict(hold.call_id.clone()));
     }
     let (child_id, call_id, amount) = (node.id.clone(), hold.call_id.clone(), hold.amount);
+    if let Some(mut events) = news::before(trace, at, hold) {
+        // The call that follows has other messages, and another id.
+        events.extend(waits.map(|_| Event::PlaceLost { child_id, call_id }));
+        return Ok(events);
+    }
+    let with_seen = |event| news::seen(node, hold).into_iter().chain([event]).collect();
     let (attempt, closing) = (hold.lease.attempt, hold.closing);
     let ticket = waits.map(|waits| waits.ticket).or_else(|| node.kept_ticket(attempt));
     match (trace.fit(at, amount, closing, ticket), waits) {
-        (Fit::Now, _) => Ok(vec![Event::Held { child_id, call_id, attempt, amount }]),
+        (Fit::Now, _) => Ok(with_seen(Event::Held { child_id, call_id, attempt, amount })),
         (Fit::Later(_), Some(_)) => Ok(Vec::new()),
-        (Fit::Later(_), None) => Ok(vec![Event::HoldQueued { child_id, call_id, attempt, amount, closing }]),
+        (Fit::Later(_), None) => {
+            Ok(with_seen(Event::HoldQueued { child_id, call_id, attempt, amount, closing }))
+        }
         // Nobody keeps a place for what can't be had; `answer_hold` says why.
         (Fit::Never(_), Some(_)) => Ok(vec![Event::PlaceLost { child_id, call_id }]),
         (Fit::Never(refusal), None) => Err(refusal),

@@ -11,6 +11,7 @@ use shared::{
     AgentId, ChildId, ContextKey, Json, Problems, ThreadId, Tokens, Usd,
     graph::{OutputSchema, Plan, TaskGraph},
     id::{ModelName, ToolName},
+    ladder::Rung,
     limits::LimitOverrides,
     wire::{Checkpoint, Funding, Hitl, OnExhausted, SharedMessage, Spawn, Text},
 };
@@ -47,6 +48,8 @@ pub struct Order {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_budget: Option<Vec<Rung>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -81,6 +84,7 @@ impl Order {
             funding: Funding::default(),
             closing_reserve_usd: None,
             on_exhausted: None,
+            on_budget: None,
             hitl: None,
             timeout_ms: None,
             limits: None,
@@ -109,6 +113,7 @@ impl Order {
             funding: spawn.funding,
             closing_reserve_usd: spawn.closing_reserve_usd,
             on_exhausted: spawn.on_exhausted,
+            on_budget: spawn.on_budget.clone(),
             hitl: spawn.hitl,
             timeout_ms: spawn.timeout_ms,
             limits: boxed(&spawn.limits),

@@ -73,6 +73,12 @@ pub enum Refusal {
     NotQueued { child_id: ChildId, status: &'static str },
     #[error("`{child_id}` has no open question number {question}")]
     NoQuestion { child_id: ChildId, question: u32 },
+    #[error("a message with the id `{0}` was sent before with another text; a new message needs a new id")]
+    MessageConflict(CallId),
+    #[error("`{child_id}` is a graph and runs no agent; send the message to one of its steps")]
+    RunsNoAgent { child_id: ChildId },
+    #[error("`{child_id}` has {has} messages; the most are {max}, and {max_bytes} bytes of text in all")]
+    TooManyMessages { child_id: ChildId, has: usize, max: usize, max_bytes: usize },
 
     #[error(
         "`{child_id}` may not write `{key}`; it may write its output_to and keys that begin with `{child_id}.`"
@@ -135,6 +141,9 @@ impl Refusal {
             Refusal::NotYet { .. } => ("not_yet", "t3"),
             Refusal::NotQueued { .. } => ("not_queued", "t3"),
             Refusal::NoQuestion { .. } => ("no_question", "G7"),
+            Refusal::MessageConflict(_) => ("message_conflict", "G13"),
+            Refusal::RunsNoAgent { .. } => ("runs_no_agent", "G13"),
+            Refusal::TooManyMessages { .. } => ("too_many_messages", "G13"),
             Refusal::NotWritable { .. } => ("not_writable", "C"),
             Refusal::NotReadable { .. } => ("not_readable", "C"),
             Refusal::TooLarge { .. } => ("too_large", "L"),

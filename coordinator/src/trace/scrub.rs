@@ -21,6 +21,10 @@ pub(super) fn context(node: &mut ContextNode) {
     node.order = Arc::new(order(&node.order));
     node.answers.clear();
     node.notes.clear();
+    for number in 0..u32::try_from(node.told.len()).unwrap_or(u32::MAX) {
+        let told = node.told.row_mut(number);
+        (told.text, told.by) = (blank_text(), None);
+    }
     if let Status::Ended(end) = &mut node.status {
         end.result = None::<Payload>;
         end.error = None;
@@ -77,6 +81,9 @@ impl Event {
             Event::Answered { child_id, number, answer: _ } => {
                 Event::Answered { child_id, number, answer: blank_text() }
             }
+            Event::Told { child_id, number, id, text: _, by: _ } => {
+                Event::Told { child_id, number, id, text: blank_text(), by: None }
+            }
             Event::Ended(ended) => Event::Ended(Box::new(Ended { result: None, error: None, ..*ended })),
             Event::ValueSet { key, writer, value: _ } => Event::ValueSet { key, writer, value: Json::null() },
             Event::ConditionAsked { child_id, step, question, answer, saw: _ } => {
@@ -116,6 +123,8 @@ impl Event {
             | Event::Exhausted { .. }
             | Event::Replenished { .. }
             | Event::Raised { .. }
+            | Event::MessagesSeen { .. }
+            | Event::RungReached { .. }
             | Event::ValueDeleted { .. }
             | Event::StoreCleared
             | Event::ItemRefused { .. }

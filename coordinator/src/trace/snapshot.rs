@@ -72,6 +72,10 @@ impl Trace {
             reason: aborted,
             children: node.children.iter().map(id).collect(),
             notes: node.notes.to_vec(),
+            told: u32::try_from(node.told.len()).unwrap_or(u32::MAX),
+            unseen: node.unseen(),
+            on_budget: self.ladder(node).to_vec(),
+            rungs: node.rungs,
             disputes: node.disputes.to_vec(),
         }
     }
@@ -121,6 +125,7 @@ impl Trace {
             attempts: node.attempt(),
             steps: node.progress.steps,
             retries: node.retries(),
+            unseen: node.unseen(),
             started_at: node.started_at,
             ended_at: end.at,
         }

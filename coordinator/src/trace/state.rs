@@ -113,6 +113,12 @@ pub struct ContextNode {
     pub retried: u32,
     pub progress: Progress,
     pub answers: Rows<GivenAnswer>,
+    /// Messages to its agent, in order (G13).
+    pub told: Rows<Message>,
+    /// The last message that a call of its agent was made with; 0: none.
+    pub seen: u32,
+    /// How many rungs of its ladder it has reached (B21).
+    pub rungs: u32,
     /// The steps of its journal that it was restored to, in order (W5).
     pub restores: Rows<RestorePoint>,
     pub notes: Rows<String>,
@@ -136,6 +142,16 @@ pub struct ContextNode {
 pub struct Attempt {
     pub token: TokenHash,
     pub worker_id: WorkerId,
+}
+
+/// A message to an agent; its number is its place in the list, from 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The sender's own name for it.
+    pub id: CallId,
+    pub text: Text,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Text>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

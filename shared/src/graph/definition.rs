@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{AgentId, ChildId, ContextKey, ModelName, StepId, ThreadId, ToolName, TraceId},
     json::Json,
+    ladder::Rung,
     limits::LimitOverrides,
     money::{Tokens, Usd},
     terms::{Funding, Hitl, OnExhausted, Text},
@@ -123,6 +124,9 @@ pub struct StepDef {
     pub tools: Option<BTreeSet<ToolName>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
+    /// What happens at fractions of its ceiling (B21); absent: as its agent's profile says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_budget: Option<Vec<Rung>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
     /// Runs once for each element of a list in the shared store.

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use super::{Condition, Mode, OutputSchema, Policy, TaskGraph};
 use crate::{
     id::{AgentId, ContextKey, ModelName, StepId, ToolName},
+    ladder::Rung,
     money::{Tokens, Usd},
     terms::{Funding, Hitl, Text},
 };
@@ -62,6 +63,7 @@ pub struct Step {
     pub retries: Option<u32>,
     pub tools: Option<Arc<std::collections::BTreeSet<ToolName>>>,
     pub model: Option<ModelName>,
+    pub on_budget: Option<Vec<Rung>>,
     pub hitl: Option<Hitl>,
 }
 

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     id::{AgentId, StepId},
+    ladder,
     limits::{Ceilings, MAX_GROUP_NESTING, MAX_LOOP_ROUNDS, check_ceilings},
     problem::Problems,
     terms::Text,
@@ -139,6 +140,11 @@ impl<'a> Reader<'a> {
             timeout_ms: def.timeout_ms,
         };
         check_ceilings(path, ceilings, &mut self.problems);
+        ladder::check(
+            &join(path, "on_budget"),
+            def.on_budget.as_deref().unwrap_or_default(),
+            &mut self.problems,
+        );
         let is_group = !def.steps.is_empty();
         let body = if is_group {
             self.group_body(def, path, place, policy, nesting)
@@ -168,6 +174,7 @@ impl<'a> Reader<'a> {
             retries: def.retries,
             tools: def.tools.clone().map(Arc::new),
             model: def.model.clone(),
+            on_budget: def.on_budget.clone(),
             hitl: def.hitl,
         }
     }
@@ -218,6 +225,7 @@ impl<'a> Reader<'a> {
             ("input_from", !def.input_from.is_empty(), "put `input_from` on its steps"),
             ("tools", def.tools.is_some(), "put `tools` on its steps"),
             ("model", def.model.is_some(), "put `model` on its steps"),
+            ("on_budget", def.on_budget.is_some(), "put `on_budget` on its steps"),
             (
                 "agent_id",
                 def.agent_id.is_some() && def.aggregate.is_none(),

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Adjusted, ChildSpawn, Execute, Lease, Part, PartName, Progress, Refusal};
+use super::{Adjusted, ChildSpawn, Execute, Lease, News, Part, PartName, Progress, Refusal, Seen};
 use crate::{
     id::{CallId, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
     json::Json,
@@ -93,6 +93,10 @@ pub struct Hold {
     /// For the agent's last report: may use its closing reserve (B7).
     #[serde(default)]
     pub closing: bool,
+    /// What the asker has seen of messages and rungs. If there is more, the answer is that (`news`), and nothing is held.
+    /// Absent: it takes no news.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
 }
 
 /// The next attempt reports how the calls of earlier attempts ended, according to the journal. Open holds
@@ -137,6 +141,8 @@ pub enum Answer {
     /// The hold fits once calls in flight have returned what they don't use. It has a place in the line; ask again
     /// with the same `call_id`, or report `out_of_budget` to keep the place without a worker.
     Wait(HoldDenied),
+    /// Nothing is held: the agent has to see this before its call. Write it to the journal, then ask again (G13, B21).
+    News(Box<News>),
     /// The budget is used up: make no call (B4). With `pause`, report `out_of_budget`.
     Halt {
         context: ChildId,
@@ -186,6 +192,7 @@ impl Answer {
             | Answer::GoOn { .. }
             | Answer::Stop { .. }
             | Answer::Done
+            | Answer::News(_)
             | Answer::Spawned { .. }
             | Answer::Value { .. }
             | Answer::Keys { .. }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DecideDispute, Text};
+use super::{DecideDispute, Tell, Text};
 use crate::{
     id::{CallId, ChildId, TraceId},
     money::{Amount, Tokens, Usd},
@@ -21,12 +21,15 @@ pub struct Cancel {
     pub reason: Option<Text>,
 }
 
-/// A human's answer to a question; it may come days later (G7).
+/// A human's answer to a question, which may come days later (G7), or a message to an agent (G13).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     pub trace_id: TraceId,
-    pub answered: Answered,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Answered>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Tell>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

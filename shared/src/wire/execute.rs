@@ -10,6 +10,7 @@ use crate::{
     agent::AgentProfile,
     id::{ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
     json::Json,
+    ladder::Rung,
     limits::Limits,
     money::Tokens,
     time::Timestamp,
@@ -64,6 +65,9 @@ pub struct Execute {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
     pub budget: BudgetSnapshot,
+    /// The ladder of its budget (B21).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_budget: Vec<Rung>,
     pub report_to: ReportTo,
     /// The results of its children that have ended. If they are large or many, only the newest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

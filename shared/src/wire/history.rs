@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectReference, Verdict};
+use super::{ObjectReference, ReachedRung, Told, Verdict};
 use crate::{
     id::{CallId, ChildId, ModelName, ToolName, TraceId, WorkerId},
     json::Json,
@@ -38,9 +38,13 @@ pub enum HistoryStep {
     /// The entries after `to` and before this one no longer count (W5). The restores of a context are
     /// numbered from 1: each is written once, by whichever attempt.
     Restored { number: u32, to: u32 },
-    /// The model and tool entries that another context had at `from.step` follow as copies, `copies` of them
+    /// The model, tool and message entries that another context had at `from.step` follow as copies, `copies` of them
     /// (W5). They were paid for there.
     Branched { from: Checkpoint, copies: u32 },
+    /// A message to the agent, which it sees from here on (G13).
+    Told(Box<Told>),
+    /// The budget has reached a rung, which counts from here on (B21).
+    Rung(Box<ReachedRung>),
     /// How it ended.
     Result(Box<ResultStep>),
 }
@@ -54,9 +58,9 @@ impl HistoryStep {
         if let HistoryStep::Result(step) = self { Some(step) } else { None }
     }
 
-    /// Whether it is work of the agent: a model's answer or a tool's. The rest is bookkeeping.
+    /// Whether a branch begins with it: a model's answer, a tool's, or a message to the agent. The rest is bookkeeping.
     pub fn is_work(&self) -> bool {
-        matches!(self, HistoryStep::Model(_) | HistoryStep::Tool(_))
+        matches!(self, HistoryStep::Model(_) | HistoryStep::Tool(_) | HistoryStep::Told(_))
     }
 }
 

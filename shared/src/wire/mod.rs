@@ -7,6 +7,7 @@ mod dead_letter;
 mod dispute;
 mod execute;
 mod history;
+mod news;
 mod outcome;
 mod refusal;
 mod report;
@@ -28,6 +29,7 @@ pub use history::{
     AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, MissingLayer, ModelStep, OutputFile,
     ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
 };
+pub use news::{News, ReachedRung, Seen, Tell, Told};
 pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus, GraphOutcome,
     GraphVerdict, Outcome, Question, StepReport, StepStatus,

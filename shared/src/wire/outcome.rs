@@ -9,6 +9,7 @@ use super::{Adjusted, Dispute, Failure, Funding, ObjectReference, Text};
 use crate::{
     id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
+    ladder::Rung,
     limits::Limits,
     money::{Amount, Tokens, Usd, booked},
     time::Timestamp,
@@ -123,6 +124,16 @@ pub struct ContextSnapshot {
     pub reason: Option<String>,
     pub children: Vec<ChildId>,
     pub notes: Vec<String>,
+    /// Messages to it (G13), and how many of them it has not seen.
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub told: u32,
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub unseen: u32,
+    /// The ladder of its budget, and how many rungs are reached (B21).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_budget: Vec<Rung>,
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub rungs: u32,
     /// Its disputed charges, decided ones too (B18).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disputes: Vec<Dispute>,
@@ -178,6 +189,9 @@ pub struct ContextOutcome {
     pub attempts: u32,
     pub steps: u32,
     pub retries: u32,
+    /// Messages to it that came too late: it made no model call after them (G13).
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub unseen: u32,
     pub started_at: Timestamp,
     pub ended_at: Timestamp,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptance, BudgetSnapshot, ContextStatus, Refusal, Text};
+use super::{Acceptance, BudgetSnapshot, ContextStatus, Refusal, Tell, Text};
 use crate::{
     agent::AgentProfile,
     id::{AgentId, ChildId, PoolName, TraceId, WorkerId},
@@ -47,6 +47,11 @@ pub enum Query {
     Branches {
         trace_id: TraceId,
     },
+    /// A message to an agent, as on `agent.input`; answered after its commit (G13).
+    Tell {
+        trace_id: TraceId,
+        told: Tell,
+    },
 }
 
 fn default_limit() -> u32 {
@@ -56,11 +61,27 @@ fn default_limit() -> u32 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryAnswer {
-    Runs { runs: Vec<RunSummary> },
-    Agents { agents: Vec<AgentProfile> },
-    Applied { agents: Vec<AgentId> },
-    Coordinators { coordinators: Vec<WorkerId>, policies: Vec<Policy> },
-    Branches { branches: Vec<Branch> },
+    Runs {
+        runs: Vec<RunSummary>,
+    },
+    Agents {
+        agents: Vec<AgentProfile>,
+    },
+    Applied {
+        agents: Vec<AgentId>,
+    },
+    Coordinators {
+        coordinators: Vec<WorkerId>,
+        policies: Vec<Policy>,
+    },
+    Branches {
+        branches: Vec<Branch>,
+    },
+    /// The message is committed under this number. An agent that makes no further call never sees it.
+    Told {
+        child_id: ChildId,
+        number: u32,
+    },
     Refused(Refusal),
 }
 

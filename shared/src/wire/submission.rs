@@ -9,6 +9,7 @@ use crate::{
     graph::TaskGraph,
     id::{AgentId, ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
     json::Json,
+    ladder::Rung,
     limits::LimitOverrides,
     money::{Tokens, Usd},
     terms::{Funding, Hitl, OnExhausted, Text},
@@ -69,6 +70,9 @@ pub struct Spawn {
     pub closing_reserve_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
+    /// What happens at fractions of its ceiling (B21); absent: as its profile says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_budget: Option<Vec<Rung>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
     /// Of a submission: wall time from now on. Of a spawned child: from when its first attempt begins, so that waiting
@@ -114,6 +118,7 @@ impl Spawn {
             funding: Default::default(),
             closing_reserve_usd: None,
             on_exhausted: None,
+            on_budget: None,
             hitl: None,
             timeout_ms: None,
             limits: Default::default(),

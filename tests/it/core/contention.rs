@@ -15,7 +15,8 @@ use trellis_tests::{
 
 /// What the worker that asks is answered.
 fn ask(world: &mut World, lease: &Lease, call: &str, amount: Amount) -> Answer {
-    let hold = Hold { lease: lease.clone(), call_id: call.parse().unwrap(), amount, closing: false };
+    let hold =
+        Hold { lease: lease.clone(), call_id: call.parse().unwrap(), amount, closing: false, seen: None };
     world.ask_hold(hold)
 }
 

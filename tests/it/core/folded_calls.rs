@@ -145,7 +145,7 @@ fn b9_folded_calls_that_are_told_again_are_booked_once() {
             assert_eq!(told(forfeit).unwrap(), [], "{text}");
             let release = told(Command::Release { lease: lease.clone(), call_id: call_id.clone() });
             assert!(matches!(release, Err(Refusal::NoHold(_))), "{text}: {release:?}");
-            let hold = told(Command::Hold(Hold { lease, call_id, amount, closing: false }));
+            let hold = told(Command::Hold(Hold { lease, call_id, amount, closing: false, seen: None }));
             assert!(matches!(hold, Err(Refusal::CallConflict(_))), "{text}: {hold:?}");
         }
     }
@@ -449,7 +449,7 @@ impl Player {
                     let expected = self.model.hold(&lease, &call_id, amount);
                     let (hold, id) = (lease.clone(), call_id.clone());
                     self.expect(
-                        Command::Hold(Hold { lease: hold, call_id: id, amount, closing: false }),
+                        Command::Hold(Hold { lease: hold, call_id: id, amount, closing: false, seen: None }),
                         &expected,
                     );
                     // Some stay open.
@@ -466,7 +466,10 @@ impl Player {
             60..70 => {
                 let lease = self.lease();
                 let expected = self.model.hold(&lease, &call_id, amount);
-                self.expect(Command::Hold(Hold { lease, call_id, amount, closing: false }), &expected);
+                self.expect(
+                    Command::Hold(Hold { lease, call_id, amount, closing: false, seen: None }),
+                    &expected,
+                );
             }
             70..80 => {
                 let expected = self.model.release(&lease, &call_id);

@@ -170,7 +170,7 @@ fn play(world: &mut World, number: usize, op: Op) -> Option<()> {
 
 fn hold(lease: &Lease, call_id: &str) -> Command {
     let (lease, call_id, amount) = (lease.clone(), call_id.parse().unwrap(), cents(0));
-    Command::Hold(Hold { lease, call_id, amount, closing: false })
+    Command::Hold(Hold { lease, call_id, amount, closing: false, seen: None })
 }
 
 proptest! {

@@ -22,3 +22,4 @@ mod property;
 mod rule_combinations;
 mod spawning;
 mod status_table;
+mod steering;

@@ -14,7 +14,7 @@ use shared::{
     limits::Settings,
     wire::{
         Answered, Charge, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Hold, Lease, Payload,
-        Progress, Raise, Referrers, Report, Restore, Resume, SettledCall, Text, Tick, Verdict,
+        Progress, Raise, Referrers, Report, Restore, Resume, Seen, SettledCall, Tell, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{invariants, log_cuts, world::id};
@@ -149,6 +149,10 @@ impl Player {
         }
         if b % 11 == 0 {
             spawn["closing_reserve_usd"] = json!(0.005);
+        }
+        if b % 3 == 0 {
+            spawn["on_budget"] =
+                json!([{"at": 0.1, "tell": true}, {"at": 0.3, "model": "m"}, {"at": 0.9, "compact": true}]);
         }
         if a % 13 == 0 {
             spawn["timeout_ms"] = json!(20_000);
@@ -314,7 +318,7 @@ impl Player {
                 };
                 self.handle(Command::Raise(raise));
             }
-            32..34 => {
+            32 => {
                 let child_id = self.any_child(a);
                 let question = self
                     .trace
@@ -325,6 +329,12 @@ impl Player {
                     question,
                     answer: Text::new("yes").unwrap(),
                 }));
+            }
+            33 => {
+                let child_id = (a % 5 > 0).then(|| self.any_child(a));
+                let id = format!("m{}", b % 40).parse().unwrap();
+                let text = Text::new(format!("text {}", c % 3)).unwrap();
+                self.handle(Command::Tell(Tell { child_id, id, text, by: None }));
             }
             34 if c % 4 == 0 => {
                 let child_id = self.any_child(a);
@@ -383,11 +393,19 @@ impl Player {
             50..63 => {
                 self.fresh += 1;
                 let call_id = format!("h{}", self.fresh).parse().unwrap();
+                // Some take no news; others have seen all of it, or less.
+                let node = self.trace.context(&lease.child_id);
+                let has = |most: u32, all: bool| Some(if all { most } else { most.saturating_sub(1) });
+                let seen = node.filter(|_| b % 3 > 0).map(|node| Seen {
+                    told: has(u32::try_from(node.told.len()).unwrap(), c % 4 > 0),
+                    rungs: has(node.rungs, c % 5 > 0).filter(|_| c % 7 > 0),
+                });
                 self.handle(Command::Hold(Hold {
                     lease,
                     call_id,
                     amount: Self::amount(b, c),
                     closing: a.is_multiple_of(4),
+                    seen,
                 }));
             }
             63..76 => {

@@ -9,7 +9,7 @@ use shared::{
     Json, Usd, decode,
     wire::{
         Answered, Charge, Claim, DecideDispute, Decision, Delete, Hold, Lease, Payload, Progress, Raise,
-        Referrers, Report, Restore, Resume, Text, Tick, Verdict,
+        Referrers, Report, Restore, Resume, Seen, Tell, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{
@@ -103,7 +103,23 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ("resume", Command::Resume(Resume { lease: lease(), settled: Vec::new() })),
         (
             "hold",
-            Command::Hold(Hold { lease: lease(), call_id: call("new"), amount: cents(1), closing: false }),
+            Command::Hold(Hold {
+                lease: lease(),
+                call_id: call("new"),
+                amount: cents(1),
+                closing: false,
+                seen: None,
+            }),
+        ),
+        (
+            "hold, no news",
+            Command::Hold(Hold {
+                lease: lease(),
+                call_id: call("new"),
+                amount: cents(1),
+                closing: false,
+                seen: Some(Seen { told: Some(0), rungs: Some(0) }),
+            }),
         ),
         ("release", Command::Release { lease: lease(), call_id: call("open") }),
         ("forfeit", Command::Forfeit { lease: lease(), call_id: call("open") }),
@@ -133,6 +149,15 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         (
             "answer",
             Command::Answer(Answered { child_id: id("x"), question: 1, answer: Text::new("a").unwrap() }),
+        ),
+        (
+            "tell",
+            Command::Tell(Tell {
+                child_id: Some(id("x")),
+                id: call("m"),
+                text: Text::new("t").unwrap(),
+                by: None,
+            }),
         ),
         ("cancel", Command::Cancel { child_id: Some(id("x")), reason: None }),
         ("cancel trace", Command::Cancel { child_id: None, reason: None }),

@@ -91,8 +91,13 @@ async fn f27_everything_three_times_in_random_order() {
         assert!(leases.iter().all(|lease| *lease == leases[0]), "one token, one claim");
         let lease = leases.remove(0);
         let cents = |cents| Amount::new(Usd::from_cents(cents), shared::Tokens::new(10));
-        let hold =
-            Hold { lease: lease.clone(), call_id: "1-1".parse().unwrap(), amount: cents(5), closing: false };
+        let hold = Hold {
+            lease: lease.clone(),
+            call_id: "1-1".parse().unwrap(),
+            amount: cents(5),
+            closing: false,
+            seen: None,
+        };
         for _ in 0..3 {
             let held = ask(&cluster, trace_id, Ask::Hold(hold.clone())).await;
             assert!(matches!(held, Answer::Done), "{held:?}");

@@ -32,6 +32,8 @@ struct Seen {
     calls: HashSet<String>,
     settled: HashSet<String>,
     steps_ended: HashSet<u32>,
+    told: HashSet<String>,
+    rungs: u32,
     ended: bool,
     closed: bool,
 }
@@ -108,6 +110,20 @@ impl Log {
                 self.live(child_id)?.runs = false;
             }
             Event::Restored { child_id, .. } => drop(self.live(child_id)?),
+            Event::Told { child_id, number, id, .. } => {
+                let seen = self.live(child_id)?;
+                ensure(*number == seen.told.len() as u32 + 1, || "G13: a number is left out".into())?;
+                ensure(seen.told.insert(id.to_string()), || "G13: one message twice".into())?;
+            }
+            Event::MessagesSeen { child_id, number } => {
+                let seen = self.live(child_id)?;
+                ensure(*number as usize <= seen.told.len(), || "G13: a message that nobody sent".into())?;
+            }
+            Event::RungReached { child_id, rung, .. } => {
+                let seen = self.live(child_id)?;
+                ensure(*rung == seen.rungs + 1, || "B21: a rung is left out, or reached twice".into())?;
+                seen.rungs = *rung;
+            }
             Event::StepEnded { child_id, step, .. } => {
                 let seen = self.live(child_id)?;
                 ensure(seen.steps_ended.insert(*step), || "t2: a step ended twice".into())?;

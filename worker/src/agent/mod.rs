@@ -5,6 +5,7 @@ pub(crate) mod builtin;
 mod command;
 mod journaled;
 mod llm;
+mod news;
 mod resources;
 mod run;
 mod tool_step;

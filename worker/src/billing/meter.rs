@@ -13,7 +13,7 @@ use shared::{
     bus::Outgoing,
     id::ModelName,
     telemetry,
-    wire::{self, Answer, Ask, Cost, HoldDenied, OpenHold, Refusal, Resume, SettledCall},
+    wire::{self, Answer, Ask, Cost, HoldDenied, News, OpenHold, Refusal, Resume, Seen, SettledCall},
 };
 
 use crate::{attempt::Attempt, retry::Backoff};
@@ -39,6 +39,8 @@ pub(crate) enum Hold {
         dimension: Dimension,
         pause: bool,
     },
+    /// Nothing is held: the agent has to see this first (G13, B21).
+    News(Box<News>),
     Refused(Refusal),
 }
 
@@ -49,6 +51,7 @@ impl From<Answer> for Hold {
             Answer::Denied(denied) => Hold::Denied(Box::new(denied)),
             Answer::Wait(denied) => Hold::Crowded(Box::new(denied)),
             Answer::Halt { context, dimension, pause } => Hold::Halt { context, dimension, pause },
+            Answer::News(news) => Hold::News(news),
             answer @ (Answer::Claimed(_)
             | Answer::Taken { .. }
             | Answer::GoOn { .. }
@@ -124,10 +127,21 @@ impl<'a> Meter<'a> {
     }
 
     /// Holds the worst case. If it does not fit while costs of this attempt are not booked yet, it has them
-    /// booked and asks once more. While only calls in flight leave too little, it waits for a while.
-    pub(crate) async fn hold(&self, call_id: &CallId, amount: Amount, closing: bool) -> Hold {
+    /// booked and asks once more. While only calls in flight leave too little, it waits for a while. With `seen`, what the
+    /// agent has not seen yet comes instead.
+    pub(crate) async fn hold(
+        &self,
+        call_id: &CallId,
+        amount: Amount,
+        closing: bool,
+        seen: Option<Seen>,
+    ) -> Hold {
         let lease = self.attempt.token();
-        let ask = Ask::Hold(wire::Hold { lease, call_id: call_id.clone(), amount, closing });
+        let ask = Ask::Hold(wire::Hold { lease, call_id: call_id.clone(), amount, closing, seen });
+        if self.climbs(seen) {
+            // A rung is decided by what is spent.
+            self.confirm().await;
+        }
         let mut answer = self.attempt.ask(ask.clone()).await;
         if matches!(answer, Answer::Denied(_) | Answer::Wait(_)) {
             let booked = self.confirm().await;
@@ -142,6 +156,12 @@ impl<'a> Meter<'a> {
             self.books().held_at.insert(call_id.clone(), self.attempt.now());
         }
         held
+    }
+
+    /// Whether the ladder of the budget has rungs that the agent has not seen.
+    fn climbs(&self, seen: Option<Seen>) -> bool {
+        seen.and_then(|seen| seen.rungs)
+            .is_some_and(|seen| (seen as usize) < self.attempt.work.on_budget.len())
     }
 
     /// Has the coordinator book the costs that were published; returns how many there were.

@@ -13,7 +13,9 @@ use shared::{
     Amount, CallId, Timestamp,
     id::ModelName,
     telemetry,
-    wire::{CallCost, Failure, FailureKind, HistoryStep, HoldDenied, ModelStep, Said, Usage, exhausted},
+    wire::{
+        CallCost, Failure, FailureKind, HistoryStep, HoldDenied, ModelStep, News, Said, Usage, exhausted,
+    },
 };
 
 use super::{
@@ -46,6 +48,8 @@ pub(crate) enum CallOutcome {
     Answered(Box<ModelStep>),
     /// The budget is too small (B5), also for the fallback model.
     CannotAfford(Shortage),
+    /// No call was made: the agent has to see this first (G13, B21).
+    News(Box<News>),
     Failed(Failure),
 }
 
@@ -66,11 +70,12 @@ pub(crate) async fn call(
     request: &PaidRequest<'_>,
 ) -> CallOutcome {
     let work = &meter.attempt().work;
-    let Some(model) = &work.model else {
+    let Some(model) = request.model.or(work.model.as_ref()) else {
         return failed(FailureKind::Agent, "the agent's profile names no model");
     };
     let mut shortage = None;
-    for model in std::iter::once(model).chain(&work.agent.fallback_model) {
+    let fallback = work.agent.fallback_model.as_ref().filter(|fallback| *fallback != model);
+    for model in std::iter::once(model).chain(fallback) {
         let price = match models.price(model) {
             Ok(price) => price,
             Err(unpriced) => return failed(FailureKind::Refused, unpriced.to_string()),
@@ -80,7 +85,10 @@ pub(crate) async fn call(
         match (Call { attempt, meter, models, journal, request, model, price, input_tokens }).make().await {
             // The fallback may be affordable (B5); a budget that is used up stops both.
             CallOutcome::CannotAfford(denied) if !denied.halted => shortage = Some(denied),
-            outcome @ (CallOutcome::Answered(_) | CallOutcome::CannotAfford(_) | CallOutcome::Failed(_)) => {
+            outcome @ (CallOutcome::Answered(_)
+            | CallOutcome::CannotAfford(_)
+            | CallOutcome::News(_)
+            | CallOutcome::Failed(_)) => {
                 return outcome;
             }
         }
@@ -195,7 +203,7 @@ impl Call<'_> {
         for _ in 0..=MAX_SHORTENINGS {
             let call_id = self.meter.next_call();
             let amount = self.price.worst_case(self.input_tokens, max_tokens);
-            match self.meter.hold(&call_id, amount, self.request.closing).await {
+            match self.meter.hold(&call_id, amount, self.request.closing, self.request.seen).await {
                 Hold::Held => return Ok(Held { call_id, amount, max_tokens }),
                 // The context waits for a larger budget rather than take a shorter answer (B8).
                 Hold::Denied(denied) if denied.pause => return Err(cannot_afford(&denied)),
@@ -216,6 +224,7 @@ impl Call<'_> {
                     let why = exhausted(&context, dimension);
                     return Err(CallOutcome::CannotAfford(Shortage { pause, halted: true, why }));
                 }
+                Hold::News(news) => return Err(CallOutcome::News(news)),
                 Hold::Refused(refusal) => {
                     return Err(failed(FailureKind::Refused, refusal.to_text()));
                 }

@@ -1,7 +1,12 @@
 //! A paid request and the upper bound of its input tokens. The budget is only a hard limit if this
 //! bound is never too low, whatever tokenizer a provider has.
 
-use shared::{Json, digest::SequenceDigest, id::ModelName, wire::ModelStep};
+use shared::{
+    Json,
+    digest::SequenceDigest,
+    id::ModelName,
+    wire::{ModelStep, Seen},
+};
 
 use crate::model::{Message, ScriptInput, ToolSpec};
 
@@ -27,6 +32,10 @@ pub(crate) struct PaidRequest<'a> {
     /// Messages were left out of the window, so a later request will not begin with the messages of this one.
     pub(crate) left_out: bool,
     pub(crate) script: Option<ScriptInput<'a>>,
+    /// The model, if it is another than the context's own (B21).
+    pub(crate) model: Option<&'a ModelName>,
+    /// What the journal has of messages and rungs; none if the agent takes no news.
+    pub(crate) seen: Option<Seen>,
     /// Identifies the request of a program; stored as [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
 }

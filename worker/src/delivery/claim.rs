@@ -86,6 +86,7 @@ fn judge(answer: Answer) -> Claim {
         | Answer::Spawned { .. }
         | Answer::Value { .. }
         | Answer::Keys { .. }
+        | Answer::News(_)
         | Answer::Part(_)) => {
             let refusal = answer.into_refusal("claim");
             tracing::warn!(message = refusal.message, "a claim was not answered as expected");

@@ -51,7 +51,11 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
                     restore_file(attempt, workspace, path, object).await;
                 }
             }
-            HistoryStep::Began { .. } | HistoryStep::Restored { .. } | HistoryStep::Branched { .. } => {}
+            HistoryStep::Told(_)
+            | HistoryStep::Rung(_)
+            | HistoryStep::Began { .. }
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. } => {}
         }
     }
 }

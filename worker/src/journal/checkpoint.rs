@@ -5,7 +5,7 @@
 use shared::{
     CallId,
     id::ToolName,
-    wire::{Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ToolOutput},
+    wire::{Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, Told, ToolOutput},
 };
 
 use super::{stored, writer::Journal};
@@ -49,7 +49,7 @@ async fn branch(attempt: &Attempt, journal: &Journal<'_>, from: &Checkpoint) -> 
     Ok(())
 }
 
-/// The model and tool steps that counted when `from.step` was the last entry, whatever came later.
+/// The model, tool and message steps that counted when `from.step` was the last entry, whatever came later.
 async fn steps_at(attempt: &Attempt, from: &Checkpoint) -> Result<Vec<HistoryEntry>, Failure> {
     let (entries, _) = stored::read(&attempt.bus, from.trace_id, &from.child_id).await?;
     if !entries.iter().any(|entry| entry.number == from.step) {
@@ -83,7 +83,10 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
             }
             HistoryStep::Tool(step)
         }
+        // The branch numbers its own messages.
+        HistoryStep::Told(told) => HistoryStep::Told(Box::new(Told { number: None, ..*told })),
         other @ (HistoryStep::Began { .. }
+        | HistoryStep::Rung(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_)) => other,
@@ -117,13 +120,17 @@ pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &To
         for entry in written {
             match &entry.step {
                 HistoryStep::Branched { copies: made, .. } => copies = *made,
-                HistoryStep::Model(_) | HistoryStep::Tool(_) if copies > 0 => copies -= 1,
+                HistoryStep::Model(_) | HistoryStep::Tool(_) | HistoryStep::Told(_) if copies > 0 => {
+                    copies -= 1
+                }
                 HistoryStep::Tool(step) if step.tool == *asks && !step.is_error => before += 1,
                 HistoryStep::Restored { .. } => {
                     before = attempt.work.restore.map_or(0, |point| point.answers as usize);
                 }
                 HistoryStep::Model(_)
                 | HistoryStep::Tool(_)
+                | HistoryStep::Told(_)
+                | HistoryStep::Rung(_)
                 | HistoryStep::Began { .. }
                 | HistoryStep::Result(_) => {}
             }

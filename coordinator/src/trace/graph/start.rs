@@ -83,6 +83,7 @@ pub(super) fn begin(
         max_cost_usd: plan.max_cost_usd,
         max_tokens: plan.max_tokens,
         funding: plan.funding,
+        on_budget: plan.on_budget.clone().filter(|_| is_agent && ran != Ran::Fallback),
         hitl: plan.hitl,
         timeout_ms: plan.timeout_ms,
         limits: retries.map(|retries| {

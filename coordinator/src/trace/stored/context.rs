@@ -103,6 +103,10 @@ pub(super) struct Running {
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) retried: u32,
     #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) seen: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) rungs: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) progress: Progress,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deadline: Option<Timestamp>,
@@ -178,6 +182,8 @@ impl Running {
             growths_before: node.growths_before,
             exhausted: node.exhausted,
             retried: node.retried,
+            seen: node.seen,
+            rungs: node.rungs,
             progress: node.progress,
             deadline: node.deadline,
             waiting_for_humans: node.waiting_for_humans,

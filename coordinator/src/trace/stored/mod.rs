@@ -9,7 +9,7 @@
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
 //! | `l<n>` `b<n>` | its ceilings; its sums |
 //! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
-//! | `n<n>.<i>` `q<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` | its attempts, answers, restores, notes, disputes |
+//! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` | its attempts, answers, messages, restores, notes, disputes |
 //! | `s<n>.<step>` `j<n>.<step>` | the steps of its graph; their lists of items |
 
 mod context;

@@ -11,7 +11,7 @@ use shared::{
 
 use super::{
     super::{
-        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Order, Trace,
+        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Message, Order, Trace,
         folded::Folded,
         rows::{Keyed, Rows},
         unsaved::Saved,
@@ -245,6 +245,9 @@ impl ContextNode {
             retried: running.retried,
             progress: running.progress,
             answers: Rows::default(),
+            told: Rows::default(),
+            seen: running.seen,
+            rungs: running.rungs,
             restores: Rows::default(),
             notes: Rows::default(),
             deadline: running.deadline,
@@ -273,7 +276,7 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn read(name: &'a str, text: &'a str) -> Option<Self> {
-        let kind = name.chars().next().filter(|kind| "kgmnqreysj".contains(*kind))?;
+        let kind = name.chars().next().filter(|kind| "kgmnqireysj".contains(*kind))?;
         let (context, key) = name[1..].split_once('.')?;
         Some(Row { kind, context: context.parse().ok()?, key, number: key.parse().ok(), name, text })
     }
@@ -291,6 +294,7 @@ struct Lists {
     charges: HashMap<CallId, Amount>,
     attempts: Vec<Attempt>,
     answers: Vec<GivenAnswer>,
+    told: Vec<Message>,
     restores: Vec<RestorePoint>,
     notes: Vec<String>,
     disputes: Vec<Dispute>,
@@ -310,6 +314,7 @@ impl Lists {
             'm' => drop(self.charges.insert(call()?, row.value()?)),
             'n' => next(&mut self.attempts, row)?,
             'q' => next(&mut self.answers, row)?,
+            'i' => next(&mut self.told, row)?,
             'r' => next(&mut self.restores, row)?,
             'e' => next(&mut self.notes, row)?,
             'y' => next(&mut self.disputes, row)?,
@@ -323,6 +328,7 @@ impl Lists {
         node.charges = Keyed::stored(self.charges);
         node.attempts = Rows::stored(self.attempts);
         node.answers = Rows::stored(self.answers);
+        node.told = Rows::stored(self.told);
         node.restores = Rows::stored(self.restores);
         node.notes = Rows::stored(self.notes);
         node.calls = Calls::stored(self.calls, self.folded, &self.disputes);

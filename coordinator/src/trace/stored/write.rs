@@ -173,6 +173,7 @@ impl ContextNode {
         fields.entries(format!("m{at}"), &mut self.charges);
         fields.rows(format!("n{at}"), &mut self.attempts, Clone::clone);
         fields.rows(format!("q{at}"), &mut self.answers, Clone::clone);
+        fields.rows(format!("i{at}"), &mut self.told, Clone::clone);
         fields.rows(format!("r{at}"), &mut self.restores, Clone::clone);
         fields.rows(format!("e{at}"), &mut self.notes, Clone::clone);
         fields.rows(format!("y{at}"), &mut self.disputes, Clone::clone);
@@ -187,6 +188,7 @@ impl ContextNode {
         self.charges.mark_all();
         self.attempts.mark_all();
         self.answers.mark_all();
+        self.told.mark_all();
         self.restores.mark_all();
         self.notes.mark_all();
         self.disputes.mark_all();

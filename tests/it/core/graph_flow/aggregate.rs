@@ -134,7 +134,8 @@ fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     world.hold(&lease, "1", cents(11)).unwrap_err();
     world.hold(&lease, "1", cents(6)).unwrap();
     let (lease_of_it, call_id) = (lease.clone(), "2".parse().unwrap());
-    let answer = world.ask_hold(Hold { lease: lease_of_it, call_id, amount: cents(5), closing: false });
+    let answer =
+        world.ask_hold(Hold { lease: lease_of_it, call_id, amount: cents(5), closing: false, seen: None });
     assert!(matches!(answer, Answer::Wait(_)), "the call in flight may cost less: {answer:?}");
     world.settle(&lease, "1", cents(6)).unwrap();
     let events = world.hold(&lease, "2", cents(5)).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use shared::{
     Amount, Json, Tokens, Usd,
-    wire::{FailureKind, Verdict, exhausted},
+    wire::{FailureKind, Refusal, Verdict, exhausted},
 };
 
 use super::parameters::{InvalidParameter, Parameters};
@@ -30,7 +30,7 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
     let (cost, hold) = (Amount::new(usd, tokens), Amount::new(hold_usd, tokens));
     for _ in calls_paid(run.work().budget.own, cost).min(calls)..calls {
         let call_id = run.meter.next_call();
-        match run.meter.hold(&call_id, hold, false).await {
+        match run.meter.hold(&call_id, hold, false, None).await {
             Hold::Held => {}
             // There is no cheaper call: it waits for a raise if it may, or stops (B5, B8).
             Hold::Crowded(_) => return Ok(Verdict::OutOfBudget),
@@ -39,6 +39,9 @@ pub(super) async fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Ver
             Hold::Halt { pause: true, .. } => return Ok(Verdict::OutOfBudget),
             Hold::Halt { context, dimension, pause: false } => {
                 return Ok(out_of_budget(exhausted(&context, dimension)));
+            }
+            Hold::News(_) => {
+                return Ok(failed_as(FailureKind::Refused, Refusal::unexpected("hold").to_text()));
             }
             Hold::Refused(refusal) => {
                 return Ok(failed_as(FailureKind::Refused, refusal.to_text()));

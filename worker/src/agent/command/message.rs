@@ -8,10 +8,13 @@ use serde_json::Value;
 use shared::{
     ContextKey, Json, Tokens, Usd, digest,
     limits::Limits,
-    wire::{BudgetSnapshot, Execute, GivenAnswer, Usage},
+    wire::{BudgetSnapshot, Execute, GivenAnswer, HistoryStep, Usage},
 };
 
-use crate::model::{Message, ToolSpec};
+use crate::{
+    agent::news,
+    model::{Message, ToolSpec},
+};
 
 /// The first line a program reads; also `input.json` in its workspace.
 #[derive(Debug, Serialize)]
@@ -72,10 +75,49 @@ pub(super) struct Answer {
     pub(super) cost_usd: Option<Usd>,
 }
 
+/// A message to the program, between two answers: from an operator, or about its budget. Only for a program that says
+/// `listen`, since others take the line behind a request for its answer.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "told")]
+pub(super) struct ToldLine {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u32>,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+}
+
+impl ToldLine {
+    /// The line of a journal entry, if it is one that a program is told of.
+    pub(super) fn of(step: &HistoryStep) -> Option<Self> {
+        match step {
+            HistoryStep::Told(told) => Some(ToldLine {
+                number: told.number,
+                text: told.text.to_string(),
+                by: told.by.as_ref().map(ToString::to_string),
+            }),
+            HistoryStep::Rung(rung) => {
+                let model =
+                    news::model_of(rung).map(|model| format!(" Your model is `{model}` from here on."));
+                let text = news::budget_text(rung) + &model.unwrap_or_default();
+                Some(ToldLine { number: None, text, by: None })
+            }
+            HistoryStep::Began { .. }
+            | HistoryStep::Model(_)
+            | HistoryStep::Tool(_)
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Result(_) => None,
+        }
+    }
+}
+
 /// A message of the program.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ProgramMessage {
+    /// From here on it reads `told` lines too.
+    Listen,
     Progress {
         message: String,
     },
@@ -146,7 +188,7 @@ pub(super) enum ParsedLine {
     Plain,
 }
 
-const TYPES: [&str; 6] = ["progress", "tool", "model", "cost", "result", "failed"];
+const TYPES: [&str; 7] = ["listen", "progress", "tool", "model", "cost", "result", "failed"];
 
 pub(super) fn parse_line(line: &[u8]) -> ParsedLine {
     // Most plain output is recognized by its first character.

@@ -8,15 +8,23 @@ use std::collections::{BTreeMap, VecDeque};
 
 use shared::{
     graph::OutputSchema,
+    id::ModelName,
     wire::{Execute, HistoryEntry, HistoryStep, ModelStep, Payload, ResultStep, ToolStep, Verdict},
 };
 
-use crate::tool::human;
+use super::message::ToldLine;
+use crate::{agent::news, tool::human};
 
 #[derive(Debug, Default)]
 pub(super) struct Replay {
-    models: BTreeMap<String, VecDeque<ModelStep>>,
-    tools: BTreeMap<String, VecDeque<ToolStep>>,
+    /// With the numbers of their entries.
+    models: BTreeMap<String, VecDeque<(u32, ModelStep)>>,
+    tools: BTreeMap<String, VecDeque<(u32, ToolStep)>>,
+    /// What the program was told, and this attempt of it not yet.
+    told: VecDeque<(u32, ToldLine)>,
+    /// The last rung of the budget that counts, and the model that the rungs changed to (B21).
+    pub(super) last_rung: u32,
+    pub(super) model: Option<ModelName>,
     /// How often each request was made: before a refused result, and in this attempt.
     made: BTreeMap<String, u32>,
     pub(super) retries: u32,
@@ -33,15 +41,21 @@ impl Replay {
     pub(super) fn new(work: &Execute, entries: &[HistoryEntry]) -> Self {
         let mut replay = Replay::default();
         for entry in entries {
+            replay.add_news(entry);
             match &entry.step {
                 HistoryStep::Model(step) => {
                     replay.retries = replay.retries.max(step.retries);
                     if let Some(fingerprint) = &step.asked {
-                        replay.models.entry(fingerprint.clone()).or_default().push_back((**step).clone());
+                        replay
+                            .models
+                            .entry(fingerprint.clone())
+                            .or_default()
+                            .push_back((entry.number, (**step).clone()));
                     }
                 }
                 HistoryStep::Tool(step) => {
-                    replay.tools.entry(step.id.clone()).or_default().push_back((**step).clone());
+                    let steps = replay.tools.entry(step.id.clone()).or_default();
+                    steps.push_back((entry.number, (**step).clone()));
                 }
                 HistoryStep::Result(result) => match refusal(work, &result.verdict) {
                     Some(why) => replay.begin_anew(why),
@@ -50,10 +64,30 @@ impl Replay {
                         replay.result = (!again).then(|| (**result).clone());
                     }
                 },
-                HistoryStep::Began { .. } | HistoryStep::Restored { .. } | HistoryStep::Branched { .. } => {}
+                HistoryStep::Told(_)
+                | HistoryStep::Rung(_)
+                | HistoryStep::Began { .. }
+                | HistoryStep::Restored { .. }
+                | HistoryStep::Branched { .. } => {}
             }
         }
         replay
+    }
+
+    /// Takes in an entry that the program is told of.
+    pub(super) fn add_news(&mut self, entry: &HistoryEntry) {
+        self.told.extend(ToldLine::of(&entry.step).map(|line| (entry.number, line)));
+        if let HistoryStep::Rung(rung) = &entry.step {
+            self.last_rung = rung.number;
+            self.model = news::model_of(rung).cloned().or_else(|| self.model.take());
+        }
+    }
+
+    /// What the program was told before the entry of this number; without a number, all of it.
+    pub(super) fn told_before(&mut self, number: Option<u32>) -> Vec<ToldLine> {
+        let before = |told: &&(u32, ToldLine)| number.is_none_or(|number| told.0 < number);
+        let count = self.told.iter().take_while(before).count();
+        self.told.drain(..count).map(|(_, line)| line).collect()
     }
 
     /// What was answered so far is not given again, but counts.
@@ -62,18 +96,18 @@ impl Replay {
         let mut answered = models;
         for (fingerprint, steps) in std::mem::take(&mut self.tools) {
             answered += steps.len();
-            self.questions += steps.iter().filter(|step| step.tool.as_str() == human::NAME).count();
+            self.questions += steps.iter().filter(|(_, step)| step.tool.as_str() == human::NAME).count();
             *self.made.entry(fingerprint).or_default() += count(steps.len());
         }
         self.steps = self.steps.saturating_add(count(answered));
         self.refused = Some(why);
     }
 
-    pub(super) fn model(&mut self, fingerprint: &str) -> Option<ModelStep> {
+    pub(super) fn model(&mut self, fingerprint: &str) -> Option<(u32, ModelStep)> {
         self.models.get_mut(fingerprint)?.pop_front()
     }
 
-    pub(super) fn tool(&mut self, fingerprint: &str) -> Option<ToolStep> {
+    pub(super) fn tool(&mut self, fingerprint: &str) -> Option<(u32, ToolStep)> {
         self.tools.get_mut(fingerprint)?.pop_front()
     }
 

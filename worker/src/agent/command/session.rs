@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use shared::{
     Amount, CallId, Json,
-    wire::{Failure, FailureKind, ModelStep, Said, ToolOutput, Verdict, exhausted},
+    wire::{self, Failure, FailureKind, ModelStep, Said, Seen, ToolOutput, Verdict, exhausted},
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     agent::{
-        journaled,
+        journaled, news,
         run::Run,
         tool_step,
         verdict::{completed, failed, limit_exceeded},
@@ -67,8 +67,17 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
             let report = program.report.clone();
             let (journal, workspace) = (&journal, &workspace);
             let (steps, questions) = (replay.steps, replay.questions);
-            let mut session =
-                Session { run, journal, workspace, program, replay, steps, questions, costs: 0 };
+            let mut session = Session {
+                run,
+                journal,
+                workspace,
+                program,
+                replay,
+                steps,
+                questions,
+                costs: 0,
+                listens: false,
+            };
             session.begin(&start, &tools);
             (session.converse().await, Some(report))
         }
@@ -90,6 +99,8 @@ struct Session<'a> {
     questions: usize,
     /// How many costs of its own it has reported in this attempt.
     costs: u32,
+    /// It reads `told` lines.
+    listens: bool,
 }
 
 /// What follows from a request of the program.
@@ -140,6 +151,10 @@ impl Session<'_> {
                 ParsedLine::Invalid { id, why } => {
                     tracing::warn!(why, "a message of the program can't be read");
                     Answered::With(error_answer(id, why))
+                }
+                ParsedLine::Message(ProgramMessage::Listen) => {
+                    self.listens = true;
+                    continue;
                 }
                 ParsedLine::Message(ProgramMessage::Progress { message }) => {
                     let live = LiveOutput::new(self.run.attempt, self.journal.next_number());
@@ -205,7 +220,9 @@ impl Session<'_> {
         if request.tool == human::NAME {
             self.questions += 1;
         }
-        if let Some(step) = self.replay.tool(&fingerprint) {
+        let replayed = self.replay.tool(&fingerprint);
+        self.tell(replayed.as_ref().map(|(number, _)| *number));
+        if let Some((_, step)) = replayed {
             if request.tool == restore::WRITE_TOOL && !step.is_error {
                 // The answer is from an earlier attempt, the workspace is new. The write is repeated at this
                 // point, since the program may write to the same file itself.
@@ -246,14 +263,52 @@ impl Session<'_> {
     }
 
     async fn model(&mut self, request: ModelRequest) -> Answered {
-        let (work, fingerprint) = (self.run.work(), request.fingerprint());
-        if let Some(step) = self.replay.model(&fingerprint) {
+        let fingerprint = request.fingerprint();
+        let replayed = self.replay.model(&fingerprint);
+        self.tell(replayed.as_ref().map(|(number, _)| *number));
+        if let Some((_, step)) = replayed {
             return Answered::With(completion(request.id, &step));
         }
+        loop {
+            return match self.ask_model(&request, &fingerprint).await {
+                CallOutcome::News(news) => {
+                    let (attempt, journal, workspace) = (self.run.attempt, self.journal, self.workspace);
+                    let entries = news::record(attempt, journal, workspace, *news).await;
+                    entries.iter().for_each(|entry| self.replay.add_news(entry));
+                    self.tell(None);
+                    continue;
+                }
+                CallOutcome::Answered(step) => {
+                    if let Some(entry) = self.journal.last() {
+                        tool_step::note_in_history(self.workspace, &entry);
+                    }
+                    // The call may have outlived the lease: the program must not act before it is valid again.
+                    self.run.attempt.lease.live().await;
+                    Answered::With(completion(request.id, &step))
+                }
+                CallOutcome::CannotAfford(Shortage { pause: true, .. }) => {
+                    Answered::Ends(Verdict::OutOfBudget)
+                }
+                // The program decides what to do without the answer.
+                CallOutcome::CannotAfford(Shortage { why, .. }) => {
+                    Answered::With(error_answer(Some(request.id), why))
+                }
+                CallOutcome::Failed(failure) if failure.kind == FailureKind::LimitExceeded => {
+                    Answered::Ends(Verdict::Failed(failure))
+                }
+                CallOutcome::Failed(failure) => {
+                    Answered::With(error_answer(Some(request.id), failure.message))
+                }
+            };
+        }
+    }
+
+    async fn ask_model(&self, request: &ModelRequest, fingerprint: &str) -> CallOutcome {
+        let (work, messages) = (self.run.work(), request.messages());
         let max = work.limits.max_tokens_per_step;
         let entries = self.journal.entries();
         let paid = PaidRequest {
-            messages: &request.messages(),
+            messages: &messages,
             tools: &[],
             output_schema: request.output_schema.as_ref(),
             max_tokens: request.max_tokens.unwrap_or(max).min(max),
@@ -267,26 +322,23 @@ impl Session<'_> {
                 answered: entries.iter().filter(|entry| entry.step.as_model().is_some()).count(),
                 closing: false,
             }),
-            asked: Some(&fingerprint),
+            model: self.replay.model.as_ref(),
+            seen: Some(Seen {
+                told: self.listens.then(|| news::last_told(self.journal)),
+                rungs: Some(self.replay.last_rung),
+            }),
+            asked: Some(fingerprint),
         };
-        match model_call::call(self.run.meter, &self.run.resources.models, self.journal, &paid).await {
-            CallOutcome::Answered(step) => {
-                if let Some(entry) = self.journal.last() {
-                    tool_step::note_in_history(self.workspace, &entry);
-                }
-                // The call may have outlived the lease: the program must not act before it is valid again.
-                self.run.attempt.lease.live().await;
-                Answered::With(completion(request.id, &step))
+        model_call::call(self.run.meter, &self.run.resources.models, self.journal, &paid).await
+    }
+
+    /// Tells the program what came before the journal entry of this number, as it was told then; without a number,
+    /// everything that it was not told yet.
+    fn tell(&mut self, number: Option<u32>) {
+        for line in self.replay.told_before(number) {
+            if self.listens {
+                self.program.send_line(&serde_json::to_vec(&line).expect("plain fields"));
             }
-            CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Answered::Ends(Verdict::OutOfBudget),
-            // The program decides what to do without the answer.
-            CallOutcome::CannotAfford(Shortage { why, .. }) => {
-                Answered::With(error_answer(Some(request.id), why))
-            }
-            CallOutcome::Failed(failure) if failure.kind == FailureKind::LimitExceeded => {
-                Answered::Ends(Verdict::Failed(failure))
-            }
-            CallOutcome::Failed(failure) => Answered::With(error_answer(Some(request.id), failure.message)),
         }
     }
 
@@ -296,7 +348,7 @@ impl Session<'_> {
     async fn charge(&self, key: &str, amount: Amount) -> Result<&'static str, String> {
         let name = message::fingerprint(&serde_json::json!(["cost", key]));
         let call_id = CallId::new(&format!("external-{name}")).expect("letters, a dash and hex digits");
-        let held = self.run.meter.hold(&call_id, amount, false).await;
+        let held = self.run.meter.hold(&call_id, amount, false, None).await;
         self.run.meter.settle(&call_id, amount.into()).await;
         let why = match held {
             Hold::Held => return Ok("booked"),
@@ -306,6 +358,7 @@ impl Session<'_> {
             Hold::Refused(refusal) if refusal.code == "call_conflict" => {
                 return Ok("this key was reported before, and the first report counts");
             }
+            Hold::News(_) => wire::Refusal::unexpected("hold").message,
             Hold::Refused(refusal) => refusal.message,
         };
         tracing::warn!(key, %amount, why, "a cost of the program is more than what is left; the rest is disputed");

@@ -2,7 +2,7 @@
 
 use shared::{
     ChildId, Json,
-    wire::{Execute, HistoryEntry, ModelStep, Payload, Text, ToolCall, Verdict},
+    wire::{Execute, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict},
 };
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     agent::{
-        journaled,
+        journaled, news,
         run::Run,
         tool_step,
         verdict::{completed, limit_exceeded, out_of_budget},
@@ -113,10 +113,14 @@ impl Agent<'_> {
                 self.take_last();
                 None
             }
+            Ok(CallOutcome::News(news)) => {
+                self.take_news(*news).await;
+                None
+            }
             Ok(CallOutcome::Failed(failure)) => Some(Verdict::Failed(failure)),
             Ok(CallOutcome::CannotAfford(Shortage { pause: true, .. })) => Some(Verdict::OutOfBudget),
             Ok(CallOutcome::CannotAfford(Shortage { halted: true, why, .. })) => Some(out_of_budget(why)),
-            Ok(CallOutcome::CannotAfford(shortage)) => Some(self.last_report(window, &tools, shortage).await),
+            Ok(CallOutcome::CannotAfford(shortage)) => Some(self.last_report(&tools, shortage).await),
         }
     }
 
@@ -126,20 +130,41 @@ impl Agent<'_> {
     }
 
     /// The last report, paid from the closing reserve (B7).
-    async fn last_report(&mut self, mut window: Window, offered: &[ToolSpec], shortage: Shortage) -> Verdict {
+    async fn last_report(&mut self, offered: &[ToolSpec], shortage: Shortage) -> Verdict {
         if self.work().budget.closing_reserve_usd.nanos() == 0 {
             return out_of_budget(shortage.why);
         }
-        window.add(Category::System, vec![Message::User(LAST_REPORT.into())]);
-        match self.ask(&window, offered, true).await {
-            Err(verdict) => verdict,
-            Ok(CallOutcome::Answered(step)) => {
-                self.take_last();
-                last_report(&step)
-            }
-            Ok(CallOutcome::Failed(failure)) => Verdict::Failed(failure),
-            Ok(CallOutcome::CannotAfford(_)) => out_of_budget(shortage.why),
+        loop {
+            let mut window = self.window();
+            window.add(Category::System, vec![Message::User(LAST_REPORT.into())]);
+            return match self.ask(&window, offered, true).await {
+                Err(verdict) => verdict,
+                Ok(CallOutcome::Answered(step)) => {
+                    self.take_last();
+                    last_report(&step)
+                }
+                Ok(CallOutcome::News(news)) => {
+                    self.take_news(*news).await;
+                    continue;
+                }
+                Ok(CallOutcome::Failed(failure)) => Verdict::Failed(failure),
+                Ok(CallOutcome::CannotAfford(_)) => out_of_budget(shortage.why),
+            };
         }
+    }
+
+    /// Takes what it has to see before its call into its journal and its window.
+    async fn take_news(&mut self, news: News) {
+        for entry in news::record(self.run.attempt, self.journal, self.workspace, news).await {
+            self.take(&entry);
+        }
+        if self.conversation.wants_compaction() {
+            tracing::debug!("a rung of the budget asks for a smaller window");
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        Seen { told: Some(news::last_told(self.journal)), rungs: Some(self.conversation.last_rung()) }
     }
 
     /// Makes one paid call with the tools of the context; for the last report, without tools.
@@ -176,6 +201,8 @@ impl Agent<'_> {
                 answered: self.conversation.answers(),
                 closing,
             }),
+            model: self.conversation.model(),
+            seen: Some(self.seen()),
             asked: None,
         };
         Ok(model_call::call(self.run.meter, &self.run.resources.models, self.journal, &request).await)

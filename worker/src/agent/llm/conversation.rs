@@ -3,16 +3,30 @@
 
 use shared::{
     Json,
-    wire::{HistoryEntry, HistoryStep, ModelStep, ResultStep, ToolCall, ToolOutput, ToolStep},
+    id::ModelName,
+    ladder::RungAction,
+    wire::{HistoryEntry, HistoryStep, ModelStep, ReachedRung, ResultStep, ToolCall, ToolOutput, ToolStep},
 };
 
 use super::window::{Category, Window};
-use crate::model::Message;
+use crate::{agent::news, model::Message};
 
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
+    /// Messages to the agent before its first turn.
+    first: Vec<String>,
     turns: Vec<Turn>,
+    /// What the rungs of its budget changed (B21).
+    rungs: Rungs,
     pub(super) result: Option<ResultStep>,
+}
+
+#[derive(Debug, Default)]
+struct Rungs {
+    /// The number of the last one; 0: none.
+    last: u32,
+    model: Option<ModelName>,
+    compact: bool,
 }
 
 /// One answer of the model, and the answers of the tools it called.
@@ -24,6 +38,8 @@ struct Turn {
     answered: Vec<ToolStep>,
     /// The message to the model if its answer was not valid.
     correction: Option<String>,
+    /// Messages to the agent that came behind it.
+    messages: Vec<String>,
 }
 
 /// A tool call that is not answered yet.
@@ -64,16 +80,52 @@ impl Conversation {
         match &entry.step {
             HistoryStep::Model(step) => {
                 let (number, step) = (entry.number, (**step).clone());
-                self.turns.push(Turn { number, step, answered: Vec::new(), correction: None });
+                self.turns.push(Turn {
+                    number,
+                    step,
+                    answered: Vec::new(),
+                    correction: None,
+                    messages: Vec::new(),
+                });
             }
             HistoryStep::Tool(step) => {
                 if let Some(turn) = self.turns.last_mut() {
                     turn.answered.push((**step).clone());
                 }
             }
+            HistoryStep::Told(told) => self.message(news::message_text(told)),
+            HistoryStep::Rung(rung) => self.rung(rung),
             HistoryStep::Result(step) => self.result = Some((**step).clone()),
             HistoryStep::Began { .. } | HistoryStep::Branched { .. } | HistoryStep::Restored { .. } => {}
         }
+    }
+
+    fn message(&mut self, text: String) {
+        self.turns.last_mut().map_or(&mut self.first, |turn| &mut turn.messages).push(text);
+    }
+
+    fn rung(&mut self, rung: &ReachedRung) {
+        self.rungs.last = rung.number;
+        match &rung.action {
+            RungAction::Tell => self.message(news::budget_text(rung)),
+            RungAction::Model(model) => self.rungs.model = Some(model.clone()),
+            RungAction::Compact => self.rungs.compact = true,
+        }
+    }
+
+    /// The last rung of the budget that it has seen.
+    pub(super) fn last_rung(&self) -> u32 {
+        self.rungs.last
+    }
+
+    /// The model of its calls, if a rung of its budget changed it.
+    pub(super) fn model(&self) -> Option<&ModelName> {
+        self.rungs.model.as_ref()
+    }
+
+    /// Whether a rung of its budget asks for a smaller window.
+    pub(super) fn wants_compaction(&self) -> bool {
+        self.rungs.compact
     }
 
     pub(super) fn next(&self) -> Next<'_> {
@@ -118,6 +170,7 @@ impl Conversation {
 
     /// Adds all turns but the last `leave` to a window.
     pub(super) fn show(&self, window: &mut Window, leave: usize) {
+        show_messages(&self.first, window);
         for turn in self.turns.iter().take(self.turns.len().saturating_sub(leave)) {
             turn.show(window);
         }
@@ -152,6 +205,14 @@ impl Turn {
         if let Some(why) = &self.correction {
             window.add(Category::Dialog, vec![Message::User(why.clone())]);
         }
+        show_messages(&self.messages, window);
+    }
+}
+
+/// Messages to the agent. They stay in the window longer than its dialog.
+fn show_messages(messages: &[String], window: &mut Window) {
+    for text in messages {
+        window.add(Category::Context, vec![Message::User(text.clone())]);
     }
 }
 

@@ -1,0 +1,102 @@
+//! `trellis tell`: sends a message to an agent that runs, waits or is queued.
+
+use std::io::Read;
+
+use anyhow::Context;
+use serde_json::json;
+use shared::{
+    CallId,
+    limits::MAX_TEXT_BYTES,
+    wire::{Query, QueryAnswer, Tell, Text},
+};
+use uuid::Uuid;
+
+use crate::{
+    cluster::{client, connect::Servers},
+    input::{context_ref::Named, parse},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis tell 0af7…319c 'Leave out the prices.'      to the root
+  trellis tell 0af7…319c/writer 'Write in French.'    to the context `writer`
+  trellis tell 0af7…319c/writer - < notes.txt         the text from stdin
+";
+
+/// Send a message to an agent, which sees it before its next model call.
+///
+/// The message is stored when the command returns, and the agent sees it once, in the order of all its messages. An
+/// agent that waits for a child, a human or a larger budget goes on waiting, and sees it when it goes on. One
+/// that ends without another model call never sees it: `trellis runs describe` and its outcome say so. A context
+/// that has ended, does not exist or is a graph takes no messages.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The run's id, as `runs list` shows it, for its root; `TRACE/CHILD` for another context.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    context: Named,
+    /// The message, at most 64 KiB; `-` reads it from stdin.
+    #[arg(value_name = "TEXT")]
+    text: String,
+    /// Who sends it; the agent sees that too.
+    #[arg(long, value_name = "NAME", value_parser = parse::text)]
+    by: Option<Text>,
+    /// Your own name for the message: sent again under the same name, it is still one message.
+    #[arg(long, value_name = "ID")]
+    id: Option<CallId>,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let text = if args.text == "-" { stdin()? } else { args.text };
+    let text = parse::text(text.trim_end()).map_err(anyhow::Error::msg)?;
+    let id = args.id.map_or_else(|| Uuid::now_v7().simple().to_string().parse(), Ok)?;
+    let Named { trace: trace_id, child: child_id } = args.context;
+    let told = Tell { child_id, id, text, by: args.by };
+    let bus = servers.cluster().await?;
+    match client::query_again(&bus, &Query::Tell { trace_id, told }).await? {
+        QueryAnswer::Told { child_id, number } => {
+            match output {
+                Output::Json => output::print_json(&json!({"child_id": child_id, "number": number}))?,
+                Output::Text => {
+                    output::print(&format!(
+                        "message {number} to `{child_id}`: seen before its next model call\n"
+                    ))?;
+                }
+            }
+            Ok(Ending::Completed)
+        }
+        QueryAnswer::Refused(refusal) => {
+            let ending = output::refuse(&refusal, output)?;
+            if let Some(hint) = hint(&refusal.code) {
+                output::note(&format!("\nhint: {hint}"));
+            }
+            Ok(ending)
+        }
+        other @ (QueryAnswer::Runs { .. }
+        | QueryAnswer::Agents { .. }
+        | QueryAnswer::Applied { .. }
+        | QueryAnswer::Coordinators { .. }
+        | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),
+    }
+}
+
+fn hint(code: &str) -> Option<&'static str> {
+    match code {
+        "ended" => Some("`trellis submit --branch-from` begins a new run with what this one has done"),
+        "unknown_context" | "runs_no_agent" => Some("`trellis runs describe` lists the contexts of a run"),
+        "no_trace" => Some("`trellis runs list` shows the newest runs"),
+        _ => None,
+    }
+}
+
+fn stdin() -> anyhow::Result<String> {
+    let mut text = String::new();
+    // One byte more than allowed: a longer text differs from one that just fits.
+    let most = MAX_TEXT_BYTES as u64 + 1;
+    std::io::stdin().take(most).read_to_string(&mut text).context("could not read the message from stdin")?;
+    Ok(text)
+}

@@ -1,0 +1,63 @@
+//! What an agent has to see before its next call: messages to it (G13), and rungs of its budget (B21). The answer to a hold
+//! brings them; they go to the journal, each as an entry of its own, before the worker asks again. So a message
+//! is in the journal once, whichever attempt wrote it, and in every call behind it.
+
+use shared::{
+    id::ModelName,
+    ladder::RungAction,
+    wire::{HistoryEntry, HistoryStep, News, ReachedRung, Told},
+};
+
+use super::tool_step::note_in_history;
+use crate::{attempt::Attempt, crash::Point, files::workspace::Workspace, journal::Journal};
+
+/// The number of the last message in the journal; 0: none. One that a restore revoked was seen, and does not come again.
+pub(super) fn last_told(journal: &Journal<'_>) -> u32 {
+    let number =
+        |entry: &HistoryEntry| if let HistoryStep::Told(told) = &entry.step { told.number } else { None };
+    journal.with_all_entries(|entries| entries.iter().rev().find_map(number)).unwrap_or_default()
+}
+
+/// Writes news to the journal. Returns the entries.
+pub(super) async fn record(
+    attempt: &Attempt,
+    journal: &Journal<'_>,
+    workspace: &Workspace,
+    news: News,
+) -> Vec<HistoryEntry> {
+    let told = news.told.into_iter().map(|told| HistoryStep::Told(Box::new(told)));
+    let rungs = news.rungs.into_iter().map(|rung| HistoryStep::Rung(Box::new(rung)));
+    let mut entries = Vec::new();
+    for step in told.chain(rungs) {
+        let entry = journal.append(step).await;
+        note_in_history(workspace, &entry);
+        entries.push(entry);
+    }
+    attempt.config.crash.pass(Point::Told);
+    entries
+}
+
+/// A message as the model sees it.
+pub(super) fn message_text(told: &Told) -> String {
+    match &told.by {
+        Some(by) => format!("A message from the operator ({by}): {}", told.text),
+        None => format!("A message from the operator: {}", told.text),
+    }
+}
+
+/// What is left at a rung.
+pub(super) fn budget_text(rung: &ReachedRung) -> String {
+    let ReachedRung { at, left_usd, left_tokens, .. } = rung;
+    format!(
+        "Your budget: {at} is spent; left: {left_usd} and {left_tokens} tokens. Do what matters most first, and keep \
+         enough for your answer."
+    )
+}
+
+/// The model that a rung changes to, if it does.
+pub(super) fn model_of(rung: &ReachedRung) -> Option<&ModelName> {
+    match &rung.action {
+        RungAction::Model(model) => Some(model),
+        RungAction::Tell | RungAction::Compact => None,
+    }
+}
