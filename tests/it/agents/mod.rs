@@ -5,6 +5,7 @@ mod crash;
 mod foreign;
 mod isolation;
 mod parking;
+pub(crate) mod steering;
 pub(crate) mod survives;
 
 use coordinator::trace::Trace;
