@@ -353,7 +353,7 @@ fn all_mistakes_in_agent_profiles_are_listed() {
 #[test]
 fn commands_that_need_a_cluster_say_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
-    let all: [&[&str]; 16] = [
+    let all: [&[&str]; 17] = [
         &["runs", "list"],
         &["runs", "describe", trace],
         &["runs", "watch", trace],
@@ -363,6 +363,7 @@ fn commands_that_need_a_cluster_say_so() {
         &["history", trace],
         &["outputs", trace],
         &["answer", trace, "yes"],
+        &["tell", trace, "Leave out the prices."],
         &["budget", "show", trace],
         &["budget", "raise", trace, "--max-tokens", "5"],
         &["agents", "list"],
@@ -396,7 +397,7 @@ fn an_unreachable_server_has_its_own_exit_code() {
 
 #[test]
 fn every_command_has_help() {
-    let all = "run dev submit answer history outputs coordinator worker doctor schema completions graph runs budget agents workers";
+    let all = "run dev submit answer tell history outputs coordinator worker doctor schema completions graph runs budget agents workers";
     for command in all.split(' ') {
         let said = trellis(&[command, "--help"]);
         assert!(said.contains("Usage: trellis ") && said.ends_with("--- exit 0"), "{said}");
@@ -406,7 +407,7 @@ fn every_command_has_help() {
 
 #[test]
 fn journals_files_and_checkpoints_have_help() {
-    for command in [&["history"][..], &["outputs"], &["runs", "restore"], &["runs", "delete"]] {
+    for command in [&["history"][..], &["tell"], &["outputs"], &["runs", "restore"], &["runs", "delete"]] {
         let said = trellis(&[command, &["--help"]].concat());
         insta::assert_snapshot!(command.join("_"), said);
     }
@@ -476,6 +477,8 @@ fn the_examples_of_agents_run_without_servers() {
     assert!(said.contains("My budget ended before I was done") && said.contains("\"aborted\""), "{said}");
     let said = trellis(&["run", "examples/agents/ask.yaml", "--answer", "blue"]);
     assert!(said.contains("The fence is painted: blue."), "{said}");
+    let said = trellis(&["run", "examples/agents/ladder.yaml"]);
+    assert!(said.contains("Ants remember by the trails") && said.ends_with("--- exit 0"), "{said}");
     let said = trellis(&["run", "examples/command/review.yaml"]);
     assert!(said.contains("`eval` runs whatever it is given") && said.contains("126 words"), "{said}");
 }

@@ -1,12 +1,15 @@
 //! The simulation: one seed twice is the same, and many seeds keep the rules.
 
-use trellis_tests::simulation::{COPIES_FROM, Extras, Report, simulate};
+use trellis_tests::simulation::{COPIES_FROM, Extras, MESSAGES_FROM, Report, simulate};
 
 /// Seeds that the test command runs, with those below: less than a minute.
 const SEEDS: u64 = 40;
 
 /// And with copies in the log.
 const WITH_COPIES: u64 = 20;
+
+/// And with messages to agents and ladders of budgets (G13, B21).
+const WITH_MESSAGES: u64 = 20;
 
 /// Seeds that failed once: most lose the writes of the store twice.
 const FOUND: [u64; 25] = [
@@ -17,7 +20,7 @@ const FOUND: [u64; 25] = [
 /// Nothing but the seed decides: the same messages at the same times, and the same events in the end.
 #[test]
 fn a_seed_replays_exactly() {
-    for seed in (0..5).chain([COPIES_FROM]) {
+    for seed in (0..5).chain([COPIES_FROM, MESSAGES_FROM]) {
         let once = || simulate(seed, &Extras::default());
         let (one, other) = (once(), once());
         for (n, (a, b)) in one.carried.iter().zip(&other.carried).enumerate() {
@@ -35,7 +38,8 @@ fn t8_every_seed_keeps_the_rules_and_comes_to_rest() {
     let (mut marked, mut swept_from_marks) = (0, 0);
     let mut failed: Vec<Report> = Vec::new();
     let copied = COPIES_FROM..COPIES_FROM + WITH_COPIES;
-    for seed in (0..SEEDS).chain(copied).chain(FOUND) {
+    let told = MESSAGES_FROM..MESSAGES_FROM + WITH_MESSAGES;
+    for seed in (0..SEEDS).chain(copied).chain(told).chain(FOUND) {
         let report = simulate(seed, &Extras::default());
         let has = |what: &str| usize::from(report.carried.iter().any(|carried| carried.what == what));
         marked += has("FromStore set marks");

@@ -6,6 +6,7 @@ mod foreign;
 mod isolation;
 mod parking;
 mod restores;
+pub(crate) mod steering;
 pub(crate) mod survives;
 
 use coordinator::trace::Trace;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use shared::{
-    AgentProfile,
+    AgentProfile, Problems,
     decode::{self, Format},
     graph::{self, Plan, TaskGraph},
     wire::{self, AskMessage, Cancel, Control, Cost, Input, Spawn},
@@ -220,6 +220,60 @@ fn every_mistake_of_an_ask_has_its_path() {
         error.contains("not one of claim, tick, hold") && error.contains("did you mean `hold`?"),
         "{error}"
     );
+}
+
+/// B21, G13: every mistake of a ladder or a message, with its path and a hint.
+#[test]
+fn b21_g13_bad_ladders_and_bad_messages_are_told_of_all_their_mistakes() {
+    let ladders = [
+        json!([{"at": 0, "tell": true}]),
+        json!([{"at": 1, "tell": true}]),
+        json!([{"at": -0.5, "tell": true}, {"at": 1.5, "compact": true}]),
+        json!([{"at": 0.5}]),
+        json!([{"at": 0.5, "tell": false}]),
+        json!([{"at": 0.5, "tell": true, "compact": true}]),
+        json!([{"at": 0.9, "tell": true}, {"at": 0.8, "tell": true}, {"at": 0.8, "compact": true}]),
+        json!([{"at": 0.5, "model": "cheaper"}]),
+        json!([{"at": 2, "model": "cheaper", "tell": true}, {"at": 0.1}]),
+        json!([{"tell": true}]),
+        json!([{"at": "0.8", "tell": true}]),
+        json!([{"at": 0.12345678, "tell": true}]),
+        json!([{"at": 0.8, "tel": true}]),
+        json!([{"at": 0.8, "model": "no such name"}]),
+        json!([{"at": 0.8, "tell": "yes"}, {"at": 1e300, "compact": true}]),
+        json!({"at": 0.8, "tell": true}),
+        json!((1..=17).map(|n| json!({"at": f64::from(n) / 100.0, "tell": true})).collect::<Vec<_>>()),
+    ];
+    let mut told = String::new();
+    for ladder in ladders {
+        let profile = json!({"agent_id": "a", "kind": "llm", "model": "m", "on_budget": ladder});
+        let profile = decode::value::<AgentProfile>(&profile).and_then(|profile| profile.check());
+        let step = json!({"agent_id": "a", "task_description": "t", "on_budget": ladder});
+        let graph = graph::read(json!({"steps": [step]}).to_string().as_bytes(), Format::Json).map(drop);
+        let shown = if ladder.to_string().len() > 200 { "17 rungs".into() } else { ladder.to_string() };
+        let said = |read: Result<(), Problems>| {
+            read.map_or_else(|problems| problems.to_string(), |()| "fine".into())
+        };
+        told.push_str(&format!("{shown}\nprofile:\n{}\ngraph:\n{}\n\n", said(profile), said(graph)));
+    }
+    let group = json!({"steps": [{"on_budget": [], "steps": [{"agent_id": "a", "task_description": "t"}]}]});
+    let graph = graph::read(group.to_string().as_bytes(), Format::Json).unwrap_err();
+    told.push_str(&format!("a group with a ladder\n{graph}\n\n"));
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let messages = [
+        json!({"trace_id": trace, "told": {"id": "a", "text": ""}}),
+        json!({"trace_id": trace, "told": {"id": "a.b", "text": "t", "by": " "}}),
+        json!({"trace_id": trace, "told": {"text": "t", "chlid_id": "x"}}),
+        json!({"trace_id": trace, "told": {"id": "a", "text": "x".repeat(70_000)}}),
+        json!({"trace_id": "0", "told": "hello"}),
+    ];
+    for message in messages {
+        let shown = message.to_string();
+        let shown = if shown.len() > 200 { "70,000 characters" } else { &shown };
+        let problems = decode::value::<Input>(&message).unwrap_err();
+        told.push_str(&format!("{shown}\n{problems}\n\n"));
+    }
+    insta::assert_snapshot!(told);
 }
 
 /// Every decoder returns for any bytes.

@@ -2,7 +2,7 @@
 //! events, of the first, the hundredth and the ten thousandth.
 
 use serde_json::{Value, json};
-use shared::wire::{Lease, Progress};
+use shared::wire::{Answer, Lease, Progress};
 use trellis_tests::{World, invariants, world::cents};
 
 /// Room for ten thousand of everything.
@@ -101,6 +101,27 @@ fn the_ten_thousandth_spawn_and_charge_and_the_thousandth_tick_and_answer_write_
             world.written()
         }),
     );
+    invariants::check(&world.trace).unwrap();
+}
+
+#[test]
+fn g13_a_message_writes_about_its_text_and_a_hold_no_more_after_a_thousand_of_them() {
+    let (mut world, lease) = root();
+    let text = |n: usize| format!("{n:04}{}", "x".repeat(1_000));
+    let tells = first_and_last(1_000, |n| {
+        world.tell_as(&format!("m{n}"), None, &text(n)).unwrap();
+        world.written()
+    });
+    assert_flat("tell", tells);
+    // Its field, and twice its event.
+    assert!(tells.1 <= 3 * 1_004 + 1_000, "a message of 1,004 bytes writes {}", tells.1);
+    let holds = first_and_last(10_000, |n| {
+        assert_eq!(world.ask_with(&lease, &format!("c{n}"), cents(1), 1_000, 0), Answer::Done);
+        let written = world.written();
+        world.settle(&lease, &format!("c{n}"), cents(1)).unwrap();
+        written
+    });
+    assert_flat("hold", holds);
     invariants::check(&world.trace).unwrap();
 }
 

@@ -13,6 +13,7 @@ mod network;
 mod program;
 mod provider;
 mod redis;
+mod steering;
 mod worker;
 
 use std::time::Duration;

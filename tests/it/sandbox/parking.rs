@@ -10,7 +10,7 @@ use trellis_tests::{
 };
 
 use super::{crash::paid, processes_with, python};
-use crate::agents::{check_bill, finished, say};
+use crate::agents::{check_bill, finished, say, steering};
 
 /// Calls its model, spawns a child of its own kind unless it is deep enough, and calls its model again.
 const DIGGER: &str = r#"
@@ -89,4 +89,52 @@ async fn g7_a_program_that_asks_a_human_is_ended_and_holds_no_slot() {
     assert_eq!(outcome["attempts"], 3);
     assert_eq!(model.bill().len(), 1, "{:#?}", model.bill());
     check_bill(&model, &[&trace], 0);
+}
+
+/// Asks a human, then its model, twice. Every line that it reads before an answer is kept.
+const LISTENER: &str = r#"
+def lines(**line):
+    say(**line)
+    read = [json.loads(sys.stdin.readline())]
+    while read[-1]["type"] != "answer":
+        read.append(json.loads(sys.stdin.readline()))
+    return [line["text"] for line in read]
+told = []
+for n in ("1", "2"):
+    told += lines(type="tool", id="h" + n, tool="ask_human", arguments={"question": "Question " + n})[:-1]
+    told += lines(type="model", id="m" + n, messages=[{"role": "user", "content": "call " + n}])
+say(type="result", result=told)
+"#;
+
+/// A program that listens gets messages as lines before the answer of its next call, and in a later attempt in the same
+/// places. One that does not is not disturbed, and its outcome says that it saw none.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_program_that_listens_is_told_of_messages_once_and_another_is_not() {
+    let model = ModelServer::start(|prompt: &Prompt| say(&format!("to {}", prompt.last()))).await;
+    let listener = paid("listener", &format!("say(type='listen')\n{LISTENER}"));
+    let cluster = alone(&model, json!([listener, paid("deaf", LISTENER)])).await;
+    let cases = [
+        ("listener", json!(["hint 1", "to call 1", "hint 2", "to call 2"]), json!(null)),
+        ("deaf", json!(["to call 1", "to call 2"]), json!(2)),
+    ];
+    for (agent, expected, unseen) in cases {
+        let run = cluster.begin(json!({"goal": "listen", "agent_id": agent})).await;
+        for number in 1..=2 {
+            let question = format!("Question {number}");
+            let asks = |trace: &coordinator::trace::Trace| {
+                trace.root().is_some_and(|root| format!("{:?}", root.status).contains(&question))
+            };
+            cluster.until(run, "asking", asks).await;
+            steering::tell(&cluster, run, &format!("m{number}"), &format!("hint {number}")).await;
+            let answered = json!({"child_id": "root", "question": number, "answer": "yes"});
+            cluster.client.publish(Subject::Input, &json!({"trace_id": run, "answered": answered})).await;
+        }
+        let (outcome, trace) = finished(&cluster, run).await;
+        assert_eq!((&outcome["result"], &outcome["unseen"]), (&expected, &unseen), "{agent}: {outcome:#}");
+        let journal = cluster.client.journal(run, &"root".parse().unwrap()).await;
+        let seen = if agent == "listener" { vec![Some(1), Some(2)] } else { Vec::new() };
+        assert_eq!(steering::told(&journal), seen, "{agent}");
+        assert_eq!(trace.root().unwrap().attempt(), 3);
+    }
+    assert_eq!(model.bill().len(), 4, "each call is paid for once");
 }

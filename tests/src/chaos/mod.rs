@@ -123,6 +123,9 @@ impl Crowd {
             let recent = self.submitted.len().saturating_sub(20);
             self.people.answer(&self.submitted[recent..], false).await;
             if self.chance.percent(20) {
+                self.people.tell(&self.submitted[any]).await;
+            }
+            if self.chance.percent(20) {
                 self.people.raise(&mut self.submitted[any]).await;
             }
         }

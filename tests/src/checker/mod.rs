@@ -17,7 +17,7 @@ use shared::{
     ChildId, Timestamp, TraceId,
     bus::Stored,
     subject::{Filter, Subject},
-    wire::DeadLetter,
+    wire::{DeadLetter, HistoryEntry, HistoryStep},
 };
 use tokio::time::Instant;
 
@@ -146,9 +146,39 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
         log::check(&log)?;
     }
     outcomes(client, &replayed).await?;
+    messages(client, &replayed).await?;
     let twice =
         dead.and_then(|dead| dead.iter().find(|one| dead.iter().filter(|other| other == one).count() > 1));
     ensure(twice.is_none(), || format!("t2: two dead letters say {twice:?}"))
+}
+
+/// G13: the journal of every agent has each message once, in order; those it was seen with are among them.
+async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
+    for node in trace.contexts().iter().filter(|node| !node.told.is_empty() && !node.deleted) {
+        let journal = client.journal(trace.id(), &node.id).await;
+        let number = |entry: &HistoryEntry| match &entry.step {
+            HistoryStep::Told(told) => told.number,
+            HistoryStep::Began { .. }
+            | HistoryStep::Model(_)
+            | HistoryStep::Tool(_)
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Rung(_)
+            | HistoryStep::Result(_) => None,
+        };
+        let numbers: Vec<u32> = journal.iter().filter_map(number).collect();
+        let in_order = (1..).zip(&numbers).all(|(expected, number)| expected == *number);
+        let sent = numbers.len() <= node.told.len() && node.seen as usize <= numbers.len();
+        ensure(in_order && sent, || {
+            format!(
+                "G13: {} got {}, saw {}, and its journal has {numbers:?}",
+                node.id,
+                node.told.len(),
+                node.seen
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// The messages that count, sorted by version. A message may be stored twice if both copies are equal.

@@ -20,6 +20,7 @@ use std::{
 };
 
 use coordinator::store::{self, Store};
+use serde_json::json;
 use shared::{
     Timestamp,
     bus::{self, Bus, Stored, Topology},
@@ -66,6 +67,9 @@ pub struct Report {
 
 /// From this seed on, live runs are copied into the log. Those before are as they were when some of them failed.
 pub const COPIES_FROM: u64 = 500_000;
+
+/// From this seed on, agents get messages too, and their budgets have ladders.
+pub const MESSAGES_FROM: u64 = 600_000;
 
 /// Simulates one seed.
 pub fn simulate(seed: u64, extras: &Extras) -> Report {
@@ -154,8 +158,12 @@ impl Simulation {
     fn make_runs(&mut self) -> Vec<(String, String)> {
         let mut profiles = Vec::new();
         for number in 0..usize::try_from(self.chance.between(1, 5)).expect("few") {
-            let (run, agents) = work::run(number, work::SCRIPTED, &self.chance);
+            let (run, mut agents) = work::run(number, work::SCRIPTED, &self.chance);
             self.runs.push(run);
+            if self.seed >= MESSAGES_FROM {
+                let ladder = json!([{"at": 0.1, "tell": true}, {"at": 0.4, "compact": true}]);
+                agents.iter_mut().for_each(|agent| agent["on_budget"] = ladder.clone());
+            }
             profiles.extend(agents.into_iter().map(|agent| {
                 let name = agent["agent_id"].as_str().expect("a profile has a name").to_owned();
                 (name, agent.to_string())
@@ -170,6 +178,7 @@ impl Simulation {
         let mut trouble = Trouble::new(self.chance.fork(), &self.extras, self.ground.store.snapshot());
         let (ground, chance) = (&self.ground, self.chance.fork());
         let (people, runs) = (&mut self.people, &mut self.runs);
+        let tells = self.seed >= MESSAGES_FROM;
         let any_key = self.extras.has(Extra::ChargeKeys);
         let using = async {
             for run in runs.iter_mut() {
@@ -187,6 +196,11 @@ impl Simulation {
             loop {
                 tokio::time::sleep(chance.millis(1_000, 5_000)).await;
                 people.answer(runs, false).await;
+                if tells && chance.percent(30) {
+                    let last = runs.len() as u64 - 1;
+                    let n = usize::try_from(chance.between(0, last)).expect("an index");
+                    people.tell(&runs[n]).await;
+                }
                 if chance.percent(20) {
                     let last = runs.len() as u64 - 1;
                     let n = usize::try_from(chance.between(0, last)).expect("an index");

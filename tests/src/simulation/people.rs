@@ -133,6 +133,21 @@ impl People {
         }
     }
 
+    /// Tells the agent of some live context of a run something.
+    pub(crate) async fn tell(&mut self, run: &Run) {
+        let Some(trace) = self.stored(run.trace_id).await else { return };
+        let agents: Vec<&ContextNode> =
+            trace.contexts().iter().filter(|node| node.is_live() && node.graph.is_none()).collect();
+        if agents.is_empty() {
+            return;
+        }
+        let child_id = self.chance.pick(&agents).id.clone();
+        // No two messages are the same: each may become a letter of its own.
+        let told = json!({"child_id": child_id, "id": format!("m{}", self.sent), "text": format!("hint {}", self.sent)});
+        self.story.note("human", format!("tells {child_id} of {} something", run.trace_id));
+        self.publish(Subject::Input, &json!({"trace_id": run.trace_id, "told": told})).await;
+    }
+
     /// Gives every paused context of a run, and all above it, more money.
     pub(crate) async fn raise(&mut self, run: &mut Run) {
         let Some(trace) = self.stored(run.trace_id).await else { return };

@@ -289,6 +289,68 @@ mod tests {
         assert!(matches!(last.next(), Next::Judge(step) if step.text.as_deref() == Some("done")));
     }
 
+    fn told(number: u32, text: &str) -> HistoryStep {
+        let text = shared::wire::Text::new(text).unwrap();
+        HistoryStep::Told(Box::new(shared::wire::Told { number: Some(number), text, by: None }))
+    }
+
+    fn rung(number: u32, action: RungAction) -> HistoryStep {
+        let at = serde_json::from_value(json!(0.8)).unwrap();
+        let (left_usd, left_tokens) = (Amount::ZERO.cost_usd, Amount::ZERO.tokens);
+        HistoryStep::Rung(Box::new(ReachedRung { number, at, action, left_usd, left_tokens }))
+    }
+
+    /// The messages of a conversation without its last `leave` turns, each by its first words.
+    fn shown(conversation: &Conversation, leave: usize) -> Vec<String> {
+        let mut window = Window::default();
+        conversation.show(&mut window, leave);
+        let view = window.fit(None, 0).unwrap();
+        view.messages
+            .iter()
+            .map(|message| match message {
+                Message::System(text) | Message::User(text) => text.clone(),
+                Message::Assistant { text, .. } => text.clone().unwrap_or_default(),
+                Message::Tool { content, .. } => content.clone(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn g13_a_message_has_its_place_between_turns_behind_the_answers_of_tools() {
+        let steps = vec![
+            told(1, "before all"),
+            model_answer("two", &["a", "b"]),
+            tool_answer("a"),
+            told(2, "early"),
+            tool_answer("b"),
+            model_answer("no", &[]),
+            told(3, "late"),
+        ];
+        let read = conversation(steps);
+        assert_eq!(read.next(), Next::Judge(&read.turns[1].step), "a message answers nothing");
+        let first = "A message from the operator: before all";
+        let (early, late) = ("A message from the operator: early", "A message from the operator: late");
+        let before = [first, "two", "answer to a", "answer to b", early];
+        assert_eq!(shown(&read, 1), before, "what the last call was sent");
+        assert_eq!(shown(&read, 0), [&before[..], &["no", late]].concat());
+        assert_eq!((read.steps(), read.answers()), (2, 2), "a message is no step");
+    }
+
+    #[test]
+    fn b21_rungs_change_the_model_tell_what_is_left_and_ask_for_compaction() {
+        let read = conversation(vec![model_answer("one", &["a"]), tool_answer("a")]);
+        assert_eq!((read.last_rung(), read.model(), read.wants_compaction()), (0, None, false));
+        let small: ModelName = "small".parse().unwrap();
+        let rungs = [RungAction::Tell, RungAction::Model(small.clone()), RungAction::Compact];
+        let read = conversation((1..).zip(rungs).map(|(number, action)| rung(number, action)).collect());
+        assert_eq!((read.last_rung(), read.model(), read.wants_compaction()), (3, Some(&small), true));
+        let told = shown(&read, 0);
+        assert!(
+            told.len() == 1 && told[0].starts_with("Your budget: 80 % is spent; left: $0.00 and 0 tokens."),
+            "{told:?}"
+        );
+    }
+
     #[test]
     fn l_a_step_is_a_tool_call_or_an_invalid_answer() {
         let steps = vec![
