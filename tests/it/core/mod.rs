@@ -21,4 +21,5 @@ mod outcomes;
 mod property;
 mod rule_combinations;
 mod spawning;
+mod statements;
 mod status_table;

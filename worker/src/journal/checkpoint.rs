@@ -84,6 +84,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
             HistoryStep::Tool(step)
         }
         other @ (HistoryStep::Began { .. }
+        | HistoryStep::Lost(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_)) => other,
@@ -124,6 +125,7 @@ pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &To
                 }
                 HistoryStep::Model(_)
                 | HistoryStep::Tool(_)
+                | HistoryStep::Lost(_)
                 | HistoryStep::Began { .. }
                 | HistoryStep::Result(_) => {}
             }

@@ -72,7 +72,10 @@ impl Conversation {
                 }
             }
             HistoryStep::Result(step) => self.result = Some((**step).clone()),
-            HistoryStep::Began { .. } | HistoryStep::Branched { .. } | HistoryStep::Restored { .. } => {}
+            HistoryStep::Began { .. }
+            | HistoryStep::Lost(_)
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Restored { .. } => {}
         }
     }
 
