@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use coordinator::trace::{Difference, Statement};
 use serde_json::json;
 use shared::{
     ChildId, Timestamp, TraceId,
@@ -13,6 +14,7 @@ use shared::{
 
 use crate::{
     cluster::{
+        client,
         connect::{Servers, unreachable},
         journal,
     },
@@ -49,6 +51,9 @@ pub(crate) struct Args {
     /// Show new steps until the context has ended.
     #[arg(long)]
     follow: bool,
+    /// Show only what the context itself cost: its steps, and what its journal does not have.
+    #[arg(long, conflicts_with_all = ["step", "follow"])]
+    costs: bool,
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -58,6 +63,10 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         return follow(&bus, trace, &child, output).await;
     }
     let entries = journal::read(&bus, trace, &child).await?;
+    let statement = statement(&bus, trace, &child, &entries).await;
+    if args.costs {
+        return costs(statement, output);
+    }
     match (args.step, output) {
         (Some(number), output) => {
             let Some(entry) = entries.iter().find(|entry| entry.number == number) else {
@@ -71,9 +80,55 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             }
         }
         (None, Output::Json) => output::print_json(&json!(entries))?,
-        (None, Output::Text) => output::print(&all(&entries))?,
+        (None, Output::Text) => {
+            let sum = statement.map_or_else(|_| String::new(), |statement| sum(&statement));
+            output::print(&format!("{}{sum}", all(&entries)))?;
+        }
     }
     Ok(Ending::Completed)
+}
+
+/// The own cost of the context, from its event log, against its journal (B19).
+async fn statement(
+    bus: &Bus,
+    trace: TraceId,
+    child: &ChildId,
+    entries: &[HistoryEntry],
+) -> anyhow::Result<Statement> {
+    let known = client::replay(bus, trace).await?;
+    let node =
+        known.context(child).ok_or_else(|| anyhow::anyhow!("the event log of {trace} has no `{child}`"))?;
+    Ok(node.statement(entries))
+}
+
+fn costs(statement: anyhow::Result<Statement>, output: Output) -> anyhow::Result<Ending> {
+    let statement = statement?;
+    match output {
+        Output::Json => output::print_json(&json!(statement))?,
+        Output::Text => output::print(&sum(&statement))?,
+    }
+    Ok(Ending::Completed)
+}
+
+/// The lines beneath the steps: what the journal does not have, and the sum.
+fn sum(statement: &Statement) -> String {
+    let line = |what: &str, who: &str, tokens: String, cost: String, said: &str| {
+        let text = format!("{:>20}  {what:<8} {who:<28} {tokens:>8} {cost:>12}  {said}", "");
+        format!("{}\n", text.trim_end())
+    };
+    let mut text = String::new();
+    for difference in &statement.differences {
+        let Difference { call_id, why, journaled, booked } = difference;
+        let who = call_id.as_ref().map_or_else(String::new, ToString::to_string);
+        let (more, less) = (booked.saturating_sub(*journaled), journaled.saturating_sub(*booked));
+        let signed = |more: String, less: String, falls: bool| if falls { format!("-{less}") } else { more };
+        let tokens = signed(more.tokens.to_string(), less.tokens.to_string(), less.tokens.count() > 0);
+        let cost = signed(more.cost_usd.to_string(), less.cost_usd.to_string(), less.cost_usd.nanos() > 0);
+        text.push_str(&line("also", &text::cut(&who, 28), tokens, cost, why.describe()));
+    }
+    let own = statement.own;
+    text.push_str(&line("total", "", own.tokens.to_string(), own.cost_usd.to_string(), "its own cost"));
+    text
 }
 
 /// Prints entries as they are written, until the context has ended, with or without a last entry of its own.
@@ -116,6 +171,7 @@ fn is_the_end(step: &HistoryStep) -> bool {
         HistoryStep::Result(result) => !matches!(result.verdict, Verdict::Waiting { .. }),
         HistoryStep::Began { .. }
         | HistoryStep::Model(_)
+        | HistoryStep::Lost(_)
         | HistoryStep::Tool(_)
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
@@ -142,6 +198,7 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
         HistoryStep::Restored { to, .. } => entry.number > to,
         HistoryStep::Began { .. }
         | HistoryStep::Model(_)
+        | HistoryStep::Lost(_)
         | HistoryStep::Tool(_)
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
@@ -183,6 +240,13 @@ fn row(step: &HistoryStep) -> Row {
             tokens: step.cost.amount.tokens.to_string(),
             cost: format!("{}{}", step.cost.amount.cost_usd, if step.cost.estimated { "?" } else { "" }),
             said: said(step),
+        },
+        HistoryStep::Lost(lost) => Row {
+            what: "lost",
+            who: lost.model.as_ref().map_or_else(|| lost.call_id.to_string(), ToString::to_string),
+            tokens: lost.amount.tokens.to_string(),
+            cost: format!("{}?", lost.amount.cost_usd),
+            said: lost.cause.clone(),
         },
         HistoryStep::Tool(step) => {
             let error = if step.is_error { "error: " } else { "" };
@@ -290,6 +354,7 @@ fn whole(entry: &HistoryEntry) -> String {
         }
         step @ (HistoryStep::Began { .. }
         | HistoryStep::Rung(_)
+        | HistoryStep::Lost(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_)) => add("entry", &format!("{:#}", json!(step))),

@@ -1,15 +1,18 @@
 //! `trellis runs`: lists, describes, watches, cancels, restores and deletes runs. A coordinator answers the list; the
 //! rest is replayed from the log.
 
+use std::fmt::Write;
+
 use coordinator::trace::{ContextNode, Trace};
 use serde_json::json;
 use shared::{
-    ChildId, TraceId,
-    wire::{Query, QueryAnswer, RunSummary, Text},
+    CallId, ChildId, TraceId,
+    bus::Bus,
+    wire::{HistoryStep, Query, QueryAnswer, RunSummary, Text},
 };
 
 use crate::{
-    cluster::{client, connect::Servers, watch::questions},
+    cluster::{client, connect::Servers, journal, watch::questions},
     command::delete_restore,
     input::{context_ref::ContextRef, parse},
     terminal::{
@@ -99,7 +102,11 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             | QueryAnswer::Branches { .. }
             | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
         },
-        Command::Describe { trace } => describe(&client::replay(&bus, trace).await?, output),
+        Command::Describe { trace } => {
+            let trace = client::replay(&bus, trace).await?;
+            let estimates = estimates(&bus, &trace).await;
+            describe(&trace, &estimates, output)
+        }
         Command::Watch { trace, answer, words } => {
             client::replay(&bus, trace).await?;
             let asked = Questions::new(Answerer::is(answer, false, false));
@@ -150,7 +157,49 @@ fn list(runs: &[RunSummary], output: Output) -> anyhow::Result<Ending> {
     Ok(Ending::Completed)
 }
 
-fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
+/// The calls that are booked at their hold, and why, as far as their journals say (B10).
+async fn estimates(bus: &Bus, trace: &Trace) -> String {
+    let mut text = String::new();
+    for node in trace.contexts() {
+        let estimates = node.estimates();
+        if estimates.is_empty() {
+            continue;
+        }
+        // A context that was cut off before its first entry has no journal.
+        let entries = journal::read(bus, trace.id(), &node.id).await.unwrap_or_default();
+        for (call_id, amount) in estimates {
+            let cause = entries.iter().find_map(|entry| cause(&entry.step, call_id));
+            let cause = cause.unwrap_or("it was cut off, and its end is not known");
+            let _ = writeln!(
+                text,
+                "\nestimate in {}: call {call_id} is booked at its hold, {}: {}",
+                node.id,
+                amount.cost_usd,
+                text::flat(cause)
+            );
+        }
+    }
+    text
+}
+
+/// Why the journal has no certain cost of a call.
+fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
+    match step {
+        HistoryStep::Lost(lost) if lost.call_id == *call_id => Some(&lost.cause),
+        HistoryStep::Model(step) if step.call_id == *call_id && step.cost.estimated => {
+            Some("the provider reported no usage")
+        }
+        HistoryStep::Lost(_)
+        | HistoryStep::Model(_)
+        | HistoryStep::Began { .. }
+        | HistoryStep::Tool(_)
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_) => None,
+    }
+}
+
+fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<Ending> {
     if output == Output::Json {
         output::print_json(&tree::as_json(trace))?;
         return Ok(Ending::Completed);
@@ -190,6 +239,7 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
             ));
         }
     }
+    text.push_str(estimates);
     for question in questions(trace) {
         let (child, number) = (&question.child_id, question.number);
         text.push_str(&format!("\nquestion {number} of {child}: {}\n", question.question));

@@ -205,7 +205,9 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
 /// which comes first. A result counts, if it is first.
 fn gives_nothing(verdict: &Verdict) -> bool {
     match verdict {
-        Verdict::Failed(_) | Verdict::InputRequired { .. } | Verdict::OutOfBudget | Verdict::HandedBack => true,
+        Verdict::Failed(_) | Verdict::InputRequired { .. } | Verdict::OutOfBudget | Verdict::HandedBack => {
+            true
+        }
         Verdict::Waiting { hand_over, .. } => !hand_over,
         Verdict::Completed(_) | Verdict::LastReport(_) | Verdict::Halted { .. } => false,
     }

@@ -49,6 +49,7 @@ mod rows;
 mod scrub;
 mod snapshot;
 mod state;
+mod statement;
 mod stored;
 mod terms;
 mod timer;
@@ -72,6 +73,7 @@ pub use refusal::Refusal;
 pub use replay::{Replay, Superseded};
 pub use rows::{Keyed, Rows};
 pub use state::{Attempt, ContextNode, End, Entry, Message, Phase, Status, Trace};
+pub use statement::{Difference, Statement, Why};
 pub use stored::{Changes, Corrupt};
 pub use token::TokenHash;
 

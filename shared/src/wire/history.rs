@@ -33,6 +33,8 @@ pub enum HistoryStep {
     Began { worker_id: WorkerId },
     /// A model answered.
     Model(Box<ModelStep>),
+    /// A paid call whose end nobody knows (B10).
+    Lost(Box<LostStep>),
     /// A tool was called and answered, or failed.
     Tool(Box<ToolStep>),
     /// The entries after `to` and before this one no longer count (W5). The restores of a context are
@@ -118,6 +120,21 @@ pub struct ModelStep {
     /// answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
+}
+
+/// A call that was made, and whose answer did not come: it is booked at its hold. If its real cost comes later, the books
+/// have that, and the journal keeps this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LostStep {
+    pub call_id: CallId,
+    /// None if an earlier attempt lost it: then only its hold is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
+    /// Its hold.
+    pub amount: Amount,
+    /// What became of it, as far as is known.
+    pub cause: String,
 }
 
 /// The cost of one call, and the prices used.

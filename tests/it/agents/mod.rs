@@ -13,6 +13,7 @@ use coordinator::trace::Trace;
 use serde_json::{Value, json};
 use shared::TraceId;
 use trellis_tests::{
+    checker,
     processes::{Processes, Shape},
     servers::{ModelServer, Reply},
 };
@@ -70,5 +71,7 @@ fn known(trace: &Trace) -> u64 {
 pub(crate) async fn finished(cluster: &Processes, run: TraceId) -> (Value, Trace) {
     let outcome = cluster.outcome(run).await;
     cluster.check(&[run]).await;
-    (serde_json::to_value(&outcome).unwrap(), cluster.client.trace(run).await)
+    let trace = cluster.client.trace(run).await;
+    checker::assert_journals_are_complete(&cluster.client, &trace).await;
+    (serde_json::to_value(&outcome).unwrap(), trace)
 }

@@ -21,5 +21,6 @@ mod outcomes;
 mod property;
 mod rule_combinations;
 mod spawning;
+mod statements;
 mod status_table;
 mod steering;

@@ -2,6 +2,7 @@
 //! event logs, outcomes, dead letters and stored state, and compares them with each other. It trusts none of them.
 
 mod bill;
+mod journal;
 mod log;
 
 use std::{
@@ -22,6 +23,7 @@ use shared::{
 use tokio::time::Instant;
 
 pub use bill::{against_bill, within};
+pub use journal::assert_journals_are_complete;
 
 use crate::{cluster::Client, invariants};
 
@@ -147,6 +149,7 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
     }
     outcomes(client, &replayed).await?;
     messages(client, &replayed).await?;
+    journal::unaccounted(client, &replayed).await?;
     let twice =
         dead.and_then(|dead| dead.iter().find(|one| dead.iter().filter(|other| other == one).count() > 1));
     ensure(twice.is_none(), || format!("t2: two dead letters say {twice:?}"))

@@ -23,6 +23,7 @@ const MAX_JOURNALED_BYTES: u64 = 512 * 1024;
 pub(super) async fn begin<'a>(run: &'a Run<'a>) -> Result<(Journal<'a>, Workspace), Verdict> {
     let attempt = run.attempt;
     let journal = Journal::open(attempt).await;
+    journal.note_lost(run.open_holds).await;
     run.meter.resume(run.open_holds, journal.settled(run.open_holds)).await;
     checkpoint::prepare(attempt, &journal).await.map_err(Verdict::Failed)?;
     let workspace = Workspace::create(run.resources.workspaces(), attempt.trace_id(), attempt.child_id())

@@ -4,7 +4,7 @@
 //! instead, or no call is made (B5).
 //!
 //! Crash windows: before the call only a hold is open, which is booked when a successor resumes; between the answer and
-//! the journal the call is lost and its hold is booked (B10); once the call is in the journal it is never
+//! the journal the call is lost: the successor writes that down and books its hold (B10); once the call is in the journal it is never
 //! made again, and the successor books it from there.
 
 use std::time::Duration;
@@ -14,7 +14,8 @@ use shared::{
     id::ModelName,
     telemetry,
     wire::{
-        CallCost, Failure, FailureKind, HistoryStep, HoldDenied, ModelStep, News, Said, Usage, exhausted,
+        CallCost, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News, Said, Usage,
+        exhausted,
     },
 };
 
@@ -144,6 +145,7 @@ impl Call<'_> {
                     (message, retryable, retry_after)
                 }
                 Err(Error::Unknown { message }) => {
+                    self.note_lost(&held, &message).await;
                     if self.is_out_of_time() {
                         // L: booked once the context has ended, so that the end is the deadline's and not the budget's.
                         self.meter.cut_off(&held.call_id);
@@ -168,6 +170,17 @@ impl Call<'_> {
             tokio::time::sleep(pause).await;
             wait = (wait * 2).min(MAX_PAUSE);
         }
+    }
+
+    /// Writes a call whose end nobody knows into the journal (B19); its hold is booked behind that.
+    async fn note_lost(&self, held: &Held, cause: &str) {
+        let lost = LostStep {
+            call_id: held.call_id.clone(),
+            model: Some(self.model.clone()),
+            amount: held.amount,
+            cause: cause.to_owned(),
+        };
+        self.journal.append(HistoryStep::Lost(Box::new(lost))).await;
     }
 
     /// Counts a retry of the context (B15). An error if no retry is left, or the deadline comes before the next one.

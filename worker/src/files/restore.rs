@@ -54,6 +54,7 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
             HistoryStep::Told(_)
             | HistoryStep::Rung(_)
             | HistoryStep::Began { .. }
+            | HistoryStep::Lost(_)
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. } => {}
         }

@@ -87,6 +87,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
         HistoryStep::Told(told) => HistoryStep::Told(Box::new(Told { number: None, ..*told })),
         other @ (HistoryStep::Began { .. }
         | HistoryStep::Rung(_)
+        | HistoryStep::Lost(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_)) => other,
@@ -131,6 +132,7 @@ pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &To
                 | HistoryStep::Tool(_)
                 | HistoryStep::Told(_)
                 | HistoryStep::Rung(_)
+                | HistoryStep::Lost(_)
                 | HistoryStep::Began { .. }
                 | HistoryStep::Result(_) => {}
             }

@@ -102,3 +102,16 @@ pub(super) fn known_cost<'e>(entry: &'e HistoryEntry, call_id: &CallId) -> Optio
     let step = entry.step.as_model()?;
     (step.call_id == *call_id && !step.cost.estimated).then_some(&step.cost)
 }
+
+/// Whether this entry tells of the call.
+pub(super) fn is_of(entry: &HistoryEntry, call_id: &CallId) -> bool {
+    match &entry.step {
+        HistoryStep::Model(step) => step.call_id == *call_id,
+        HistoryStep::Lost(lost) => lost.call_id == *call_id,
+        HistoryStep::Began { .. }
+        | HistoryStep::Tool(_)
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_) => false,
+    }
+}

@@ -12,10 +12,10 @@ use shared::{
     bus::{Outgoing, PublishError},
     decode,
     subject::{Filter, Subject},
-    wire::{Failure, FailureKind, HistoryEntry, HistoryStep, Lease, OpenHold, SettledCall},
+    wire::{Failure, FailureKind, HistoryEntry, HistoryStep, Lease, LostStep, OpenHold, SettledCall},
 };
 
-use super::stored::{Unusable, known_cost, read, standing};
+use super::stored::{Unusable, is_of, known_cost, read, standing};
 use crate::{attempt::Attempt, retry::Backoff};
 
 /// The largest entry: well below the largest message, so that whatever is written can be read again.
@@ -111,6 +111,20 @@ impl<'a> Journal<'a> {
             Some(SettledCall { call_id: hold.call_id.clone(), amount: cost.amount })
         };
         open.iter().filter_map(settled).collect()
+    }
+
+    /// Writes down the calls of earlier attempts that the journal does not show: their ends are not known (B10, B19). Once, by
+    /// their ids: after a crash behind this, the journal shows them.
+    pub(crate) async fn note_lost(&self, open: &[OpenHold]) {
+        let is_shown = |hold: &&OpenHold| {
+            self.with_all_entries(|written| written.iter().any(|entry| is_of(entry, &hold.call_id)))
+        };
+        let lost: Vec<&OpenHold> = open.iter().filter(|hold| !is_shown(hold)).collect();
+        for hold in lost {
+            let cause = format!("attempt {} ended before the call did", hold.attempt);
+            let (call_id, amount) = (hold.call_id.clone(), hold.amount);
+            self.append(HistoryStep::Lost(Box::new(LostStep { call_id, model: None, amount, cause }))).await;
+        }
     }
 
     /// Appends a step. Returns only once it is stored; if another attempt has written to the journal, this

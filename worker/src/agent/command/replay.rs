@@ -67,6 +67,7 @@ impl Replay {
                 HistoryStep::Told(_)
                 | HistoryStep::Rung(_)
                 | HistoryStep::Began { .. }
+                | HistoryStep::Lost(_)
                 | HistoryStep::Restored { .. }
                 | HistoryStep::Branched { .. } => {}
             }

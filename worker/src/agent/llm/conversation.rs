@@ -96,7 +96,10 @@ impl Conversation {
             HistoryStep::Told(told) => self.message(news::message_text(told)),
             HistoryStep::Rung(rung) => self.rung(rung),
             HistoryStep::Result(step) => self.result = Some((**step).clone()),
-            HistoryStep::Began { .. } | HistoryStep::Branched { .. } | HistoryStep::Restored { .. } => {}
+            HistoryStep::Began { .. }
+            | HistoryStep::Lost(_)
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Restored { .. } => {}
         }
     }
 
