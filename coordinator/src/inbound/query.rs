@@ -1,22 +1,22 @@
-//! Queries about runs, agents and coordinators, answered by any coordinator from the store. `apply_agents` is the one
-//! that writes: it adds or replaces agent profiles.
+//! Queries about runs, agents and coordinators, answered by any coordinator from the store. Those in `agents` may write.
 
 use shared::{
-    AgentProfile, Problems,
+    Problems,
     bus::Message,
     decode,
     wire::{Query, QueryAnswer, Refusal, RunSummary},
 };
 
-use crate::{branches, dead_letter, directory::Directory, handles::Handles, policy, store, trace::Trace};
+use super::agents;
+use crate::{branches, dead_letter, directory, handles::Handles, policy, store, trace::Trace};
 
 /// The most runs one answer lists.
 const MAX_RUNS: u32 = 500;
 
-pub(crate) async fn answer(handles: &Handles, directory: &Directory, message: &Message) {
+pub(crate) async fn answer(handles: &Handles, message: &Message) {
     let answer = match decode::json::<Query>(&message.payload) {
-        Ok(query) => find(handles, directory, query).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a query could not be answered");
+        Ok(query) => find(handles, query).await.unwrap_or_else(|error| {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a query could not be answered");
             QueryAnswer::Refused(Refusal::unavailable())
         }),
         Err(problems) => {
@@ -30,24 +30,21 @@ pub(crate) async fn answer(handles: &Handles, directory: &Directory, message: &M
     }
 }
 
-fn refused(problems: Problems) -> QueryAnswer {
+pub(super) fn refused(problems: Problems) -> QueryAnswer {
     QueryAnswer::Refused(Refusal::invalid(&problems))
 }
 
-async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<QueryAnswer, store::Error> {
+async fn find(handles: &Handles, query: Query) -> Result<QueryAnswer, directory::Error> {
     Ok(match query {
         Query::Runs { limit } => QueryAnswer::Runs { runs: runs(handles, limit.min(MAX_RUNS)).await? },
         Query::Agents => {
-            directory.refresh().await?;
-            QueryAnswer::Agents { agents: directory.all() }
+            handles.directory.refresh().await?;
+            let (agents, versions) = handles.directory.all();
+            QueryAnswer::Agents { agents, versions }
         }
-        Query::ApplyAgents { agents } => match check(&agents) {
-            Err(problems) => refused(problems),
-            Ok(()) => {
-                directory.apply(&agents).await?;
-                QueryAnswer::Applied { agents: agents.into_iter().map(|agent| agent.agent_id).collect() }
-            }
-        },
+        Query::Agent { agent_id, version } => agents::one(handles, agent_id, version).await?,
+        Query::ApplyAgents { agents } => agents::apply(handles, agents).await?,
+        Query::DeleteAgent { agent_id } => agents::delete(handles, agent_id).await?,
         Query::Coordinators => {
             let alive = handles.heartbeat().await?.alive;
             let policies = policy::read(&alive);
@@ -58,7 +55,7 @@ async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<
         }
         Query::Branches { trace_id } => match branches::of(handles, trace_id).await {
             Ok(branches) => QueryAnswer::Branches { branches },
-            Err(branches::Error::Store(error)) => return Err(error),
+            Err(branches::Error::Store(error)) => return Err(error.into()),
             Err(error @ (branches::Error::Bus(_) | branches::Error::Corrupt(_))) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -68,18 +65,6 @@ async fn find(handles: &Handles, directory: &Directory, query: Query) -> Result<
             }
         },
     })
-}
-
-/// All problems of all profiles.
-fn check(agents: &[AgentProfile]) -> Result<(), Problems> {
-    let mut problems = Problems::default();
-    for (index, agent) in agents.iter().enumerate() {
-        for problem in agent.check().err().iter().flat_map(Problems::iter) {
-            let path = format!("agents[{index}].{}", problem.path);
-            problems.add(path, problem.message.clone(), problem.hint.clone());
-        }
-    }
-    problems.or(())
 }
 
 async fn runs(handles: &Handles, limit: u32) -> Result<Vec<RunSummary>, store::Error> {
