@@ -1,5 +1,5 @@
 //! The points at which a coordinator can be told to abort: between receiving a message and acknowledging
-//! it.
+//! it, and between the two copies of an agent profile.
 
 use shared::crash;
 
@@ -18,6 +18,8 @@ pub enum Point {
     Sent,
     /// Replied and acknowledged; the outbox is not cleared yet.
     Acknowledged,
+    /// Agent profiles are in the log, and not in the store yet.
+    ProfilesLogged,
 }
 
 impl crash::Point for Point {
@@ -27,5 +29,6 @@ impl crash::Point for Point {
         ("committed", Point::Committed),
         ("sent", Point::Sent),
         ("acknowledged", Point::Acknowledged),
+        ("profiles-logged", Point::ProfilesLogged),
     ];
 }

@@ -1,109 +1,371 @@
-//! The known agents: profiles applied by the operator, kept in the store, and the built-in ones under their
-//! own names. An applied profile replaces a built-in one of the same name.
+//! The known agents: profiles applied by the operator, and the built-in ones under their own names. An applied profile
+//! replaces a built-in one of the same name.
+//!
+//! Every version is written to the log first (it is durable, and numbers the versions), then to the store (all coordinators
+//! compare its revision). Where the two differ, the later version counts and is written to the other, so that either may be
+//! lost. Once a change was answered, no run is admitted with an earlier profile: its commit would be refused, because
+//! the partition knows the revision. If the process dies between log and store, nobody was answered, and whoever compares
+//! next writes it to the store.
 
 use std::{
-    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
-use shared::{AgentId, AgentProfile, agent::BUILTINS, decode};
+use shared::{
+    AgentId, AgentProfile, Timestamp,
+    agent::BUILTINS,
+    bus::{self, Bus, Position},
+    decode,
+    subject::Filter,
+    wire::AgentVersion,
+};
+use tokio::sync::Mutex;
 
-use crate::store::{self, Store};
+use crate::{
+    crash::{Crash, Point},
+    profile_log::{self, Appended, Entry},
+    store::{self, Agents, Store},
+    trace::Named,
+};
+
+/// How often a change is tried again that others were faster with.
+const TRIES: usize = 8;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Log(#[from] profile_log::Error),
+    #[error("others change the profile of `{0}` all the time")]
+    Contended(AgentId),
+}
+
+impl From<bus::Error> for Error {
+    fn from(error: bus::Error) -> Self {
+        Error::Log(error.into())
+    }
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     store: Store,
+    bus: Bus,
+    crash: Crash,
     known: Arc<RwLock<Known>>,
+    /// One change or comparison at a time.
+    one: Arc<Mutex<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Known {
+    /// Of the store, when it was last compared.
     revision: u64,
-    profiles: BTreeMap<AgentId, AgentProfile>,
+    /// Where the log ended then.
+    end: Option<Position>,
+    /// The latest version of each, deleted ones too.
+    entries: BTreeMap<AgentId, Entry>,
+}
+
+/// What became of the profiles that were applied.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    pub(crate) versions: BTreeMap<AgentId, u64>,
+    pub(crate) unchanged: Vec<AgentId>,
 }
 
 impl Directory {
-    pub(crate) async fn open(store: Store) -> Result<Self, store::Error> {
-        let directory = Directory { store, known: Arc::default() };
-        directory.read().await?;
-        Ok(directory)
+    /// Empty until it is refreshed.
+    pub(crate) fn new(store: Store, bus: Bus, crash: Crash) -> Self {
+        Directory { store, bus, crash, known: Arc::default(), one: Arc::default() }
     }
 
-    /// Reads the profiles again if their revision in the store has changed.
-    pub(crate) async fn refresh(&self) -> Result<(), store::Error> {
+    /// Compares store and log if either has changed.
+    pub(crate) async fn refresh(&self) -> Result<(), Error> {
         let revision = self.store.agents_revision().await?;
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).revision;
-        match revision.cmp(&known) {
-            Ordering::Equal => Ok(()),
-            Ordering::Greater => self.read().await,
-            Ordering::Less => {
-                tracing::error!(
-                    known,
-                    found = revision,
-                    "the store has lost agent profiles; applying them again"
-                );
-                let builtin = builtin();
-                let applied: Vec<AgentProfile> = self
-                    .all()
-                    .into_iter()
-                    .filter(|agent| builtin.get(&agent.agent_id) != Some(agent))
-                    .collect();
-                self.apply(&applied).await
-            }
-        }
+        let end = self.bus.end(&Filter::Profiles).await?;
+        let same = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            known.revision == revision && known.end == Some(end)
+        };
+        if same { Ok(()) } else { self.compare(0).await }
     }
 
-    async fn read(&self) -> Result<(), store::Error> {
-        let (revision, texts) = self.store.agents().await?;
-        let mut profiles = builtin();
-        for (name, text) in texts {
-            match decode::json::<AgentProfile>(text.as_bytes()) {
-                Ok(profile) => drop(profiles.insert(profile.agent_id.clone(), profile)),
-                Err(problems) => {
-                    tracing::error!(agent_id = name, %problems, "a stored agent profile can't be read; it is ignored until it is applied again");
+    /// Compares store and log if the store has another revision than this one. Tells whether it has.
+    pub(crate) async fn renew(&self, revision: Option<u64>) -> Result<bool, Error> {
+        let found = self.store.agents_revision().await?;
+        let differs = revision != Some(found);
+        if differs {
+            self.compare(found).await?;
+        }
+        Ok(differs)
+    }
+
+    /// Makes log, store and memory the same: of each agent the later version counts. `seen`: a revision that the store has
+    /// had.
+    pub(crate) async fn compare(&self, seen: u64) -> Result<(), Error> {
+        let _one = self.one.lock().await;
+        for _ in 0..TRIES {
+            // The store first: what it has is in the log already, unless the log has lost it.
+            let stored = self.store.agents().await?;
+            let end = self.bus.end(&Filter::Profiles).await?;
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut entries = if known.end == Some(end) {
+                known.entries.clone()
+            } else {
+                profile_log::read(&self.bus).await?
+            };
+            let missing = missing_in_log(&known.entries, &stored, &entries);
+            if known.end.is_some_and(|was| !was.is_in(end)) {
+                tracing::warn!(
+                    profiles = missing.len(),
+                    "the log of agent profiles was lost; they are written to it again"
+                );
+            }
+            for (agent, (version, profile)) in missing {
+                let after = entries.get(&agent).map_or(0, |entry| entry.sequence);
+                let appended =
+                    profile_log::append(&self.bus, &agent, version, profile.as_deref(), after).await?;
+                if let Appended::Done(entry) | Appended::Behind(Some(entry)) = appended {
+                    entries.insert(agent, entry);
                 }
             }
+            let behind = |(agent, entry): &(&AgentId, &Entry)| {
+                stored.versions.get(agent.as_str()).is_none_or(|version| *version < entry.version)
+            };
+            let behind: Vec<_> = entries.iter().filter(behind).map(write).collect();
+            let revision = known.revision.max(seen);
+            let went_back = stored.revision < revision;
+            let is_empty = stored.profiles.is_empty() && stored.versions.is_empty();
+            *self.known.write().unwrap_or_else(PoisonError::into_inner) =
+                Known { revision: stored.revision, end: Some(end), entries };
+            if behind.is_empty() && !went_back {
+                return Ok(());
+            }
+            if went_back || (is_empty && !behind.is_empty()) {
+                tracing::warn!(
+                    known = revision,
+                    found = stored.revision,
+                    profiles = behind.len(),
+                    "the store has lost agent profiles; they are written to it again, from the log"
+                );
+            }
+            self.store.apply_agents(&behind, if went_back { revision + 1 } else { 0 }).await?;
+            // Others may have changed something meanwhile: what is known is what is read together with its revision.
         }
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Known { revision, profiles };
         Ok(())
     }
 
-    pub(crate) async fn apply(&self, profiles: &[AgentProfile]) -> Result<(), store::Error> {
-        let text = |profile: &AgentProfile| {
-            let text = serde_json::to_string(profile).expect("profiles have string keys only");
-            (profile.agent_id.as_str().to_owned(), text)
+    /// Adds profiles, or replaces those of the same name. Once it returns, no run is admitted with an earlier one. A second
+    /// time is harmless: what is the same already gets no new version.
+    pub(crate) async fn apply(&self, profiles: Vec<AgentProfile>) -> Result<Applied, Error> {
+        let mut applied = Applied::default();
+        let changes = profiles.into_iter().map(|profile| (profile.agent_id.clone(), Some(profile)));
+        for (agent, entry, is_new) in self.change(changes.collect()).await? {
+            applied.versions.insert(agent.clone(), entry.version);
+            applied.unchanged.extend((!is_new).then_some(agent));
+        }
+        Ok(applied)
+    }
+
+    /// Deletes an agent that was applied. Returns when it was deleted first; none if it never was there.
+    pub(crate) async fn delete(&self, agent: &AgentId) -> Result<Option<Timestamp>, Error> {
+        self.refresh().await?;
+        if !self.known.read().unwrap_or_else(PoisonError::into_inner).entries.contains_key(agent) {
+            return Ok(None);
+        }
+        let changed = self.change(vec![(agent.clone(), None)]).await?;
+        Ok(changed.into_iter().next().map(|(_, entry, _)| entry.at))
+    }
+
+    /// Tells of each agent its latest version, and whether that is new.
+    async fn change(
+        &self,
+        changes: Vec<(AgentId, Option<AgentProfile>)>,
+    ) -> Result<Vec<(AgentId, Entry, bool)>, Error> {
+        self.refresh().await?;
+        let mut changed = Vec::new();
+        let revision = {
+            let _one = self.one.lock().await;
+            for (agent, profile) in changes {
+                let (entry, is_new) = self.log(&agent, profile.as_ref()).await?;
+                changed.push((agent, entry, is_new));
+            }
+            self.crash.pass(Point::ProfilesLogged);
+            // Also what is not new: whoever logged it may have died before it was here.
+            let writes: Vec<_> = changed.iter().map(|(agent, entry, _)| write((agent, entry))).collect();
+            self.store.apply_agents(&writes, 0).await?
         };
-        self.store.apply_agents(&profiles.iter().map(text).collect::<Vec<_>>()).await?;
-        self.read().await
+        self.compare(revision).await?;
+        Ok(changed)
     }
 
-    pub(crate) fn all(&self) -> Vec<AgentProfile> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).profiles.values().cloned().collect()
+    /// Writes a version to the log, unless the latest is the same.
+    async fn log(&self, agent: &AgentId, profile: Option<&AgentProfile>) -> Result<(Entry, bool), Error> {
+        let mut latest = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            known.entries.get(agent).cloned()
+        };
+        let mut version = latest.as_ref().map_or(0, |latest| latest.version);
+        for _ in 0..TRIES {
+            if let Some(latest) = latest.take_if(|latest| latest.profile.as_deref() == profile) {
+                return Ok((latest, false));
+            }
+            let after = latest.map_or(0, |latest| latest.sequence);
+            match profile_log::append(&self.bus, agent, version + 1, profile, after).await? {
+                Appended::Done(entry) => return Ok((entry, true)),
+                Appended::Behind(entry) => latest = entry,
+            }
+            version = version.max(latest.as_ref().map_or(0, |latest| latest.version));
+        }
+        Err(Error::Contended(agent.clone()))
     }
 
-    /// The profiles of these names, as far as they exist. If a name is unknown, the store is read once
+    /// Every agent that a submission may name, and the versions of those that were applied.
+    pub(crate) fn all(&self) -> (Vec<AgentProfile>, BTreeMap<AgentId, u64>) {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let names: BTreeSet<AgentId> = BUILT_IN.keys().chain(known.entries.keys()).cloned().collect();
+        let named = named(&known, &names);
+        (named.profiles, named.versions)
+    }
+
+    /// One profile: the latest, or the version asked for; none if there is no such.
+    pub(crate) async fn version(
+        &self,
+        agent: &AgentId,
+        version: Option<u64>,
+    ) -> Result<Option<AgentVersion>, Error> {
+        let kept = profile_log::versions(&self.bus, agent).await?;
+        let found = match version {
+            Some(version) => kept.iter().find(|entry| entry.version == version),
+            None => kept.last(),
+        };
+        let built_in = BUILT_IN.get(agent).filter(|_| kept.is_empty() && version.is_none());
+        let versions = kept.iter().rev().map(|entry| entry.version).collect();
+        Ok(match (found.and_then(|entry| Some((entry, entry.profile.as_ref()?))), built_in) {
+            (Some((entry, profile)), _) => Some(AgentVersion {
+                agent: (**profile).clone(),
+                version: Some(entry.version),
+                applied_at: Some(entry.at),
+                versions,
+            }),
+            (None, Some(profile)) => {
+                Some(AgentVersion { agent: profile.clone(), version: None, applied_at: None, versions })
+            }
+            (None, None) => None,
+        })
+    }
+
+    /// When an agent was deleted, if it is.
+    pub(crate) fn deleted_at(&self, agent: &AgentId) -> Option<Timestamp> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.entries.get(agent).filter(|entry| entry.profile.is_none()).map(|entry| entry.at)
+    }
+
+    /// The profiles of these names, as far as they exist. If a name is unknown, the store is asked once
     /// more: another coordinator may have applied it a moment ago.
-    pub(crate) async fn find(&self, names: &BTreeSet<AgentId>) -> Vec<AgentProfile> {
+    pub(crate) async fn find(&self, names: &BTreeSet<AgentId>) -> Named {
         let found = self.known_of(names);
-        if found.len() == names.len() {
+        if found.profiles.len() == names.len() {
             return found;
         }
-        if let Err(error) = self.refresh().await {
-            tracing::warn!(%error, "the agent profiles can't be read again; using those already known");
+        if let Err(error) = self.renew(found.revision).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the agent profiles can't be read again; using those already known"
+            );
         }
         self.known_of(names)
     }
 
-    fn known_of(&self, names: &BTreeSet<AgentId>) -> Vec<AgentProfile> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        names.iter().filter_map(|name| known.profiles.get(name).cloned()).collect()
+    pub(crate) fn known_of(&self, names: &BTreeSet<AgentId>) -> Named {
+        named(&self.known.read().unwrap_or_else(PoisonError::into_inner), names)
     }
 }
 
+fn named(known: &Known, names: &BTreeSet<AgentId>) -> Named {
+    let mut found = Named { revision: Some(known.revision), ..Default::default() };
+    for name in names {
+        match known.entries.get(name) {
+            Some(Entry { version, profile: Some(profile), .. }) => {
+                found.profiles.push((**profile).clone());
+                found.versions.insert(name.clone(), *version);
+            }
+            Some(Entry { at, profile: None, .. }) => drop(found.deleted.insert(name.clone(), *at)),
+            None => found.profiles.extend(BUILT_IN.get(name).cloned()),
+        }
+    }
+    found
+}
+
+/// What the log lacks, of what is known and of what the store has.
+fn missing_in_log(
+    known: &BTreeMap<AgentId, Entry>,
+    stored: &Agents,
+    logged: &BTreeMap<AgentId, Entry>,
+) -> BTreeMap<AgentId, (u64, Option<Arc<AgentProfile>>)> {
+    let logged_version = |agent: &AgentId| logged.get(agent).map_or(0, |entry| entry.version);
+    let mut missing: BTreeMap<_, _> = known
+        .iter()
+        .filter(|(agent, entry)| entry.version > logged_version(agent))
+        .map(|(agent, entry)| (agent.clone(), (entry.version, entry.profile.clone())))
+        .collect();
+    let names: BTreeSet<&String> = stored.profiles.keys().chain(stored.versions.keys()).collect();
+    for name in names {
+        let read = || {
+            let agent = AgentId::new(name).map_err(|error| error.to_string())?;
+            let text = stored.profiles.get(name);
+            let profile = text.map(|text| decode::json(text.as_bytes())).transpose();
+            Ok::<_, String>((agent, profile.map_err(|problems| problems.to_string())?.map(Arc::new)))
+        };
+        let (agent, profile): (AgentId, Option<Arc<AgentProfile>>) = match read() {
+            Ok(read) => read,
+            Err(problems) => {
+                tracing::error!(
+                    agent_id = name,
+                    problems,
+                    "a stored agent profile can't be read; it is ignored until it is applied again"
+                );
+                continue;
+            }
+        };
+        let latest = missing.get(&agent).map_or(0, |(version, _)| *version).max(logged_version(&agent));
+        let version = match stored.versions.get(name) {
+            // A coordinator of an earlier version wrote it: such give no versions.
+            None if latest == 0 => 1,
+            Some(version) if *version == latest && !missing.contains_key(&agent) && profile.is_some() => {
+                let same = logged.get(&agent).is_some_and(|entry| entry.profile == profile);
+                if same { continue } else { latest + 1 }
+            }
+            Some(version) if *version > latest => *version,
+            Some(_) | None => continue,
+        };
+        missing.insert(agent, (version, profile));
+    }
+    missing
+}
+
+/// A version as it is written to the store.
+fn write((agent, entry): (&AgentId, &Entry)) -> store::AgentVersion {
+    let text = |profile: &Arc<AgentProfile>| {
+        serde_json::to_string(&**profile).expect("profiles have string keys only")
+    };
+    store::AgentVersion {
+        agent_id: agent.as_str().to_owned(),
+        version: entry.version,
+        profile: entry.profile.as_ref().map(text),
+    }
+}
+
+/// Whether an agent of this name is part of every deployment.
+pub(crate) fn is_built_in(agent: &AgentId) -> bool {
+    BUILT_IN.contains_key(agent)
+}
+
 /// Every built-in agent under its own name; `default` answers with the goal.
-fn builtin() -> BTreeMap<AgentId, AgentProfile> {
+static BUILT_IN: LazyLock<BTreeMap<AgentId, AgentProfile>> = LazyLock::new(|| {
     let named = BUILTINS.iter().map(|name| (AgentId::new(name).expect("built-in names are ids"), *name));
     let all = named.chain([(AgentId::default_agent(), "echo")]);
     all.map(|(id, name)| (id.clone(), AgentProfile::builtin(id, name))).collect()
-}
+});

@@ -16,6 +16,7 @@ use crate::{
     Config,
     clock::Clock,
     config::Delays,
+    directory::Directory,
     epoch::Epoch,
     policy::Policies,
     room::Room,
@@ -31,6 +32,7 @@ pub(crate) struct Handles {
     pub(crate) epoch: Epoch,
     pub(crate) room: Room,
     pub(crate) policies: Policies,
+    pub(crate) directory: Directory,
     pub(crate) started_at: Timestamp,
     /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
     /// of its loops.

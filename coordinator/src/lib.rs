@@ -13,6 +13,7 @@ mod health;
 mod inbound;
 mod ownership;
 mod policy;
+mod profile_log;
 pub mod rehearsal;
 mod removal;
 mod room;

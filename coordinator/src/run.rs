@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Config,
     clock::Clock,
-    directory::Directory,
+    directory::{self, Directory},
     epoch::Epoch,
     handles::Handles,
     health::{self, Pulse},
@@ -41,6 +41,8 @@ pub enum Error {
     Bus(#[from] bus::Error),
     #[error("the store can't be used")]
     Store(#[from] store::Error),
+    #[error("the agent profiles can't be read")]
+    Profiles(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("could not listen on {address} for health checks")]
     Health {
         address: std::net::SocketAddr,
@@ -49,6 +51,12 @@ pub enum Error {
     },
     #[error("a loop of the coordinator panicked; the log shows where")]
     Panicked,
+}
+
+impl From<directory::Error> for Error {
+    fn from(error: directory::Error) -> Self {
+        Error::Profiles(Box::new(error))
+    }
 }
 
 /// Runs until `shutdown`, or until one of its loops panics.
@@ -76,7 +84,8 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     bus.set_up(&config.topology).await?;
     store.settle_partitions(config.topology.partitions).await?;
     let clock = Clock::new(config.clock, store.time().await?);
-    let directory = Directory::open(store.clone()).await?;
+    let directory = Directory::new(store.clone(), bus.clone(), config.crash.clone());
+    directory.refresh().await?;
     let policies = Policies::new(&config);
     let handles = Arc::new(Handles {
         config,
@@ -87,6 +96,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         epoch: Epoch::new(),
         room: Room::default(),
         policies,
+        directory,
         panicked: CancellationToken::new(),
         gone: CancellationToken::new(),
         one_large: Semaphore::new(1),
@@ -100,7 +110,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     }
     let listener = health_listener(&handles).await?;
     let (shards, dispatch) = start_shards(&handles);
-    let readers = Readers::start(handles.clone(), directory, dispatch, listener).await?;
+    let readers = Readers::start(handles.clone(), dispatch, listener).await?;
     tracing::info!(id = %handles.config.id, partitions = handles.config.topology.partitions, "coordinator is up");
 
     let panicked = tokio::select! {
@@ -150,7 +160,6 @@ struct Readers {
 impl Readers {
     async fn start(
         handles: Arc<Handles>,
-        directory: Directory,
         dispatch: Dispatch,
         listener: Option<TcpListener>,
     ) -> Result<Self, Error> {
@@ -159,8 +168,7 @@ impl Readers {
         let pulse = Pulse::new();
         let queue = handles.bus.consume(&Consumer::Intake).await?;
         let requests = handles.bus.offer(&service()).await?;
-        let intake =
-            Intake { handles: handles.clone(), directory: directory.clone(), dispatch: dispatch.clone() };
+        let intake = Intake { handles: handles.clone(), dispatch: dispatch.clone() };
         readers.spawn(intake.clone().consume(queue, pulse.clone()));
         readers.spawn(intake.serve(requests));
         let (owned, watched) = watch::channel(Arc::default());
@@ -176,7 +184,6 @@ impl Readers {
         }
         let membership = Membership {
             handles: handles.clone(),
-            directory,
             dispatch,
             owned,
             tasks: readers.tasks.clone(),

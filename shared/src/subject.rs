@@ -5,7 +5,7 @@
 use std::{fmt, str::FromStr};
 
 use crate::{
-    id::{self, ChildId, PoolName, TraceId},
+    id::{self, AgentId, ChildId, PoolName, TraceId},
     wire::ReportTo,
 };
 
@@ -76,6 +76,8 @@ pub enum Subject {
     Stream(TraceId, ChildId),
     /// Dead letters, by the kind of their subject.
     Dead(ChildId),
+    /// The versions of an agent's profile.
+    Profile(AgentId),
 }
 
 impl fmt::Display for Subject {
@@ -100,6 +102,7 @@ impl fmt::Display for Subject {
             Subject::History(trace, child) => write!(f, "agent.history.{trace}.{child}"),
             Subject::Stream(trace, child) => write!(f, "agent.stream.{trace}.{child}"),
             Subject::Dead(kind) => write!(f, "agent.dead.{kind}"),
+            Subject::Profile(agent) => write!(f, "agent.profile.{agent}"),
         }
     }
 }
@@ -146,6 +149,7 @@ fn parse(text: &str) -> Option<Subject> {
         ["agent", "history", trace, child] => Subject::History(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "stream", trace, child] => Subject::Stream(trace.parse().ok()?, child.parse().ok()?),
         ["agent", "dead", kind] => Subject::Dead(kind.parse().ok()?),
+        ["agent", "profile", agent] => Subject::Profile(agent.parse().ok()?),
         _ => return None,
     })
 }
@@ -173,6 +177,7 @@ impl Subject {
             Subject::History(..) => "history",
             Subject::Stream(..) => "stream",
             Subject::Dead(_) => "dead",
+            Subject::Profile(_) => "profile",
         }
     }
 }
@@ -196,6 +201,8 @@ pub enum Filter {
     Histories,
     HistoriesOf(TraceId),
     Dead,
+    /// The profiles of all agents.
+    Profiles,
     /// Every stop broadcast.
     Stops,
     /// What the agents of a trace say while they work.
@@ -220,6 +227,7 @@ impl fmt::Display for Filter {
             Filter::Histories => f.write_str("agent.history.*.*"),
             Filter::HistoriesOf(trace) => write!(f, "agent.history.{trace}.*"),
             Filter::Dead => f.write_str("agent.dead.*"),
+            Filter::Profiles => f.write_str("agent.profile.*"),
             Filter::Stops => f.write_str("agent.stop.*"),
             Filter::StreamsOf(trace) => write!(f, "agent.stream.{trace}.*"),
         }
@@ -351,6 +359,7 @@ mod tests {
             Subject::History(trace, child.clone()),
             Subject::Stream(trace, child.clone()),
             Subject::Dead(child),
+            Subject::Profile("researcher".parse().unwrap()),
         ];
         for subject in all {
             assert_eq!(subject.to_string().parse(), Ok(subject));

@@ -1,7 +1,7 @@
 //! A point in time, in milliseconds since the Unix epoch. Nothing here reads a clock: the time comes in
 //! with each command, and Redis TIME is the clock of record.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,46 @@ impl Timestamp {
     }
 }
 
+/// As in RFC 3339, in UTC: `2026-01-31T08:15:00Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1000;
+        let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+        // Years begin in March, so that a leap day is the last; 146,097 days are 400 years, counted from the year 0.
+        let since_year_0 = days + 719_468;
+        let (era, day) = (since_year_0 / 146_097, since_year_0 % 146_097);
+        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+        let day_of_year = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day_of_year + 2) / 153;
+        let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
+        let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        let year = era * 400 + year + next;
+        let (hours, minutes, seconds) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+        write!(f, "{year:04}-{month:02}-{day_of_month:02}T{hours:02}:{minutes:02}:{seconds:02}Z")
+    }
+}
+
 /// A duration in whole milliseconds; the largest number if it does not fit.
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_shown_as_people_write_it() {
+        for (seconds, shown) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_767_225_599, "2025-12-31T23:59:59Z"),
+            (1_767_225_600, "2026-01-01T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(Timestamp::from_millis(seconds * 1000).to_string(), shown);
+        }
+    }
 }

@@ -167,7 +167,7 @@ impl World {
         plan: Option<std::sync::Arc<shared::graph::Plan>>,
     ) -> Result<Vec<Event>, Refusal> {
         let (agents, settings) = (self.agents.clone(), self.settings.clone());
-        self.handle(Command::Submit(Box::new(Submit { order, plan, agents, settings })))
+        self.handle(Command::Submit(Box::new(Submit { order, plan, agents: agents.into(), settings })))
     }
 
     /// A child of the attempt that holds `lease`.
@@ -175,14 +175,14 @@ impl World {
         let spawn = decode::value(&spawn).map_err(Refusal::Malformed)?;
         let order = Order::from_spawn(&spawn, &[], &id("child")).map_err(Refusal::Malformed)?;
         let (lease, agents) = (lease.clone(), self.agents.clone());
-        self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents })))
+        self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents: agents.into() })))
     }
 
     pub fn spawn_graph(&mut self, lease: &Lease, graph: Value) -> Result<Vec<Event>, Refusal> {
         let graph: TaskGraph = decode::value(&graph).map_err(Refusal::Malformed)?;
         let (order, plan) = Order::from_graph(&graph, &id("pipeline")).map_err(Refusal::Malformed)?;
         let (lease, agents) = (lease.clone(), self.agents.clone());
-        self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: Some(plan), agents })))
+        self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: Some(plan), agents: agents.into() })))
     }
 
     /// Claims a context with a new token.

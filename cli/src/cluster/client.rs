@@ -178,7 +178,7 @@ pub(crate) async fn replay(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Trace
 }
 
 /// The trace replayed from whatever its log holds: the beginning may be gone, or no context may have begun.
-async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Trace>> {
+pub(crate) async fn find(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Option<Trace>> {
     let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
     let log =
         stored.iter().map(|message| logged(&message.payload)).collect::<anyhow::Result<Vec<Logged>>>()?;

@@ -1,16 +1,17 @@
-//! `trellis agents`: lists and applies the agent profiles of a cluster.
+//! `trellis agents`: lists, shows, applies and deletes the agent profiles of a cluster.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::json;
 use shared::{
-    AgentProfile,
+    AgentId, AgentProfile,
     bus::Bus,
-    wire::{Query, QueryAnswer},
+    wire::{AgentVersion, Query, QueryAnswer},
 };
 
 use crate::{
     cluster::{client, connect::Servers},
+    command::agents_diff,
     input::profiles,
     terminal::{
         ending::Ending,
@@ -21,13 +22,55 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// List the agents that a submission may name.
+    /// List the agents that a submission may name, and the versions of their profiles.
     List,
     /// Add profiles, or replace those of the same name. Running runs keep the profiles they began with.
+    ///
+    /// Once it has succeeded, every new submission uses these profiles. A profile that differs from the one before gets the
+    /// next version; one that is the same keeps its version.
     #[command(after_help = "Examples:\n  trellis agents apply examples/agents.yaml")]
     Apply {
         /// A list of profiles, or `agents:` with one (`[[agents]]` in TOML): YAML, JSON or TOML; `-` is stdin.
         file: PathBuf,
+    },
+    /// Show a profile, in a form that can be applied again.
+    #[command(after_help = "Examples:
+  trellis agents show writer
+  trellis agents show writer --version 2 > writer.json
+  trellis agents show writer --version 2 | trellis agents apply -      (back to version 2, as a new version)")]
+    Show {
+        /// Its name, as `agents list` shows it.
+        name: AgentId,
+        /// An earlier version; the last 64 are kept.
+        #[arg(long, value_name = "N")]
+        version: Option<u64>,
+    },
+    /// Show what `apply` would change, or what changed between two versions.
+    #[command(after_help = "Examples:
+  trellis agents diff agents.yaml      what applying the file would change
+  trellis agents diff writer           the latest version against the one before
+  trellis agents diff writer 2 5       version 2 against version 5
+
+Exit codes: 0 no difference, 1 some difference, 2 wrong usage or a file that can't be read, 3 refused, 5 cannot connect.")]
+    Diff {
+        /// A file of profiles (`-` is stdin), or the name of an agent.
+        #[arg(value_name = "FILE|NAME")]
+        what: PathBuf,
+        /// The version to compare.
+        #[arg(value_name = "A", requires = "to")]
+        from: Option<u64>,
+        /// The version to compare it with.
+        #[arg(value_name = "B")]
+        to: Option<u64>,
+    },
+    /// Delete an agent: new submissions can't name it any more. Running runs keep its profile.
+    ///
+    /// Its versions are kept, and can be shown and applied again. An agent that is part of every deployment, such as
+    /// `default`, can't be deleted.
+    #[command(after_help = "Examples:\n  trellis agents delete writer")]
+    Delete {
+        /// Its name, as `agents list` shows it.
+        name: AgentId,
     },
 }
 
@@ -38,17 +81,36 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             Ok(agents) => Query::ApplyAgents { agents },
             Err(unusable) => return Ok(profiles::explain(&unusable, &file)),
         },
+        Command::Show { name, version } => Query::Agent { agent_id: name, version },
+        Command::Diff { what, from, to } => {
+            return agents_diff::run(what, from.zip(to), servers, output).await;
+        }
+        Command::Delete { name } => Query::DeleteAgent { agent_id: name },
     };
     let bus = servers.cluster().await?;
     match client::query(&bus, &query).await? {
-        QueryAnswer::Agents { agents } => list(&agents, output),
-        QueryAnswer::Applied { agents } => {
+        QueryAnswer::Agents { agents, versions } => list(&agents, &versions, output),
+        QueryAnswer::Agent(found) => show(&found, output),
+        QueryAnswer::Applied { agents, versions, unchanged } => {
             match output {
-                Output::Json => output::print_json(&json!({"applied": agents}))?,
+                Output::Json => output::print_json(
+                    &json!({"applied": agents, "versions": versions, "unchanged": unchanged}),
+                )?,
                 Output::Text => {
-                    let names: Vec<&str> = agents.iter().map(|agent| agent.as_str()).collect();
-                    output::print(&format!("applied {}\n", names.join(", ")))?;
+                    let said = |agent: &AgentId| match (versions.get(agent), unchanged.contains(agent)) {
+                        (Some(version), false) => format!("{agent}: version {version}\n"),
+                        (Some(version), true) => format!("{agent}: unchanged, version {version}\n"),
+                        (None, _) => format!("{agent}: applied\n"),
+                    };
+                    output::print(&agents.iter().map(said).collect::<String>())?;
                 }
+            }
+            Ok(Ending::Completed)
+        }
+        QueryAnswer::Deleted { agent_id, at } => {
+            match output {
+                Output::Json => output::print_json(&json!({"deleted": agent_id, "at": at}))?,
+                Output::Text => output::print(&format!("{agent_id}: deleted at {at}\n"))?,
             }
             Ok(Ending::Completed)
         }
@@ -57,6 +119,33 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         | QueryAnswer::Coordinators { .. }
         | QueryAnswer::Branches { .. }
         | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
+    }
+}
+
+/// Prints a profile as a file of agents, and about it to stderr.
+fn show(found: &AgentVersion, output: Output) -> anyhow::Result<Ending> {
+    match output {
+        Output::Json => output::print_json(&json!(found))?,
+        Output::Text => {
+            output::note(&about(found));
+            output::print_json(&json!({"agents": [found.agent]}))?;
+        }
+    }
+    Ok(Ending::Completed)
+}
+
+fn about(found: &AgentVersion) -> String {
+    let AgentVersion { agent, version, applied_at, versions } = found;
+    match (version, applied_at) {
+        (Some(version), Some(at)) => {
+            let kept: Vec<String> = versions.iter().map(ToString::to_string).collect();
+            format!(
+                "{}: version {version}, applied at {at}; versions kept: {}",
+                agent.agent_id,
+                kept.join(" ")
+            )
+        }
+        (_, _) => format!("{}: built in", agent.agent_id),
     }
 }
 
@@ -74,15 +163,28 @@ pub(crate) async fn apply(
         QueryAnswer::Refused(refusal) => output::refuse(&refusal, output).map(Some),
         other @ (QueryAnswer::Runs { .. }
         | QueryAnswer::Agents { .. }
+        | QueryAnswer::Agent(_)
+        | QueryAnswer::Deleted { .. }
         | QueryAnswer::Coordinators { .. }
         | QueryAnswer::Branches { .. }
         | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
     }
 }
 
-fn list(agents: &[AgentProfile], output: Output) -> anyhow::Result<Ending> {
+fn list(
+    agents: &[AgentProfile],
+    versions: &BTreeMap<AgentId, u64>,
+    output: Output,
+) -> anyhow::Result<Ending> {
     if output == Output::Json {
-        output::print_json(&json!(agents))?;
+        let listed = agents.iter().map(|agent| {
+            let mut listed = json!(agent);
+            if let (Some(version), Some(fields)) = (versions.get(&agent.agent_id), listed.as_object_mut()) {
+                fields.insert("version".into(), json!(version));
+            }
+            listed
+        });
+        output::print_json(&listed.collect())?;
         return Ok(Ending::Completed);
     }
     if agents.is_empty() {
@@ -96,6 +198,7 @@ fn list(agents: &[AgentProfile], output: Output) -> anyhow::Result<Ending> {
         let what = agent.builtin.clone().or(model).or_else(|| agent.command.first().cloned());
         [
             agent.agent_id.to_string(),
+            versions.get(&agent.agent_id).map_or_else(String::new, ToString::to_string),
             text::plain(serde_json::to_value(agent.kind)),
             what.unwrap_or_default(),
             agent.pool.as_ref().map_or_else(|| "default".into(), ToString::to_string),
@@ -103,6 +206,6 @@ fn list(agents: &[AgentProfile], output: Output) -> anyhow::Result<Ending> {
         ]
     };
     let rows: Vec<_> = agents.iter().map(row).collect();
-    output::print(&table::show(["AGENT", "KIND", "RUNS", "POOL", "DESCRIPTION"], &rows))?;
+    output::print(&table::show(["AGENT", "VERSION", "KIND", "RUNS", "POOL", "DESCRIPTION"], &rows))?;
     Ok(Ending::Completed)
 }

@@ -34,7 +34,9 @@ pub(crate) async fn delete(
         QueryAnswer::Refused(_) => None,
         other @ (QueryAnswer::Runs { .. }
         | QueryAnswer::Agents { .. }
+        | QueryAnswer::Agent(_)
         | QueryAnswer::Applied { .. }
+        | QueryAnswer::Deleted { .. }
         | QueryAnswer::Coordinators { .. }
         | QueryAnswer::Told { .. }) => return Err(client::unexpected(&other)),
     };
@@ -84,7 +86,7 @@ pub(crate) async fn restore(
 }
 
 /// The ending of the command if the core would refuse it.
-fn refused(known: &Trace, command: Command, output: Output) -> anyhow::Result<Option<Ending>> {
+pub(super) fn refused(known: &Trace, command: Command, output: Output) -> anyhow::Result<Option<Ending>> {
     match trace::decide(known, command, Clock::Machine.now()) {
         Ok(_) => Ok(None),
         Err(refusal) => output::refuse(&refusal.to_wire(), output).map(Some),
@@ -97,10 +99,10 @@ fn report(done: &str, taken: bool, output: Output) -> anyhow::Result<Ending> {
         Output::Text if taken => output::print(&format!("{done}\n"))?,
         Output::Text => {
             let seconds = client::TAKES_EFFECT.as_secs();
-            output::print(&format!(
-                "the command is stored, but was not seen to take effect within {seconds} s\n"
-            ))?;
+            output::error(&format!(
+                "the command is stored, but was not seen to take effect within {seconds} s"
+            ));
         }
     }
-    Ok(Ending::Completed)
+    Ok(if taken { Ending::Completed } else { Ending::Failed })
 }

@@ -1,6 +1,7 @@
 //! The commands, a file each: arguments, what is asked of the cluster, what is printed.
 
 pub(crate) mod agents;
+mod agents_diff;
 pub(crate) mod answer;
 pub(crate) mod budget;
 pub(crate) mod cli;

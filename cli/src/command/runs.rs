@@ -3,12 +3,12 @@
 
 use std::fmt::Write;
 
-use coordinator::trace::{ContextNode, Trace};
+use coordinator::trace::{self, ContextNode, Trace};
 use serde_json::json;
 use shared::{
     CallId, ChildId, TraceId,
     bus::Bus,
-    wire::{HistoryStep, Query, QueryAnswer, RunSummary, Text},
+    wire::{EndStatus, HistoryStep, Query, QueryAnswer, RunSummary, Text},
 };
 
 use crate::{
@@ -97,7 +97,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             QueryAnswer::Runs { runs } => list(&runs, output),
             QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
             other @ (QueryAnswer::Agents { .. }
+            | QueryAnswer::Agent(_)
             | QueryAnswer::Applied { .. }
+            | QueryAnswer::Deleted { .. }
             | QueryAnswer::Coordinators { .. }
             | QueryAnswer::Branches { .. }
             | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
@@ -116,9 +118,17 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             }
         }
         Command::Cancel { trace, child, reason } => {
+            let known = client::find(&bus, trace).await?.unwrap_or_else(|| Trace::new(trace));
+            let cancel = trace::Command::Cancel {
+                child_id: child.clone(),
+                reason: reason.as_ref().map(ToString::to_string),
+            };
+            if let Some(ending) = delete_restore::refused(&known, cancel, output)? {
+                return Ok(ending);
+            }
             client::cancel(&bus, trace, child.clone(), reason).await?;
             let (trace, stopped) = client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await?;
-            cancelled(&trace, stopped, output)
+            cancelled(&trace, child.as_ref(), stopped, output)
         }
         Command::Restore { context, to } => {
             let child = context.child(&bus).await?;
@@ -193,6 +203,8 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
         | HistoryStep::Model(_)
         | HistoryStep::Began { .. }
         | HistoryStep::Tool(_)
+        | HistoryStep::Told(_)
+        | HistoryStep::Rung(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => None,
@@ -208,6 +220,7 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
         let budget = node.budget.snapshot();
         [
             node.id.to_string(),
+            agent(trace, node),
             text::plain(serde_json::to_value(node.status_word())),
             budget.spent.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
@@ -217,7 +230,7 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
             node.attempts.last().map_or_else(String::new, |attempt| attempt.worker_id.to_string()),
         ]
     };
-    let heading = ["CONTEXT", "STATUS", "SPENT", "HELD", "LEFT", "TOKENS", "ATTEMPTS", "WORKER"];
+    let heading = ["CONTEXT", "AGENT", "STATUS", "SPENT", "HELD", "LEFT", "TOKENS", "ATTEMPTS", "WORKER"];
     let rows: Vec<_> = trace.contexts().iter().map(row).collect();
     let mut text = format!("trace {}\n\n{}\n{}", trace.id(), tree::show(trace), table::show(heading, &rows));
     for node in trace.contexts() {
@@ -247,6 +260,13 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
     }
     output::print(&text)?;
     Ok(Ending::Completed)
+}
+
+/// The agent of a context, with the version of its profile.
+fn agent(trace: &Trace, node: &ContextNode) -> String {
+    let snapshot = trace.snapshot(node);
+    let agent = snapshot.agent_id.map(|agent| agent.to_string()).unwrap_or_default();
+    snapshot.profile_version.map_or(agent.clone(), |version| format!("{agent} v{version}"))
 }
 
 /// What limits the time of a live context, besides its ancestors.
@@ -279,25 +299,40 @@ fn stopped(trace: &Trace, child: Option<&ChildId>) -> bool {
     }
 }
 
-fn cancelled(trace: &Trace, stopped: bool, output: Output) -> anyhow::Result<Ending> {
-    let status = trace.root().map(ContextNode::status_word);
+/// Says what became of a cancel. One that cancelled nothing is told by the exit code.
+fn cancelled(
+    trace: &Trace,
+    child: Option<&ChildId>,
+    stopped: bool,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let node = child.map_or_else(|| trace.root(), |child| trace.context(child));
+    let ended = node.and_then(|node| node.end()).map(|end| end.status);
+    let taken = stopped && ended.is_none_or(|status| status == EndStatus::Cancelled);
     if output == Output::Json {
-        output::print_json(
-            &json!({"trace_id": trace.id(), "stored": true, "taken": stopped, "root": status}),
-        )?;
-        return Ok(Ending::Completed);
+        let root = trace.root().map(ContextNode::status_word);
+        output::print_json(&json!({"trace_id": trace.id(), "stored": true, "taken": taken, "root": root}))?;
     }
-    let said = match (stopped, status) {
-        (true, Some(status)) => {
-            let word = text::plain(serde_json::to_value(status));
-            format!("the cancel has taken effect; the run is {word}")
-        }
-        (true, None) => "the run has not begun; if it begins, it is cancelled at once".into(),
-        (false, _) => {
-            let seconds = client::TAKES_EFFECT.as_secs();
-            format!("the cancel is stored, but was not seen to take effect within {seconds} s")
-        }
-    };
-    output::print(&format!("{}: {said}\n", trace.id()))?;
+    let what = child.map_or_else(|| "the run".to_owned(), |child| format!("`{child}`"));
+    if let (true, Some(status)) = (stopped && !taken, ended) {
+        let word = text::plain(serde_json::to_value(status));
+        output::error(&format!("{}: nothing was cancelled: {what} had ended, and is {word}", trace.id()));
+        return Ok(Ending::Refused);
+    }
+    if !taken {
+        let seconds = client::TAKES_EFFECT.as_secs();
+        output::error(&format!(
+            "{}: the cancel is stored, but was not seen to take effect within {seconds} s",
+            trace.id()
+        ));
+        return Ok(Ending::Failed);
+    }
+    if output == Output::Text {
+        let said = match ended {
+            Some(_) => format!("{what} is cancelled"),
+            None => "the run has not begun; if it begins, it is cancelled at once".into(),
+        };
+        output::print(&format!("{}: {said}\n", trace.id()))?;
+    }
     Ok(Ending::Completed)
 }

@@ -78,6 +78,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         }
         other @ (QueryAnswer::Runs { .. }
         | QueryAnswer::Agents { .. }
+        | QueryAnswer::Agent(_)
+        | QueryAnswer::Deleted { .. }
         | QueryAnswer::Applied { .. }
         | QueryAnswer::Coordinators { .. }
         | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),

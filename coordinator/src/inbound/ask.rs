@@ -11,22 +11,20 @@ use shared::{
     wire::{Answer, Ask, AskMessage, ChildSpawn},
 };
 
-use super::submission::{LARGE_BYTES, agents_of};
+use super::submission::LARGE_BYTES;
 use crate::{
     dead_letter,
-    directory::Directory,
     handles::Handles,
     shard::{
         dispatch::Dispatch,
         job::{AnswerKind, Job, Origin, Work},
     },
-    trace::{Command, Order, Refusal, Spawn},
+    trace::{Command, Order, Refusal, Spawn, agents_of},
 };
 
 #[derive(Debug, Clone)]
 pub(crate) struct Asks {
     pub(crate) handles: Arc<Handles>,
-    pub(crate) directory: Directory,
     pub(crate) dispatch: Dispatch,
     pub(crate) partition: Partition,
 }
@@ -128,7 +126,7 @@ impl Asks {
                 ));
             }
         };
-        let agents = self.directory.find(&agents_of(&order, plan.as_deref())).await;
+        let agents = self.handles.directory.find(&agents_of(&order, plan.as_deref())).await;
         let child_id = order.child_id.clone();
         tracing::debug!(%trace_id, %child_id, parent = %lease.child_id, "a worker asks for a spawn");
         Ok((Spawn { lease, order, plan, agents }, child_id))

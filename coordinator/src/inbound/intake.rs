@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     branches, dead_letter,
-    directory::Directory,
     handles::Handles,
     shard::{
         dispatch::Dispatch,
@@ -35,7 +34,6 @@ const PREFETCH: usize = 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct Intake {
     pub(crate) handles: Arc<Handles>,
-    pub(crate) directory: Directory,
     pub(crate) dispatch: Dispatch,
 }
 
@@ -54,7 +52,7 @@ impl Intake {
     pub(crate) async fn serve(self, mut requests: Subscription) {
         while let Some(message) = requests.next().await {
             if message.subject == Subject::Query {
-                query::answer(&self.handles, &self.directory, &self.dispatch, &message).await;
+                query::answer(&self.handles, &self.dispatch, &message).await;
                 continue;
             }
             self.submit(Arrival::Requested(message), Subject::Submit).await;
@@ -71,7 +69,7 @@ impl Intake {
     }
 
     async fn read(&self, arrival: Arrival, subject: Subject) {
-        match submission::job(&self.handles, &self.directory, arrival, subject.clone()).await {
+        match submission::job(&self.handles, arrival, subject.clone()).await {
             Ok(job) => self.dispatch.give(job).await,
             Err(unusable) => refuse(&self.handles, *unusable, &subject).await,
         }

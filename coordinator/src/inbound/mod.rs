@@ -1,7 +1,8 @@
 //! Everything that comes in over the bus: submissions and controls of clients, asks and reports of workers,
 //! queries. Each message becomes a job for a shard, or a refusal for its sender and a dead letter; queries
-//! are answered here, and `apply_agents` writes profiles. Nothing about a trace is decided here.
+//! are answered here, and some of them change agent profiles. Nothing about a trace is decided here.
 
+mod agents;
 pub(crate) mod ask;
 pub(crate) mod intake;
 pub(crate) mod query;

@@ -3,11 +3,11 @@
 //! A second delivery is harmless: missing ids are derived from the message's place in its stream, so that
 //! the same message is the same submission.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use shared::{
-    AgentId, ChildId, Problems, Timestamp, TraceId,
+    ChildId, Problems, Timestamp, TraceId,
     bus::{Delivery, Headers, Message},
     decode,
     graph::{Plan, TaskGraph},
@@ -19,10 +19,9 @@ use uuid::Uuid;
 
 use crate::{
     branches,
-    directory::Directory,
     handles::Handles,
     shard::job::{Job, Origin, Submission},
-    trace::{Command, Order, Refusal, Submit},
+    trace::{Command, Order, Refusal, Submit, agents_of},
 };
 
 /// Larger messages are read beside the loop that takes them: a large graph may take a second to compile.
@@ -89,12 +88,7 @@ pub(crate) struct Unusable {
     pub(crate) again: bool,
 }
 
-pub(crate) async fn job(
-    handles: &Handles,
-    directory: &Directory,
-    arrival: Arrival,
-    subject: Subject,
-) -> Result<Job, Box<Unusable>> {
+pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -> Result<Job, Box<Unusable>> {
     if let Some(refusal) = handles.room.refusal() {
         let reply_to = requested_from(&arrival);
         return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
@@ -126,7 +120,7 @@ pub(crate) async fn job(
             return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
         }
     }
-    let agents = directory.find(&agents_of(&order, plan.as_deref())).await;
+    let agents = handles.directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
     let settings = handles.policies.apply(handles.config.settings.clone());
     let submit = Submit { order, plan, agents, settings };
@@ -270,10 +264,4 @@ impl Ids {
             },
         }
     }
-}
-
-/// The agents that an order and its plan name.
-pub(crate) fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
-    let of_plan = plan.into_iter().flat_map(|plan| plan.agents().map(|(agent, _)| agent.clone()));
-    order.agent_id.iter().cloned().chain(of_plan).collect()
 }

@@ -17,7 +17,6 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    directory::Directory,
     handles::Handles,
     inbound::{ask::Asks, report::Reports},
     shard::dispatch::Dispatch,
@@ -43,7 +42,6 @@ fn weight(partition: Partition, coordinator: &WorkerId) -> u64 {
 /// Keeps this coordinator's membership alive, and serves the partitions it owns.
 pub(crate) struct Membership {
     pub(crate) handles: Arc<Handles>,
-    pub(crate) directory: Directory,
     pub(crate) dispatch: Dispatch,
     pub(crate) owned: watch::Sender<Arc<Vec<Partition>>>,
     pub(crate) tasks: TaskTracker,
@@ -106,8 +104,11 @@ impl Membership {
         {
             tracing::warn!(%error, "the store's clock could not be corrected yet");
         }
-        if let Err(error) = self.directory.refresh().await {
-            tracing::warn!(%error, "the agent profiles can't be read; using those already known");
+        if let Err(error) = handles.directory.refresh().await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the agent profiles can't be read; using those already known"
+            );
         }
         let all = Partition::all(handles.config.topology.partitions);
         let mine: Vec<Partition> =
@@ -170,12 +171,7 @@ impl Membership {
         let reports = bus.consume(&Consumer::Report(partition)).await?;
         let token = CancellationToken::new();
         let (handles, dispatch) = (self.handles.clone(), self.dispatch.clone());
-        let asks = Asks {
-            handles: handles.clone(),
-            directory: self.directory.clone(),
-            dispatch: dispatch.clone(),
-            partition,
-        };
+        let asks = Asks { handles: handles.clone(), dispatch: dispatch.clone(), partition };
         let stopped = token.clone();
         self.handles.spawn(&self.tasks, async move {
             stopped.run_until_cancelled(asks.serve(requests)).await;

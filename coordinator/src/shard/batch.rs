@@ -21,6 +21,8 @@ pub(super) struct Open {
     /// Some of the events may have made room for holds that wait.
     pub(super) frees_room: bool,
     pub(super) replies: Vec<Reply>,
+    /// The revision of the agent profiles that it was decided with, if profiles were looked up.
+    pub(super) profiles: Option<u64>,
 }
 
 /// A trace whose turn is committed, or needed no commit.

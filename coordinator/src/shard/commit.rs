@@ -51,6 +51,12 @@ impl Shard {
                                     self.decide_again(id, open.replies).await;
                                 }
                             }
+                            Committed::Outdated { revision, counter } => {
+                                epoch.observe(partition, floor, counter, now);
+                                if let Some(open) = opened.remove(&id) {
+                                    self.decide_with_later_profiles(id, revision, open.replies).await;
+                                }
+                            }
                         }
                     }
                 }
@@ -100,6 +106,7 @@ impl Shard {
             timer,
             ended_at,
             opened_at,
+            profiles: open.profiles,
         };
         (write, outbox)
     }

@@ -115,6 +115,12 @@ impl Job {
         Job { trace_id, work, origin, tries: 0, refused: false }
     }
 
+    /// The revision of the agent profiles that were looked up for it, if any were.
+    pub(crate) fn profiles(&self) -> Option<u64> {
+        let Work::Command(command) = &self.work else { return None };
+        command.profiles()
+    }
+
     pub(crate) fn command(trace_id: TraceId, command: Command, origin: Origin) -> Self {
         Self::new(trace_id, Work::Command(Box::new(command)), origin)
     }

@@ -288,6 +288,7 @@ impl Shard {
             timer: Some(now),
             ended_at: super::commit::ended_at(&trace, now),
             opened_at: trace.root().map(|root| root.started_at),
+            profiles: None,
         };
         if let Some(from) = trace.branches_from() {
             let noted = branches::note(&self.handles, from, &[trace.id()]).await;
@@ -304,7 +305,9 @@ impl Shard {
                 self.keep(trace, unsent, now);
                 Ok(())
             }
-            Some(Committed::Conflict { .. }) | None => Err("another coordinator rebuilt it first".into()),
+            Some(Committed::Conflict { .. } | Committed::Outdated { .. }) | None => {
+                Err("another coordinator rebuilt it first".into())
+            }
         }
     }
 }

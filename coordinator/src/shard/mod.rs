@@ -8,6 +8,7 @@ pub(crate) mod dispatch;
 pub(crate) mod job;
 mod load;
 pub(crate) mod outbox;
+mod profiles;
 pub(crate) mod rebuild;
 mod reply;
 mod send;

@@ -56,8 +56,12 @@ impl Shard {
 
     /// Another coordinator committed first: load its state and decide again.
     pub(super) async fn decide_again(&mut self, id: TraceId, replies: Vec<Reply>) {
+        self.jobs_again(id, replies.into_iter().map(Reply::into_job).collect()).await;
+    }
+
+    pub(super) async fn jobs_again(&mut self, id: TraceId, jobs: Vec<Job>) {
         self.cache.remove(id);
-        for mut job in replies.into_iter().map(Reply::into_job) {
+        for mut job in jobs {
             job.tries += 1;
             if job.tries < MAX_TRIES {
                 self.again.push(job);

@@ -18,6 +18,7 @@ use super::{
     Shard,
     batch::Open,
     job::{Job, Origin, SPARED_MS, Spare, Work},
+    profiles::takes_later_profiles,
     reply::Reply,
 };
 use crate::{
@@ -105,7 +106,7 @@ impl Shard {
                 let had_root = entry.trace.root().is_some();
                 let (events, replies) = (Vec::new(), Vec::new());
                 let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
-                Open { expected, stamp, had_root, events, frees_room: false, replies }
+                Open { expected, stamp, had_root, events, frees_room: false, replies, profiles: None }
             });
             let (events, decided) = decide(&mut entry.trace, &job.work, copy_ms, now);
             // Whoever sent it is not asked again. The store may have lost what it is about.
@@ -117,6 +118,15 @@ impl Shard {
                 self.again.push(Job { refused: true, ..job });
                 continue;
             }
+            let mut job = job;
+            if decided.is_err()
+                && events.is_empty()
+                && takes_later_profiles(&self.handles.directory, &mut job).await
+            {
+                self.again.push(job);
+                continue;
+            }
+            open.profiles = job.profiles().into_iter().chain(open.profiles).min();
             open.frees_room |= events.iter().any(Event::frees_room);
             open.events.extend(events);
             open.replies.push(Reply::new(job, &entry.trace, decided, &home, now));
@@ -232,18 +242,22 @@ mod tests {
         },
         *,
     };
-    use crate::{Config, clock::Clock, epoch::Epoch, handles::Handles, policy::Policies, store};
+    use crate::{
+        Config, clock::Clock, directory::Directory, epoch::Epoch, handles::Handles, policy::Policies, store,
+    };
 
     fn handles() -> Arc<Handles> {
         let config = Config::new("c1".parse().unwrap());
         let store = store::Store::Memory(store::Memory::new(config.topology.partitions));
+        let bus = Bus::Memory(Memory::new(Default::default()));
         let now = Timestamp::from_millis(1_000);
         let time = store::StoreTime { read: now, correction: Default::default() };
         let clock = Clock::new(config.clock, time);
         Arc::new(Handles {
             policies: Policies::new(&config),
+            directory: Directory::new(store.clone(), bus.clone(), config.crash.clone()),
             config,
-            bus: Bus::Memory(Memory::new(Default::default())),
+            bus,
             store,
             clock,
             epoch: Epoch::new(),

@@ -5,27 +5,35 @@
 -- harm alone: a timer, an entry in a list, a counter. Only values of another type than a hash, which nobody but a
 -- stranger writes, could end the script halfway. Numbers stay strings: Lua's doubles would round them.
 --
--- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 counter, 6 ended: all of one partition
+-- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 counter, 6 ended,
+--       7 the revision of the agent profiles: all of one partition
 -- ARGV  1 trace id        2 version expected, 0: does not exist     12 text of its field `made` ("": any)
+--      13 the revision of the agent profiles that it was decided with ("": it names none)
 --       3 timer           4 ended at           5 opened at          ("": none)
 --       6 how many runs the index keeps        7 "1": what was stored before is replaced, but for outboxes
 --       8 count of fields set, the version first     9 count of fields deleted
 --      10 count of values set     11 count of values deleted, then field, text … field … value, text … value …
--- Replies  {"done", counter}   {"conflict", version found, counter}
+-- Replies  {"done", counter}   {"conflict", version found, counter}   {"outdated", revision found, counter}
 
-local HEAD = 12
+local HEAD = 13
 local SLICE = 1000 -- arguments passed in one call; Lua's stack holds about 8000
 
 local set_end = HEAD + 2 * ARGV[8]
 local deleted_end = set_end + ARGV[9]
 local values_end = deleted_end + 2 * ARGV[10]
 local gone_end = values_end + ARGV[11]
-if #KEYS ~= 6 or #ARGV ~= gone_end then error('commit.lua: wrong arguments') end
+if #KEYS ~= 7 or #ARGV ~= gone_end then error('commit.lua: wrong arguments') end
 
 local stored = redis.call('HMGET', KEYS[1], 'v', 'made')
 local found = stored[1] or '0'
 if found ~= ARGV[2] or (ARGV[12] ~= '' and stored[2] ~= ARGV[12]) then
   return { 'conflict', found, redis.call('GET', KEYS[5]) or '0' }
+end
+if ARGV[13] ~= '' then
+  local revision = redis.call('ZSCORE', KEYS[7], 'revision') or '0'
+  if tonumber(revision) > tonumber(ARGV[13]) then
+    return { 'outdated', revision, redis.call('GET', KEYS[5]) or '0' }
+  end
 end
 
 local function in_slices(command, key, from, to)

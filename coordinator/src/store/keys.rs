@@ -101,6 +101,16 @@ impl Keys {
         self.namespace.key("agents")
     }
 
+    /// A hash: the version of each profile. The tag puts it where the profiles are.
+    pub(super) fn agent_versions(&self) -> String {
+        format!("{{{}}}:versions", self.agents())
+    }
+
+    /// A sorted set with one member: the revision of the profiles that commits in the partition must know.
+    pub(super) fn agents_seen(&self, partition: Partition) -> String {
+        self.tagged(partition, "agents")
+    }
+
     /// A sorted set: the last heartbeat of each coordinator.
     pub(super) fn coordinators(&self) -> String {
         self.namespace.key("coordinators")

@@ -20,8 +20,8 @@ use shared::{
 };
 
 use super::{
-    Committed, Correction, Error, Loaded, LogMark, Marked, Member, Members, NewMark, Record, Sent, StoreTime,
-    Write, keys,
+    AgentVersion, Agents, Committed, Correction, Error, Loaded, LogMark, Marked, Member, Members, NewMark,
+    Record, Sent, StoreTime, Write, keys,
     record::{RUNS_KEPT, SILENT_MS},
 };
 
@@ -53,6 +53,7 @@ struct Kept {
     coordinators: BTreeMap<Member, Timestamp>,
     revision: u64,
     agents: BTreeMap<String, String>,
+    agent_versions: BTreeMap<String, u64>,
     partitions: Option<u16>,
     correction: Correction,
 }
@@ -256,19 +257,34 @@ impl Memory {
         self.kept().coordinators.remove(coordinator);
     }
 
-    pub(super) fn agents(&self) -> (u64, BTreeMap<String, String>) {
+    pub(super) fn agents(&self) -> Agents {
         let kept = self.kept();
-        (kept.revision, kept.agents.clone())
+        Agents {
+            revision: kept.revision,
+            profiles: kept.agents.clone(),
+            versions: kept.agent_versions.clone(),
+        }
     }
 
     pub(super) fn agents_revision(&self) -> u64 {
         self.kept().revision
     }
 
-    pub(super) fn apply_agents(&self, profiles: &[(String, String)]) -> u64 {
-        let mut kept = self.kept();
-        kept.agents.extend(profiles.iter().cloned());
-        kept.revision += 1;
+    pub(super) fn apply_agents(&self, versions: &[AgentVersion], at_least: u64) -> u64 {
+        let kept = &mut *self.kept();
+        let mut changed = false;
+        for AgentVersion { agent_id, version, profile } in versions {
+            let found = kept.agent_versions.entry(agent_id.clone()).or_default();
+            if *found >= *version {
+                continue;
+            }
+            (*found, changed) = (*version, true);
+            match profile {
+                Some(profile) => drop(kept.agents.insert(agent_id.clone(), profile.clone())),
+                None => drop(kept.agents.remove(agent_id)),
+            }
+        }
+        kept.revision = (kept.revision + u64::from(changed)).max(at_least);
         kept.revision
     }
 
@@ -342,6 +358,9 @@ impl Kept {
         let stamp = self.traces.get(&trace_id).and_then(|trace| trace.fields.get(keys::STAMP));
         if version != write.expected || write.stamp.is_some() && write.stamp.as_ref() != stamp {
             return Committed::Conflict { version, counter: home.counter };
+        }
+        if write.profiles.is_some_and(|known| known < self.revision) {
+            return Committed::Outdated { revision: self.revision, counter: home.counter };
         }
         let trace = self.traces.entry(trace_id).or_insert_with(|| Record {
             version: 0,

@@ -9,15 +9,15 @@ mod memory;
 mod record;
 mod redis;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use shared::{Timestamp, TraceId, subject::Partition};
 
 pub use self::redis::Redis;
 pub use memory::{Memory, Snapshot};
 pub use record::{
-    Committed, Correction, Durability, Error, Loaded, LogMark, Marked, Member, Members, NewMark, OutboxKey,
-    Record, Sent, StoreTime, Write,
+    AgentVersion, Agents, Committed, Correction, Durability, Error, Loaded, LogMark, Marked, Member, Members,
+    NewMark, OutboxKey, Record, Sent, StoreTime, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -172,8 +172,8 @@ impl Store {
         Ok(())
     }
 
-    /// The revision of the agent profiles, and all of them by agent id.
-    pub async fn agents(&self) -> Result<(u64, BTreeMap<String, String>), Error> {
+    /// All agent profiles, as they were at one moment.
+    pub async fn agents(&self) -> Result<Agents, Error> {
         match self {
             Store::Redis(redis) => redis.agents().await,
             Store::Memory(memory) => memory.ask("read the agents", &(), |memory, ()| memory.agents()).await,
@@ -191,11 +191,16 @@ impl Store {
         }
     }
 
-    /// Adds or replaces profiles and raises the revision, atomically. Returns the new revision.
-    pub async fn apply_agents(&self, profiles: &[(String, String)]) -> Result<u64, Error> {
+    /// Replaces what is earlier than these versions, atomically. If anything changed, the revision rises, and it is at
+    /// least `at_least`. Then every partition knows the revision: a commit decided with an earlier one is refused. Returns
+    /// the revision.
+    pub async fn apply_agents(&self, versions: &[AgentVersion], at_least: u64) -> Result<u64, Error> {
         match self {
-            Store::Redis(redis) => redis.apply_agents(profiles).await,
-            Store::Memory(memory) => memory.ask("store agents", profiles, Memory::apply_agents).await,
+            Store::Redis(redis) => redis.apply_agents(versions, at_least).await,
+            Store::Memory(memory) => {
+                let apply = move |memory: &Memory, versions: &[_]| memory.apply_agents(versions, at_least);
+                memory.ask("store agents", versions, apply).await
+            }
         }
     }
 

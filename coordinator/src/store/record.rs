@@ -74,6 +74,8 @@ pub struct Write {
     pub ended_at: Option<Timestamp>,
     /// Set at the first write of a submitted trace: lists it among the runs.
     pub opened_at: Option<Timestamp>,
+    /// The revision of the agent profiles that it was decided with, if it names any.
+    pub profiles: Option<u64>,
 }
 
 /// The result of a write. The counter is that of its partition, which every commit raises.
@@ -87,6 +89,31 @@ pub enum Committed {
         version: u64,
         counter: u64,
     },
+    /// The agent profiles have this revision, later than the one the write was decided with.
+    Outdated {
+        revision: u64,
+        counter: u64,
+    },
+}
+
+/// The agent profiles: texts that the store does not read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Agents {
+    /// Raised by every change.
+    pub revision: u64,
+    /// By agent id.
+    pub profiles: BTreeMap<String, String>,
+    /// The version of each agent's profile, deleted ones too. Coordinators of earlier versions write none.
+    pub versions: BTreeMap<String, u64>,
+}
+
+/// A version of an agent's profile. It replaces earlier versions only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentVersion {
+    pub agent_id: String,
+    pub version: u64,
+    /// None: the agent is deleted.
+    pub profile: Option<String>,
 }
 
 /// What a partition has apart from its traces.

@@ -22,8 +22,8 @@ use shared::{
 };
 
 use super::{
-    Admitted, Body, ContextIndex, ContextNode, Ended, Event, Order, Refusal, Spawn, StepOf, Submit, Trace,
-    context_store::check_declared,
+    Admitted, Body, ContextIndex, ContextNode, Ended, Event, Named, Order, Refusal, Spawn, StepOf, Submit,
+    Trace, agents_of, context_store::check_declared,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -72,7 +72,7 @@ pub(super) fn step(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let child_id = order.child_id.clone();
-    let request = Request { order, plan: None, agents: Vec::new(), step: Some((step, body)) };
+    let request = Request { order, plan: None, agents: Named::default(), step: Some((step, body)) };
     let mut events = Place::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -101,7 +101,7 @@ fn same_content(trace: &Trace, node: &ContextNode, order: &Order, plan: Option<&
 struct Request {
     order: Order,
     plan: Option<Arc<Plan>>,
-    agents: Vec<AgentProfile>,
+    agents: Named,
     step: Option<(StepOf, Body)>,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Place<'a> {
         if plan.is_some() {
             self.check_inputs(&order)?;
         }
-        self.check_size(&order, &agents)?;
+        self.check_size(&order, &agents.profiles)?;
         let terms = self.check_budget(&order, agent, &mut adjusted)?;
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
@@ -195,18 +195,18 @@ impl<'a> Place<'a> {
         &'p self,
         order: &Order,
         plan: Option<&Plan>,
-        agents: &'p [AgentProfile],
+        agents: &'p Named,
     ) -> Result<Option<&'p AgentProfile>, Refusal> {
         let mut problems = Problems::default();
-        let find = |id: &AgentId| {
-            let given = agents.iter().find(|agent| agent.agent_id == *id);
-            self.trace.agents.get(id).map(Arc::as_ref).or(given)
-        };
+        let find = |id: &AgentId| self.trace.agents.get(id).map(Arc::as_ref).or_else(|| agents.get(id));
         let unknown = |id: &AgentId, path: String, problems: &mut Problems| {
-            let known = self.trace.agents.keys().chain(agents.iter().map(|a| &a.agent_id));
-            let hint = match nearest(id.as_str(), known.map(AgentId::as_str)) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => "apply its profile first, with `trellis agents apply`".into(),
+            let known = self.trace.agents.keys().chain(agents.profiles.iter().map(|a| &a.agent_id));
+            let hint = match (agents.deleted.get(id), nearest(id.as_str(), known.map(AgentId::as_str))) {
+                (Some(at), _) => {
+                    format!("it was deleted at {at}; apply a profile again, with `trellis agents apply`")
+                }
+                (None, Some(meant)) => format!("did you mean `{meant}`?"),
+                (None, None) => "apply its profile first, with `trellis agents apply`".into(),
             };
             problems.add(path, format!("there is no agent `{id}`"), Some(hint));
         };
@@ -370,13 +370,14 @@ impl<'a> Place<'a> {
     }
 
     /// The profiles it names that the trace does not have yet; a trace keeps the first copy of each.
-    fn new_agents(&self, order: &Order, plan: Option<&Plan>, agents: &[AgentProfile]) -> Vec<Event> {
-        let planned = plan.into_iter().flat_map(Plan::agents).map(|(agent, _)| agent);
-        let named: BTreeSet<&AgentId> = order.agent_id.iter().chain(planned).collect();
-        let new = named.into_iter().filter(|id| !self.trace.agents.contains_key(*id));
-        new.filter_map(|id| agents.iter().find(|agent| agent.agent_id == *id))
-            .map(|agent| Event::AgentAdded { agent: Box::new(agent.clone()) })
-            .collect()
+    fn new_agents(&self, order: &Order, plan: Option<&Plan>, agents: &Named) -> Vec<Event> {
+        let named = agents_of(order, plan);
+        let new = named.iter().filter(|id| !self.trace.agents.contains_key(*id));
+        let added = |agent: &AgentProfile| Event::AgentAdded {
+            agent: Box::new(agent.clone()),
+            version: agents.versions.get(&agent.agent_id).copied(),
+        };
+        new.filter_map(|id| agents.get(id)).map(added).collect()
     }
 }
 

@@ -32,8 +32,9 @@ impl Trace {
                     self.copied_at = Some(now);
                 }
             }
-            Event::AgentAdded { agent } => {
+            Event::AgentAdded { agent, version } => {
                 self.unsaved.agents.insert(agent.agent_id.clone());
+                self.agent_versions.extend(version.map(|version| (agent.agent_id.clone(), version)));
                 self.agents.insert(agent.agent_id.clone(), Arc::new((**agent).clone()));
             }
             Event::PlanAdded { plan } => {

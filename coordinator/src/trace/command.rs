@@ -1,10 +1,10 @@
 //! What a trace can be told to do. What a command needs from outside (fresh ids, tokens, profiles,
 //! settings) comes in with it.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
-    AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Timestamp,
+    AgentId, Amount, CallId, ChildId, ContextKey, Json, Timestamp,
     graph::Plan,
     limits::Settings,
     wire::{
@@ -13,7 +13,7 @@ use shared::{
     },
 };
 
-use super::{LostCost, Order};
+use super::{LostCost, Named, Order, named::agents_of};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -85,8 +85,7 @@ pub enum Command {
 pub struct Submit {
     pub order: Order,
     pub plan: Option<Arc<Plan>>,
-    /// The profiles the order or its plan names, as far as the directory has them.
-    pub agents: Vec<AgentProfile>,
+    pub agents: Named,
     pub settings: Settings,
 }
 
@@ -95,5 +94,30 @@ pub struct Spawn {
     pub lease: Lease,
     pub order: Order,
     pub plan: Option<Arc<Plan>>,
-    pub agents: Vec<AgentProfile>,
+    pub agents: Named,
+}
+
+impl Command {
+    /// The revision of the directory whose profiles it has, if it has any.
+    pub fn profiles(&self) -> Option<u64> {
+        if let Command::Submit(submit) = self {
+            submit.agents.revision
+        } else if let Command::Spawn(spawn) = self {
+            spawn.agents.revision
+        } else {
+            None
+        }
+    }
+
+    /// What is to be admitted with the profiles of the directory: the agents it names, and the place for their profiles.
+    pub fn named(&mut self) -> Option<(BTreeSet<AgentId>, &mut Named)> {
+        let (order, plan, agents) = if let Command::Submit(submit) = self {
+            (&submit.order, &submit.plan, &mut submit.agents)
+        } else if let Command::Spawn(spawn) = self {
+            (&spawn.order, &spawn.plan, &mut spawn.agents)
+        } else {
+            return None;
+        };
+        Some((agents_of(order, plan.as_deref()), agents))
+    }
 }

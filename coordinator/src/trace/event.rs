@@ -42,6 +42,9 @@ pub enum Event {
     Copied(Box<Copied>),
     AgentAdded {
         agent: Box<AgentProfile>,
+        /// The version of the profile; a built-in agent has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
     },
     PlanAdded {
         plan: Arc<Plan>,

@@ -47,6 +47,7 @@ impl Trace {
             child_id: node.id.clone(),
             parent_id: node.parent.as_ref().map(id),
             agent_id: node.order.agent_id.clone(),
+            profile_version: node.order.agent_id.as_ref().and_then(|id| self.agent_versions.get(id).copied()),
             thread_id: node.thread_id.clone(),
             depth: node.depth,
             status: node.status_word(),

@@ -40,6 +40,8 @@ pub struct Trace {
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) contexts: Vec<ContextNode>,
     pub(super) agents: BTreeMap<AgentId, Arc<AgentProfile>>,
+    /// The versions of those profiles that were applied.
+    pub(super) agent_versions: BTreeMap<AgentId, u64>,
     pub(super) plans: Vec<Arc<Plan>>,
     pub(super) store: BTreeMap<ContextKey, Entry>,
     pub(super) store_bytes: u64,
@@ -289,6 +291,7 @@ impl Trace {
             settings: None,
             contexts: Vec::new(),
             agents: BTreeMap::new(),
+            agent_versions: BTreeMap::new(),
             plans: Vec::new(),
             store: BTreeMap::new(),
             store_bytes: 0,

@@ -127,7 +127,7 @@ fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amou
             copies = *all;
             None
         }
-        HistoryStep::Model(_) | HistoryStep::Tool(_) if copies > 0 => {
+        step if copies > 0 && step.is_work() => {
             copies -= 1;
             None
         }
@@ -135,6 +135,8 @@ fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amou
         HistoryStep::Lost(lost) => Some((&lost.call_id, lost.amount)),
         HistoryStep::Began { .. }
         | HistoryStep::Tool(_)
+        | HistoryStep::Told(_)
+        | HistoryStep::Rung(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Result(_) => None,
     })

@@ -29,7 +29,12 @@ impl Storage {
         match self {
             Storage::Stream(Stream::History) | Storage::Objects => true,
             Storage::Stream(
-                Stream::Intake | Stream::Execute | Stream::Report | Stream::Event | Stream::Dead,
+                Stream::Intake
+                | Stream::Execute
+                | Stream::Report
+                | Stream::Event
+                | Stream::Dead
+                | Stream::Profile,
             ) => false,
         }
     }

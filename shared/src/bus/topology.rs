@@ -18,11 +18,24 @@ pub enum Stream {
     Event,
     History,
     Dead,
+    Profile,
 }
 
+/// The versions of an agent's profile that are kept.
+const PROFILE_VERSIONS_KEPT: i64 = 64;
+/// The most bytes that all versions of all profiles may have.
+const MAX_PROFILE_BYTES: i64 = 64 << 20;
+
 impl Stream {
-    pub const ALL: [Stream; 6] =
-        [Stream::Intake, Stream::Execute, Stream::Report, Stream::Event, Stream::History, Stream::Dead];
+    pub const ALL: [Stream; 7] = [
+        Stream::Intake,
+        Stream::Execute,
+        Stream::Report,
+        Stream::Event,
+        Stream::History,
+        Stream::Dead,
+        Stream::Profile,
+    ];
 
     /// Without its namespace.
     pub fn name(self) -> &'static str {
@@ -33,6 +46,7 @@ impl Stream {
             Stream::Event => "AGENT_EVENT",
             Stream::History => "AGENT_HISTORY",
             Stream::Dead => "AGENT_DEAD",
+            Stream::Profile => "AGENT_PROFILE",
         }
     }
 
@@ -48,6 +62,7 @@ impl Stream {
             Stream::Event => vec![Filter::Events, Filter::Outcomes, Filter::Questions],
             Stream::History => vec![Filter::Histories],
             Stream::Dead => vec![Filter::Dead],
+            Stream::Profile => vec![Filter::Profiles],
         }
     }
 
@@ -55,7 +70,7 @@ impl Stream {
     pub fn is_queue(self) -> bool {
         match self {
             Stream::Intake | Stream::Execute | Stream::Report => true,
-            Stream::Event | Stream::History | Stream::Dead => false,
+            Stream::Event | Stream::History | Stream::Dead | Stream::Profile => false,
         }
     }
 
@@ -65,7 +80,20 @@ impl Stream {
     pub fn drops_the_oldest(self) -> bool {
         match self {
             Stream::Event | Stream::Dead => true,
-            Stream::Intake | Stream::Execute | Stream::Report | Stream::History => false,
+            Stream::Intake | Stream::Execute | Stream::Report | Stream::History | Stream::Profile => false,
+        }
+    }
+
+    /// The most messages it keeps of one subject; the oldest go first. None: all of them.
+    pub(super) fn max_per_subject(self) -> Option<i64> {
+        match self {
+            Stream::Profile => Some(PROFILE_VERSIONS_KEPT),
+            Stream::Intake
+            | Stream::Execute
+            | Stream::Report
+            | Stream::Event
+            | Stream::History
+            | Stream::Dead => None,
         }
     }
 
@@ -84,6 +112,7 @@ impl Stream {
             | Filter::QuestionsOf(_) => Some(Stream::Event),
             Filter::Histories | Filter::HistoriesOf(_) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
+            Filter::Profiles => Some(Stream::Profile),
             Filter::Stops | Filter::StreamsOf(_) => None,
             Filter::One(subject) => match subject {
                 Subject::Spawn | Subject::Graph | Subject::Cancel | Subject::Input | Subject::Control => {
@@ -94,6 +123,7 @@ impl Stream {
                 Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) => Some(Stream::Event),
                 Subject::History(..) => Some(Stream::History),
                 Subject::Dead(_) => Some(Stream::Dead),
+                Subject::Profile(_) => Some(Stream::Profile),
                 Subject::Submit
                 | Subject::Query
                 | Subject::Worker
@@ -208,10 +238,10 @@ impl Topology {
         Partition::all(self.partitions).flat_map(of).collect()
     }
 
-    /// How long a stream keeps a message; zero: until it is acknowledged.
+    /// How long a stream keeps a message; zero: until it is acknowledged, or replaced by newer ones of its subject.
     pub(super) fn max_age(&self, stream: Stream) -> Duration {
         match stream {
-            Stream::Intake | Stream::Execute | Stream::Report => Duration::ZERO,
+            Stream::Intake | Stream::Execute | Stream::Report | Stream::Profile => Duration::ZERO,
             Stream::Event | Stream::Dead => self.keep_logs,
             Stream::History => self.keep_journals,
         }
@@ -223,6 +253,7 @@ impl Topology {
             Stream::Intake | Stream::Execute | Stream::Report => self.max_queue_bytes,
             Stream::Event | Stream::Dead => self.max_log_bytes,
             Stream::History => self.max_journal_bytes.unwrap_or(self.max_log_bytes),
+            Stream::Profile => self.max_log_bytes.min(MAX_PROFILE_BYTES),
         }
     }
 

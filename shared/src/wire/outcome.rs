@@ -95,6 +95,9 @@ pub struct ContextSnapshot {
     pub child_id: ChildId,
     pub parent_id: Option<ChildId>,
     pub agent_id: Option<AgentId>,
+    /// The version of its agent's profile; a built-in agent has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile_version: Option<u64>,
     pub thread_id: Option<ThreadId>,
     pub depth: u32,
     pub status: ContextStatus,

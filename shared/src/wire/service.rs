@@ -1,5 +1,7 @@
 //! Requests beside the work itself: submissions with an answer, queries, and the state of workers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Acceptance, BudgetSnapshot, ContextStatus, Refusal, Tell, Text};
@@ -38,9 +40,19 @@ pub enum Query {
         limit: u32,
     },
     Agents,
+    /// One profile: the latest, or the version asked for.
+    Agent {
+        agent_id: AgentId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
     /// Adds these profiles, or replaces those of the same name. Running traces keep theirs.
     ApplyAgents {
         agents: Vec<AgentProfile>,
+    },
+    /// New submissions can't name it any more. Running traces keep its profile.
+    DeleteAgent {
+        agent_id: AgentId,
     },
     Coordinators,
     /// The runs that still need the journals of this one (W6).
@@ -66,9 +78,24 @@ pub enum QueryAnswer {
     },
     Agents {
         agents: Vec<AgentProfile>,
+        /// The version of each that was applied; built-in ones have none.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        versions: BTreeMap<AgentId, u64>,
     },
+    Agent(Box<AgentVersion>),
+    /// Every submission that is sent from now on uses these profiles, or later ones.
     Applied {
         agents: Vec<AgentId>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        versions: BTreeMap<AgentId, u64>,
+        /// Those that were as given before: they have the version they had.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unchanged: Vec<AgentId>,
+    },
+    Deleted {
+        agent_id: AgentId,
+        /// When it was deleted, the first time if it was deleted again.
+        at: Timestamp,
     },
     Coordinators {
         coordinators: Vec<WorkerId>,
@@ -83,6 +110,30 @@ pub enum QueryAnswer {
         number: u32,
     },
     Refused(Refusal),
+}
+
+/// One version of an agent's profile, with what is known about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct AgentVersion {
+    pub agent: AgentProfile,
+    /// None: it is built in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_at: Option<Timestamp>,
+    /// The latest version, and all earlier ones that are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<u64>,
+}
+
+/// A version of an agent's profile, on `agent.profile.<agent_id>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ProfileVersion {
+    /// From 1 on. The latest counts.
+    pub version: u64,
+    /// None: the agent was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<AgentProfile>,
 }
 
 /// What a coordinator was told about all runs of the deployment. Where coordinators were told different things, the

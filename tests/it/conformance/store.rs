@@ -3,8 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{
-    Committed, Correction, Durability, Error, LogMark, Marked, Member, Members, Memory, NewMark, OutboxKey,
-    Redis, Sent, Store, Write,
+    AgentVersion, Agents, Committed, Correction, Durability, Error, LogMark, Marked, Member, Members, Memory,
+    NewMark, OutboxKey, Redis, Sent, Store, Write,
 };
 use shared::{Timestamp, TraceId, bus::Position, subject::Partition};
 use trellis_tests::servers::RedisServer;
@@ -63,6 +63,7 @@ on_both![
     the_counter_of_a_partition_grows_with_every_commit,
     a_mark_is_set_only_if_the_partition_is_as_it_was_seen,
     agents_are_replaced_and_every_change_is_a_revision,
+    a_commit_with_earlier_profiles_is_refused,
     coordinators_are_alive_while_their_heartbeats_last,
     the_partition_count_is_settled_once,
     the_clock_of_the_store_is_current_and_advances,
@@ -87,6 +88,7 @@ pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
         timer: None,
         ended_at: None,
         opened_at: None,
+        profiles: None,
     }
 }
 
@@ -178,6 +180,7 @@ async fn of_eight_writers_of_one_version_one_wins(store: Store) {
                 match commit(&store, Write { fields, ..write(trace(1), next) }).await {
                     Committed::Done { .. } => won += 1,
                     Committed::Conflict { version, .. } => assert!(version >= next),
+                    outdated @ Committed::Outdated { .. } => panic!("it names no profiles: {outdated:?}"),
                 }
             }
         })
@@ -581,15 +584,43 @@ async fn a_mark_is_set_only_if_the_partition_is_as_it_was_seen(store: Store) {
     assert_eq!(commit(&store, write(id, 3)).await, Committed::Done { counter: 3 });
 }
 
+fn agent(id: &str, version: u64, profile: Option<&str>) -> AgentVersion {
+    AgentVersion { agent_id: id.into(), version, profile: profile.map(ToOwned::to_owned) }
+}
+
 async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {
-    let profile = |id: &str, text: &str| (id.to_owned(), text.to_owned());
-    assert_eq!(store.agents().await.unwrap(), (0, [].into()));
+    assert_eq!(store.agents().await.unwrap(), Agents::default());
     assert_eq!(store.agents_revision().await.unwrap(), 0);
-    assert_eq!(store.apply_agents(&[profile("a", "1"), profile("b", "2")]).await.unwrap(), 1);
-    assert_eq!(store.apply_agents(&[profile("b", "3")]).await.unwrap(), 2);
-    assert_eq!(store.apply_agents(&[]).await.unwrap(), 3);
-    assert_eq!(store.agents().await.unwrap(), (3, [profile("a", "1"), profile("b", "3")].into()));
-    assert_eq!(store.agents_revision().await.unwrap(), 3);
+    let apply = async |agents: &[AgentVersion], at_least| store.apply_agents(agents, at_least).await.unwrap();
+    assert_eq!(apply(&[agent("a", 1, Some("1")), agent("b", 1, Some("2"))], 0).await, 1);
+    assert_eq!(apply(&[agent("b", 2, Some("3"))], 0).await, 2);
+    for same in [agent("b", 2, Some("other")), agent("b", 1, None)] {
+        assert_eq!(apply(&[same], 0).await, 2, "only later versions change anything");
+    }
+    assert_eq!(apply(&[], 0).await, 2);
+    assert_eq!(apply(&[agent("a", 3, None)], 0).await, 3);
+    let now = Agents {
+        revision: 3,
+        profiles: [("b".into(), "3".into())].into(),
+        versions: [("a".into(), 3), ("b".into(), 2)].into(),
+    };
+    assert_eq!(store.agents().await.unwrap(), now);
+    assert_eq!(apply(&[], 10).await, 10, "no revision may come twice");
+    assert_eq!(apply(&[agent("a", 4, Some("4"))], 5).await, 11);
+    assert_eq!(store.agents_revision().await.unwrap(), 11);
+}
+
+async fn a_commit_with_earlier_profiles_is_refused(store: Store) {
+    let with = |version, profiles| Write { profiles, ..write(trace(1), version) };
+    assert_eq!(commit(&store, with(1, Some(0))).await, Committed::Done { counter: 1 });
+    store.apply_agents(&[agent("a", 1, Some("1"))], 0).await.unwrap();
+    let outdated = Committed::Outdated { revision: 1, counter: 1 };
+    assert_eq!(commit(&store, with(2, Some(0))).await, outdated);
+    assert_eq!(commit(&store, with(9, Some(0))).await, Committed::Conflict { version: 1, counter: 1 });
+    assert_eq!(commit(&store, with(2, None)).await, Committed::Done { counter: 2 }, "it names no profiles");
+    assert_eq!(commit(&store, with(3, Some(1))).await, Committed::Done { counter: 3 });
+    assert_eq!(commit(&store, with(4, Some(7))).await, Committed::Done { counter: 4 }, "the store lost some");
+    assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].record.as_ref().unwrap().version, 4);
 }
 
 async fn coordinators_are_alive_while_their_heartbeats_last(store: Store) {
@@ -662,14 +693,14 @@ async fn two_namespaces_on_one_server_do_not_see_each_other() {
     let server = RedisServer::start();
     let (one, other) = (redis(&server, "team-a").await, redis(&server, "team-b").await);
     commit(&one, Write { timer: Some(at(1)), opened_at: Some(at(1)), ..write(trace(1), 1) }).await;
-    one.apply_agents(&[("a".into(), "1".into())]).await.unwrap();
+    one.apply_agents(&[agent("a", 1, Some("1"))], 0).await.unwrap();
     one.settle_partitions(4).await.unwrap();
     one.heartbeat(&"c-1".parse().unwrap(), 60_000).await.unwrap();
     let loaded = other.load(&[trace(1)]).await.unwrap();
     assert!(loaded[0].record.is_none() && loaded[0].counter == 0, "{loaded:?}");
     assert_eq!(other.due(&everywhere(), at(9), 9).await.unwrap(), []);
     assert_eq!(other.runs(9).await.unwrap(), []);
-    assert_eq!(other.agents().await.unwrap().0, 0);
+    assert_eq!(other.agents().await.unwrap(), Agents::default());
     other.settle_partitions(8).await.unwrap();
     assert_eq!(other.heartbeat(&"c-2".parse().unwrap(), 60_000).await.unwrap().alive.len(), 1);
 }

@@ -83,7 +83,7 @@ impl Player {
             (Order::from_spawn(&decode::value(&spawn).unwrap(), &[], &id("root")).unwrap(), None)
         };
         let agents = player.agents.clone();
-        player.handle(Command::Submit(Box::new(Submit { order, plan, agents, settings })));
+        player.handle(Command::Submit(Box::new(Submit { order, plan, agents: agents.into(), settings })));
         player
     }
 
@@ -100,7 +100,7 @@ impl Player {
                 decode::value(&json!({"goal": name, "child_id": name, "max_cost_usd": 50 - n % 50})).unwrap();
             let order = Order::from_spawn(&spawn, &[], &id("x")).unwrap();
             let agents = self.agents.clone();
-            self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents })));
+            self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan: None, agents: agents.into() })));
             self.claim(id(&name));
         }
     }
@@ -388,7 +388,7 @@ impl Player {
                     )
                 };
                 let agents = self.agents.clone();
-                self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan, agents })));
+                self.handle(Command::Spawn(Box::new(Spawn { lease, order, plan, agents: agents.into() })));
             }
             50..63 => {
                 self.fresh += 1;

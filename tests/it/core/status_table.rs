@@ -74,11 +74,11 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
     let submit = Submit {
         order: order("x", "another"),
         plan: None,
-        agents: world.agents.clone(),
+        agents: world.agents.clone().into(),
         settings: world.settings.clone(),
     };
     let spawn =
-        Spawn { lease: lease(), order: order("new", "new"), plan: None, agents: world.agents.clone() };
+        Spawn { lease: lease(), order: order("new", "new"), plan: None, agents: world.agents.clone().into() };
     let report = |verdict| {
         Command::Report(Box::new(Report { lease: lease(), progress: Progress::default(), verdict }))
     };

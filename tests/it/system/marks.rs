@@ -111,6 +111,7 @@ fn write(trace_id: TraceId) -> Write {
         timer: None,
         ended_at: None,
         opened_at: None,
+        profiles: None,
     }
 }
 

@@ -12,6 +12,7 @@ mod marks;
 mod observers;
 mod outbox;
 mod policies;
+mod profiles;
 mod rebuild;
 mod retention;
 mod servers;

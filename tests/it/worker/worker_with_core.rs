@@ -134,7 +134,7 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
         Ask::Spawn(child) => {
             let order = Order::from_spawn(&child.spawn.unwrap(), &[], &id("unnamed")).unwrap();
             let (child_id, agents) = (order.child_id.clone(), world.agents.clone());
-            let spawn = Spawn { lease: child.lease, order, plan: None, agents };
+            let spawn = Spawn { lease: child.lease, order, plan: None, agents: agents.into() };
             match world.handle(Command::Spawn(Box::new(spawn))) {
                 Ok(_) => Answer::Spawned { child_id, adjusted: Vec::new() },
                 Err(refusal) => answer_refusal(&refusal, now),

@@ -163,6 +163,7 @@ async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
             HistoryStep::Told(told) => told.number,
             HistoryStep::Began { .. }
             | HistoryStep::Model(_)
+            | HistoryStep::Lost(_)
             | HistoryStep::Tool(_)
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }

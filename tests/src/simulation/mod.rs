@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use coordinator::store::{self, Store};
+use coordinator::store::{self, AgentVersion, Store};
 use serde_json::json;
 use shared::{
     Timestamp,
@@ -130,7 +130,7 @@ impl Simulation {
     async fn run(mut self) -> Report {
         let profiles = self.make_runs();
         let store = Store::Memory(self.ground.store.clone());
-        store.apply_agents(&profiles).await.expect("in memory");
+        store.apply_agents(&profiles, 0).await.expect("in memory");
         for process in &mut self.processes {
             process.start(&self.ground);
         }
@@ -155,7 +155,7 @@ impl Simulation {
     }
 
     /// Makes the runs; returns the profiles of their agents, as the store keeps them.
-    fn make_runs(&mut self) -> Vec<(String, String)> {
+    fn make_runs(&mut self) -> Vec<AgentVersion> {
         let mut profiles = Vec::new();
         for number in 0..usize::try_from(self.chance.between(1, 5)).expect("few") {
             let (run, mut agents) = work::run(number, work::SCRIPTED, &self.chance);
@@ -164,10 +164,11 @@ impl Simulation {
                 let ladder = json!([{"at": 0.1, "tell": true}, {"at": 0.4, "compact": true}]);
                 agents.iter_mut().for_each(|agent| agent["on_budget"] = ladder.clone());
             }
-            profiles.extend(agents.into_iter().map(|agent| {
-                let name = agent["agent_id"].as_str().expect("a profile has a name").to_owned();
-                (name, agent.to_string())
-            }));
+            for agent in agents {
+                let agent_id = agent["agent_id"].as_str().expect("a profile has a name").to_owned();
+                let version = profiles.len() as u64 + 1;
+                profiles.push(AgentVersion { agent_id, version, profile: Some(agent.to_string()) });
+            }
         }
         profiles
     }

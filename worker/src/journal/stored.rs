@@ -110,6 +110,8 @@ pub(super) fn is_of(entry: &HistoryEntry, call_id: &CallId) -> bool {
         HistoryStep::Lost(lost) => lost.call_id == *call_id,
         HistoryStep::Began { .. }
         | HistoryStep::Tool(_)
+        | HistoryStep::Told(_)
+        | HistoryStep::Rung(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => false,

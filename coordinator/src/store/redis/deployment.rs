@@ -1,4 +1,4 @@
-//! What Redis keeps for a deployment as a whole: coordinators, agents, partition count, the time.
+//! What Redis keeps for a deployment as a whole: coordinators, partition count, the time.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 use shared::Timestamp;
 
 use super::{
-    super::{Correction, Durability, Error, Member, Members, StoreTime, keys, record::SILENT_MS},
+    super::{Correction, Durability, Error, Member, Members, StoreTime, record::SILENT_MS},
     Redis,
     reply::{corrupt, decode},
     unavailable,
@@ -85,32 +85,6 @@ impl Redis {
         Ok(())
     }
 
-    pub(in super::super) async fn agents(&self) -> Result<(u64, BTreeMap<String, String>), Error> {
-        let doing = "load agent profiles from Redis";
-        let answer = self.one(doing, Cmd::hgetall(self.keys.agents())).await?;
-        let mut profiles: BTreeMap<String, String> = decode(doing, answer)?;
-        let revision = profiles.remove(keys::REVISION).unwrap_or_else(|| "0".to_owned());
-        Ok((revision.parse().map_err(|_| corrupt(doing, &revision))?, profiles))
-    }
-
-    pub(in super::super) async fn agents_revision(&self) -> Result<u64, Error> {
-        let doing = "read the revision of the agent profiles in Redis";
-        let answer = self.one(doing, Cmd::hget(self.keys.agents(), keys::REVISION)).await?;
-        Ok(decode::<Option<u64>>(doing, answer)?.unwrap_or(0))
-    }
-
-    pub(in super::super) async fn apply_agents(&self, profiles: &[(String, String)]) -> Result<u64, Error> {
-        let doing = "store agent profiles in Redis";
-        let key = self.keys.agents();
-        let mut apply = redis::pipe();
-        if !profiles.is_empty() {
-            apply.hset_multiple(&key, profiles).ignore();
-        }
-        apply.hincr(&key, keys::REVISION, 1);
-        let mut answers = self.link.transact(apply).await.map_err(unavailable(doing))?;
-        decode(doing, answers.pop().unwrap_or_default())
-    }
-
     /// The count that holds from now on: the first one given.
     pub(in super::super) async fn settle_partitions(&self, count: u16) -> Result<u16, Error> {
         let doing = "read or set the partition count in Redis";
@@ -159,7 +133,7 @@ impl Redis {
     }
 
     /// A command with one key.
-    async fn one(&self, doing: &'static str, command: Cmd) -> Result<Value, Error> {
+    pub(super) async fn one(&self, doing: &'static str, command: Cmd) -> Result<Value, Error> {
         let answers = self.link.send(vec![vec![command]]).await.map_err(unavailable(doing))?;
         let answer = answers.into_iter().flatten().next();
         answer.ok_or_else(|| corrupt(doing, "nothing"))?.map_err(unavailable(doing))

@@ -1,7 +1,8 @@
 //! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in [`load`],
-//! [`traces`], [`marks`] and [`deployment`], the connection in [`link`].
+//! [`traces`], [`marks`], [`agents`] and [`deployment`], the connection in [`link`].
 
 mod address;
+mod agents;
 mod deployment;
 mod link;
 mod load;

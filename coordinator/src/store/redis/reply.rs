@@ -24,6 +24,9 @@ pub(super) fn committed(doing: &'static str, value: Value) -> Result<Committed, 
         ["conflict", version, counter] => {
             Ok(Committed::Conflict { version: number(version)?, counter: number(counter)? })
         }
+        ["outdated", revision, counter] => {
+            Ok(Committed::Outdated { revision: number(revision)?, counter: number(counter)? })
+        }
         other => Err(corrupt(doing, &format!("{other:?}"))),
     }
 }

@@ -81,15 +81,15 @@ impl Redis {
     fn commit_command(&self, write: &Write, by: By) -> Cmd {
         let home = self.keys.home(write.trace_id);
         let mut command = script(&COMMIT, COMMIT_SOURCE, by);
-        command.arg(6);
+        command.arg(7);
         command.arg(self.keys.trace(write.trace_id)).arg(self.keys.context(write.trace_id));
         command.arg(self.keys.timers(home)).arg(self.keys.runs(home)).arg(self.keys.counter(home));
-        command.arg(self.keys.ended(home));
-        let millis = |at: Option<u64>| at.map_or_else(String::new, |at| at.to_string());
+        command.arg(self.keys.ended(home)).arg(self.keys.agents_seen(home));
+        let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         command.arg(write.trace_id.to_string()).arg(write.expected);
-        command.arg(millis(write.timer.map(Timestamp::millis)));
-        command.arg(millis(write.ended_at.map(Timestamp::millis)));
-        command.arg(millis(write.opened_at.map(Timestamp::millis)));
+        command.arg(number(write.timer.map(Timestamp::millis)));
+        command.arg(number(write.ended_at.map(Timestamp::millis)));
+        command.arg(number(write.opened_at.map(Timestamp::millis)));
         // The rank, counted from the end, of the newest entry to be removed.
         command.arg(RUNS_KEPT + 1).arg(if write.replaces { "1" } else { "" });
         let is_set =
@@ -98,6 +98,7 @@ impl Redis {
         command.arg(1 + usize::from(write.outbox.is_some()) + fields);
         command.arg(write.fields.len() - fields + write.cleared.len());
         command.arg(values).arg(write.values.len() - values).arg(write.stamp.as_deref().unwrap_or_default());
+        command.arg(number(write.profiles));
         command.arg(keys::VERSION).arg(write.version);
         if let Some((key, outbox)) = &write.outbox {
             command.arg(keys::outbox(*key)).arg(outbox);

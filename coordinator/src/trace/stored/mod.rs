@@ -4,7 +4,8 @@
 //! | field | holds |
 //! |---|---|
 //! | `head` `made` `copied` | settings, generation, form; when the last commit was made, and the last copy |
-//! | `a<agent>` `p<number>` `t<child>` `outputs` | profiles, plans, cancels that came early, the shared store at the end |
+//! | `a<agent>` `z<agent>` | profiles; their versions |
+//! | `p<number>` `t<child>` `outputs` | plans, cancels that came early, the shared store at the end |
 //! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
 //! | `l<n>` `b<n>` | its ceilings; its sums |

@@ -111,6 +111,9 @@ impl Trace {
             } else if let Some(agent) = name.strip_prefix('a') {
                 let agent = AgentId::new(agent).map_err(|error| corrupt(&error))?;
                 self.agents.insert(agent, parse::<Arc<AgentProfile>>(name, text)?);
+            } else if let Some(agent) = name.strip_prefix('z') {
+                let agent = AgentId::new(agent).map_err(|error| corrupt(&error))?;
+                self.agent_versions.insert(agent, parse(name, text)?);
             } else if let Some(child) = name.strip_prefix('t') {
                 let child = ChildId::new(child).map_err(|error| corrupt(&error))?;
                 self.tombstones.insert(child, parse(name, text)?);

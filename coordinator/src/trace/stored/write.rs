@@ -96,7 +96,12 @@ impl Trace {
         if unsaved.outputs {
             fields.set(OUTPUTS.into(), &self.outputs);
         }
-        unsaved.agents.iter().for_each(|id| fields.set(format!("a{id}"), &self.agents[id]));
+        for id in &unsaved.agents {
+            fields.set(format!("a{id}"), &self.agents[id]);
+            if let Some(version) = self.agent_versions.get(id) {
+                fields.set(format!("z{id}"), version);
+            }
+        }
         unsaved.plans.iter().for_each(|at| fields.set(format!("p{at}"), &self.plans[*at as usize]));
         unsaved.tombstones.iter().for_each(|id| fields.set(format!("t{id}"), &self.tombstones[id]));
         for at in &unsaved.orders {

@@ -41,6 +41,7 @@ pub(super) struct Bounds {
     max_bytes: Option<usize>,
     drops_the_oldest: bool,
     max_age_ms: Option<u64>,
+    max_per_subject: Option<usize>,
     duplicate_window_ms: u64,
 }
 
@@ -50,6 +51,7 @@ impl Bounds {
             max_bytes: usize::try_from(topology.max_bytes(stream)).ok().filter(|max| *max > 0),
             drops_the_oldest: stream.drops_the_oldest(),
             max_age_ms: Some(millis(topology.max_age(stream))).filter(|age| *age > 0),
+            max_per_subject: stream.max_per_subject().and_then(|max| usize::try_from(max).ok()),
             duplicate_window_ms: millis(topology.duplicate_window),
         }
     }
@@ -97,8 +99,14 @@ impl Log {
         }
         self.last = sequence;
         self.bytes += entry.size();
-        self.by_subject.entry(entry.subject.clone()).or_default().insert(sequence);
+        let of_subject = self.by_subject.entry(entry.subject.clone()).or_default();
+        of_subject.insert(sequence);
+        let replaced = of_subject
+            .first()
+            .copied()
+            .filter(|_| bounds.max_per_subject.is_some_and(|max| of_subject.len() > max));
         self.messages.insert(sequence, entry);
+        replaced.into_iter().for_each(|sequence| self.remove(sequence));
         if let Some(id) = id {
             self.ids.insert(id.clone(), sequence);
             self.ids_by_age.push_back((at, id));

@@ -40,7 +40,7 @@ impl Nats {
             storage: StorageType::File,
             max_bytes: topology.max_bytes(stream),
             max_messages: -1,
-            max_messages_per_subject: -1,
+            max_messages_per_subject: stream.max_per_subject().unwrap_or(-1),
             max_consumers: -1,
             max_age: topology.max_age(stream),
             duplicate_window: topology.duplicate_window,
@@ -78,6 +78,7 @@ impl Nats {
         let tuned = stream::Config {
             max_bytes: ours.max_bytes,
             max_age: ours.max_age,
+            max_messages_per_subject: ours.max_messages_per_subject,
             num_replicas: ours.num_replicas,
             duplicate_window: ours.duplicate_window,
             allow_direct: ours.allow_direct,

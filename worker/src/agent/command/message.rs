@@ -104,6 +104,7 @@ impl ToldLine {
             }
             HistoryStep::Began { .. }
             | HistoryStep::Model(_)
+            | HistoryStep::Lost(_)
             | HistoryStep::Tool(_)
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }

@@ -1,0 +1,59 @@
+//! Jobs that were decided with agent profiles which are not the latest any more: they get the later ones, and are decided
+//! again.
+
+use shared::TraceId;
+
+use super::{
+    Shard,
+    job::{Job, Work},
+    reply::Reply,
+};
+use crate::directory::Directory;
+
+/// Before a refusal is final: whether there are later profiles than those it was decided with. The job has them then.
+pub(super) async fn takes_later_profiles(directory: &Directory, job: &mut Job) -> bool {
+    let Some(revision) = job.profiles() else { return false };
+    match directory.renew(Some(revision)).await {
+        Ok(differs) => {
+            take_profiles(directory, job);
+            differs && job.profiles() != Some(revision)
+        }
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the agent profiles can't be read again; using those already known"
+            );
+            false
+        }
+    }
+}
+
+fn take_profiles(directory: &Directory, job: &mut Job) {
+    let Work::Command(command) = &mut job.work else { return };
+    if let Some((names, agents)) = command.named() {
+        *agents = directory.known_of(&names);
+    }
+}
+
+impl Shard {
+    /// The store has refused a commit, because there are later profiles.
+    pub(super) async fn decide_with_later_profiles(&mut self, id: TraceId, seen: u64, replies: Vec<Reply>) {
+        let mut jobs: Vec<Job> = replies.into_iter().map(Reply::into_job).collect();
+        match self.handles.directory.compare(seen).await {
+            Ok(()) => {
+                jobs.iter_mut().for_each(|job| take_profiles(&self.handles.directory, job));
+                self.jobs_again(id, jobs).await;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the agent profiles can't be read; the jobs are answered as unavailable"
+                );
+                self.cache.remove(id);
+                for job in jobs {
+                    self.unavailable(job).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+-- Writes versions of agent profiles, each if it is later than the one that is there.
+--
+-- Guarantee: all or nothing, and the revision rises if anything changed. Redis refuses a script for lack of memory or
+-- disk only at its first write.
+--
+-- KEYS  1 profiles by agent id, and their revision   2 the version of each: both in one slot
+-- ARGV  1 the field of the revision   2 the least revision, then agent id, version, text ("": deleted) …
+-- Replies  the revision
+
+if #KEYS ~= 2 or #ARGV % 3 ~= 2 then error('agents.lua: wrong arguments') end
+
+local changed = 0
+for at = 3, #ARGV, 3 do
+  local id, version, text = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  if tonumber(redis.call('HGET', KEYS[2], id) or '0') < tonumber(version) then
+    changed = 1
+    redis.call('HSET', KEYS[2], id, version)
+    if text == '' then
+      redis.call('HDEL', KEYS[1], id)
+    else
+      redis.call('HSET', KEYS[1], id, text)
+    end
+  end
+end
+local found = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0')
+local revision = math.max(found + changed, tonumber(ARGV[2]))
+if revision > found then redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', revision)) end
+return string.format('%.0f', revision)

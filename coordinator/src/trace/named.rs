@@ -1,0 +1,37 @@
+//! The profiles of the agents that a submission or spawn names, as the directory had them. Plain values.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shared::{AgentId, AgentProfile, Timestamp, graph::Plan};
+
+use super::Order;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Named {
+    /// As far as the directory has them.
+    pub profiles: Vec<AgentProfile>,
+    /// The version of each that was applied; built-in ones have none.
+    pub versions: BTreeMap<AgentId, u64>,
+    /// Those that were deleted, and when.
+    pub deleted: BTreeMap<AgentId, Timestamp>,
+    /// The revision of the directory.
+    pub revision: Option<u64>,
+}
+
+impl Named {
+    pub(super) fn get(&self, id: &AgentId) -> Option<&AgentProfile> {
+        self.profiles.iter().find(|agent| agent.agent_id == *id)
+    }
+}
+
+impl From<Vec<AgentProfile>> for Named {
+    fn from(profiles: Vec<AgentProfile>) -> Self {
+        Named { profiles, ..Default::default() }
+    }
+}
+
+/// The agents that an order and its plan name.
+pub fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
+    let of_plan = plan.into_iter().flat_map(|plan| plan.agents().map(|(agent, _)| agent.clone()));
+    order.agent_id.iter().cloned().chain(of_plan).collect()
+}

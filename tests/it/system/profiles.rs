@@ -1,0 +1,280 @@
+//! Agent profiles (N7): versions, two copies of which either may be lost, and no run with an earlier one than was answered.
+
+use std::time::Duration;
+
+use coordinator::trace::Trace;
+use serde_json::{Value, json};
+use shared::{
+    TraceId,
+    bus::Headers,
+    subject::{Filter, Subject},
+    wire::{QueryAnswer, SubmitAnswer},
+};
+use trellis_tests::{
+    cluster::{Client, Cluster, SOON, eventually, name},
+    processes::fresh_trace,
+    servers::{NatsServer, RedisServer},
+};
+
+use super::ground::{Ground, config, query};
+
+/// A coordinator that compares nothing by itself after its start.
+fn alone(id: &str) -> coordinator::Config {
+    let hour = Duration::from_secs(3600);
+    coordinator::Config { id: name(id), heartbeat: hour, heartbeat_ttl: 2 * hour, ..config() }
+}
+
+fn agent(id: &str, description: &str) -> Value {
+    json!({"agent_id": id, "kind": "builtin", "builtin": "echo", "description": description})
+}
+
+/// Waits until so many coordinators are there.
+async fn up(cluster: &Cluster, coordinators: usize) {
+    let asked = serde_json::to_vec(&json!("coordinators")).unwrap();
+    let there = async || {
+        let bus = &cluster.client.bus;
+        let answer = bus.request(&Subject::Query, &Headers::new(), asked.clone().into(), SOON).await;
+        let answer = answer.ok().and_then(|answer| serde_json::from_slice(&answer).ok());
+        matches!(answer, Some(QueryAnswer::Coordinators { coordinators: there, .. }) if there.len() == coordinators)
+    };
+    eventually("the coordinators are up", there).await;
+}
+
+/// The answer to `apply`: versions, and who is unchanged.
+async fn apply(client: &Client, agents: Value) -> (Value, Value) {
+    let answer = query(client, json!({"apply_agents": {"agents": agents}})).await;
+    let QueryAnswer::Applied { versions, unchanged, .. } = answer else { panic!("{answer:?}") };
+    (json!(versions), json!(unchanged))
+}
+
+/// The agents that were applied, with their versions.
+async fn versions(client: &Client) -> Value {
+    let answer = query(client, json!("agents")).await;
+    let QueryAnswer::Agents { versions, .. } = answer else { panic!("{answer:?}") };
+    json!(versions)
+}
+
+async fn refusal(client: &Client, asked: Value) -> String {
+    match query(client, asked).await {
+        QueryAnswer::Refused(refusal) => refusal.to_text(),
+        answer => panic!("{answer:?}"),
+    }
+}
+
+async fn stored(ground: &Ground, trace_id: TraceId) -> Trace {
+    let record = ground.store.load(&[trace_id]).await.unwrap().pop().unwrap().record.unwrap();
+    Trace::from_stored(trace_id, record.version, &record.fields, &record.values).unwrap()
+}
+
+async fn version_of(ground: &Ground, trace_id: TraceId) -> Option<u64> {
+    let trace = stored(ground, trace_id).await;
+    trace.snapshot(trace.root().unwrap()).profile_version
+}
+
+async fn every_run_uses_what_was_applied(ground: Ground) {
+    let both = vec![alone("one"), alone("other")];
+    let cluster = Cluster::start(ground.bus.clone(), ground.store.clone(), both, vec![]);
+    up(&cluster, 2).await;
+    let client = &cluster.client;
+    for round in 1..=15_u64 {
+        apply(client, json!([agent("writer", &format!("{round}"))])).await;
+        // Whichever coordinator takes them.
+        for _ in 0..4 {
+            let accepted = client.accepted(json!({"goal": "hello", "agent_id": "writer"})).await;
+            assert_eq!(version_of(&ground, accepted.trace_id).await, Some(round), "a request");
+        }
+        for _ in 0..2 {
+            let trace_id = fresh_trace();
+            let spawn = json!({"goal": "hello", "agent_id": "writer", "trace_id": trace_id});
+            client.publish(Subject::Spawn, &spawn).await;
+            eventually("it is admitted", async || ground.has(trace_id).await).await;
+            assert_eq!(version_of(&ground, trace_id).await, Some(round), "a published one");
+        }
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn n7_every_run_uses_what_was_applied_in_memory() {
+    every_run_uses_what_was_applied(Ground::in_memory()).await;
+}
+
+#[tokio::test]
+async fn n7_every_run_uses_what_was_applied_on_servers() {
+    every_run_uses_what_was_applied(Ground::on_servers().await).await;
+}
+
+/// A refusal commits nothing, so no commit can find that its profile is not the latest.
+#[tokio::test]
+async fn n7_no_run_is_refused_by_an_earlier_profile() {
+    let ground = Ground::in_memory();
+    let both = vec![alone("one"), alone("other")];
+    let cluster = Cluster::start(ground.bus.clone(), ground.store.clone(), both, vec![]);
+    up(&cluster, 2).await;
+    let mut reads = agent("reader", "");
+    for round in 0..10 {
+        reads["tools"] = json!(["read_file"]);
+        reads["description"] = json!(format!("{round}"));
+        apply(&cluster.client, json!([reads])).await;
+        reads["tools"] = json!(["read_file", "write_file"]);
+        apply(&cluster.client, json!([reads])).await;
+        for _ in 0..4 {
+            let asked = json!({"goal": "hello", "agent_id": "reader", "tools": ["write_file"]});
+            cluster.client.accepted(asked).await;
+        }
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn n7_every_change_is_a_version_and_the_same_again_is_none() {
+    let ground = Ground::in_memory();
+    let cluster = ground.start(config());
+    up(&cluster, 1).await;
+    let client = &cluster.client;
+    let first = apply(client, json!([agent("a", "1"), agent("b", "1")])).await;
+    assert_eq!(first, (json!({"a": 1, "b": 1}), json!([])));
+    let again = apply(client, json!([agent("a", "1"), agent("b", "2")])).await;
+    assert_eq!(again, (json!({"a": 1, "b": 2}), json!(["a"])));
+    assert_eq!(versions(client).await, json!({"a": 1, "b": 2}));
+    let shown = query(client, json!({"agent": {"agent_id": "b", "version": 1}})).await;
+    let QueryAnswer::Agent(shown) = shown else { panic!("{shown:?}") };
+    assert_eq!(json!(shown.agent)["description"], "1");
+    assert_eq!((shown.version, shown.versions.clone()), (Some(1), vec![2, 1]));
+    let unknown = refusal(client, json!({"agent": {"agent_id": "b", "version": 7}})).await;
+    assert!(unknown.contains("no version 7"), "{unknown}");
+    for version in 3..=80 {
+        apply(client, json!([agent("b", &version.to_string())])).await;
+    }
+    let kept = query(client, json!({"agent": {"agent_id": "b"}})).await;
+    let QueryAnswer::Agent(kept) = kept else { panic!("{kept:?}") };
+    assert_eq!((kept.versions.len(), kept.versions[0], kept.versions[63]), (64, 80, 17), "the last 64");
+    let twice =
+        refusal(client, json!({"apply_agents": {"agents": [agent("a", "1"), agent("a", "2")]}})).await;
+    assert!(twice.contains("`a` is given twice"), "{twice}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn n7_a_deleted_agent_is_unknown_and_its_runs_keep_it() {
+    let ground = Ground::in_memory();
+    let both = vec![alone("one"), alone("other")];
+    let cluster = Cluster::start(ground.bus.clone(), ground.store.clone(), both, vec![]);
+    up(&cluster, 2).await;
+    let client = &cluster.client;
+    apply(client, json!([agent("writer", "1")])).await;
+    let before = client.accepted(json!({"goal": "before", "agent_id": "writer"})).await;
+    let delete = json!({"delete_agent": {"agent_id": "writer"}});
+    let (first, second) = (query(client, delete.clone()).await, query(client, delete).await);
+    assert!(matches!(first, QueryAnswer::Deleted { .. }), "{first:?}");
+    assert_eq!(first, second, "deleting twice is harmless");
+    for _ in 0..6 {
+        let answer = client.submit(json!({"goal": "after", "agent_id": "writer"})).await;
+        let SubmitAnswer::Refused(refused) = answer else { panic!("{answer:?}") };
+        assert!(refused.to_text().contains("it was deleted at 20"), "{refused:?}");
+    }
+    assert_eq!(version_of(&ground, before.trace_id).await, Some(1));
+    assert_eq!(versions(client).await, json!({}));
+    for name in ["default", "echo"] {
+        let refused = refusal(client, json!({"delete_agent": {"agent_id": name}})).await;
+        assert!(refused.contains("can't be deleted") && refused.contains("agents apply"), "{refused}");
+    }
+    let refused = refusal(client, json!({"delete_agent": {"agent_id": "never"}})).await;
+    assert!(refused.contains("there is no agent `never`"), "{refused}");
+    let back = apply(client, json!([agent("writer", "1")])).await;
+    assert_eq!(back, (json!({"writer": 3}), json!([])), "the deletion was version 2");
+    cluster.stop().await;
+}
+
+/// Redis is wiped while no coordinator runs: nobody remembers the profiles but the log.
+#[tokio::test]
+async fn n7_profiles_outlive_the_store() {
+    let (nats, mut redis) = (NatsServer::start(), RedisServer::start());
+    let cluster = Cluster::on(&nats, &redis).await;
+    up(&cluster, 1).await;
+    apply(&cluster.client, json!([agent("a", "1")])).await;
+    apply(&cluster.client, json!([agent("a", "2"), agent("default", "mine"), agent("gone", "1")])).await;
+    query(&cluster.client, json!({"delete_agent": {"agent_id": "gone"}})).await;
+    cluster.stop().await;
+    redis.wipe();
+    redis.restart();
+    let cluster = Cluster::on(&nats, &redis).await;
+    up(&cluster, 1).await;
+    assert_eq!(versions(&cluster.client).await, json!({"a": 2, "default": 1}));
+    let agents = cluster.store.agents().await.unwrap();
+    assert_eq!(agents.versions, [("a".into(), 2), ("default".into(), 1), ("gone".into(), 2)].into());
+    cluster.stop().await;
+}
+
+/// A running coordinator finds the loss at its next heartbeat; and what is applied meanwhile is a later version.
+#[tokio::test]
+async fn n7_profiles_outlive_a_wipe_under_a_running_coordinator() {
+    let ground = Ground::in_memory();
+    let cluster = ground.start(config());
+    up(&cluster, 1).await;
+    for round in 1..=3 {
+        apply(&cluster.client, json!([agent("a", &round.to_string())])).await;
+    }
+    let shared = ground.store.clone();
+    let coordinator::store::Store::Memory(memory) = &shared else { panic!("in memory") };
+    memory.restore(coordinator::store::Memory::new(config().topology.partitions).snapshot());
+    let restored = async || shared.agents().await.unwrap().versions == [("a".to_owned(), 3)].into();
+    eventually("the store has them again", restored).await;
+    assert!(shared.agents_revision().await.unwrap() > 3, "no revision comes twice");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn n7_profiles_outlive_the_log() {
+    let ground = Ground::on_servers().await;
+    let cluster = ground.start(config());
+    up(&cluster, 1).await;
+    apply(&cluster.client, json!([agent("a", "1")])).await;
+    apply(&cluster.client, json!([agent("a", "2")])).await;
+    cluster.stop().await;
+    ground.bus.purge(&Filter::Profiles).await.unwrap();
+    let cluster = ground.start(config());
+    up(&cluster, 1).await;
+    assert_eq!(apply(&cluster.client, json!([agent("a", "2")])).await, (json!({"a": 2}), json!(["a"])));
+    assert_eq!(apply(&cluster.client, json!([agent("a", "3")])).await, (json!({"a": 3}), json!([])));
+    cluster.stop().await;
+}
+
+/// A coordinator of the version before writes a profile without a version, and without a message.
+#[tokio::test]
+async fn n7_what_an_earlier_coordinator_applied_gets_a_version() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let cluster = Cluster::on(&nats, &redis).await;
+    up(&cluster, 1).await;
+    apply(&cluster.client, json!([agent("known", "1")])).await;
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut written = redis::pipe();
+    for (id, description) in [("known", "theirs"), ("new", "theirs")] {
+        written.hset("trellis:agents", id, agent(id, description).to_string()).ignore();
+    }
+    written.hincr("trellis:agents", ":revision", 1).ignore();
+    let () = written.query_async(&mut connection).await.unwrap();
+    assert_eq!(versions(&cluster.client).await, json!({"known": 2, "new": 1}));
+    let shown = query(&cluster.client, json!({"agent": {"agent_id": "known"}})).await;
+    let QueryAnswer::Agent(shown) = shown else { panic!("{shown:?}") };
+    assert_eq!(json!(shown.agent)["description"], "theirs");
+    cluster.stop().await;
+}
+
+/// The log is full: nothing is promised that it does not keep.
+#[tokio::test]
+async fn n7_what_the_log_does_not_keep_is_not_applied() {
+    let ground = Ground::in_memory();
+    let mut small = config();
+    small.topology.max_log_bytes = 4_000;
+    let cluster = ground.start(small);
+    up(&cluster, 1).await;
+    apply(&cluster.client, json!([agent("a", "1")])).await;
+    let large = agent("a", &"x".repeat(5_000));
+    let refused = refusal(&cluster.client, json!({"apply_agents": {"agents": [large]}})).await;
+    assert!(refused.contains("could not be written to the log") && refused.contains("full"), "{refused}");
+    assert_eq!(versions(&cluster.client).await, json!({"a": 1}));
+    assert_eq!(ground.store.agents().await.unwrap().versions, [("a".into(), 1)].into());
+    cluster.stop().await;
+}
