@@ -17,5 +17,6 @@ mod retention;
 mod servers;
 mod storage;
 mod telemetry;
+mod tell;
 mod unseen_loss;
 mod uploads;
