@@ -46,7 +46,7 @@ pub(crate) fn say(text: &str) -> Reply {
     Reply { text: text.into(), input_tokens: 100, output_tokens: 20, ..Reply::default() }
 }
 
-fn call(tool: &str, arguments: Value) -> Reply {
+pub(crate) fn call(tool: &str, arguments: Value) -> Reply {
     Reply { calls: vec![(tool.into(), arguments)], input_tokens: 100, output_tokens: 20, ..Reply::default() }
 }
 

@@ -18,5 +18,6 @@ mod retention;
 mod servers;
 mod storage;
 mod telemetry;
+mod tell;
 mod unseen_loss;
 mod uploads;

@@ -17,7 +17,7 @@ const SHARED: Layers = &[
     &["decode.rs"],
     &["schema.rs"],
     &["agent.rs"],
-    &["limits.rs", "terms.rs", "usage.rs", "sandbox.rs"],
+    &["limits.rs", "ladder.rs", "terms.rs", "usage.rs", "sandbox.rs"],
     &["clock.rs", "crash.rs", "link.rs", "random.rs"],
     &["money.rs", "id.rs", "json.rs", "time.rs", "problem.rs", "digest.rs", "text.rs"],
 ];
