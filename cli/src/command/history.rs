@@ -7,7 +7,7 @@ use shared::{
     ChildId, Timestamp, TraceId,
     bus::{Bus, From},
     subject::{Filter, Subject},
-    wire::{HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
+    wire::{CheckedStep, HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
 };
 
 use crate::{
@@ -116,6 +116,7 @@ fn is_the_end(step: &HistoryStep) -> bool {
         HistoryStep::Began { .. }
         | HistoryStep::Model(_)
         | HistoryStep::Tool(_)
+        | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. } => false,
     }
@@ -140,6 +141,7 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
         HistoryStep::Began { .. }
         | HistoryStep::Model(_)
         | HistoryStep::Tool(_)
+        | HistoryStep::Checked(_)
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => false,
     })
@@ -184,6 +186,9 @@ fn row(step: &HistoryStep) -> Row {
             let said = step.note.as_deref().unwrap_or_else(|| shown(&step.output));
             Row { what: "tool", who: step.tool.to_string(), said: format!("{error}{said}"), ..Row::default() }
         }
+        HistoryStep::Checked(step) => {
+            Row { what: "check", who: step.check.to_string(), said: decided(step), ..Row::default() }
+        }
         HistoryStep::Restored { number, to } => {
             Row { what: "restored", said: format!("restore {number}: back to step {to}"), ..Row::default() }
         }
@@ -206,6 +211,14 @@ fn row(step: &HistoryStep) -> Row {
 fn said(step: &ModelStep) -> String {
     let calls: Vec<String> = step.tool_calls.iter().map(|call| format!("→ {}", call.tool)).collect();
     [step.text.clone().unwrap_or_default(), calls.join(" ")].join(" ").trim().to_owned()
+}
+
+/// What a check decided, about which call, and why.
+fn decided(step: &CheckedStep) -> String {
+    let (moment, decision) = (step.moment.as_str(), step.decision.as_str());
+    let place = step.place.as_ref().map_or_else(String::new, |place| format!(" {place}"));
+    let reason = step.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+    format!("{moment}{place}: {decision}{reason}")
 }
 
 fn shown(output: &ToolOutput) -> &str {
@@ -258,14 +271,17 @@ fn whole(entry: &HistoryEntry) -> String {
             for call in &step.tool_calls {
                 add(&format!("calls {}", call.tool), &format!("{:#}", call.arguments.value()));
             }
+            step.checks.iter().for_each(|check| add(&format!("check {}", check.check), &decided(check)));
         }
         HistoryStep::Tool(step) => {
-            let ToolStep { tool, output, is_error, note, .. } = &**step;
+            let ToolStep { tool, output, is_error, note, checks, .. } = &**step;
             add(if *is_error { "tool, which failed" } else { "tool" }, tool.as_str());
             note.iter().for_each(|note| add("note", note));
             add("output", shown(output));
+            checks.iter().for_each(|check| add(&format!("check {}", check.check), &decided(check)));
         }
         step @ (HistoryStep::Began { .. }
+        | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_)) => add("entry", &format!("{:#}", json!(step))),

@@ -175,6 +175,9 @@ fn describe(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
         if let Some(waits) = trace.snapshot(node).waits {
             text.push_str(&format!("\nbudget of {}: {waits}\n", node.id));
         }
+        if let Some(checks) = tree::checks(node) {
+            text.push_str(&format!("\nchecks of {}: {checks}\n", node.id));
+        }
         for adjusted in &node.adjusted {
             text.push_str(&format!("\nlimits of {}: {adjusted}\n", node.id));
         }

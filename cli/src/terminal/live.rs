@@ -92,7 +92,8 @@ impl Display {
     fn changed(&mut self, trace: &Trace) {
         let Display::Lines(said) = self else { return };
         for node in trace.contexts() {
-            let word = tree::word(trace, node);
+            let checks = tree::checks(node).map_or_else(String::new, |checks| format!(" (checks: {checks})"));
+            let word = format!("{}{checks}", tree::word(trace, node));
             if said.get(&node.id) != Some(&word) {
                 let budget = &node.budget;
                 output::note(&format!(

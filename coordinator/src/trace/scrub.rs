@@ -77,6 +77,9 @@ impl Event {
             Event::Answered { child_id, number, answer: _ } => {
                 Event::Answered { child_id, number, answer: blank_text() }
             }
+            Event::Checked { child_id, number, check, moment, decision, reason: _ } => {
+                Event::Checked { child_id, number, check, moment, decision, reason: None }
+            }
             Event::Ended(ended) => Event::Ended(Box::new(Ended { result: None, error: None, ..*ended })),
             Event::ValueSet { key, writer, value: _ } => Event::ValueSet { key, writer, value: Json::null() },
             Event::ConditionAsked { child_id, step, question, answer, saw: _ } => {

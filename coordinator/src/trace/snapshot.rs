@@ -72,6 +72,7 @@ impl Trace {
             reason: aborted,
             children: node.children.iter().map(id).collect(),
             notes: node.notes.to_vec(),
+            checks: node.checks,
             disputes: node.disputes.to_vec(),
         }
     }

@@ -11,8 +11,6 @@ use shared::{
     wire::{Execute, HistoryEntry, HistoryStep, ModelStep, Payload, ResultStep, ToolStep, Verdict},
 };
 
-use crate::tool::human;
-
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     models: BTreeMap<String, VecDeque<ModelStep>>,
@@ -24,9 +22,8 @@ pub(super) struct Replay {
     pub(super) result: Option<ResultStep>,
     /// Why its last result was refused, if one was.
     pub(super) refused: Option<String>,
-    /// How many requests were answered before that, and how many of them asked a human.
+    /// How many requests were answered before that.
     pub(super) steps: u32,
-    pub(super) questions: usize,
 }
 
 impl Replay {
@@ -50,7 +47,10 @@ impl Replay {
                         replay.result = (!again).then(|| (**result).clone());
                     }
                 },
-                HistoryStep::Began { .. } | HistoryStep::Restored { .. } | HistoryStep::Branched { .. } => {}
+                HistoryStep::Began { .. }
+                | HistoryStep::Restored { .. }
+                | HistoryStep::Branched { .. }
+                | HistoryStep::Checked(_) => {}
             }
         }
         replay
@@ -62,7 +62,6 @@ impl Replay {
         let mut answered = models;
         for (fingerprint, steps) in std::mem::take(&mut self.tools) {
             answered += steps.len();
-            self.questions += steps.iter().filter(|step| step.tool.as_str() == human::NAME).count();
             *self.made.entry(fingerprint).or_default() += count(steps.len());
         }
         self.steps = self.steps.saturating_add(count(answered));

@@ -3,7 +3,7 @@
 
 use shared::{
     Json,
-    wire::{HistoryEntry, HistoryStep, ModelStep, ResultStep, ToolCall, ToolOutput, ToolStep},
+    wire::{CheckedStep, HistoryEntry, HistoryStep, ModelStep, ResultStep, ToolCall, ToolOutput, ToolStep},
 };
 
 use super::window::{Category, Window};
@@ -64,7 +64,8 @@ impl Conversation {
         match &entry.step {
             HistoryStep::Model(step) => {
                 let (number, step) = (entry.number, (**step).clone());
-                self.turns.push(Turn { number, step, answered: Vec::new(), correction: None });
+                let correction = step.denied().map(denied);
+                self.turns.push(Turn { number, step, answered: Vec::new(), correction });
             }
             HistoryStep::Tool(step) => {
                 if let Some(turn) = self.turns.last_mut() {
@@ -72,7 +73,10 @@ impl Conversation {
                 }
             }
             HistoryStep::Result(step) => self.result = Some((**step).clone()),
-            HistoryStep::Began { .. } | HistoryStep::Branched { .. } | HistoryStep::Restored { .. } => {}
+            HistoryStep::Began { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Checked(_) => {}
         }
     }
 
@@ -155,6 +159,12 @@ impl Turn {
     }
 }
 
+/// What the model is told of an answer that a check denied (B16).
+fn denied(step: &CheckedStep) -> String {
+    let reason = step.reason.as_deref().unwrap_or_default();
+    format!("Your answer was denied by the check `{}`: {reason}. Answer again.", step.check)
+}
+
 /// The output of a tool as the model sees it.
 fn output_text(step: &ToolStep) -> String {
     let text = match &step.output {
@@ -201,13 +211,21 @@ mod tests {
             cut_off: false,
             closing: false,
             asked: None,
+            checks: Vec::new(),
         }))
     }
 
     fn tool_answer(id: &str) -> HistoryStep {
         let output = ToolOutput::Inline(format!("answer to {id}"));
         let tool = "fs.read".parse().unwrap();
-        HistoryStep::Tool(Box::new(ToolStep { id: id.into(), tool, output, is_error: false, note: None }))
+        HistoryStep::Tool(Box::new(ToolStep {
+            id: id.into(),
+            tool,
+            output,
+            is_error: false,
+            note: None,
+            checks: Vec::new(),
+        }))
     }
 
     fn conversation(steps: Vec<HistoryStep>) -> Conversation {
