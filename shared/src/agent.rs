@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{AgentId, CheckName, ModelName, PoolName, ToolName},
+    check::{self, Check},
+    id::{AgentId, ModelName, PoolName, ToolName},
     ladder::{self, Rung},
     limits::{Ceilings, LimitOverrides, check_ceilings},
     money::{Tokens, Usd},
@@ -60,9 +61,9 @@ pub struct AgentProfile {
     /// The models its descendants may use; absent or empty means all (P).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub allowed_models: BTreeSet<ModelName>,
-    /// Named checks run before and after each paid call (B16).
+    /// Checks that run before and after each paid call and tool call, in this order (B16).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<CheckName>,
+    pub checks: Vec<Check>,
     /// Reads every key of the shared store, not only its declared inputs (C).
     #[serde(default)]
     pub reads_all_context: bool,
@@ -190,13 +191,13 @@ impl AgentProfile {
             AgentKind::Llm => needs("model", self.model.is_none()),
             AgentKind::Command => needs("command", self.command.is_empty()),
         }
-        // Whoever names a check relies on it, so naming one is refused until checks are run.
-        if !self.checks.is_empty() {
-            let hint = "leave `checks` out; limit calls by `tools` and the ceilings";
+        check::check_list(&self.checks, &mut problems);
+        if self.kind == AgentKind::Builtin && !self.checks.is_empty() {
+            let message = "a built-in agent makes no calls that a check could see";
             problems.add(
                 "checks",
-                "checks of paid calls are not implemented yet, so they would not be run",
-                Some(hint.into()),
+                message,
+                Some("name them in the profile of an llm or command agent".into()),
             );
         }
         let ceilings = Ceilings {
@@ -222,11 +223,10 @@ mod tests {
     #[test]
     fn all_problems_of_a_profile_are_listed() {
         let text = r#"{"agent_id": "a", "kind": "llm", "max_cost_usd": 1, "closing_reserve_usd": 1,
-            "checks": ["no-secrets"]}"#;
+            "checks": [{"name": "no-secrets"}]}"#;
         let profile: AgentProfile = decode::json(text.as_bytes()).unwrap();
         let problems = profile.check().unwrap_err();
         let paths: Vec<_> = problems.iter().map(|p| p.path.as_str()).collect();
-        assert_eq!(paths, ["model", "checks", "closing_reserve_usd"]);
-        assert!(problems.to_string().contains("not implemented yet"), "{problems}");
+        assert_eq!(paths, ["model", "checks[0]", "closing_reserve_usd"]);
     }
 }

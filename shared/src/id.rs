@@ -126,7 +126,7 @@ id!(/** What proves that a report comes from the attempt it names. */ LeaseToken
 id!(/** One worker process. */ WorkerId, "worker_id", ID);
 id!(/** A label handed down unchanged; it grants no access (I6). */ ThreadId, "thread_id", ID);
 id!(/** Which workers may take a context. */ PoolName, "pool", ID);
-id!(/** A check run before and after each paid call (B16). */ CheckName, "check", ID);
+id!(/** A check that runs before or after calls (B16). */ CheckName, "check", ID);
 id!(/** A key of the shared context store. */ ContextKey, "context key", KEY);
 id!(/** A tool, `fs.read` or `server:tool`. */ ToolName, "tool", NAME);
 id!(/** A model as its provider spells it. */ ModelName, "model", NAME);

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod bus;
+pub mod check;
 pub mod clock;
 pub mod crash;
 pub mod decode;

@@ -13,6 +13,8 @@ pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
 /// The largest single value that is sent to a worker: an input, a result of a child, a value of the shared
 /// store. Whatever larger limit is set, a message with one of them can be read.
 pub const MAX_VALUE_BYTES: u64 = 7 * 1024 * 1024;
+/// The most that a context's checks may have together, those of its ancestors included (B16).
+pub const MAX_CHECKS_BYTES: u64 = 256 * 1024;
 /// The largest order of a context, apart from its inputs and shared messages, and the largest agent profile.
 pub const MAX_ORDER_BYTES: u64 = 1024 * 1024;
 /// The most that a context's shared messages may have together (W3).

@@ -227,6 +227,7 @@ fn agree(
         | Ask::Forfeit { .. }
         | Ask::Settle { .. }
         | Ask::Resume(_)
+        | Ask::Checked(_)
         | Ask::ContextSet { .. }
         | Ask::ContextDelete { .. } => Answer::Done,
     }

@@ -7,6 +7,10 @@ pub type Crash = crash::Crash<Point>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
+    /// The checks of a call have passed, the call is not made yet.
+    Checked,
+    /// A check has decided other than to pass, its decision is not in the journal yet.
+    Decided,
     /// The hold is made, the model is not called yet.
     Held,
     /// The model has answered, nothing is in the journal yet.
@@ -25,6 +29,8 @@ pub enum Point {
 
 impl crash::Point for Point {
     const NAMES: &'static [(&'static str, Point)] = &[
+        ("checked", Point::Checked),
+        ("decided", Point::Decided),
         ("held", Point::Held),
         ("answered", Point::Answered),
         ("written", Point::Written),

@@ -10,6 +10,7 @@
 mod agent;
 mod attempt;
 mod billing;
+mod check;
 mod config;
 mod crash;
 mod delivery;

@@ -9,7 +9,7 @@ use shared::{
     bus::{Bus, From},
     ladder::RungAction,
     subject::{Filter, Subject},
-    wire::{HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
+    wire::{CheckedStep, HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
 };
 
 use crate::{
@@ -175,6 +175,7 @@ fn is_the_end(step: &HistoryStep) -> bool {
         | HistoryStep::Tool(_)
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
+        | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. } => false,
     }
@@ -202,6 +203,7 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
         | HistoryStep::Tool(_)
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
+        | HistoryStep::Checked(_)
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => false,
     })
@@ -267,6 +269,9 @@ fn row(step: &HistoryStep) -> Row {
             let said = format!("{does}; left: {} and {} tokens", rung.left_usd, rung.left_tokens);
             Row { what: "budget", who: format!("rung {}: {}", rung.number, rung.at), said, ..Row::default() }
         }
+        HistoryStep::Checked(step) => {
+            Row { what: "check", who: step.check.to_string(), said: decided(step), ..Row::default() }
+        }
         HistoryStep::Restored { number, to } => {
             Row { what: "restored", said: format!("restore {number}: back to step {to}"), ..Row::default() }
         }
@@ -289,6 +294,14 @@ fn row(step: &HistoryStep) -> Row {
 fn said(step: &ModelStep) -> String {
     let calls: Vec<String> = step.tool_calls.iter().map(|call| format!("→ {}", call.tool)).collect();
     [step.text.clone().unwrap_or_default(), calls.join(" ")].join(" ").trim().to_owned()
+}
+
+/// What a check decided, about which call, and why.
+fn decided(step: &CheckedStep) -> String {
+    let (moment, decision) = (step.moment.as_str(), step.decision.as_str());
+    let place = step.place.as_ref().map_or_else(String::new, |place| format!(" {place}"));
+    let reason = step.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+    format!("{moment}{place}: {decision}{reason}")
 }
 
 fn shown(output: &ToolOutput) -> &str {
@@ -341,12 +354,14 @@ fn whole(entry: &HistoryEntry) -> String {
             for call in &step.tool_calls {
                 add(&format!("calls {}", call.tool), &format!("{:#}", call.arguments.value()));
             }
+            step.checks.iter().for_each(|check| add(&format!("check {}", check.check), &decided(check)));
         }
         HistoryStep::Tool(step) => {
-            let ToolStep { tool, output, is_error, note, .. } = &**step;
+            let ToolStep { tool, output, is_error, note, checks, .. } = &**step;
             add(if *is_error { "tool, which failed" } else { "tool" }, tool.as_str());
             note.iter().for_each(|note| add("note", note));
             add("output", shown(output));
+            checks.iter().for_each(|check| add(&format!("check {}", check.check), &decided(check)));
         }
         HistoryStep::Told(told) => {
             told.by.iter().for_each(|by| add("told by", by.as_str()));
@@ -355,6 +370,7 @@ fn whole(entry: &HistoryEntry) -> String {
         step @ (HistoryStep::Began { .. }
         | HistoryStep::Rung(_)
         | HistoryStep::Lost(_)
+        | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_)) => add("entry", &format!("{:#}", json!(step))),

@@ -205,6 +205,7 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
         | HistoryStep::Tool(_)
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
+        | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => None,
@@ -239,6 +240,9 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
             text.push_str(&format!("\nbudget of {}: {waits}\n", node.id));
         }
         text.push_str(&news::describe(trace, node));
+        if let Some(checks) = tree::checks(node) {
+            text.push_str(&format!("\nchecks of {}: {checks}\n", node.id));
+        }
         for adjusted in &node.adjusted {
             text.push_str(&format!("\nlimits of {}: {adjusted}\n", node.id));
         }

@@ -94,7 +94,8 @@ impl Display {
         for node in trace.contexts() {
             let messages = news::counts(node);
             let comma = if messages.is_empty() { "" } else { ", " };
-            let word = format!("{}{comma}{messages}", tree::word(trace, node));
+            let checks = tree::checks(node).map_or_else(String::new, |checks| format!(" (checks: {checks})"));
+            let word = format!("{}{comma}{messages}{checks}", tree::word(trace, node));
             if said.get(&node.id) != Some(&word) {
                 let budget = &node.budget;
                 output::note(&format!(

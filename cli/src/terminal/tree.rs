@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use coordinator::trace::{ContextNode, Status, Trace};
 use serde_json::{Value, json};
-use shared::wire::{BudgetSnapshot, EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
+use shared::wire::{BudgetSnapshot, CheckCounts, EndStatus, GraphVerdict, Payload, StepReport, StepStatus};
 
 use super::{
     news,
@@ -47,6 +47,15 @@ pub(crate) fn money(budget: &BudgetSnapshot) -> String {
     text
 }
 
+/// How often its checks decided other than to pass; none if they never did.
+pub(crate) fn checks(node: &ContextNode) -> Option<String> {
+    let CheckCounts { changed, denied, halted } = node.checks;
+    let counts = [(changed, "changed"), (denied, "denied"), (halted, "halted")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
+    let counts: Vec<String> = counts.collect();
+    (!counts.is_empty()).then(|| counts.join(", "))
+}
+
 /// A row below a context.
 enum Row<'a> {
     Context(&'a ContextNode),
@@ -62,9 +71,10 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
     let messages = news::counts(node);
     let messages = if messages.is_empty() { messages } else { format!("{messages}  ") };
+    let checks = checks(node).map_or_else(String::new, |checks| format!("checks: {checks}  "));
     let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
     let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
-    line(text, &format!("{name:<32} {:<14} {money:<20} {tries}{messages}{said}", word(trace, node)));
+    line(text, &format!("{name:<32} {:<14} {money:<20} {tries}{messages}{checks}{said}", word(trace, node)));
     let below = match fork {
         "" => String::new(),
         "└─ " => format!("{stem}   "),

@@ -87,6 +87,7 @@ impl Asks {
                 let (spawn, child_id) = self.spawn(trace_id, *spawn).await?;
                 (command(Command::Spawn(Box::new(spawn))), AnswerKind::Spawn(child_id))
             }
+            Ask::Checked(told) => (command(Command::Checked(told)), AnswerKind::Plain),
             Ask::Part { lease, part } => (Work::ReadPart(lease, part), AnswerKind::Read),
             Ask::ContextGet { lease, key } => (Work::ReadValue(lease, key), AnswerKind::Read),
             Ask::ContextList { lease } => (Work::ListValues(lease), AnswerKind::Read),

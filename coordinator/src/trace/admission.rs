@@ -15,7 +15,8 @@ use shared::{
     json,
     ladder::{self, RungAction},
     limits::{
-        Ceilings, MAX_ORDER_BYTES, MAX_SHARED_MESSAGES_BYTES, MAX_VALUE_BYTES, Settings, check_ceilings,
+        Ceilings, MAX_CHECKS_BYTES, MAX_ORDER_BYTES, MAX_SHARED_MESSAGES_BYTES, MAX_VALUE_BYTES, Settings,
+        check_ceilings,
     },
     problem::nearest,
     wire::EndStatus,
@@ -147,6 +148,7 @@ impl<'a> Place<'a> {
             self.check_inputs(&order)?;
         }
         self.check_size(&order, &agents.profiles)?;
+        self.check_checks(profile)?;
         let terms = self.check_budget(&order, agent, &mut adjusted)?;
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
@@ -301,6 +303,14 @@ impl<'a> Place<'a> {
         let shared = json::size_bytes(&order.shared_messages);
         at_most(MAX_SHARED_MESSAGES_BYTES, shared, "the size of shared messages")?;
         at_most(MAX_ORDER_BYTES, size.saturating_sub(inputs + shared), "the size of an order without inputs")
+    }
+
+    /// B16, L: the checks of its ancestors and its own go into every message to its worker.
+    fn check_checks(&self, agent: Option<&AgentProfile>) -> Result<(), Refusal> {
+        let Some(agent) = agent else { return Ok(()) };
+        let checks = self.trace.checks_of(self.parent.map(|(at, _)| at), agent);
+        let (size, max, limit) = (json::size_bytes(&checks), MAX_CHECKS_BYTES, "the size of its checks");
+        if size > max { Err(Refusal::TooLarge { size, max, limit }) } else { Ok(()) }
     }
 
     fn check_cycle(&self, order: &Order) -> Result<(), Refusal> {

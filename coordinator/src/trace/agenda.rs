@@ -110,6 +110,7 @@ impl Agenda {
             | Event::Claimed { .. }
             | Event::Ticked { .. }
             | Event::Progressed { .. }
+            | Event::Checked { .. }
             | Event::AttemptLost { .. }
             | Event::Waiting { .. }
             | Event::InputRequired { .. }

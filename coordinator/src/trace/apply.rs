@@ -10,7 +10,7 @@ use shared::{
 
 use super::{
     Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase, Status,
-    Trace, WaitingHold, scrub,
+    Trace, WaitingHold, checked, scrub,
 };
 
 impl Trace {
@@ -78,6 +78,9 @@ impl Trace {
             }),
             Event::Progressed { child_id, progress } => {
                 self.change(child_id, |node| node.progress = *progress)
+            }
+            Event::Checked { child_id, number, decision, .. } => {
+                self.change(child_id, |node| checked::count(node, *number, *decision));
             }
             Event::AttemptLost { child_id, .. } => self.change(child_id, |node| node.retried += 1),
             Event::Requeued { child_id, why, not_before } => self.requeued(child_id, *why, *not_before, now),

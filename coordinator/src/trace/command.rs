@@ -8,8 +8,8 @@ use shared::{
     graph::Plan,
     limits::Settings,
     wire::{
-        Answered, Branch, Charge, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore, Resume,
-        Tell, Tick,
+        Answered, Branch, Charge, Checked, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore,
+        Resume, Tell, Tick,
     },
 };
 
@@ -54,6 +54,8 @@ pub enum Command {
         lease: Lease,
         key: ContextKey,
     },
+    /// A check decided other than to pass (B16).
+    Checked(Checked),
     Answer(Answered),
     /// A message to an agent.
     Tell(Tell),

@@ -63,6 +63,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Claimed { .. }
         | Event::Ticked { .. }
         | Event::Progressed { .. }
+        | Event::Checked { .. }
         | Event::AttemptLost { .. }
         | Event::Waiting { .. }
         | Event::Answered { .. }

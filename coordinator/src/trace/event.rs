@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use shared::{
     AgentProfile, Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp, Tokens,
     Usd, WorkerId,
+    check::{CheckDecision, Moment},
     graph::{GroupIndex, Plan, StepIndex},
-    id::ToolName,
+    id::{CheckName, ToolName},
     ladder::Fraction,
     limits::Settings,
     money::booked,
@@ -78,6 +79,17 @@ pub enum Event {
     Progressed {
         child_id: ChildId,
         progress: Progress,
+    },
+    /// A check decided other than to pass (B16).
+    Checked {
+        child_id: ChildId,
+        /// The number of the decision within its context.
+        number: u32,
+        check: CheckName,
+        moment: Moment,
+        decision: CheckDecision,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     AttemptLost {
         child_id: ChildId,
@@ -473,6 +485,7 @@ impl Event {
             | Event::Claimed { child_id, .. }
             | Event::Ticked { child_id, .. }
             | Event::Progressed { child_id, .. }
+            | Event::Checked { child_id, .. }
             | Event::AttemptLost { child_id, .. }
             | Event::Requeued { child_id, .. }
             | Event::Redispatched { child_id }

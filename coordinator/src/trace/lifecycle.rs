@@ -86,6 +86,8 @@ impl Trace {
             attempts: Rows::default(),
             retried: 0,
             progress: Default::default(),
+            checks: Default::default(),
+            checks_told: 0,
             answers: Rows::default(),
             told: Rows::default(),
             seen: 0,

@@ -78,7 +78,7 @@ impl Trace {
         }
     }
 
-    /// The profile, without a fallback model that an ancestor does not allow.
+    /// The profile, without a fallback model that an ancestor does not allow, and with the checks of its ancestors.
     fn profile(&self, node: &ContextNode) -> Option<AgentProfile> {
         let mut agent = self.agent(node.order.agent_id.as_ref()?)?.clone();
         if let (Some(parent), Some(model)) = (node.parent, &agent.fallback_model)
@@ -86,6 +86,7 @@ impl Trace {
         {
             agent.fallback_model = None;
         }
+        agent.checks = self.checks_of(node.parent, &agent);
         Some(agent)
     }
 

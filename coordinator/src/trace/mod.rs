@@ -19,6 +19,7 @@ mod books;
 mod budget;
 mod calls;
 mod chain;
+mod checked;
 mod checkpoint;
 mod command;
 mod context_store;
@@ -102,6 +103,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::DecideDispute(decided) => dispute::decide(trace, &decided),
         Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
         Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
+        Command::Checked(told) => checked::checked(trace, &told),
         Command::Answer(answered) => attempt::answer(trace, &answered),
         Command::Tell(tell) => news::tell(trace, &tell),
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),

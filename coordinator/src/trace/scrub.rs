@@ -84,6 +84,9 @@ impl Event {
             Event::Told { child_id, number, id, text: _, by: _ } => {
                 Event::Told { child_id, number, id, text: blank_text(), by: None }
             }
+            Event::Checked { child_id, number, check, moment, decision, reason: _ } => {
+                Event::Checked { child_id, number, check, moment, decision, reason: None }
+            }
             Event::Ended(ended) => Event::Ended(Box::new(Ended { result: None, error: None, ..*ended })),
             Event::ValueSet { key, writer, value: _ } => Event::ValueSet { key, writer, value: Json::null() },
             Event::ConditionAsked { child_id, step, question, answer, saw: _ } => {

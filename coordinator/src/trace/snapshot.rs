@@ -77,6 +77,7 @@ impl Trace {
             unseen: node.unseen(),
             on_budget: self.ladder(node).to_vec(),
             rungs: node.rungs,
+            checks: node.checks,
             disputes: node.disputes.to_vec(),
         }
     }

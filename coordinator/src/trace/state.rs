@@ -15,8 +15,8 @@ use shared::{
     id::ToolName,
     limits::Settings,
     wire::{
-        Adjusted, Dispute, EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload, Progress,
-        RestorePoint, Text,
+        Adjusted, CheckCounts, Dispute, EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload,
+        Progress, RestorePoint, Text,
     },
 };
 
@@ -114,6 +114,9 @@ pub struct ContextNode {
     /// `progress`.
     pub retried: u32,
     pub progress: Progress,
+    /// How often its checks decided other than to pass, and the number of the last such decision (B16).
+    pub checks: CheckCounts,
+    pub checks_told: u32,
     pub answers: Rows<GivenAnswer>,
     /// Messages to its agent, in order (G13).
     pub told: Rows<Message>,

@@ -137,6 +137,7 @@ fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amou
         | HistoryStep::Tool(_)
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
+        | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Result(_) => None,
     })

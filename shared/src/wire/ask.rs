@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Adjusted, ChildSpawn, Execute, Lease, News, Part, PartName, Progress, Refusal, Seen};
 use crate::{
-    id::{CallId, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
+    check::{CheckDecision, Moment},
+    id::{CallId, CheckName, ChildId, ContextKey, LeaseToken, TraceId, WorkerId},
     json::Json,
     money::{Amount, Dimension, Tokens, Usd, booked},
     time::Timestamp,
@@ -47,6 +48,7 @@ pub enum Ask {
         lease: Lease,
         part: PartName,
     },
+    Checked(Checked),
     ContextGet {
         lease: Lease,
         key: ContextKey,
@@ -106,6 +108,20 @@ pub struct Hold {
 pub struct Resume {
     pub lease: Lease,
     pub settled: Vec<SettledCall>,
+}
+
+/// A check decided other than to pass (B16). It is in the journal already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Checked {
+    pub lease: Lease,
+    /// The number of the decision within its context, from 1, as its journal has them: told twice, it is one event.
+    pub number: u32,
+    pub check: CheckName,
+    pub moment: Moment,
+    pub decision: CheckDecision,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -2,11 +2,14 @@
 //! is a checkpoint (W5). An entry is appended only behind the last one that its writer has seen, so that a
 //! worker that lost its context can't add to the journal.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{ObjectReference, ReachedRung, Told, Verdict};
 use crate::{
-    id::{CallId, ChildId, ModelName, ToolName, TraceId, WorkerId},
+    check::{CheckDecision, Moment},
+    id::{CallId, CheckName, ChildId, ModelName, ToolName, TraceId, WorkerId},
     json::Json,
     money::Amount,
     time::Timestamp,
@@ -47,6 +50,8 @@ pub enum HistoryStep {
     Told(Box<Told>),
     /// The budget has reached a rung, which counts from here on (B21).
     Rung(Box<ReachedRung>),
+    /// A check decided about a call before it was made (B16), and no entry of that call says so.
+    Checked(Box<CheckedStep>),
     /// How it ended.
     Result(Box<ResultStep>),
 }
@@ -58,6 +63,22 @@ impl HistoryStep {
 
     pub fn as_result(&self) -> Option<&ResultStep> {
         if let HistoryStep::Result(step) = self { Some(step) } else { None }
+    }
+
+    /// The decisions of checks that this entry records (B16).
+    pub fn checks(&self) -> &[CheckedStep] {
+        match self {
+            HistoryStep::Model(step) => &step.checks,
+            HistoryStep::Tool(step) => &step.checks,
+            HistoryStep::Checked(step) => std::slice::from_ref(&**step),
+            HistoryStep::Began { .. }
+            | HistoryStep::Lost(_)
+            | HistoryStep::Told(_)
+            | HistoryStep::Rung(_)
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Result(_) => &[],
+        }
     }
 
     /// Whether a branch begins with it: a model's answer, a tool's, or a message to the agent. The rest is bookkeeping.
@@ -120,6 +141,38 @@ pub struct ModelStep {
     /// answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
+    /// What the checks of the call decided, and those of the tool calls it requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckedStep>,
+}
+
+impl ModelStep {
+    /// The check that denied the answer, if one did. Its text and tool calls are not kept.
+    pub fn denied(&self) -> Option<&CheckedStep> {
+        let denied =
+            |step: &&CheckedStep| step.moment == Moment::AfterCall && step.decision == CheckDecision::Deny;
+        self.checks.iter().find(denied)
+    }
+}
+
+/// The decision of one check about one call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckedStep {
+    pub check: CheckName,
+    pub moment: Moment,
+    pub decision: CheckDecision,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The call, the same in every attempt. Absent for the call of the entry itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// A human was asked: uses up one answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
+    /// The texts of messages that the check changed, by a digest of what they were. The change applies to every later call.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub changed: BTreeMap<String, String>,
 }
 
 /// A call that was made, and whose answer did not come: it is booked at its hold. If its real cost comes later, the books
@@ -173,6 +226,20 @@ pub struct ToolStep {
     /// What was done, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What the checks of the call decided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckedStep>,
+}
+
+impl ToolStep {
+    /// Whether the tool was called, and a check then denied its output.
+    pub fn output_denied(&self) -> bool {
+        let denied = |step: &CheckedStep| {
+            step.moment == Moment::AfterTool
+                && matches!(step.decision, CheckDecision::Deny | CheckDecision::Halt)
+        };
+        self.checks.iter().any(denied)
+    }
 }
 
 /// The output of a tool; a large one is stored as an object, and the window gets a preview (W4).

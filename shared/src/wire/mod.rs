@@ -16,8 +16,8 @@ mod service;
 mod submission;
 
 pub use ask::{
-    Answer, Ask, AskMessage, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume, SettledCall,
-    Tick, TimeLeft, exhausted,
+    Answer, Ask, AskMessage, Checked, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume,
+    SettledCall, Tick, TimeLeft, exhausted,
 };
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;
@@ -26,13 +26,14 @@ pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
 pub use history::{
-    AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, LostStep, MissingLayer, ModelStep,
-    OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
+    AppliedLayer, CallCost, CheckedStep, Checkpoint, HistoryEntry, HistoryStep, LostStep, MissingLayer,
+    ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep,
+    has_all_copies,
 };
 pub use news::{News, ReachedRung, Seen, Tell, Told};
 pub use outcome::{
-    Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus, GraphOutcome,
-    GraphVerdict, Outcome, Question, StepReport, StepStatus,
+    Acceptance, BudgetSnapshot, CheckCounts, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus,
+    GraphOutcome, GraphVerdict, Outcome, Question, StepReport, StepStatus,
 };
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};

@@ -137,9 +137,27 @@ pub struct ContextSnapshot {
     pub on_budget: Vec<Rung>,
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub rungs: u32,
+    /// How often checks decided other than to pass (B16).
+    #[serde(default, skip_serializing_if = "CheckCounts::is_nothing")]
+    pub checks: CheckCounts,
     /// Its disputed charges, decided ones too (B18).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disputes: Vec<Dispute>,
+}
+
+/// How often the checks of a context decided other than to pass (B16).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckCounts {
+    pub changed: u32,
+    pub denied: u32,
+    pub halted: u32,
+}
+
+impl CheckCounts {
+    pub fn is_nothing(&self) -> bool {
+        *self == CheckCounts::default()
+    }
 }
 
 /// How one context ended, on `agent.outcome.<trace>.<child>`.

@@ -1,6 +1,7 @@
 //! LLM agents in worker processes on real NATS and Redis servers, with a model server that keeps its own bill (b5).
 
 mod budget;
+mod checks;
 mod crash;
 mod foreign;
 mod isolation;

@@ -6,6 +6,7 @@ mod budget;
 mod cancel;
 mod ceilings;
 mod checkpoints;
+mod checks;
 mod contention;
 mod context_store;
 mod deleted;

@@ -10,11 +10,14 @@ use coordinator::trace::{
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
 use shared::{
-    AgentProfile, Amount, ChildId, Json, Timestamp, Tokens, TraceId, Usd, decode,
+    AgentProfile, Amount, ChildId, Json, Timestamp, Tokens, TraceId, Usd,
+    check::{CheckDecision, Moment},
+    decode,
     limits::Settings,
     wire::{
-        Answered, Charge, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Hold, Lease, Payload,
-        Progress, Raise, Referrers, Report, Restore, Resume, Seen, SettledCall, Tell, Text, Tick, Verdict,
+        Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Hold, Lease,
+        Payload, Progress, Raise, Referrers, Report, Restore, Resume, Seen, SettledCall, Tell, Text, Tick,
+        Verdict,
     },
 };
 use trellis_tests::{invariants, log_cuts, world::id};
@@ -440,6 +443,18 @@ impl Player {
                     Vec::new()
                 };
                 self.handle(Command::Resume(Resume { lease, settled }));
+            }
+            82 if b.is_multiple_of(3) => {
+                let decisions =
+                    [CheckDecision::Pass, CheckDecision::Change, CheckDecision::Deny, CheckDecision::Halt];
+                self.handle(Command::Checked(Checked {
+                    lease,
+                    number: u32::from(c % 50),
+                    check: "c".parse().unwrap(),
+                    moment: Moment::AfterCall,
+                    decision: decisions[usize::from(a % 4)],
+                    reason: Some("r".into()),
+                }));
             }
             82..85 => {
                 let progress =

@@ -6,10 +6,12 @@ use std::fmt::Write;
 use coordinator::trace::{Command, Order, Spawn, Submit};
 use serde_json::json;
 use shared::{
-    Json, Usd, decode,
+    Json, Usd,
+    check::{CheckDecision, Moment},
+    decode,
     wire::{
-        Answered, Charge, Claim, DecideDispute, Decision, Delete, Hold, Lease, Payload, Progress, Raise,
-        Referrers, Report, Restore, Resume, Seen, Tell, Text, Tick, Verdict,
+        Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Hold, Lease, Payload, Progress,
+        Raise, Referrers, Report, Restore, Resume, Seen, Tell, Text, Tick, Verdict,
     },
 };
 use trellis_tests::{
@@ -146,6 +148,17 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
             Command::SetValue { lease: lease(), key: "out".parse().unwrap(), value: Json::from("v") },
         ),
         ("delete value", Command::DeleteValue { lease: lease(), key: "out".parse().unwrap() }),
+        (
+            "checked",
+            Command::Checked(Checked {
+                lease: lease(),
+                number: 1,
+                check: "c".parse().unwrap(),
+                moment: Moment::BeforeTool,
+                decision: CheckDecision::Deny,
+                reason: Some("r".into()),
+            }),
+        ),
         (
             "answer",
             Command::Answer(Answered { child_id: id("x"), question: 1, answer: Text::new("a").unwrap() }),

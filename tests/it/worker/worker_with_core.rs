@@ -160,6 +160,7 @@ fn answer(world: &mut World, ask: Ask) -> Answer {
             Err(refusal) => answer_refusal(&refusal, now),
         },
         Ask::ContextSet { lease, key, value } => done(world.handle(Command::SetValue { lease, key, value })),
+        Ask::Checked(told) => done(world.handle(Command::Checked(told))),
         Ask::ContextDelete { lease, key } => done(world.handle(Command::DeleteValue { lease, key })),
     }
 }

@@ -36,6 +36,8 @@ struct Seen {
     rungs: u32,
     ended: bool,
     closed: bool,
+    /// The number of the last decision of a check.
+    checked: u32,
 }
 
 pub(super) fn check(log: &[Logged]) -> Result<(), String> {
@@ -64,6 +66,12 @@ impl Log {
             Event::Ticked { child_id, .. } | Event::Progressed { child_id, .. } => {
                 let seen = self.live(child_id)?;
                 ensure(seen.runs, || "t5: of an attempt that does not run".into())?;
+            }
+            Event::Checked { child_id, number, .. } => {
+                let seen = self.live(child_id)?;
+                ensure(seen.runs, || "t5: of an attempt that does not run".into())?;
+                ensure(*number > seen.checked, || "B16: one decision, two events".into())?;
+                seen.checked = *number;
             }
             Event::Held { child_id, call_id, attempt, .. } => {
                 ensure(!self.cut_off(child_id), || "t6: a hold after the end of an ancestor".into())?;

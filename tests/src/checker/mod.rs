@@ -168,6 +168,7 @@ async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }
             | HistoryStep::Rung(_)
+            | HistoryStep::Checked(_)
             | HistoryStep::Result(_) => None,
         };
         let numbers: Vec<u32> = journal.iter().filter_map(number).collect();

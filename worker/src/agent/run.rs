@@ -4,7 +4,7 @@
 use shared::wire::{Execute, OpenHold};
 
 use super::resources::Resources;
-use crate::{attempt::Attempt, billing::meter::Meter};
+use crate::{attempt::Attempt, billing::meter::Meter, check::Outside};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
@@ -16,6 +16,16 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// What its checks need of the worker (B16).
+    pub(super) fn outside(&self) -> Outside<'a> {
+        Outside {
+            toolbox: &self.resources.toolbox,
+            sandbox: self.resources.sandbox.as_ref(),
+            secrets: &self.resources.secrets,
+            directory: self.resources.workspaces(),
+        }
+    }
+
     pub(super) fn work(&self) -> &'a Execute {
         &self.attempt.work
     }

@@ -1,4 +1,4 @@
-//! A tool call of an agent, of any kind: announced to observers, carried out, traced, and recorded in the
+//! A tool call of an agent, of any kind: checked (B16), announced to observers, carried out, traced, and recorded in the
 //! journal, a large output as a reference (W4).
 
 use shared::{
@@ -11,20 +11,46 @@ use shared::{
 use super::run::Run;
 use crate::{
     attempt::live_output::LiveOutput,
+    check::{Checker, Gate, Stopped},
     crash::Point,
     files::{tool_output, workspace::Workspace},
     journal::Journal,
     tool::call::{Invocation, Observation, Outcome},
 };
 
-pub(super) async fn call(run: &Run<'_>, journal: &Journal<'_>, invocation: Invocation<'_>) -> Outcome {
+pub(super) async fn call(
+    run: &Run<'_>,
+    journal: &Journal<'_>,
+    checker: &Checker<'_>,
+    invocation: Invocation<'_>,
+) -> Outcome {
+    let opened = match checker.before_tool(&invocation).await {
+        Gate::Open(opened) => opened,
+        Gate::Asks { question } => return Outcome::Asks { question },
+        Gate::Stopped(stopped) => return Outcome::Answered(denied(invocation.tool, stopped)),
+    };
+    let arguments = opened.changed.as_ref().unwrap_or(invocation.arguments);
+    let invocation = Invocation { arguments, questions_before: checker.answers_used(), ..invocation };
     let live = LiveOutput::new(run.attempt, journal.next_number());
     live.send(Said::Tool { tool: invocation.tool.to_owned() }).await;
     let began = run.attempt.now();
     let outcome = run.resources.toolbox.call(invocation).await;
     run.attempt.config.crash.pass(Point::Called);
     emit(run, span_name(invocation.tool), began, &outcome);
-    outcome
+    match outcome {
+        Outcome::Answered(observation) => {
+            let observation = Observation { checks: opened.passed, ..observation };
+            Outcome::Answered(checker.after_tool(invocation.tool, observation).await)
+        }
+        outcome @ (Outcome::Waits { .. } | Outcome::HandsOver { .. } | Outcome::Asks { .. }) => outcome,
+    }
+}
+
+/// What the agent is told of a call that a check denied.
+fn denied(tool: &str, stopped: Stopped) -> Observation {
+    let text = format!("the call was {}", stopped.describe());
+    let tool = ToolName::new(span_name(tool)).expect("the name of a tool");
+    Observation { checks: stopped.step.into_iter().collect(), ..Observation::new(tool, Err(text)) }
 }
 
 /// Records the answer of a call. `id` names the call in the journal; a passage, which is lines of a file that
@@ -32,20 +58,22 @@ pub(super) async fn call(run: &Run<'_>, journal: &Journal<'_>, invocation: Invoc
 pub(super) async fn record(
     run: &Run<'_>,
     journal: &Journal<'_>,
+    checker: &Checker<'_>,
     workspace: &Workspace,
     id: String,
     observation: Observation,
     is_passage: bool,
 ) -> HistoryEntry {
-    let Observation { tool, text, is_error, note } = observation;
+    let Observation { tool, text, is_error, note, checks } = observation;
     let output = if is_passage {
         tool_output::passage(text)
     } else {
         tool_output::offload(run.attempt, workspace, journal.next_number(), text).await
     };
-    let step = ToolStep { id, tool, output, is_error, note };
+    let step = ToolStep { id, tool, output, is_error, note, checks };
     let entry = journal.append(HistoryStep::Tool(Box::new(step))).await;
     note_in_history(workspace, &entry);
+    checker.note(&entry).await;
     entry
 }
 

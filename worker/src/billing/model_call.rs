@@ -1,7 +1,7 @@
 //! One paid call of a model, for any kind of agent (B3): reserve the worst case; call; record the cost in memory
 //! before the next `.await`; then write the journal and publish the cost at the same time. No call is
 //! made that its hold does not cover: if a hold is denied, a shorter answer or the fallback model is held for
-//! instead, or no call is made (B5).
+//! instead, or no call is made (B5). The agent's checks run before the hold, and before the answer is in the journal (B16).
 //!
 //! Crash windows: before the call only a hold is open, which is booked when a successor resumes; between the answer and
 //! the journal the call is lost: the successor writes that down and books its hold (B10); once the call is in the journal it is never
@@ -14,8 +14,8 @@ use shared::{
     id::ModelName,
     telemetry,
     wire::{
-        CallCost, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News, Said, Usage,
-        exhausted,
+        CallCost, CheckedStep, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News,
+        Said, Text, Usage, Verdict, exhausted,
     },
 };
 
@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     attempt::{Attempt, live_output::LiveOutput},
+    check::{Checker, Gate, ModelCall, Opened, Stopped},
     crash::Point,
     journal::Journal,
     model::{Completion, Error, Models, Price, Request},
@@ -52,6 +53,12 @@ pub(crate) enum CallOutcome {
     /// No call was made: the agent has to see this first (G13, B21).
     News(Box<News>),
     Failed(Failure),
+    /// A check halted the context (B16).
+    Halted(Verdict),
+    /// A check asks a human whether the call may be made.
+    Asks {
+        question: Text,
+    },
 }
 
 #[derive(Debug)]
@@ -68,12 +75,14 @@ pub(crate) async fn call(
     meter: &Meter<'_>,
     models: &Models,
     journal: &Journal<'_>,
+    checker: &Checker<'_>,
     request: &PaidRequest<'_>,
 ) -> CallOutcome {
     let work = &meter.attempt().work;
     let Some(model) = request.model.or(work.model.as_ref()) else {
         return failed(FailureKind::Agent, "the agent's profile names no model");
     };
+    let mut opened = Opened { changed: None, passed: Vec::new() };
     let mut shortage = None;
     let fallback = work.agent.fallback_model.as_ref().filter(|fallback| *fallback != model);
     for model in std::iter::once(model).chain(fallback) {
@@ -81,17 +90,32 @@ pub(crate) async fn call(
             Ok(price) => price,
             Err(unpriced) => return failed(FailureKind::Refused, unpriced.to_string()),
         };
+        let is_fallback = shortage.is_some();
+        let cost = price.worst_case(request.input_tokens(model), request.max_tokens.max(1)).cost_usd;
+        let call = ModelCall { asked: request.asked, messages: request.messages, model, cost, is_fallback };
+        match checker.before_call(&call).await {
+            Gate::Open(_) if is_fallback => {}
+            Gate::Open(checked) => opened = checked,
+            Gate::Stopped(stopped) => return stop(checker, &stopped),
+            Gate::Asks { question } => return CallOutcome::Asks { question },
+        }
+        let request = &match &opened.changed {
+            Some(messages) => PaidRequest { messages, earlier: None, ..*request },
+            None => *request,
+        };
         let input_tokens = request.input_tokens(model);
-        let attempt = meter.attempt();
-        match (Call { attempt, meter, models, journal, request, model, price, input_tokens }).make().await {
+        let (attempt, passed) = (meter.attempt(), &opened.passed[..]);
+        let call =
+            Call { attempt, meter, models, journal, checker, request, passed, model, price, input_tokens };
+        match call.make().await {
             // The fallback may be affordable (B5); a budget that is used up stops both.
             CallOutcome::CannotAfford(denied) if !denied.halted => shortage = Some(denied),
             outcome @ (CallOutcome::Answered(_)
             | CallOutcome::CannotAfford(_)
             | CallOutcome::News(_)
-            | CallOutcome::Failed(_)) => {
-                return outcome;
-            }
+            | CallOutcome::Failed(_)
+            | CallOutcome::Halted(_)
+            | CallOutcome::Asks { .. }) => return outcome,
         }
     }
     CallOutcome::CannotAfford(shortage.expect("there is a model, and it was denied"))
@@ -103,7 +127,10 @@ struct Call<'a> {
     meter: &'a Meter<'a>,
     models: &'a Models,
     journal: &'a Journal<'a>,
+    checker: &'a Checker<'a>,
     request: &'a PaidRequest<'a>,
+    /// The checks that the call has passed.
+    passed: &'a [CheckedStep],
     model: &'a ModelName,
     price: Price,
     input_tokens: u64,
@@ -138,7 +165,9 @@ impl Call<'_> {
             let (message, retryable, retry_after) = match answer {
                 Ok(completion) => {
                     self.attempt.config.crash.pass(Point::Answered);
-                    return CallOutcome::Answered(Box::new(self.record(held, completion, &live).await));
+                    let step = self.record(held, completion, &live).await;
+                    let halted = self.checker.halted().map(CallOutcome::Halted);
+                    return halted.unwrap_or_else(|| CallOutcome::Answered(Box::new(step)));
                 }
                 Err(Error::Refused { message, retryable, retry_after }) => {
                     self.meter.release(&held.call_id).await;
@@ -257,35 +286,28 @@ impl Call<'_> {
             timeout: self.time_left(),
             script: self.request.script,
         };
-        let mut added = |piece: &str| live.add(piece);
+        // What a check may change or deny is not shown before it has passed.
+        let guarded = self.checker.guards_answers();
+        let mut added = |piece: &str| {
+            if !guarded {
+                live.add(piece);
+            }
+        };
         live.during(self.models.complete(&request, &mut added)).await
     }
 
     /// Records the answer in the journal and settles its cost. The meter knows the cost before the first
     /// `.await`, so that an attempt that is cut off here still sends it.
     async fn record(&self, held: Held, completion: Completion, live: &LiveOutput<'_>) -> ModelStep {
-        let Completion { text, calls, usage, cut_off } = completion;
+        let Completion { mut text, calls, usage, cut_off } = completion;
         let amount = usage.map_or(held.amount, |usage| self.price.cost(&usage));
         let priced =
             Priced { amount, model: Some(self.model.clone()), prices: Some(self.price.version.clone()) };
         if usage.is_some() {
             self.meter.owe(&held.call_id, priced.clone());
         }
-        let step = ModelStep {
-            call_id: held.call_id.clone(),
-            model: self.model.clone(),
-            cost: CallCost { amount, estimated: usage.is_none(), prices: self.price.version.clone() },
-            usage,
-            sent: self.request.sent(),
-            retries: self.attempt.progress.get().retries,
-            text,
-            // A call of a tool that was not offered is ignored.
-            tool_calls: if self.request.tools.is_empty() { Vec::new() } else { calls },
-            max_tokens: held.max_tokens,
-            cut_off,
-            closing: self.request.closing,
-            asked: self.request.asked.map(str::to_owned),
-        };
+        // A call of a tool that was not offered is ignored.
+        let mut tool_calls = if self.request.tools.is_empty() { Vec::new() } else { calls };
         let booking = async {
             match usage {
                 Some(_) => self.meter.settle(&held.call_id, priced).await,
@@ -293,10 +315,31 @@ impl Call<'_> {
             }
         };
         let writing = async {
-            self.journal.append(HistoryStep::Model(Box::new(step.clone()))).await;
+            let decided = self.checker.after_call(&mut text, &mut tool_calls).await;
+            let step = ModelStep {
+                call_id: held.call_id.clone(),
+                model: self.model.clone(),
+                cost: CallCost { amount, estimated: usage.is_none(), prices: self.price.version.clone() },
+                usage,
+                sent: self.request.sent(),
+                retries: self.attempt.progress.get().retries,
+                text,
+                tool_calls,
+                max_tokens: held.max_tokens,
+                cut_off,
+                closing: self.request.closing,
+                asked: self.request.asked.map(str::to_owned),
+                checks: [self.passed, &decided[..]].concat(),
+            };
+            let entry = self.journal.append(HistoryStep::Model(Box::new(step.clone()))).await;
             self.attempt.config.crash.pass(Point::Written);
+            if let (true, None, Some(text)) = (self.checker.guards_answers(), step.denied(), &step.text) {
+                live.add(text);
+            }
+            (entry, step)
         };
-        tokio::join!(writing, booking, live.flush());
+        let ((entry, step), ()) = tokio::join!(writing, booking);
+        tokio::join!(self.checker.note(&entry), live.flush());
         step
     }
 
@@ -337,4 +380,12 @@ fn cannot_afford(denied: &HoldDenied) -> CallOutcome {
 
 fn failed(kind: FailureKind, message: impl Into<String>) -> CallOutcome {
     CallOutcome::Failed(Failure::lasting(kind, message))
+}
+
+/// No hold was taken. A request that was denied would be denied again.
+fn stop(checker: &Checker<'_>, stopped: &Stopped) -> CallOutcome {
+    match checker.halted() {
+        Some(verdict) => CallOutcome::Halted(verdict),
+        None => failed(FailureKind::Refused, format!("the model call was {}", stopped.describe())),
+    }
 }

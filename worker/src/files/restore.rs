@@ -56,7 +56,8 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
             | HistoryStep::Began { .. }
             | HistoryStep::Lost(_)
             | HistoryStep::Restored { .. }
-            | HistoryStep::Branched { .. } => {}
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Checked(_) => {}
         }
     }
 }

@@ -4,8 +4,9 @@
 
 use shared::{
     CallId,
+    check::{CheckDecision, Moment},
     id::ToolName,
-    wire::{Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, Told, ToolOutput},
+    wire::{CheckedStep, Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, Told, ToolOutput},
 };
 
 use super::{stored, writer::Journal};
@@ -72,9 +73,14 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
             let call_id = format!("branched-{}", entry.number);
             step.call_id = CallId::new(&call_id).expect("letters, a dash and digits");
             step.retries = 0;
+            // The checks of this context decide about the calls that are still to be made.
+            let denied =
+                |step: &CheckedStep| step.moment == Moment::AfterCall && step.decision == CheckDecision::Deny;
+            step.checks.retain(denied);
             HistoryStep::Model(step)
         }
         HistoryStep::Tool(mut step) => {
+            step.checks.clear();
             if let ToolOutput::Offloaded { path, object: reference, .. } = &mut step.output
                 && let Ok(bytes) = objects::get(&attempt.bus, reference).await
             {
@@ -90,6 +96,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
         | HistoryStep::Lost(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
+        | HistoryStep::Checked(_)
         | HistoryStep::Result(_)) => other,
     }
 }
@@ -112,7 +119,7 @@ async fn restore_point(attempt: &Attempt, journal: &Journal<'_>) {
     }
 }
 
-/// How many answers of humans this context had used before its next question; `asks` is the tool that asks.
+/// How many answers of humans this context had used before its next question, of the tool `asks` or of a check.
 /// Copied questions were answered in another context; a restore says how many answers came before it; a
 /// refused call asked nothing.
 pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &ToolName) -> usize {
@@ -121,10 +128,11 @@ pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &To
         for entry in written {
             match &entry.step {
                 HistoryStep::Branched { copies: made, .. } => copies = *made,
-                HistoryStep::Model(_) | HistoryStep::Tool(_) | HistoryStep::Told(_) if copies > 0 => {
-                    copies -= 1
+                step if copies > 0 && step.is_work() => copies -= 1,
+                HistoryStep::Tool(step) if step.tool == *asks && (!step.is_error || step.output_denied()) => {
+                    before += 1;
                 }
-                HistoryStep::Tool(step) if step.tool == *asks && !step.is_error => before += 1,
+                HistoryStep::Checked(step) if step.asked => before += 1,
                 HistoryStep::Restored { .. } => {
                     before = attempt.work.restore.map_or(0, |point| point.answers as usize);
                 }
@@ -133,6 +141,7 @@ pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &To
                 | HistoryStep::Told(_)
                 | HistoryStep::Rung(_)
                 | HistoryStep::Lost(_)
+                | HistoryStep::Checked(_)
                 | HistoryStep::Began { .. }
                 | HistoryStep::Result(_) => {}
             }

@@ -112,6 +112,7 @@ pub(super) fn is_of(entry: &HistoryEntry, call_id: &CallId) -> bool {
         | HistoryStep::Tool(_)
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
+        | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => false,

@@ -7,8 +7,6 @@ use std::{
     path::Path,
 };
 
-use shared::agent::AgentProfile;
-
 use super::handoff::VARIABLE;
 use crate::settings::Settings;
 
@@ -50,10 +48,11 @@ impl WorkerSecrets {
         WorkerSecrets(keys.chain(tokens).chain(passed_to_servers).chain(always).collect())
     }
 
-    /// The whole environment of a program.
+    /// The whole environment of a program: the variables it is given, and those copied from the worker's own.
     pub(crate) fn environment(
         &self,
-        profile: &AgentProfile,
+        env_from: &[String],
+        given: &BTreeMap<String, String>,
         workspace: &Path,
     ) -> Result<BTreeMap<String, String>, SecretNamed> {
         let text = |path: &OsStr| path.to_string_lossy().into_owned();
@@ -63,7 +62,7 @@ impl WorkerSecrets {
             ("TMPDIR".to_owned(), text(workspace.join("tmp").as_os_str())),
             ("LANG".to_owned(), "C.UTF-8".to_owned()),
         ]);
-        for name in &profile.env_from {
+        for name in env_from {
             if self.0.contains(name) || name.ends_with("_API_KEY") {
                 return Err(SecretNamed(name.clone()));
             }
@@ -71,7 +70,7 @@ impl WorkerSecrets {
                 env.insert(name.clone(), text(&value));
             }
         }
-        env.extend(profile.env.clone());
+        env.extend(given.clone());
         Ok(env)
     }
 }

@@ -17,6 +17,7 @@ mod handoff;
 mod init;
 mod mounts;
 mod outside;
+mod paths;
 mod program;
 mod start;
 mod watch;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 pub(crate) use environment::WorkerSecrets;
 pub(crate) use handoff::Policy;
 pub use handoff::{OWN_EXECUTABLE, VARIABLE};
+pub(crate) use paths::{absolute, make_absolute_if_readable};
 pub(crate) use start::{Event, MAX_LINE_BYTES, NotStarted, Program, Sandbox};
 
 use handoff::{Error, HelperMessage, send};

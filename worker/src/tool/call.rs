@@ -4,7 +4,7 @@ use serde_json::Value;
 use shared::{
     ChildId,
     id::ToolName,
-    wire::{SharedMessage, Text},
+    wire::{CheckedStep, SharedMessage, Text},
 };
 
 use crate::{attempt::Attempt, files::workspace::Workspace};
@@ -50,15 +50,17 @@ pub(crate) struct Observation {
     pub(crate) is_error: bool,
     /// For people: what was done.
     pub(crate) note: Option<String>,
+    /// What the checks of the call decided (B16).
+    pub(crate) checks: Vec<CheckedStep>,
 }
 
 /// The output of a tool, or its error: both are text for the agent.
-pub(super) type Output = Result<String, String>;
+pub(crate) type Output = Result<String, String>;
 
 impl Observation {
-    pub(super) fn new(tool: ToolName, output: Output) -> Self {
+    pub(crate) fn new(tool: ToolName, output: Output) -> Self {
         let is_error = output.is_err();
         let (Ok(text) | Err(text)) = output;
-        Observation { tool, text, is_error, note: None }
+        Observation { tool, text, is_error, note: None, checks: Vec::new() }
     }
 }

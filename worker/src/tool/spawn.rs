@@ -41,6 +41,9 @@ pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other a
      when another agent is better suited to finish your task. To get the result back and continue, use \
      spawn.";
 pub(super) const PIPELINE: &str = "run_pipeline";
+/// All tools that start a child, and their one name in a journal (I2).
+pub(crate) const TOOLS: [&str; 3] = [SPAWN, DELEGATE, PIPELINE];
+pub(crate) const JOURNALED: &str = "agent:spawn";
 pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and returns the results of all steps. Use it for work of more \
      than one step: steps that run at the same time (mode parallel), or that pass results on (a step's \
      output_to is a key that later steps list in input_from). For a single agent use spawn.";
@@ -305,7 +308,6 @@ pub(crate) fn delegate_with_others() -> Observation {
     Observation::new(tool, Err("`delegate` hands over all your work: call it alone, or use `spawn`".into()))
 }
 
-/// The name of every spawn in a journal (I2).
 fn agent_spawn() -> ToolName {
-    ToolName::new("agent:spawn").expect("a literal that fits the grammar")
+    ToolName::new(JOURNALED).expect("a literal that fits the grammar")
 }

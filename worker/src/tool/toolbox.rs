@@ -4,6 +4,7 @@
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
+use serde_json::Value;
 use shared::{Problems, id::ToolName, problem::nearest, wire::Execute};
 
 use super::{
@@ -68,6 +69,14 @@ impl Toolbox {
                 let text = format!("`{}` failed because of a bug in the worker", invocation.tool);
                 Outcome::Answered(Observation::new(journal_name(invocation.tool), Err(text)))
             }
+        }
+    }
+
+    /// Calls a tool of an MCP server for a check (B16), whether or not the context may call it.
+    pub(crate) async fn call_server(&self, tool: &ToolName, arguments: &Value) -> Result<String, String> {
+        match self.find(tool.as_str()) {
+            Some(Tool::Served { server, tool }) => server.call(tool, arguments).await,
+            Some(Tool::Builtin(_)) | None => Err(format!("this worker has no MCP tool `{tool}`")),
         }
     }
 

@@ -9,7 +9,9 @@ use shared::{
     graph::{GroupIndex, StepIndex},
     id::ToolName,
     money::booked,
-    wire::{Adjusted, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text},
+    wire::{
+        Adjusted, CheckCounts, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text,
+    },
 };
 
 use super::super::{
@@ -108,6 +110,10 @@ pub(super) struct Running {
     pub(super) rungs: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) progress: Progress,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) checks: CheckCounts,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) checks_told: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deadline: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -199,6 +205,8 @@ impl Running {
             seen: node.seen,
             rungs: node.rungs,
             progress: node.progress,
+            checks: node.checks,
+            checks_told: node.checks_told,
             deadline: node.deadline,
             waiting_for_humans: node.waiting_for_humans,
             clock_stopped_at: node.clock_stopped_at,

@@ -247,6 +247,8 @@ impl ContextNode {
             attempts: Rows::default(),
             retried: running.retried,
             progress: running.progress,
+            checks: running.checks,
+            checks_told: running.checks_told,
             answers: Rows::default(),
             told: Rows::default(),
             seen: running.seen,

@@ -1,6 +1,6 @@
 //! Starts the program of a profile in its sandbox, and decides how a context ends whose program can't be started.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use shared::wire::{SandboxReport, Verdict};
 
@@ -11,7 +11,7 @@ use crate::{
         verdict::{failed, retryable},
     },
     files::workspace::Workspace,
-    sandbox::{NotStarted, Policy, Program},
+    sandbox::{NotStarted, Policy, Program, absolute, make_absolute_if_readable},
 };
 
 /// The size limit of a workspace: the limit of its outputs times the factor, but at least this much.
@@ -48,8 +48,8 @@ fn policy(run: &Run<'_>, workspace: &Workspace, start: &Start<'_>) -> Result<Pol
     let prepared = std::fs::create_dir_all(path.join("tmp"))
         .and_then(|()| std::fs::write(path.join("input.json"), start));
     prepared.map_err(|error| retryable(format!("the workspace could not be written: {error}")))?;
-    let env =
-        run.resources.secrets.environment(profile, &path).map_err(|secret| failed(secret.to_string()))?;
+    let env = run.resources.secrets.environment(&profile.env_from, &profile.env, &path);
+    let env = env.map_err(|secret| failed(secret.to_string()))?;
     Ok(Policy {
         command: profile.command.iter().map(|word| make_absolute_if_readable(word, &profile.reads)).collect(),
         workspace: path,
@@ -61,15 +61,4 @@ fn policy(run: &Run<'_>, workspace: &Workspace, start: &Start<'_>) -> Result<Pol
         workspace_bytes: MIN_WORKSPACE_BYTES
             .max(work.limits.max_output_size_bytes.saturating_mul(WORKSPACE_PER_OUTPUT)),
     })
-}
-
-/// Makes a path in the command absolute if it is beneath a path that the profile allows to read: the program runs in
-/// its workspace, but the paths of a profile are relative to the worker's directory.
-fn make_absolute_if_readable(word: &str, reads: &[String]) -> String {
-    let beneath = reads.iter().any(|read| !read.is_empty() && Path::new(word).starts_with(read));
-    if beneath { absolute(word) } else { word.to_owned() }
-}
-
-fn absolute(path: &str) -> String {
-    std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned())
 }

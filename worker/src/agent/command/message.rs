@@ -105,6 +105,7 @@ impl ToldLine {
             HistoryStep::Began { .. }
             | HistoryStep::Model(_)
             | HistoryStep::Lost(_)
+            | HistoryStep::Checked(_)
             | HistoryStep::Tool(_)
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }

@@ -13,7 +13,7 @@ use shared::{
 };
 
 use super::message::ToldLine;
-use crate::{agent::news, tool::human};
+use crate::agent::news;
 
 #[derive(Debug, Default)]
 pub(super) struct Replay {
@@ -32,9 +32,8 @@ pub(super) struct Replay {
     pub(super) result: Option<ResultStep>,
     /// Why its last result was refused, if one was.
     pub(super) refused: Option<String>,
-    /// How many requests were answered before that, and how many of them asked a human.
+    /// How many requests were answered before that.
     pub(super) steps: u32,
-    pub(super) questions: usize,
 }
 
 impl Replay {
@@ -69,7 +68,8 @@ impl Replay {
                 | HistoryStep::Began { .. }
                 | HistoryStep::Lost(_)
                 | HistoryStep::Restored { .. }
-                | HistoryStep::Branched { .. } => {}
+                | HistoryStep::Branched { .. }
+                | HistoryStep::Checked(_) => {}
             }
         }
         replay
@@ -97,7 +97,6 @@ impl Replay {
         let mut answered = models;
         for (fingerprint, steps) in std::mem::take(&mut self.tools) {
             answered += steps.len();
-            self.questions += steps.iter().filter(|(_, step)| step.tool.as_str() == human::NAME).count();
             *self.made.entry(fingerprint).or_default() += count(steps.len());
         }
         self.steps = self.steps.saturating_add(count(answered));

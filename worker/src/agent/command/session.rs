@@ -25,14 +25,12 @@ use crate::{
         model_call::{self, CallOutcome, Shortage},
         token_bound::PaidRequest,
     },
+    check::Checker,
     files::{objects, restore, workspace::Workspace},
     journal::Journal,
     model::{ScriptInput, ToolSpec},
     sandbox::{self, Event, Program},
-    tool::{
-        call::{Invocation, Outcome},
-        human,
-    },
+    tool::call::{Invocation, Outcome},
 };
 
 /// How long a program may continue after it has written its result.
@@ -52,10 +50,14 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
         Ok((journal, workspace)) => (journal, Arc::new(workspace)),
         Err(verdict) => return verdict,
     };
+    let checker = Checker::open(run.attempt, &journal, run.outside()).await;
     let entries = journal.entries();
     let mut replay = Replay::new(run.work(), &entries);
     if let Some(result) = replay.result.take() {
         return result.verdict;
+    }
+    if let Some(halted) = checker.halted() {
+        return journaled::finish(run.attempt, &journal, &workspace, halted, None).await;
     }
     restore::restore(run.attempt, &workspace, &entries).await;
     run.attempt.progress.change(|progress| progress.retries = progress.retries.max(replay.retries));
@@ -65,16 +67,16 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     let (verdict, report) = match launch::start(run, &workspace, &start).await {
         Ok(program) => {
             let report = program.report.clone();
-            let (journal, workspace) = (&journal, &workspace);
-            let (steps, questions) = (replay.steps, replay.questions);
+            let (journal, checker, workspace) = (&journal, &checker, &workspace);
+            let steps = replay.steps;
             let mut session = Session {
                 run,
                 journal,
+                checker,
                 workspace,
                 program,
                 replay,
                 steps,
-                questions,
                 costs: 0,
                 listens: false,
             };
@@ -90,13 +92,12 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
 struct Session<'a> {
     run: &'a Run<'a>,
     journal: &'a Journal<'a>,
+    checker: &'a Checker<'a>,
     workspace: &'a Workspace,
     program: Program,
     replay: Replay,
     /// How many requests it has made, those before a refused result included.
     steps: u32,
-    /// How often it has asked a human.
-    questions: usize,
     /// How many costs of its own it has reported in this attempt.
     costs: u32,
     /// It reads `told` lines.
@@ -216,17 +217,15 @@ impl Session<'_> {
     async fn tool(&mut self, request: ToolRequest) -> Answered {
         let fingerprint = request.fingerprint();
         let place = self.replay.place(&fingerprint);
-        let questions_before = self.questions;
-        if request.tool == human::NAME {
-            self.questions += 1;
-        }
         let replayed = self.replay.tool(&fingerprint);
         self.tell(replayed.as_ref().map(|(number, _)| *number));
         if let Some((_, step)) = replayed {
             if request.tool == restore::WRITE_TOOL && !step.is_error {
                 // The answer is from an earlier attempt, the workspace is new. The write is repeated at this
                 // point, since the program may write to the same file itself.
-                restore::write_again(self.workspace, &request.arguments);
+                let (tool, arguments) = (&request.tool, &request.arguments);
+                let arguments = self.checker.changed_arguments(tool, &place, arguments);
+                restore::write_again(self.workspace, &arguments);
             }
             let text = self.full_output(&step.output).await;
             return Answered::With(Answer {
@@ -243,13 +242,17 @@ impl Session<'_> {
             arguments: &request.arguments,
             place: &place,
             shareable: &[],
-            questions_before,
+            questions_before: self.checker.answers_used(),
         };
-        match tool_step::call(self.run, self.journal, invocation).await {
+        match tool_step::call(self.run, self.journal, self.checker, invocation).await {
             Outcome::Answered(observation) => {
                 let (text, is_error) = (observation.text.clone(), observation.is_error);
-                let (run, journal, workspace) = (self.run, self.journal, self.workspace);
-                tool_step::record(run, journal, workspace, fingerprint, observation, false).await;
+                let (run, journal, checker, workspace) =
+                    (self.run, self.journal, self.checker, self.workspace);
+                tool_step::record(run, journal, checker, workspace, fingerprint, observation, false).await;
+                if let Some(halted) = checker.halted() {
+                    return Answered::Ends(halted);
+                }
                 Answered::With(Answer { id: Some(request.id), text, is_error, ..Answer::default() })
             }
             Outcome::Waits { child } => {
@@ -299,6 +302,8 @@ impl Session<'_> {
                 CallOutcome::Failed(failure) => {
                     Answered::With(error_answer(Some(request.id), failure.message))
                 }
+                CallOutcome::Halted(verdict) => Answered::Ends(verdict),
+                CallOutcome::Asks { question } => Answered::Ends(Verdict::InputRequired { question }),
             };
         }
     }
@@ -329,7 +334,8 @@ impl Session<'_> {
             }),
             asked: Some(fingerprint),
         };
-        model_call::call(self.run.meter, &self.run.resources.models, self.journal, &paid).await
+        let (meter, models) = (self.run.meter, &self.run.resources.models);
+        model_call::call(meter, models, self.journal, self.checker, &paid).await
     }
 
     /// Tells the program what came before the journal entry of this number, as it was told then; without a number,
@@ -437,13 +443,14 @@ enum ProgramRequest {
 }
 
 fn completion(id: String, step: &ModelStep) -> Answer {
-    Answer {
-        id: Some(id),
-        text: step.text.clone().unwrap_or_default(),
-        is_error: false,
-        usage: step.usage,
-        cost_usd: Some(step.cost.amount.cost_usd),
-    }
+    let (text, is_error) = match step.denied() {
+        Some(by) => {
+            let reason = by.reason.as_deref().unwrap_or_default();
+            (format!("the answer was denied by the check `{}`: {reason}", by.check), true)
+        }
+        None => (step.text.clone().unwrap_or_default(), false),
+    };
+    Answer { id: Some(id), text, is_error, usage: step.usage, cost_usd: Some(step.cost.amount.cost_usd) }
 }
 
 fn error_answer(id: Option<String>, text: String) -> Answer {

@@ -21,12 +21,13 @@ use crate::{
         model_call::{self, CallOutcome, Shortage},
         token_bound::{EarlierCall, PaidRequest},
     },
+    check::Checker,
     files::{restore, tool_output, workspace::Workspace},
-    journal::{Journal, checkpoint},
+    journal::Journal,
     model::{Message, ScriptInput, ToolSpec},
     tool::{
         call::{Invocation, Observation, Outcome},
-        human, spawn,
+        spawn,
     },
 };
 
@@ -39,21 +40,26 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
         Ok(begun) => begun,
         Err(verdict) => return verdict,
     };
+    let checker = Checker::open(run.attempt, &journal, run.outside()).await;
     let entries = journal.entries();
     let conversation = Conversation::read(&entries, |step| judge::judge(run.work(), step));
     if let Some(result) = conversation.result {
         return result.verdict;
     }
     restore::restore(run.attempt, &workspace, &entries).await;
-    let mut agent = Agent { run, journal: &journal, workspace: &workspace, conversation };
+    let mut agent = Agent { run, journal: &journal, checker: &checker, workspace: &workspace, conversation };
     agent.count();
-    let verdict = agent.run().await;
+    let verdict = match checker.halted() {
+        Some(halted) => halted,
+        None => agent.run().await,
+    };
     journaled::finish(run.attempt, &journal, &workspace, verdict, None).await
 }
 
 struct Agent<'a> {
     run: &'a Run<'a>,
     journal: &'a Journal<'a>,
+    checker: &'a Checker<'a>,
     workspace: &'a Workspace,
     conversation: Conversation,
 }
@@ -118,6 +124,8 @@ impl Agent<'_> {
                 None
             }
             Ok(CallOutcome::Failed(failure)) => Some(Verdict::Failed(failure)),
+            Ok(CallOutcome::Halted(verdict)) => Some(verdict),
+            Ok(CallOutcome::Asks { question }) => Some(Verdict::InputRequired { question }),
             Ok(CallOutcome::CannotAfford(Shortage { pause: true, .. })) => Some(Verdict::OutOfBudget),
             Ok(CallOutcome::CannotAfford(Shortage { halted: true, why, .. })) => Some(out_of_budget(why)),
             Ok(CallOutcome::CannotAfford(shortage)) => Some(self.last_report(&tools, shortage).await),
@@ -148,6 +156,8 @@ impl Agent<'_> {
                     continue;
                 }
                 Ok(CallOutcome::Failed(failure)) => Verdict::Failed(failure),
+                Ok(CallOutcome::Halted(verdict)) => verdict,
+                Ok(CallOutcome::Asks { question }) => Verdict::InputRequired { question },
                 Ok(CallOutcome::CannotAfford(_)) => out_of_budget(shortage.why),
             };
         }
@@ -205,7 +215,8 @@ impl Agent<'_> {
             seen: Some(self.seen()),
             asked: None,
         };
-        Ok(model_call::call(self.run.meter, &self.run.resources.models, self.journal, &request).await)
+        let models = &self.run.resources.models;
+        Ok(model_call::call(self.run.meter, models, self.journal, self.checker, &request).await)
     }
 
     /// The previous call, if this request begins with the messages of that one.
@@ -247,10 +258,15 @@ impl Agent<'_> {
                 arguments: call.arguments.value(),
                 place: &place,
                 shareable: &shareable,
-                questions_before: checkpoint::answers_before(self.run.attempt, self.journal, &human::name()),
+                questions_before: self.checker.answers_used(),
             };
             match self.call_tool(invocation, alone).await {
-                Outcome::Answered(observation) => self.observe(call, observation).await,
+                Outcome::Answered(observation) => {
+                    self.observe(call, observation).await;
+                    if let Some(halted) = self.checker.halted() {
+                        return Some(halted);
+                    }
+                }
                 Outcome::Waits { child } => children.push(child),
                 Outcome::HandsOver { child } => {
                     return Some(Verdict::Waiting { children: vec![child], hand_over: true });
@@ -271,13 +287,14 @@ impl Agent<'_> {
         if invocation.tool == spawn::DELEGATE && !alone {
             return Outcome::Answered(spawn::delegate_with_others());
         }
-        tool_step::call(self.run, self.journal, invocation).await
+        tool_step::call(self.run, self.journal, self.checker, invocation).await
     }
 
     async fn observe(&mut self, call: ToolCall, observation: Observation) {
         let is_passage = tool_output::is_passage(&call);
-        let (run, journal, workspace) = (self.run, self.journal, self.workspace);
-        let entry = tool_step::record(run, journal, workspace, call.id, observation, is_passage).await;
+        let (run, journal, checker, workspace) = (self.run, self.journal, self.checker, self.workspace);
+        let entry =
+            tool_step::record(run, journal, checker, workspace, call.id, observation, is_passage).await;
         self.take(&entry);
     }
 

@@ -5,7 +5,10 @@ use shared::{
     Json,
     id::ModelName,
     ladder::RungAction,
-    wire::{HistoryEntry, HistoryStep, ModelStep, ReachedRung, ResultStep, ToolCall, ToolOutput, ToolStep},
+    wire::{
+        CheckedStep, HistoryEntry, HistoryStep, ModelStep, ReachedRung, ResultStep, ToolCall, ToolOutput,
+        ToolStep,
+    },
 };
 
 use super::window::{Category, Window};
@@ -80,11 +83,12 @@ impl Conversation {
         match &entry.step {
             HistoryStep::Model(step) => {
                 let (number, step) = (entry.number, (**step).clone());
+                let correction = step.denied().map(denied);
                 self.turns.push(Turn {
                     number,
                     step,
                     answered: Vec::new(),
-                    correction: None,
+                    correction,
                     messages: Vec::new(),
                 });
             }
@@ -99,7 +103,8 @@ impl Conversation {
             HistoryStep::Began { .. }
             | HistoryStep::Lost(_)
             | HistoryStep::Branched { .. }
-            | HistoryStep::Restored { .. } => {}
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Checked(_) => {}
         }
     }
 
@@ -219,6 +224,12 @@ fn show_messages(messages: &[String], window: &mut Window) {
     }
 }
 
+/// What the model is told of an answer that a check denied (B16).
+fn denied(step: &CheckedStep) -> String {
+    let reason = step.reason.as_deref().unwrap_or_default();
+    format!("Your answer was denied by the check `{}`: {reason}. Answer again.", step.check)
+}
+
 /// The output of a tool as the model sees it.
 fn output_text(step: &ToolStep) -> String {
     let text = match &step.output {
@@ -265,13 +276,21 @@ mod tests {
             cut_off: false,
             closing: false,
             asked: None,
+            checks: Vec::new(),
         }))
     }
 
     fn tool_answer(id: &str) -> HistoryStep {
         let output = ToolOutput::Inline(format!("answer to {id}"));
         let tool = "fs.read".parse().unwrap();
-        HistoryStep::Tool(Box::new(ToolStep { id: id.into(), tool, output, is_error: false, note: None }))
+        HistoryStep::Tool(Box::new(ToolStep {
+            id: id.into(),
+            tool,
+            output,
+            is_error: false,
+            note: None,
+            checks: Vec::new(),
+        }))
     }
 
     fn conversation(steps: Vec<HistoryStep>) -> Conversation {

@@ -1,0 +1,114 @@
+//! Checks of agents (B16), with a model server, real programs and a worker in this process.
+
+mod answers;
+mod approval;
+mod crash;
+mod outside;
+mod tools;
+
+use serde_json::{Value, json};
+use shared::{
+    TraceId,
+    bus::{Bus, Headers},
+    subject::{Filter, Subject},
+    wire::{HistoryEntry, HistoryStep, Outcome},
+};
+use trellis_tests::{
+    cluster::{Cluster, SOON, name},
+    processes::{binary, fresh_trace},
+    servers::ModelServer,
+};
+
+/// A cluster in this process whose worker calls `model`, with these profiles.
+async fn embedded(settings: Value, agents: Value) -> Cluster {
+    let coordinator = coordinator::Config::new(name("coordinator"));
+    let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
+    let store = coordinator::store::Memory::new(coordinator.topology.partitions);
+    let store = coordinator::store::Store::Memory(store);
+    let worker = worker::Config {
+        sandbox: Some(binary()),
+        settings: serde_json::from_value(settings).unwrap(),
+        ..worker::Config::new(name("w"))
+    };
+    let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
+    apply(&cluster, agents).await;
+    cluster
+}
+
+async fn apply(cluster: &Cluster, agents: Value) {
+    let message = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap();
+    trellis_tests::cluster::eventually("the profiles are applied", async || {
+        let bus = &cluster.client.bus;
+        let asked = bus.request(&Subject::Query, &Headers::new(), message.clone().into(), SOON).await;
+        let Ok(answer) = asked else { return false };
+        assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
+        true
+    })
+    .await;
+}
+
+/// A profile with these checks, and few tools.
+fn checked(checks: Value) -> Value {
+    let mut agent = super::frugal("checked");
+    agent["tools"] = json!(["fs.read", "fs.write", "fs.list", "ask_human"]);
+    agent["checks"] = checks;
+    agent
+}
+
+async fn run(cluster: &Cluster, goal: &str) -> (Outcome, Vec<HistoryEntry>) {
+    run_as(cluster, fresh_trace(), goal).await
+}
+
+async fn run_as(cluster: &Cluster, trace_id: TraceId, goal: &str) -> (Outcome, Vec<HistoryEntry>) {
+    let message = json!({"goal": goal, "agent_id": "checked", "trace_id": trace_id, "max_cost_usd": 1});
+    let outcome = cluster.client.run(message).await;
+    let journal = cluster.client.journal(trace_id, &outcome.context.child_id).await;
+    (outcome, journal)
+}
+
+/// The decisions other than a pass in a journal, as `check moment decision`.
+fn decisions(journal: &[HistoryEntry]) -> Vec<String> {
+    let steps = journal.iter().flat_map(|entry| entry.step.checks());
+    steps
+        .filter(|step| step.decision.as_str() != "pass")
+        .map(|step| format!("{} {} {}", step.check, step.moment.as_str(), step.decision.as_str()))
+        .collect()
+}
+
+fn passes(journal: &[HistoryEntry]) -> usize {
+    journal
+        .iter()
+        .flat_map(|entry| entry.step.checks())
+        .filter(|step| step.decision.as_str() == "pass")
+        .count()
+}
+
+fn tool_errors(journal: &[HistoryEntry]) -> Vec<String> {
+    let error = |entry: &HistoryEntry| match &entry.step {
+        HistoryStep::Tool(step) if step.is_error => Some(serde_json::to_string(&step.output).unwrap()),
+        _ => None,
+    };
+    journal.iter().filter_map(error).collect()
+}
+
+/// Everything that is stored or sent about a run: its events, outcomes and questions, and its journals.
+async fn everything(cluster: &Cluster, trace: TraceId) -> String {
+    let mut all = String::new();
+    for filter in [Filter::EventsOf(trace), Filter::HistoriesOf(trace)] {
+        for message in cluster.client.bus.read(&filter).await.unwrap() {
+            all.push_str(&String::from_utf8_lossy(&message.payload));
+        }
+    }
+    all
+}
+
+/// The counts in the snapshot of a root: changed, denied, halted.
+async fn counts(cluster: &Cluster, outcome: &Outcome) -> [u32; 3] {
+    let trace = cluster.client.trace(outcome.trace_id).await;
+    let checks = trace.snapshot(trace.root().unwrap()).checks;
+    [checks.changed, checks.denied, checks.halted]
+}
+
+fn prompts(model: &ModelServer) -> String {
+    serde_json::to_string(&model.prompts()).unwrap()
+}

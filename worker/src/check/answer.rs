@@ -1,0 +1,116 @@
+//! What a program or an MCP tool is given, and its answer: one JSON object each.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shared::{
+    AgentId, ChildId, TraceId, Usd,
+    check::{CheckDecision, Moment},
+    id::CheckName,
+    text,
+};
+
+use super::content::{Content, Decided};
+
+/// The longest reason that is kept.
+const MAX_REASON_BYTES: usize = 1000;
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Asked<'a> {
+    pub(super) check: &'a CheckName,
+    pub(super) moment: Moment,
+    pub(super) trace_id: TraceId,
+    pub(super) child_id: &'a ChildId,
+    pub(super) agent_id: &'a AgentId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tool: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) arguments: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) output: Option<&'a str>,
+    /// The most that the call may cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cost_usd: Option<Usd>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    decision: CheckDecision,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    arguments: Option<Value>,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// The decision of an answer about `content`. An answer that can't be understood denies.
+pub(super) fn read(answer: &str, content: &Content) -> Decided {
+    let given: Given = match serde_json::from_str(answer.trim()) {
+        Ok(given) => given,
+        Err(error) => return Decided::failed(format!("its answer can't be understood: {error}")),
+    };
+    let reason = given.reason.map(|reason| text::cut(reason, MAX_REASON_BYTES));
+    match given.decision {
+        CheckDecision::Pass => Decided::pass(),
+        CheckDecision::Change => {
+            let changed = match content {
+                Content::Text(_) => given.text.map(Content::Text),
+                Content::Arguments(_) => given.arguments.filter(Value::is_object).map(Content::Arguments),
+            };
+            match changed {
+                Some(changed) if changed == *content => Decided::pass(),
+                Some(changed) => Decided::change(changed, reason.unwrap_or_else(|| "it was changed".into())),
+                None => {
+                    let wanted = match content {
+                        Content::Text(_) => "text",
+                        Content::Arguments(_) => "arguments",
+                    };
+                    Decided::failed(format!("its answer can't be understood: a change needs `{wanted}`"))
+                }
+            }
+        }
+        decision @ (CheckDecision::Deny | CheckDecision::Halt) => {
+            let reason = reason.unwrap_or_else(|| "it gave no reason".into());
+            Decided { decision, reason: Some(reason), content: None }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn b16_an_answer_that_can_not_be_understood_denies() {
+        let text = Content::Text("a".into());
+        let decision = |answer: &str| read(answer, &text).decision;
+        assert_eq!(decision(r#"{"decision": "pass"}"#), CheckDecision::Pass);
+        assert_eq!(decision(r#"{"decision": "change", "text": "b"}"#), CheckDecision::Change);
+        assert_eq!(decision(r#"{"decision": "change", "text": "a"}"#), CheckDecision::Pass);
+        assert_eq!(decision(r#"{"decision": "halt"}"#), CheckDecision::Halt);
+        for answer in [
+            "",
+            "pass",
+            "{}",
+            r#"{"decision": "allow"}"#,
+            r#"{"decision": "change"}"#,
+            r#"{"decision": "change", "arguments": {}}"#,
+            r#"{"decision": "pass", "resaon": "typo"}"#,
+            "{\"decision\": \"pass\"}\n{\"decision\": \"pass\"}",
+        ] {
+            let decided = read(answer, &text);
+            assert_eq!(decided.decision, CheckDecision::Deny, "{answer}");
+            assert!(decided.reason.unwrap().contains("can't be understood"), "{answer}");
+        }
+        let arguments = Content::Arguments(json!({"a": 1}));
+        let answer = r#"{"decision": "change", "arguments": {"a": 2}}"#;
+        assert_eq!(read(answer, &arguments).content, Some(Content::Arguments(json!({"a": 2}))));
+        let answer = r#"{"decision": "change", "arguments": 7}"#;
+        assert_eq!(read(answer, &arguments).decision, CheckDecision::Deny);
+    }
+}

@@ -1,0 +1,272 @@
+//! The checks around a model call. They run before anything is held, and before the answer is in the journal: of an answer
+//! that they change, the journal, the events and the live output have the changed text only. If the worker is lost while they
+//! run, the answer is lost with it, and its cost is booked.
+
+use shared::{
+    Json, Usd,
+    check::{CheckDecision, Moment, OnHit},
+    id::ModelName,
+    wire::{CheckedStep, HistoryStep, ToolCall},
+};
+
+use super::{
+    checker::{About, Checker, step, with},
+    content::{self, Content, Decided},
+    gate::{Gate, Opened, Stopped},
+    messages, rate,
+    rule::{Kind, Rule},
+};
+use crate::{crash::Point, model::Message};
+
+/// A model call that is about to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ModelCall<'a> {
+    /// Identifies the request of a program.
+    pub(crate) asked: Option<&'a str>,
+    pub(crate) messages: &'a [Message],
+    pub(crate) model: &'a ModelName,
+    /// The worst case that will be held.
+    pub(crate) cost: Usd,
+    /// Its checks have run for the agent's own model; only its cost differs.
+    pub(crate) is_fallback: bool,
+}
+
+impl Checker<'_> {
+    /// Before a model is called. A decision other than a pass is in the journal, and told.
+    pub(crate) async fn before_call(&self, call: &ModelCall<'_>) -> Gate<Opened<Vec<Message>>> {
+        let moment = Moment::BeforeCall;
+        let runs = |rule: &&Rule| {
+            rule.runs_on(moment) && (!call.is_fallback || matches!(rule.kind, Kind::MaxCost(_)))
+        };
+        let mut passed = Vec::new();
+        if !self.rules.iter().any(|rule| runs(&rule)) {
+            return Gate::Open(Opened { changed: None, passed });
+        }
+        let place = self.call_place(call);
+        let mut all = call.messages.to_vec();
+        let first_new = messages::first_new(&all);
+        for rule in self.rules.iter().filter(runs) {
+            if let Some(step) = self.decided(rule, moment, &place) {
+                if let Some(stopped) = Stopped::by(&step) {
+                    return Gate::Stopped(stopped);
+                }
+                self.repeat_changes(rule, &mut all);
+                continue;
+            }
+            self.repeat_changes(rule, &mut all[..first_new]);
+            let mut step = step(rule, moment, Decided::pass());
+            step.place = Some(place.clone());
+            match &rule.kind {
+                Kind::PerMinute(per_minute) => step = self.wait_for_rate(rule, *per_minute, step).await,
+                Kind::MaxCost(max) if call.cost > *max => {
+                    let reason = format!("the call may cost {}, and {max} are allowed", call.cost);
+                    step = with(step, Decided::hit(rule, reason));
+                }
+                Kind::MaxCost(_) => {}
+                Kind::Approval(Some(above)) if call.cost <= *above => {}
+                Kind::Approval(_) => {
+                    let what = format!("call the model {}, which may cost up to {}", call.model, call.cost);
+                    match self.approval(rule, &what) {
+                        Ok(decided) => step = CheckedStep { asked: true, ..with(step, decided) },
+                        Err(question) => return Gate::Asks { question },
+                    }
+                }
+                Kind::MaxBytes(max) => {
+                    let has: usize = all[first_new..].iter().map(Message::size_bytes).sum();
+                    step = with(step, content::size(rule, has as u64, *max));
+                }
+                Kind::Forbidden(_)
+                | Kind::Allowed(_)
+                | Kind::Schema(_)
+                | Kind::Program(_)
+                | Kind::Mcp(_)
+                | Kind::Unusable(_) => {
+                    let about = About { moment, tool: None, cost: Some(call.cost) };
+                    step = self.judge_messages(rule, about, &mut all[first_new..], step).await;
+                }
+            }
+            if step.decision == CheckDecision::Pass && !step.asked {
+                passed.push(CheckedStep { place: None, ..step });
+                continue;
+            }
+            let stopped = Stopped::by(&step);
+            self.write(step).await;
+            if let Some(stopped) = stopped {
+                return Gate::Stopped(stopped);
+            }
+        }
+        let changed = (all != call.messages).then_some(all);
+        self.attempt.config.crash.pass(Point::Checked);
+        Gate::Open(Opened { changed, passed })
+    }
+
+    /// After a model has answered, before its answer is in the journal. Returns the decisions for its entry, those about the
+    /// arguments of its tool calls included: arguments that are changed here are changed in the journal too. Of a denied
+    /// answer no tool is called.
+    pub(crate) async fn after_call(
+        &self,
+        text: &mut Option<String>,
+        calls: &mut Vec<ToolCall>,
+    ) -> Vec<CheckedStep> {
+        let mut steps = Vec::new();
+        for rule in &self.rules {
+            if rule.runs_on(Moment::AfterCall) {
+                let step = self.judge_answer(rule, text, calls).await;
+                let stops = matches!(step.decision, CheckDecision::Deny | CheckDecision::Halt);
+                if stops {
+                    calls.clear();
+                    text.get_or_insert_with(|| format!("[denied:{}]", step.check));
+                }
+                steps.push(step);
+                if stops {
+                    break;
+                }
+            }
+            if rule.reads_content() && self.judge_tool_calls(rule, calls, &mut steps).await {
+                break;
+            }
+        }
+        if steps.iter().any(|step| step.decision != CheckDecision::Pass) {
+            self.attempt.config.crash.pass(Point::Decided);
+        }
+        steps
+    }
+
+    /// Names a model call, the same in every attempt: by how many calls of its kind were answered before it.
+    fn call_place(&self, call: &ModelCall<'_>) -> String {
+        let entries = self.journal.entries();
+        let answers = entries.iter().filter_map(|entry| entry.step.as_model());
+        let before = answers.filter(|step| step.asked.as_deref() == call.asked).count();
+        let name = call.asked.map_or("call", |fingerprint| &fingerprint[..fingerprint.len().min(12)]);
+        format!("{name}-{}{}", before + 1, if call.is_fallback { "-fallback" } else { "" })
+    }
+
+    /// Changes messages again as they were changed before an earlier call.
+    fn repeat_changes(&self, rule: &Rule, messages: &mut [Message]) {
+        for message in messages {
+            let Some(content) = messages::text(message) else { continue };
+            let changed = if rule.redacts() {
+                content::judge(rule, &content).and_then(|decided| decided.content)
+            } else {
+                self.recorded().changed(&rule.name, &content)
+            };
+            if let Some(changed) = changed {
+                messages::set_text(message, changed);
+            }
+        }
+    }
+
+    async fn judge_messages(
+        &self,
+        rule: &Rule,
+        about: About<'_>,
+        new: &mut [Message],
+        mut step: CheckedStep,
+    ) -> CheckedStep {
+        for message in new {
+            let Some(content) = messages::text(message) else { continue };
+            let decided = self.judge(rule, about, &content).await;
+            if decided.decision == CheckDecision::Pass {
+                continue;
+            }
+            if let Some(changed) = &decided.content {
+                if !rule.redacts() {
+                    step.changed.insert(content.digest(), changed.stored());
+                }
+                messages::set_text(message, changed.clone());
+            }
+            step = with(step, decided);
+            if Stopped::by(&step).is_some() {
+                step.changed.clear();
+                break;
+            }
+        }
+        step
+    }
+
+    /// One check of an answer: its text, and the arguments of every tool call. A schema is for the final answer.
+    async fn judge_answer(
+        &self,
+        rule: &Rule,
+        text: &mut Option<String>,
+        calls: &mut [ToolCall],
+    ) -> CheckedStep {
+        let mut decision = step(rule, Moment::AfterCall, Decided::pass());
+        let about = About { moment: Moment::AfterCall, tool: None, cost: None };
+        let is_schema = matches!(rule.kind, Kind::Schema(_));
+        if let Some(said) = text.as_ref().filter(|said| !said.is_empty() && !(is_schema && !calls.is_empty()))
+        {
+            let decided = self.judge(rule, about, &Content::Text(said.clone())).await;
+            if let Some(Content::Text(changed)) = &decided.content {
+                *text = Some(changed.clone());
+            }
+            decision = with(decision, decided);
+        }
+        for call in calls.iter_mut().filter(|_| !is_schema) {
+            if Stopped::by(&decision).is_some() {
+                break;
+            }
+            let arguments = Content::Arguments(call.arguments.value().clone());
+            let decided = self.judge(rule, About { tool: Some(&call.tool), ..about }, &arguments).await;
+            if let Some(Content::Arguments(changed)) = &decided.content {
+                call.arguments = Json::from(changed.clone());
+            }
+            if decided.decision != CheckDecision::Pass {
+                decision = with(decision, decided);
+            }
+        }
+        decision
+    }
+
+    /// The check before each tool call of an answer, made now so that a change is in the journal. Returns whether it halts.
+    async fn judge_tool_calls(
+        &self,
+        rule: &Rule,
+        calls: &mut [ToolCall],
+        steps: &mut Vec<CheckedStep>,
+    ) -> bool {
+        let moment = Moment::BeforeTool;
+        let entry = self.journal.next_number();
+        for (number, call) in (1..).zip(calls) {
+            let place = format!("{entry}-{number}");
+            let is_denied = steps
+                .iter()
+                .any(|step| step.place.as_ref() == Some(&place) && step.decision == CheckDecision::Deny);
+            if is_denied || !rule.runs_on_tool(moment, &call.tool) {
+                continue;
+            }
+            let arguments = Content::Arguments(call.arguments.value().clone());
+            let decided =
+                self.judge(rule, About { moment, tool: Some(&call.tool), cost: None }, &arguments).await;
+            if let Some(Content::Arguments(changed)) = &decided.content {
+                call.arguments = Json::from(changed.clone());
+            }
+            let step = CheckedStep { place: Some(place), ..step(rule, moment, decided) };
+            let halts = step.decision == CheckDecision::Halt;
+            steps.push(step);
+            if halts {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits until the minute allows another model call. Denies if the deadline comes first.
+    async fn wait_for_rate(&self, rule: &Rule, per_minute: u32, step: CheckedStep) -> CheckedStep {
+        loop {
+            let now = self.attempt.now();
+            let counts = |step: &HistoryStep| matches!(step, HistoryStep::Model(_) | HistoryStep::Lost(_));
+            let Some(wait) = self.journal.with_all_entries(|all| rate::wait(all, now, per_minute, counts))
+            else {
+                return step;
+            };
+            let in_time = self.attempt.deadline.left().is_none_or(|left| wait < left);
+            if rule.on_hit == OnHit::Halt || !in_time {
+                let reason = format!("{per_minute} calls a minute are allowed, and there is no time to wait");
+                return with(step, Decided::hit(rule, reason));
+            }
+            tracing::info!(check = %rule.name, ?wait, "a model call waits until the minute allows it");
+            tokio::time::sleep(wait).await;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Checks that someone else decides: a program in a sandbox, or a tool of an MCP server. Whatever goes wrong denies.
+
+use std::{path::Path, sync::Arc};
+
+use shared::check::ProgramCheck;
+
+use super::{
+    answer::{self, Asked},
+    content::{Content, Decided},
+    rule::{Kind, Rule},
+};
+use crate::{
+    attempt::Attempt,
+    files::workspace::Workspace,
+    sandbox::{Event, Policy, Sandbox, WorkerSecrets, absolute, make_absolute_if_readable},
+    tool::Toolbox,
+};
+
+/// The most that a program may write.
+const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// The size limit of the directory that a program runs in.
+const WORKSPACE_BYTES: u64 = 64 << 20;
+/// How many last lines of its standard error a reason shows.
+const SHOWN_ERROR_LINES: usize = 3;
+
+/// What checks need of their worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outside<'a> {
+    pub(crate) toolbox: &'a Toolbox,
+    pub(crate) sandbox: Option<&'a Sandbox>,
+    pub(crate) secrets: &'a WorkerSecrets,
+    /// Where programs get a directory of their own: never the workspace of the agent.
+    pub(crate) directory: &'a Path,
+}
+
+impl Outside<'_> {
+    /// The decision of a program or an MCP tool; none if the check is neither.
+    pub(super) async fn judge(
+        &self,
+        attempt: &Attempt,
+        rule: &Rule,
+        asked: &Asked<'_>,
+        content: &Content,
+    ) -> Option<Decided> {
+        let answered = match &rule.kind {
+            Kind::Program(program) => {
+                tokio::time::timeout(rule.timeout, self.run(attempt, program, asked)).await
+            }
+            Kind::Mcp(tool) => {
+                let arguments = serde_json::to_value(asked).expect("plain fields");
+                let call = async {
+                    // The tool of a server may change anything, so the lease must be valid.
+                    attempt.lease.live().await;
+                    self.toolbox.call_server(tool, &arguments).await
+                };
+                tokio::time::timeout(rule.timeout, call).await
+            }
+            Kind::Forbidden(_)
+            | Kind::Allowed(_)
+            | Kind::MaxBytes(_)
+            | Kind::Schema(_)
+            | Kind::PerMinute(_)
+            | Kind::MaxCost(_)
+            | Kind::Approval(_)
+            | Kind::Unusable(_) => return None,
+        };
+        Some(match answered {
+            Ok(Ok(answer)) => answer::read(&answer, content),
+            Ok(Err(why)) => Decided::failed(format!("it failed: {why}")),
+            Err(_) => Decided::failed(format!("it did not answer within {} ms", rule.timeout.as_millis())),
+        })
+    }
+
+    /// Runs a program on one line of JSON, and returns what it wrote. It ends with its future.
+    async fn run(
+        &self,
+        attempt: &Attempt,
+        program: &ProgramCheck,
+        asked: &Asked<'_>,
+    ) -> Result<String, String> {
+        let sandbox = self.sandbox.ok_or("this worker can't run programs")?;
+        let workspace = Workspace::create(self.directory, attempt.trace_id(), attempt.child_id())
+            .map_err(|error| format!("its directory could not be made: {error}"))?;
+        let policy = self.policy(program, &workspace)?;
+        let mut running =
+            sandbox.start(policy, Arc::new(workspace)).await.map_err(|error| error.to_string())?;
+        running.send_line(&serde_json::to_vec(asked).expect("plain fields"));
+        running.close_input();
+        let mut written: Vec<u8> = Vec::new();
+        let status = loop {
+            match running.event().await {
+                Event::Line(line) => written.extend(line),
+                Event::TooLong => return Err("it wrote too long a line".into()),
+                Event::Ended(status) => break status,
+            }
+            if written.len() > MAX_ANSWER_BYTES {
+                return Err(format!("it wrote more than {MAX_ANSWER_BYTES} bytes"));
+            }
+        };
+        if let Some(why) = running.exceeded().or_else(|| running.broken()) {
+            return Err(why);
+        }
+        if !status.success() {
+            let errors = running.last_error_lines(SHOWN_ERROR_LINES);
+            return Err(format!("it ended with {status}: {errors}"));
+        }
+        Ok(String::from_utf8_lossy(&written).into_owned())
+    }
+
+    fn policy(&self, program: &ProgramCheck, workspace: &Workspace) -> Result<Policy, String> {
+        let path = workspace.path().canonicalize().map_err(|error| error.to_string())?;
+        std::fs::create_dir_all(path.join("tmp")).map_err(|error| error.to_string())?;
+        let env = self
+            .secrets
+            .environment(&program.env_from, &program.env, &path)
+            .map_err(|secret| secret.to_string())?;
+        let command = program.command.iter().map(|word| make_absolute_if_readable(word, &program.reads));
+        Ok(Policy {
+            command: command.collect(),
+            workspace: path,
+            env,
+            reads: program.reads.iter().map(|path| absolute(path).into()).collect(),
+            network: program.network,
+            requires: program.requires.clone(),
+            resources: Default::default(),
+            workspace_bytes: WORKSPACE_BYTES,
+        })
+    }
+}

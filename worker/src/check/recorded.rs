@@ -1,0 +1,70 @@
+//! The decisions that the journal has. What is recorded for a call is not decided again.
+
+use std::collections::{BTreeMap, HashMap};
+
+use shared::{
+    check::{CheckDecision, Moment},
+    id::CheckName,
+    wire::{CheckedStep, HistoryEntry, Verdict},
+};
+
+use super::content::Content;
+
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    /// By check, moment and the place of the call.
+    decisions: HashMap<(CheckName, Moment, String), CheckedStep>,
+    /// What a check changed in messages and arguments, by the digest of what they were.
+    changed: HashMap<CheckName, BTreeMap<String, String>>,
+    halted: Option<(CheckName, String)>,
+    /// How many decisions other than a pass the journal has, also in entries that a restore revoked.
+    pub(super) count: u32,
+}
+
+impl Recorded {
+    /// Reads a journal: `all` its entries, and those that stand.
+    pub(super) fn read(all: &[HistoryEntry], standing: &[HistoryEntry]) -> Self {
+        let mut recorded = Recorded::default();
+        standing.iter().for_each(|entry| recorded.add(entry));
+        recorded.count =
+            all.iter().map(|entry| notable(entry).count()).sum::<usize>().try_into().unwrap_or(u32::MAX);
+        recorded
+    }
+
+    /// Adds an entry, without counting it.
+    pub(super) fn add(&mut self, entry: &HistoryEntry) {
+        for step in entry.step.checks() {
+            if step.decision == CheckDecision::Halt {
+                let reason = step.reason.clone().unwrap_or_default();
+                self.halted.get_or_insert((step.check.clone(), reason));
+            }
+            if !step.changed.is_empty() {
+                self.changed.entry(step.check.clone()).or_default().extend(step.changed.clone());
+            }
+            if let Some(place) = &step.place {
+                self.decisions.insert((step.check.clone(), step.moment, place.clone()), step.clone());
+            }
+        }
+    }
+
+    pub(super) fn decision(&self, check: &CheckName, moment: Moment, place: &str) -> Option<&CheckedStep> {
+        self.decisions.get(&(check.clone(), moment, place.to_owned()))
+    }
+
+    /// What the check made of this content before, if it changed it.
+    pub(super) fn changed(&self, check: &CheckName, content: &Content) -> Option<Content> {
+        let changed = self.changed.get(check)?.get(&content.digest())?;
+        Some(content.from_stored(changed))
+    }
+
+    /// A context that a check halted does not go on, whatever else the journal says.
+    pub(super) fn halted(&self) -> Option<Verdict> {
+        let (check, reason) = self.halted.clone()?;
+        Some(Verdict::Halted { check: check.to_string(), reason })
+    }
+}
+
+/// The decisions of an entry that are told to the coordinator.
+pub(super) fn notable(entry: &HistoryEntry) -> impl Iterator<Item = &CheckedStep> {
+    entry.step.checks().iter().filter(|step| step.decision != CheckDecision::Pass)
+}

@@ -1,0 +1,204 @@
+//! The checks around a tool call. Those that read the arguments of an LLM agent's call have run on the answer that requests
+//! it; the call finds their decisions in the journal.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use shared::{
+    check::{CheckDecision, Moment},
+    text,
+    wire::{CheckedStep, HistoryStep, ToolStep},
+};
+
+use super::{
+    checker::{About, Checker, step},
+    content::{Content, Decided},
+    gate::{Gate, Opened, Stopped},
+    rate,
+    rule::{Kind, Rule},
+};
+use crate::{
+    crash::Point,
+    tool::{
+        call::{Invocation, Observation},
+        spawn,
+    },
+};
+
+/// How much of the arguments a question shows.
+const SHOWN_BYTES: usize = 2000;
+
+impl Checker<'_> {
+    /// Before a tool is called. What a check changed and what a human answered is in the journal; a denial is not yet.
+    pub(crate) async fn before_tool(&self, invocation: &Invocation<'_>) -> Gate<Opened<Value>> {
+        let moment = Moment::BeforeTool;
+        let Invocation { tool, place, .. } = *invocation;
+        let mut arguments = Content::Arguments(invocation.arguments.clone());
+        let mut passed = Vec::new();
+        let rules = self.rules.iter().filter(|rule| rule.runs_on_tool(moment, tool));
+        // First what reads the arguments: a human is asked about those that the tool would get.
+        let (reading, others): (Vec<_>, Vec<_>) = rules.partition(|rule| rule.reads_content());
+        for rule in reading {
+            if let Some(step) = self.decided(rule, moment, place) {
+                if let Some(stopped) = Stopped::by(&step) {
+                    return Gate::Stopped(stopped);
+                }
+                arguments = self.recorded().changed(&rule.name, &arguments).unwrap_or(arguments);
+                continue;
+            }
+            let about = About { moment, tool: Some(tool), cost: None };
+            let decided = self.judge(rule, about, &arguments).await;
+            let mut step = step(rule, moment, decided.clone());
+            if let Some(stopped) = Stopped::by(&step) {
+                self.attempt.config.crash.pass(Point::Decided);
+                return Gate::Stopped(Stopped { step: Some(step), ..stopped });
+            }
+            match decided.content {
+                Some(changed) => {
+                    step.place = Some(place.to_owned());
+                    step.changed = BTreeMap::from([(arguments.digest(), changed.stored())]);
+                    self.write(step).await;
+                    arguments = changed;
+                }
+                None => passed.push(step),
+            }
+        }
+        let arguments = arguments.into_arguments();
+        for rule in others {
+            match self.before_tool_now(rule, invocation, &arguments).await {
+                Ok(Some(step)) => passed.push(step),
+                Ok(None) => {}
+                Err(Gate::Stopped(stopped)) => return Gate::Stopped(stopped),
+                Err(Gate::Asks { question }) => return Gate::Asks { question },
+                Err(Gate::Open(())) => {}
+            }
+        }
+        self.attempt.config.crash.pass(Point::Checked);
+        Gate::Open(Opened { changed: (arguments != *invocation.arguments).then_some(arguments), passed })
+    }
+
+    /// After a tool has answered, before its output is in the journal. A denied output is replaced by why.
+    pub(crate) async fn after_tool(&self, tool: &str, mut observation: Observation) -> Observation {
+        let moment = Moment::AfterTool;
+        for rule in self.rules.iter().filter(|rule| rule.runs_on_tool(moment, tool)) {
+            let output = Content::Text(observation.text.clone());
+            if output.is_empty() {
+                continue;
+            }
+            let decided = self.judge(rule, About { moment, tool: Some(tool), cost: None }, &output).await;
+            let step = step(rule, moment, decided.clone());
+            let stopped = Stopped::by(&step);
+            observation.checks.push(step);
+            if let Some(Content::Text(changed)) = decided.content {
+                observation.text = changed;
+            }
+            if let Some(stopped) = stopped {
+                observation.text = format!("the tool was called; its output was {}", stopped.describe());
+                observation.is_error = true;
+                observation.note = None;
+                break;
+            }
+        }
+        if observation.checks.iter().any(|step| step.decision != CheckDecision::Pass) {
+            self.attempt.config.crash.pass(Point::Decided);
+        }
+        observation
+    }
+
+    /// The arguments of an earlier tool call, as its checks changed them.
+    pub(crate) fn changed_arguments(&self, tool: &str, place: &str, arguments: &Value) -> Value {
+        let recorded = self.recorded();
+        let mut arguments = Content::Arguments(arguments.clone());
+        for rule in self.rules.iter().filter(|rule| rule.runs_on_tool(Moment::BeforeTool, tool)) {
+            if recorded.decision(&rule.name, Moment::BeforeTool, place).is_some() {
+                arguments = recorded.changed(&rule.name, &arguments).unwrap_or(arguments);
+            }
+        }
+        arguments.into_arguments()
+    }
+
+    /// Whether a tool may be called now. Some if the check passed and its entry is to say so.
+    async fn before_tool_now(
+        &self,
+        rule: &Rule,
+        invocation: &Invocation<'_>,
+        arguments: &Value,
+    ) -> Result<Option<CheckedStep>, Gate<()>> {
+        let moment = Moment::BeforeTool;
+        let Invocation { tool, place, .. } = *invocation;
+        if let Some(step) = self.decided(rule, moment, place) {
+            return match Stopped::by(&step) {
+                Some(stopped) => Err(Gate::Stopped(stopped)),
+                None => Ok(None),
+            };
+        }
+        if let Kind::Approval(_) = rule.kind {
+            let shown = text::cut(arguments.to_string(), SHOWN_BYTES);
+            let decided = self
+                .approval(rule, &format!("call the tool {tool} with {shown}"))
+                .map_err(|question| Gate::Asks { question })?;
+            let place = Some(place.to_owned());
+            let step = CheckedStep { asked: true, place, ..step(rule, moment, decided) };
+            let stopped = Stopped::by(&step);
+            self.write(step).await;
+            return stopped.map_or(Ok(None), |stopped| Err(Gate::Stopped(stopped)));
+        }
+        let decided = match &rule.kind {
+            Kind::PerMinute(per_minute) => self.tool_rate(rule, *per_minute),
+            Kind::Forbidden(_)
+            | Kind::Allowed(_)
+            | Kind::MaxBytes(_)
+            | Kind::Schema(_)
+            | Kind::Program(_)
+            | Kind::Mcp(_)
+            | Kind::MaxCost(_)
+            | Kind::Approval(_)
+            | Kind::Unusable(_) => Decided::pass(),
+        };
+        let step = step(rule, moment, decided);
+        match Stopped::by(&step) {
+            None => Ok(Some(step)),
+            Some(stopped) => {
+                self.attempt.config.crash.pass(Point::Decided);
+                Err(Gate::Stopped(Stopped { step: Some(step), ..stopped }))
+            }
+        }
+    }
+
+    fn tool_rate(&self, rule: &Rule, per_minute: u32) -> Decided {
+        let counts = |step: &HistoryStep| match step {
+            HistoryStep::Tool(step) => !was_denied(step) && counts_tool(rule, step.tool.as_str()),
+            HistoryStep::Began { .. }
+            | HistoryStep::Model(_)
+            | HistoryStep::Lost(_)
+            | HistoryStep::Told(_)
+            | HistoryStep::Rung(_)
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Checked(_)
+            | HistoryStep::Result(_) => false,
+        };
+        let now = self.attempt.now();
+        match self.journal.with_all_entries(|all| rate::wait(all, now, per_minute, counts)) {
+            None => Decided::pass(),
+            Some(wait) => {
+                let seconds = wait.as_secs() + 1;
+                Decided::hit(
+                    rule,
+                    format!("{per_minute} calls a minute are allowed; try again in {seconds} seconds"),
+                )
+            }
+        }
+    }
+}
+
+/// Whether a check kept the tool from being called.
+fn was_denied(step: &ToolStep) -> bool {
+    step.checks.iter().any(|step| step.moment == Moment::BeforeTool && Stopped::by(step).is_some())
+}
+
+/// Whether the check counts calls of a tool, by its name in the journal: there all that start a child have one name.
+fn counts_tool(rule: &Rule, tool: &str) -> bool {
+    let called = if tool == spawn::JOURNALED { &spawn::TOOLS[..] } else { &[] };
+    [tool].iter().chain(called).any(|name| rule.runs_on_tool(Moment::BeforeTool, name))
+}
