@@ -120,7 +120,7 @@ impl Log {
             Event::Restored { child_id, .. } => drop(self.live(child_id)?),
             Event::Told { child_id, number, id, .. } => {
                 let seen = self.live(child_id)?;
-                ensure(*number == seen.told.len() as u32 + 1, || "G13: a number is left out".into())?;
+                ensure(*number as usize == seen.told.len() + 1, || "G13: a number is left out".into())?;
                 ensure(seen.told.insert(id.to_string()), || "G13: one message twice".into())?;
             }
             Event::MessagesSeen { child_id, number } => {
