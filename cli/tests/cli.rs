@@ -469,13 +469,15 @@ fn completions_are_printed_for_shells() {
     );
 }
 
-/// The examples of single agents: a limit and a last report, a human's answer, programs in their sandbox.
+/// The examples of single agents: a limit and a last report, a human's answer, checks, programs in their sandbox.
 #[test]
 fn the_examples_of_agents_run_without_servers() {
     let said = trellis(&["run", "examples/agents/ceiling.yaml", "-o", "json"]);
     assert!(said.contains("My budget ended before I was done") && said.contains("\"aborted\""), "{said}");
     let said = trellis(&["run", "examples/agents/ask.yaml", "--answer", "blue"]);
     assert!(said.contains("The fence is painted: blue."), "{said}");
+    let said = trellis(&["run", "examples/agents/checks.yaml"]);
+    assert!(said.contains("Filed: The key is [redacted:no-keys].") && said.contains("2 denied"), "{said}");
     let said = trellis(&["run", "examples/command/review.yaml"]);
     assert!(said.contains("`eval` runs whatever it is given") && said.contains("126 words"), "{said}");
 }
