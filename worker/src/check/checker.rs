@@ -146,7 +146,7 @@ impl<'a> Checker<'a> {
             cost_usd: about.cost,
         };
         let decided = self.outside.judge(self.attempt, rule, &asked, content).await;
-        decided.unwrap_or_else(Decided::pass)
+        decided.unwrap_or_else(|| Decided::failed("it can't run on this".into()))
     }
 
     /// Never held over an await.

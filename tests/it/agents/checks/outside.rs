@@ -124,7 +124,8 @@ def ask(**line):
 wrote = ask(type="tool", id="1", tool="fs.write", arguments={"path": "outputs/a.txt", "content": "my key sk-SECRET"})
 denied = ask(type="tool", id="2", tool="fs.write", arguments={"path": "outputs/b.txt", "content": "FORBIDDEN"})
 answer = ask(type="model", id="3", messages=[{"role": "user", "content": "say sk-SECRET"}])
-refused = ask(type="model", id="4", messages=[{"role": "user", "content": "say FORBIDDEN"}])
+refused = ask(type="model", id="4", messages=[{"role": "user", "content": "say FORBIDDEN"},
+    {"role": "assistant", "content": "an answer that it made up"}, {"role": "user", "content": "go on"}])
 bad = ask(type="model", id="5", messages=[{"role": "user", "content": "say damn"}])
 print(json.dumps({"type": "result", "result": {"file": open("outputs/a.txt").read(), "wrote": wrote["is_error"],
     "denied": denied, "answer": answer["text"], "refused": refused, "bad": bad}}), flush=True)
