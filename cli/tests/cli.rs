@@ -470,7 +470,7 @@ fn completions_are_printed_for_shells() {
     );
 }
 
-/// The examples of single agents: a limit and a last report, a human's answer, programs in their sandbox.
+/// The examples of single agents: a limit and a last report, a human's answer, checks, programs in their sandbox.
 #[test]
 fn the_examples_of_agents_run_without_servers() {
     let said = trellis(&["run", "examples/agents/ceiling.yaml", "-o", "json"]);
@@ -479,6 +479,8 @@ fn the_examples_of_agents_run_without_servers() {
     assert!(said.contains("The fence is painted: blue."), "{said}");
     let said = trellis(&["run", "examples/agents/ladder.yaml"]);
     assert!(said.contains("Ants remember by the trails") && said.ends_with("--- exit 0"), "{said}");
+    let said = trellis(&["run", "examples/agents/checks.yaml"]);
+    assert!(said.contains("Filed: The key is [redacted:no-keys].") && said.contains("2 denied"), "{said}");
     let said = trellis(&["run", "examples/command/review.yaml"]);
     assert!(said.contains("`eval` runs whatever it is given") && said.contains("126 words"), "{said}");
 }

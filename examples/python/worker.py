@@ -124,6 +124,10 @@ async def ask(nc, js, work, question, patience):
 async def count_words(attempt):
     """The agent. A real one would call its model here."""
 
+    if attempt.work["agent"].get("checks"):  # B16: a call is not made without the checks that it needs
+        message = "this worker can't run checks"
+        return {"failed": {"kind": "refused", "message": message, "retryable": False}}
+
     async def call():
         words = len(attempt.work["goal"].split())
         return words, {"cost_usd": "0.001", "tokens": words}

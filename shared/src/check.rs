@@ -304,7 +304,7 @@ impl Check {
         }
         let decides_itself = matches!(kind, CheckKind::Program(_) | CheckKind::Mcp(_));
         if self.timeout_ms.is_some() && !decides_itself {
-            add("timeout_ms", format!("a check of the kind {} does not wait", kind.name()), "leave it out");
+            add("timeout_ms", format!("a check of the kind {} has no timeout", kind.name()), "leave it out");
         }
         match self.then {
             Some(_) if decides_itself => {

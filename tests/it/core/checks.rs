@@ -82,7 +82,7 @@ fn b16_i5_a_child_runs_the_checks_of_its_ancestors_too_outermost_first() {
     assert_eq!(checks(&world, "j"), ["short", "slow", "cheap", "short-2"]);
     // The steps of a graph run those of whoever runs the graph, not those of the graph's own agent.
     let steps = json!([{"id": "s", "agent_id": "middle", "task_description": "t"}]);
-    let graph = json!({"child_id": "graph", "agent_id": "inner", "steps": steps});
+    let graph = json!({"child_id": "graph", "agent_id": "inner", "aggregate": {}, "steps": steps});
     world.spawn_graph(&root, graph).unwrap();
     let step = world.queued().into_iter().find(|child| child.as_str().contains('s')).unwrap();
     assert_eq!(checks(&world, step.as_str()), ["short", "slow"]);
@@ -144,5 +144,8 @@ fn b16_twenty_bad_checks_and_everything_that_is_wrong_with_them() {
     insta::assert_snapshot!(decode::value::<AgentProfile>(&agent("bad", checks)).unwrap_err().to_string());
     let builtin = json!({"agent_id": "e", "kind": "builtin", "builtin": "echo", "checks": [{"name": "a", "size": {"max_bytes": 1}}]});
     let profile: AgentProfile = decode::value(&builtin).unwrap();
-    insta::assert_snapshot!(profile.check().unwrap_err().to_string(), @r"");
+    assert_eq!(
+        profile.check().unwrap_err().to_string(),
+        "checks: a built-in agent makes no calls that a check could see\n  hint: name them in the profile of an llm or command agent"
+    );
 }

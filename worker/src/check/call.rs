@@ -6,7 +6,7 @@ use shared::{
     Json, Usd,
     check::{CheckDecision, Moment, OnHit},
     id::ModelName,
-    wire::{CheckedStep, HistoryStep, ToolCall},
+    wire::{CheckedStep, HistoryStep, ModelStep, ToolCall},
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     messages, rate,
     rule::{Kind, Rule},
 };
-use crate::{crash::Point, model::Message};
+use crate::{crash::Point, journal::checkpoint, model::Message};
 
 /// A model call that is about to be made.
 #[derive(Debug, Clone, Copy)]
@@ -42,9 +42,12 @@ impl Checker<'_> {
         if !self.rules.iter().any(|rule| runs(&rule)) {
             return Gate::Open(Opened { changed: None, passed });
         }
-        let place = self.call_place(call);
+        let answered = self.answered();
+        let place = Self::call_place(call, &answered);
         let mut all = call.messages.to_vec();
-        let first_new = messages::first_new(&all);
+        // A program may send any messages, and those that a branch begins with were checked elsewhere, if at all.
+        let continues = call.asked.is_none() && answered.iter().any(|step| !checkpoint::is_copy(step));
+        let first_new = if continues { messages::first_new(&all) } else { 0 };
         for rule in self.rules.iter().filter(runs) {
             if let Some(step) = self.decided(rule, moment, &place) {
                 if let Some(stopped) = Stopped::by(&step) {
@@ -115,7 +118,10 @@ impl Checker<'_> {
                 let stops = matches!(step.decision, CheckDecision::Deny | CheckDecision::Halt);
                 if stops {
                     calls.clear();
-                    text.get_or_insert_with(|| format!("[denied:{}]", step.check));
+                    // A message to a model can't be empty.
+                    if text.as_ref().is_none_or(String::is_empty) {
+                        *text = Some(format!("[denied:{}]", step.check));
+                    }
                 }
                 steps.push(step);
                 if stops {
@@ -133,12 +139,15 @@ impl Checker<'_> {
     }
 
     /// Names a model call, the same in every attempt: by how many calls of its kind were answered before it.
-    fn call_place(&self, call: &ModelCall<'_>) -> String {
-        let entries = self.journal.entries();
-        let answers = entries.iter().filter_map(|entry| entry.step.as_model());
-        let before = answers.filter(|step| step.asked.as_deref() == call.asked).count();
+    fn call_place(call: &ModelCall<'_>, answered: &[ModelStep]) -> String {
+        let before = answered.iter().filter(|step| step.asked.as_deref() == call.asked).count();
         let name = call.asked.map_or("call", |fingerprint| &fingerprint[..fingerprint.len().min(12)]);
         format!("{name}-{}{}", before + 1, if call.is_fallback { "-fallback" } else { "" })
+    }
+
+    /// The answers so far, those that a branch begins with included.
+    fn answered(&self) -> Vec<ModelStep> {
+        self.journal.entries().iter().filter_map(|entry| entry.step.as_model().cloned()).collect()
     }
 
     /// Changes messages again as they were changed before an earlier call.

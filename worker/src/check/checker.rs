@@ -47,8 +47,13 @@ impl<'a> Checker<'a> {
     /// Reads what earlier attempts decided. The last decision may not have been told: it is told again.
     pub(crate) async fn open(attempt: &'a Attempt, journal: &'a Journal<'a>, outside: Outside<'a>) -> Self {
         let rules = attempt.work.agent.checks.iter().map(Rule::new).collect();
-        let standing = journal.entries();
-        let recorded = journal.with_all_entries(|all| Recorded::read(all, &standing));
+        let recorded =
+            if journal.with_all_entries(|all| all.iter().all(|entry| entry.step.checks().is_empty())) {
+                Recorded::default()
+            } else {
+                let standing = journal.entries();
+                journal.with_all_entries(|all| Recorded::read(all, &standing))
+            };
         let checker = Checker { attempt, journal, outside, rules, recorded: Mutex::new(recorded) };
         if attempt.number() > 1 {
             let last = journal.with_all_entries(|all| {
@@ -141,7 +146,7 @@ impl<'a> Checker<'a> {
             cost_usd: about.cost,
         };
         let decided = self.outside.judge(self.attempt, rule, &asked, content).await;
-        decided.unwrap_or_else(Decided::pass)
+        decided.unwrap_or_else(|| Decided::failed("it can't run on this".into()))
     }
 
     /// Never held over an await.

@@ -6,7 +6,9 @@ use shared::{
     CallId,
     check::{CheckDecision, Moment},
     id::ToolName,
-    wire::{CheckedStep, Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, Told, ToolOutput},
+    wire::{
+        CheckedStep, Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ModelStep, Told, ToolOutput,
+    },
 };
 
 use super::{stored, writer::Journal};
@@ -14,6 +16,14 @@ use crate::{
     attempt::Attempt,
     files::{objects, workspace},
 };
+
+/// What the call id of a copied answer begins with.
+const COPIED: &str = "branched-";
+
+/// Whether an answer was copied from another context.
+pub(crate) fn is_copy(step: &ModelStep) -> bool {
+    step.call_id.as_str().starts_with(COPIED)
+}
 
 /// Must be called right after the journal is opened.
 pub(crate) async fn prepare(attempt: &Attempt, journal: &Journal<'_>) -> Result<(), Failure> {
@@ -70,7 +80,7 @@ fn copies(step: &HistoryStep) -> Option<usize> {
 async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
     match entry.step {
         HistoryStep::Model(mut step) => {
-            let call_id = format!("branched-{}", entry.number);
+            let call_id = format!("{COPIED}{}", entry.number);
             step.call_id = CallId::new(&call_id).expect("letters, a dash and digits");
             step.retries = 0;
             // The checks of this context decide about the calls that are still to be made.

@@ -128,3 +128,21 @@ async fn b16_l_denied_answers_are_steps() {
     assert_eq!(decisions(&journal).len(), 3);
     cluster.stop().await;
 }
+
+/// proves: a model call beyond the rate waits for its minute, and is denied if the deadline comes first.
+#[tokio::test(flavor = "multi_thread")]
+async fn b16_a_model_call_beyond_its_rate_is_denied_if_it_can_not_wait() {
+    let model = ModelServer::start(|_: &Prompt| call("fs_list", json!({"path": "."}))).await;
+    let mut agent = checked(json!([{"name": "slow", "rate": {"per_minute": 2}}]));
+    agent["timeout_ms"] = json!(50_000);
+    let cluster = embedded(model.settings(), json!([agent])).await;
+    let (outcome, journal) = run(&cluster, "list").await;
+    let error = outcome.context.error.clone().unwrap();
+    assert_eq!(error.kind, FailureKind::Refused, "{error:?}");
+    assert!(
+        error.message.contains("check `slow`: 2 calls a minute are allowed, and there is no time"),
+        "{error:?}"
+    );
+    assert_eq!((decisions(&journal).len(), model.bill().len()), (1, 2));
+    cluster.stop().await;
+}

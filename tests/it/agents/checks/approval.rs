@@ -43,14 +43,7 @@ async fn b16_a_human_approves_calls_once_each() {
     ]);
     let mut cluster = cluster(1, &model, json!([super::checked(checks)])).await;
     let run = cluster.begin(json!({"goal": "paint", "agent_id": "checked", "max_cost_usd": 1})).await;
-    answer(
-        &mut cluster,
-        run,
-        1,
-        "wants to call the tool fs.write with {\\\\\\\"content\\\\\\\":\\\\\\\"first",
-        "Yes.",
-    )
-    .await;
+    answer(&mut cluster, run, 1, "wants to call the tool fs.write with", "Yes.").await;
     answer(&mut cluster, run, 2, "second", "not before lunch").await;
     answer(&mut cluster, run, 3, "wants to call the tool ask_human", "ok").await;
     answer(&mut cluster, run, 4, "Which colour?", "blue").await;

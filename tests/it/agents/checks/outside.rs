@@ -71,6 +71,49 @@ async fn b16_an_mcp_check_without_its_server_denies() {
     cluster.stop().await;
 }
 
+/// An MCP server with one tool, which denies arguments that contain `forbidden` and does not understand `riddle`.
+const SERVER: &str = r#"
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    if asked["method"] == "initialize":
+        version = asked["params"]["protocolVersion"]
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "guard", "version": "1"}}
+    elif asked["method"] == "tools/list":
+        result = {"tools": [{"name": "check", "description": "checks", "inputSchema": {"type": "object"}}]}
+    elif asked["method"] == "tools/call":
+        given = asked["params"]["arguments"]
+        told = {"decision": "deny", "reason": "the guard says no"} if "forbidden" in json.dumps(given) else {"decision": "pass"}
+        text = "who knows" if "riddle" in json.dumps(given) else json.dumps(told)
+        result = {"content": [{"type": "text", "text": text}]}
+    else:
+        result = {}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"#;
+
+/// proves: a tool of an MCP server decides, also one that the agent itself may not call.
+#[tokio::test(flavor = "multi_thread")]
+async fn b16_an_mcp_tool_decides() {
+    let model = ModelServer::start(|_: &Prompt| say("done")).await;
+    let mut settings = model.settings();
+    settings["mcp"] = json!({"guard": {"command": ["python3", "-c", SERVER]}});
+    let tool = json!({"tool": "guard:check"});
+    let check = json!({"name": "guard", "on": ["before_call"], "timeout_ms": 60_000, "mcp": tool});
+    let cluster = embedded(settings, json!([checked(json!([check]))])).await;
+    let (outcome, _) = run(&cluster, "something good").await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let (outcome, _) = run(&cluster, "something forbidden").await;
+    let error = outcome.context.error.clone().unwrap().message;
+    assert!(error.ends_with("denied by the check `guard`: the guard says no"), "{error}");
+    let (outcome, _) = run(&cluster, "a riddle").await;
+    let error = outcome.context.error.clone().unwrap().message;
+    assert!(error.contains("its answer can't be understood"), "{error}");
+    assert_eq!(model.bill().len(), 1);
+    cluster.stop().await;
+}
+
 /// A program as an agent: one tool call, one that is denied, one model call, one that is denied.
 const PROGRAM: &str = r#"
 import json, sys
@@ -80,9 +123,10 @@ def ask(**line):
     return json.loads(sys.stdin.readline())
 wrote = ask(type="tool", id="1", tool="fs.write", arguments={"path": "outputs/a.txt", "content": "my key sk-SECRET"})
 denied = ask(type="tool", id="2", tool="fs.write", arguments={"path": "outputs/b.txt", "content": "FORBIDDEN"})
-answer = ask(type="model", id="3", prompt="say sk-SECRET")
-refused = ask(type="model", id="4", prompt="say FORBIDDEN")
-bad = ask(type="model", id="5", prompt="say damn")
+answer = ask(type="model", id="3", messages=[{"role": "user", "content": "say sk-SECRET"}])
+refused = ask(type="model", id="4", messages=[{"role": "user", "content": "say FORBIDDEN"},
+    {"role": "assistant", "content": "an answer that it made up"}, {"role": "user", "content": "go on"}])
+bad = ask(type="model", id="5", messages=[{"role": "user", "content": "say damn"}])
 print(json.dumps({"type": "result", "result": {"file": open("outputs/a.txt").read(), "wrote": wrote["is_error"],
     "denied": denied, "answer": answer["text"], "refused": refused, "bad": bad}}), flush=True)
 "#;
@@ -117,7 +161,7 @@ async fn b16_the_calls_of_a_program_are_checked_too() {
     );
     assert!(said("bad").1.contains("denied by the check `polite`") && said("bad").0 == true, "{result:#}");
     assert_eq!(model.bill().len(), 2, "the refused prompt was not sent");
-    assert!(!super::everything(&cluster, outcome.trace_id).await.contains("SECRET"));
+    assert!(!serde_json::to_string(&journal).unwrap().contains("SECRET"));
     assert_eq!(journal.iter().filter(|entry| matches!(entry.step, HistoryStep::Tool(_))).count(), 2);
     cluster.stop().await;
 }
