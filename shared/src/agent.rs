@@ -11,6 +11,7 @@ use crate::{
     money::{Tokens, Usd},
     problem::Problems,
     terms::{Hitl, OnExhausted},
+    tool,
     usage::Usage,
 };
 
@@ -194,6 +195,7 @@ impl AgentProfile {
                 Some(hint.into()),
             );
         }
+        tool::check("tools", self.tools.iter().flatten(), &mut problems);
         let ceilings = Ceilings {
             max_cost_usd: self.max_cost_usd,
             max_tokens: self.max_tokens,

@@ -1,5 +1,6 @@
 //! The core alone: traces, budgets and graphs by commands and events, with no servers and no clock but the test's.
 
+mod adjusted;
 mod attempts;
 mod bad_input;
 mod budget;
@@ -22,3 +23,4 @@ mod property;
 mod rule_combinations;
 mod spawning;
 mod status_table;
+mod tool_names;

@@ -113,13 +113,13 @@ async fn n7_no_run_is_refused_by_an_earlier_profile() {
     up(&cluster, 2).await;
     let mut reads = agent("reader", "");
     for round in 0..10 {
-        reads["tools"] = json!(["read_file"]);
+        reads["tools"] = json!(["fs.read"]);
         reads["description"] = json!(format!("{round}"));
         apply(&cluster.client, json!([reads])).await;
-        reads["tools"] = json!(["read_file", "write_file"]);
+        reads["tools"] = json!(["fs.read", "fs.write"]);
         apply(&cluster.client, json!([reads])).await;
         for _ in 0..4 {
-            let asked = json!({"goal": "hello", "agent_id": "reader", "tools": ["write_file"]});
+            let asked = json!({"goal": "hello", "agent_id": "reader", "tools": ["fs.write"]});
             cluster.client.accepted(asked).await;
         }
     }
@@ -149,7 +149,8 @@ async fn n7_every_change_is_a_version_and_the_same_again_is_none() {
     let kept = query(client, json!({"agent": {"agent_id": "b"}})).await;
     let QueryAnswer::Agent(kept) = kept else { panic!("{kept:?}") };
     assert_eq!((kept.versions.len(), kept.versions[0], kept.versions[63]), (64, 80, 17), "the last 64");
-    let twice = refusal(client, json!({"apply_agents": {"agents": [agent("a", "1"), agent("a", "2")]}})).await;
+    let twice =
+        refusal(client, json!({"apply_agents": {"agents": [agent("a", "1"), agent("a", "2")]}})).await;
     assert!(twice.contains("`a` is given twice"), "{twice}");
     cluster.stop().await;
 }

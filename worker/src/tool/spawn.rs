@@ -30,17 +30,17 @@ use crate::{
     files::objects,
 };
 
-pub(super) const SPAWN: &str = "spawn";
+pub(super) const SPAWN: &str = shared::tool::SPAWN;
 pub(super) const SPAWN_DESCRIPTION: &str = "Starts another agent on one task and returns its result; then you continue. Use it for an \
      independent part of your work. The agent knows nothing of your conversation: give it everything it \
      needs in the goal and the inputs. For several parts that depend on each other, or that should run \
      at the same time, use run_pipeline; if the other agent should finish the work in your place, use \
      delegate.";
-pub(crate) const DELEGATE: &str = "delegate";
+pub(crate) const DELEGATE: &str = shared::tool::DELEGATE;
 pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your result, and you do not continue. Use it \
      when another agent is better suited to finish your task. To get the result back and continue, use \
      spawn.";
-pub(super) const PIPELINE: &str = "run_pipeline";
+pub(super) const PIPELINE: &str = shared::tool::RUN_PIPELINE;
 pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and returns the results of all steps. Use it for work of more \
      than one step: steps that run at the same time (mode parallel), or that pass results on (a step's \
      output_to is a key that later steps list in input_from). For a single agent use spawn.";
