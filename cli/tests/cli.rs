@@ -353,7 +353,7 @@ fn all_mistakes_in_agent_profiles_are_listed() {
 #[test]
 fn commands_that_need_a_cluster_say_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
-    let all: [&[&str]; 17] = [
+    let all: [&[&str]; 20] = [
         &["runs", "list"],
         &["runs", "describe", trace],
         &["runs", "watch", trace],
@@ -367,6 +367,9 @@ fn commands_that_need_a_cluster_say_so() {
         &["budget", "show", trace],
         &["budget", "raise", trace, "--max-tokens", "5"],
         &["agents", "list"],
+        &["agents", "show", "writer"],
+        &["agents", "diff", "writer", "1", "2"],
+        &["agents", "delete", "writer"],
         &["workers", "list"],
         &["submit", "--goal", "x"],
         &["coordinator"],
@@ -407,7 +410,10 @@ fn every_command_has_help() {
 
 #[test]
 fn journals_files_and_checkpoints_have_help() {
-    for command in [&["history"][..], &["tell"], &["outputs"], &["runs", "restore"], &["runs", "delete"]] {
+    let agents = ["apply", "show", "diff", "delete"].map(|command| ["agents", command]);
+    let agents = agents.iter().map(|command| &command[..]);
+    let others = [&["history"][..], &["tell"], &["outputs"], &["runs", "restore"], &["runs", "delete"]];
+    for command in others.into_iter().chain(agents) {
         let said = trellis(&[command, &["--help"]].concat());
         insta::assert_snapshot!(command.join("_"), said);
     }
@@ -422,6 +428,34 @@ fn about(name: &str, text: &str, args: &[&str]) -> String {
     let said = trellis(&[args, &[file.to_str().unwrap()]].concat());
     std::fs::remove_file(&file).unwrap();
     said.replace(file.to_str().unwrap(), "FILE")
+}
+
+/// Each profile has a mistake of its own; all are told at once, and what is wrong with one hides nothing of the others.
+#[test]
+fn twenty_bad_profiles_are_explained_at_once() {
+    let profiles = r#"
+- {agent_id: no-model, kind: llm}
+- {agent_id: no-command, kind: command}
+- {agent_id: no-builtin, kind: builtin}
+- {agent_id: "dots.and spaces", kind: llm, model: m}
+- {kind: llm, model: m}
+- {agent_id: kindless, model: m}
+- {agent_id: unkind, kind: lmm, model: m}
+- {agent_id: free, kind: llm, model: m, max_cost_usd: 0}
+- {agent_id: negative, kind: llm, model: m, max_cost_usd: -1}
+- {agent_id: fractions, kind: llm, model: m, max_tokens: 1.5}
+- {agent_id: all-reserve, kind: llm, model: m, max_cost_usd: 1, closing_reserve_usd: 2}
+- {agent_id: years, kind: llm, model: m, timeout_ms: 99999999999999}
+- {agent_id: misspelt-field, kind: llm, model: m, sytem_prompt: hello}
+- {agent_id: misspelt-limit, kind: llm, model: m, limits: {max_stpes: 3}}
+- {agent_id: misspelt-tools, kind: llm, model: m, tools: [fs.raed, ask_humen]}
+- {agent_id: unknown-tool, kind: llm, model: m, tools: [search]}
+- {agent_id: wrong-word, kind: llm, model: m, on_exhausted: explode}
+- {agent_id: wrong-type, kind: llm, model: m, reads_all_context: maybe}
+- {agent_id: wrong-layer, kind: command, command: [x], requires: [moat]}
+- {agent_id: no-model, kind: builtin, builtin: echo}
+"#;
+    insta::assert_snapshot!(about("twenty.yaml", profiles, &["agents", "apply"]));
 }
 
 #[test]

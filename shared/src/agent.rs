@@ -13,6 +13,7 @@ use crate::{
     money::{Tokens, Usd},
     problem::Problems,
     terms::{Hitl, OnExhausted},
+    tool,
     usage::Usage,
 };
 
@@ -200,6 +201,7 @@ impl AgentProfile {
                 Some("name them in the profile of an llm or command agent".into()),
             );
         }
+        tool::check("tools", self.tools.iter().flatten(), &mut problems);
         let ceilings = Ceilings {
             max_cost_usd: self.max_cost_usd,
             max_tokens: self.max_tokens,

@@ -26,6 +26,7 @@ pub mod telemetry;
 pub mod terms;
 pub mod text;
 pub mod time;
+pub mod tool;
 pub mod usage;
 pub mod wire;
 

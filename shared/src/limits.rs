@@ -133,6 +133,11 @@ impl LimitOverrides {
             .collect()
     }
 
+    /// Whether it sets a limit.
+    pub fn has(&self, name: &str) -> bool {
+        self.named().iter().any(|(known, value)| *known == name && value.is_some())
+    }
+
     /// Whether it sets a limit to this value.
     pub fn sets(&self, name: &str, value: u64) -> bool {
         self.named().contains(&(name, Some(value)))

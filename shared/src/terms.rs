@@ -36,10 +36,10 @@ pub enum Hitl {
     Fail,
 }
 
-/// A ceiling or a limit that is lower than what was asked for (B17).
+/// A ceiling, a limit or a list that is less than what was asked for (B17).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Adjusted {
-    /// Its name, such as `max_cost_usd` or `max_steps`.
+    /// Its name, such as `max_cost_usd`, `max_steps` or `tools`.
     pub what: String,
     pub asked: Json,
     pub got: Json,
@@ -57,10 +57,11 @@ pub enum LoweredBy {
 
 impl Adjusted {
     pub fn new(what: &str, asked: impl Serialize, got: impl Serialize, by: LoweredBy) -> Self {
-        let number =
-            |number: Result<serde_json::Value, _>| Json::from(number.expect("a number is valid JSON"));
+        let value = |value: Result<serde_json::Value, _>| {
+            Json::from(value.expect("numbers and names are valid JSON"))
+        };
         let (asked, got) = (serde_json::to_value(asked), serde_json::to_value(got));
-        Adjusted { what: what.into(), asked: number(asked), got: number(got), by }
+        Adjusted { what: what.into(), asked: value(asked), got: value(got), by }
     }
 }
 

@@ -49,17 +49,23 @@ fn profiles(value: Value) -> Result<Vec<AgentProfile>, Problems> {
             (other, "")
         }
     };
-    let agents: Vec<AgentProfile> = decode::value(&value).map_err(|problems| under(name, &problems))?;
-    let mut problems = Problems::default();
-    let mut seen = BTreeSet::new();
-    for (index, agent) in agents.iter().enumerate() {
+    let Value::Array(items) = &value else {
+        return decode::value(&value).map_err(|problems| under(name, &problems));
+    };
+    // One by one: what is wrong with one profile hides nothing of the others.
+    let (mut agents, mut problems, mut seen) = (Vec::new(), Problems::default(), BTreeSet::new());
+    for (index, item) in items.iter().enumerate() {
         let at = format!("{name}[{index}]");
-        if !seen.insert(&agent.agent_id) {
-            problems.add(format!("{at}.agent_id"), format!("`{}` is defined twice", agent.agent_id), None);
-        }
-        for problem in agent.check().err().iter().flat_map(Problems::iter) {
+        let agent = decode::value::<AgentProfile>(item).and_then(|agent| agent.check().map(|()| agent));
+        for problem in agent.as_ref().err().iter().flat_map(|problems| problems.iter()) {
             problems.add(join(&at, &problem.path), &problem.message, problem.hint.clone());
         }
+        if let Some(id) = item.get("agent_id").and_then(Value::as_str)
+            && !seen.insert(id)
+        {
+            problems.add(format!("{at}.agent_id"), format!("`{id}` is defined twice"), None);
+        }
+        agents.extend(agent.ok());
     }
     problems.or(agents)
 }

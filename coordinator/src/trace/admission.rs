@@ -19,6 +19,7 @@ use shared::{
         check_ceilings,
     },
     problem::nearest,
+    tool,
     wire::EndStatus,
 };
 
@@ -122,7 +123,7 @@ impl<'a> Place<'a> {
 
     fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {
         let Request { order, plan, agents, step } = request;
-        let profile = self.check_shape(&order, plan.as_deref(), &agents)?;
+        let profile = self.check_shape(&order, plan.as_deref(), &agents, step.is_some())?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
         // The profile of a graph's own agent is used for its synthesis only; the steps have their own
@@ -160,6 +161,7 @@ impl<'a> Place<'a> {
         events.extend(plan.map(|plan| Event::PlanAdded { plan }));
         let window_tokens = self.window(&order, agent, &mut adjusted);
         let timeout = self.timeout(&order, agent, is_graph, now, &mut adjusted);
+        self.narrowed(&order, agent, &mut adjusted);
         let child_id = order.child_id.clone();
         events.push(Event::Admitted(Box::new(Admitted {
             parent_id: self.parent.map(|(_, node)| node.id.clone()),
@@ -198,6 +200,7 @@ impl<'a> Place<'a> {
         order: &Order,
         plan: Option<&Plan>,
         agents: &'p Named,
+        is_step: bool,
     ) -> Result<Option<&'p AgentProfile>, Refusal> {
         let mut problems = Problems::default();
         let find = |id: &AgentId| self.trace.agents.get(id).map(Arc::as_ref).or_else(|| agents.get(id));
@@ -229,6 +232,12 @@ impl<'a> Place<'a> {
                 format!("`{}` is built in: it has no journal and can't begin with one", agent.agent_id);
             let hint = "use an agent of the kind `llm` or `command`";
             problems.add("branch_from", message, Some(hint.into()));
+        }
+        if !is_step {
+            tool::check("tools", order.tools.iter().flat_map(|tools| tools.iter()), &mut problems);
+            for (step, tools) in plan.into_iter().flat_map(Plan::tools) {
+                tool::check(&format!("steps[id={step}].tools"), tools.iter(), &mut problems);
+            }
         }
         check_ceilings("", ceilings(order), &mut problems);
         check_ladders(order, agent, plan, find, &mut problems);

@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use shared::{
     AgentProfile, Amount, ChildId, Limits, ThreadId, Timestamp, Tokens, Usd,
+    id::ModelName,
     limits::{bound, no_bound},
     wire::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted},
 };
@@ -71,8 +73,10 @@ impl Place<'_> {
         }
         // A reserve can't exceed the ceiling.
         let reserve_usd = asked_reserve.unwrap_or_default().min(ceiling.cost_usd);
+        let asked_reserve =
+            asked_reserve.filter(|_| order.closing_reserve_usd.is_some() || self.parent.is_none());
         let lowered = |asked| self.lowered("closing_reserve_usd", Some(asked), profile_usd, reserve_usd);
-        adjusted.extend(order.closing_reserve_usd.and_then(lowered));
+        adjusted.extend(asked_reserve.and_then(lowered));
         let inherited = Granted {
             cost: asked_usd.is_none() && !granted.cost && self.parent.is_some(),
             tokens: asked_tokens.is_none() && !granted.tokens && self.parent.is_some(),
@@ -103,6 +107,14 @@ impl Place<'_> {
             (None, Some(agent)) => maximum.lower(&agent.limits.replace(&self.settings.limits)),
             (None, None) => maximum.lower(&self.settings.limits),
         };
+        if let (None, Some(agent)) = (self.parent, agent) {
+            let order = order.limits.as_deref();
+            let asks = |what: &str| order.is_some_and(|order| order.has(what));
+            let above = agent.limits.above(&limits).into_iter().filter(|(what, _, _)| !asks(what));
+            adjusted.extend(
+                above.map(|(what, asked, got)| Adjusted::new(what, asked, got, LoweredBy::Deployment)),
+            );
+        }
         if let Some(asked) = &order.limits {
             adjusted.extend(asked.above(&limits).into_iter().map(|(what, asked, got)| {
                 let by_profile = agent.is_some_and(|agent| agent.limits.sets(what, got));
@@ -136,7 +148,10 @@ impl Place<'_> {
             (false, true) => profile,
             (false, false) => smaller(asked, profile).or(Some(no_bound(self.limits.timeout_ms))),
         };
-        let got = smaller(wall, of_attempts).unwrap_or(u64::MAX);
+        // What is left to its ancestors ends it as well.
+        let left =
+            self.parent.and_then(|(_, parent)| self.trace.deadline(parent)).map(|at| at.millis_since(now));
+        let got = [wall, of_attempts, left].into_iter().flatten().min().unwrap_or(u64::MAX);
         let lowered = self.lowered("timeout_ms", asked, profile, got);
         let shown = asked.or(profile).map(bound);
         adjusted.extend(lowered.map(|lowered| Adjusted::new("timeout_ms", shown, got, lowered.by)));
@@ -144,6 +159,27 @@ impl Place<'_> {
         Timeout {
             deadline: bounded(wall).map(|millis| now.plus_millis(millis)),
             of_attempts_ms: bounded(of_attempts),
+        }
+    }
+
+    /// B17: what the profile of a child lists, and its ancestors do not allow, does not apply.
+    pub(super) fn narrowed(&self, order: &Order, agent: Option<&AgentProfile>, adjusted: &mut Vec<Adjusted>) {
+        let (Some((at, parent)), Some(agent)) = (self.parent, agent) else { return };
+        let mut note = |what: &str, asked: Value, got: Value| {
+            adjusted.push(Adjusted::new(what, asked, got, LoweredBy::Parent));
+        };
+        if let (None, Some(own), Some(allowed)) = (&order.tools, &agent.tools, &parent.tools)
+            && !own.is_subset(allowed)
+        {
+            note("tools", json!(own), json!(own.intersection(allowed).collect::<Vec<_>>()));
+        }
+        let is_allowed = |model: &&ModelName| self.trace.model_forbidden_by(at, model).is_none();
+        if !agent.allowed_models.iter().all(|model| is_allowed(&model)) {
+            let left: Vec<&ModelName> = agent.allowed_models.iter().filter(is_allowed).collect();
+            note("allowed_models", json!(agent.allowed_models), json!(left));
+        }
+        if let Some(model) = agent.fallback_model.as_ref().filter(|model| !is_allowed(model)) {
+            note("fallback_model", json!(model), Value::Null);
         }
     }
 

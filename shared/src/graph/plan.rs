@@ -177,6 +177,12 @@ impl Plan {
             synthesis.chain(steps)
         })
     }
+
+    /// The tools that steps name, with the step.
+    pub fn tools(&self) -> impl Iterator<Item = (&StepId, &std::collections::BTreeSet<ToolName>)> {
+        let steps = self.groups.iter().flat_map(|group| &group.steps);
+        steps.filter_map(|step| Some((&step.id, step.tools.as_deref()?)))
+    }
 }
 
 impl PartialEq for Plan {

@@ -225,7 +225,7 @@ fn l_an_order_that_no_message_could_carry_is_refused() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     let refusal = |world: &mut World, spawn: Value| world.spawn(&lease, spawn).unwrap_err().to_string();
-    let tools: Vec<String> = (0..40_000).map(|n| format!("a-tool-with-a-long-name-{n}")).collect();
+    let tools: Vec<String> = (0..40_000).map(|n| format!("web:a-tool-with-a-long-name-{n}")).collect();
     let many = json!({"goal": "g", "child_id": "a", "tools": tools});
     assert!(refusal(&mut world, many).contains("the size of an order without inputs"));
     let input =

@@ -1,5 +1,6 @@
 //! The core alone: traces, budgets and graphs by commands and events, with no servers and no clock but the test's.
 
+mod adjusted;
 mod attempts;
 mod bad_input;
 mod budget;
@@ -25,3 +26,4 @@ mod spawning;
 mod statements;
 mod status_table;
 mod steering;
+mod tool_names;

@@ -220,7 +220,7 @@ fn p_the_checks_run_in_the_order_of_the_specification() {
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     let a = world.claim("a");
-    let mut order = json!({"goal": "a", "agent_id": "nobody", "tools": ["x"], "model": "huge", "max_cost_usd": 2, "funding": "granted"});
+    let mut order = json!({"goal": "a", "agent_id": "nobody", "tools": ["http.get"], "model": "huge", "max_cost_usd": 2, "funding": "granted"});
     let code = |world: &mut World, lease: &Lease, order: &Value| {
         world.spawn(lease, order.clone()).unwrap_err().code().0
     };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
+    bus::Headers,
     subject::{Filter, Partition, Subject},
     wire::EndStatus,
 };
@@ -283,4 +284,27 @@ async fn f10_a_rolling_restart_under_load() {
         let end = trace.root().and_then(|root| root.end()).map(|end| end.status);
         assert_eq!(end, Some(EndStatus::Completed), "{trace:#?}");
     }
+}
+
+/// proves: the log is written first, and whoever starts next writes the store: the change is neither lost nor made twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn f06_killed_between_the_log_and_the_store_of_a_profile() {
+    let mut cluster = Processes::start(1, 0).await;
+    cluster.apply(json!([{"agent_id": "a", "kind": "builtin", "builtin": "echo"}])).await;
+    cluster.stop("c1").await;
+    cluster.run_with("c1", &["--crash-at", "profiles-logged"]);
+    cluster.all_there().await;
+    let changed = json!([{"agent_id": "a", "kind": "builtin", "builtin": "echo", "description": "2"}]);
+    let payload = serde_json::to_vec(&json!({"apply_agents": {"agents": changed}})).unwrap();
+    let (bus, wait) = (&cluster.client.bus, Duration::from_secs(5));
+    let unanswered = bus.request(&Subject::Query, &Headers::new(), payload.into(), wait).await;
+    assert!(unanswered.is_err(), "{unanswered:?}");
+    cluster.gone("c1").await;
+    assert_eq!(cluster.store.agents().await.unwrap().versions["a"], 1, "it died in between");
+    cluster.run("c1");
+    cluster.all_there().await;
+    let agents = cluster.store.agents().await.unwrap();
+    assert!(agents.versions["a"] == 2 && agents.profiles["a"].contains("\"2\""), "{agents:?}");
+    cluster.apply(changed).await;
+    assert_eq!(cluster.store.agents().await.unwrap(), agents, "repeated, it changes nothing");
 }

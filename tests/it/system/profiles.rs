@@ -113,13 +113,13 @@ async fn n7_no_run_is_refused_by_an_earlier_profile() {
     up(&cluster, 2).await;
     let mut reads = agent("reader", "");
     for round in 0..10 {
-        reads["tools"] = json!(["read_file"]);
+        reads["tools"] = json!(["fs.read"]);
         reads["description"] = json!(format!("{round}"));
         apply(&cluster.client, json!([reads])).await;
-        reads["tools"] = json!(["read_file", "write_file"]);
+        reads["tools"] = json!(["fs.read", "fs.write"]);
         apply(&cluster.client, json!([reads])).await;
         for _ in 0..4 {
-            let asked = json!({"goal": "hello", "agent_id": "reader", "tools": ["write_file"]});
+            let asked = json!({"goal": "hello", "agent_id": "reader", "tools": ["fs.write"]});
             cluster.client.accepted(asked).await;
         }
     }

@@ -366,6 +366,26 @@ async fn i5_tools_of_a_server_are_called_only_by_agents_that_may() {
     cluster.stop().await;
 }
 
+/// Nothing is paid for an agent that can never call what it was given.
+#[tokio::test]
+async fn p_a_tool_that_its_server_does_not_have_ends_the_agent_before_it_pays() {
+    let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
+    let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
+    let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio"]}}});
+    let tried = [("everything:echo", json!({"message": "hello"}))];
+    let misspelt = with_tools(agent("misspelt", &tried), &["everything:ehco", "fs.read"]);
+    let elsewhere = with_tools(agent("elsewhere", &[("fs.list", json!({}))]), &["other:tool", "fs.list"]);
+    let cluster = cluster(settings, json!([misspelt, elsewhere])).await;
+    let outcome = cluster.client.run(json!({"goal": "try it", "agent_id": "misspelt"})).await.context;
+    assert_eq!(outcome.status, EndStatus::Failed);
+    let error = outcome.error.unwrap().message;
+    assert!(error.contains("no tool `everything:ehco`") && error.contains("`everything:echo`?"), "{error}");
+    assert_eq!((outcome.attempts, outcome.budget.spent.tokens), (1, shared::Tokens::ZERO));
+    let elsewhere = cluster.client.run(json!({"goal": "try it", "agent_id": "elsewhere"})).await.context;
+    assert_eq!(elsewhere.status, EndStatus::Completed, "another worker may have the other server");
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn i5_an_agent_reaches_the_hosts_its_operator_allows_and_no_other() {
     let open = Page::serve("what is to be read").await;

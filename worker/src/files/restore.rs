@@ -17,7 +17,7 @@ use super::{
 use crate::attempt::Attempt;
 
 /// The tool whose calls are repeated in a new workspace.
-pub(crate) const WRITE_TOOL: &str = "fs.write";
+pub(crate) const WRITE_TOOL: &str = shared::tool::FS_WRITE;
 
 /// Restores what the steps so far left in a workspace, in their order: the journal's own files, large tool
 /// outputs, and what the agent wrote.

@@ -24,7 +24,7 @@ pub(crate) const PASSAGE_BYTES: usize = 16 * 1024;
 const FOOTER_BYTES: usize = 200;
 
 /// The tool whose calls may ask for lines of a file.
-pub(crate) const READ_TOOL: &str = "fs.read";
+pub(crate) const READ_TOOL: &str = shared::tool::FS_READ;
 
 /// Stores a large output as a file and an object. `number` is the number of its journal entry.
 pub(crate) async fn offload(

@@ -88,3 +88,14 @@ impl BuiltinTool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A coordinator refuses every other name.
+    #[test]
+    fn the_tools_are_those_that_coordinators_know() {
+        assert_eq!(BuiltinTool::ALL.map(BuiltinTool::text), shared::tool::BUILTINS);
+    }
+}

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::attempt::shared_store::Read;
 
-pub(super) const READ: &str = "read_context";
+pub(super) const READ: &str = shared::tool::READ_CONTEXT;
 pub(super) const READ_DESCRIPTION: &str = "Reads a value of the store that the agents of this request share; with no key, lists the keys you \
      may read. `found` is false if there is no such value; a value may be null.";
-pub(super) const WRITE: &str = "write_context";
+pub(super) const WRITE: &str = shared::tool::WRITE_CONTEXT;
 pub(super) const WRITE_DESCRIPTION: &str = "Writes a value into the store that the agents of this request share: under the key you were given \
      for your output, or a key that begins with your own id and a dot.";
 

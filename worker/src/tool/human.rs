@@ -10,7 +10,7 @@ use super::{
     call::{Invocation, Observation, Outcome},
 };
 
-pub(crate) const NAME: &str = "ask_human";
+pub(crate) const NAME: &str = shared::tool::ASK_HUMAN;
 pub(super) const DESCRIPTION: &str = "Asks a human a question and returns the answer, which may take days. Use it only when you can't \
      continue without the answer; put everything you need to know into one question.";
 

@@ -30,17 +30,17 @@ use crate::{
     files::objects,
 };
 
-pub(super) const SPAWN: &str = "spawn";
+pub(super) const SPAWN: &str = shared::tool::SPAWN;
 pub(super) const SPAWN_DESCRIPTION: &str = "Starts another agent on one task and returns its result; then you continue. Use it for an \
      independent part of your work. The agent knows nothing of your conversation: give it everything it \
      needs in the goal and the inputs. For several parts that depend on each other, or that should run \
      at the same time, use run_pipeline; if the other agent should finish the work in your place, use \
      delegate.";
-pub(crate) const DELEGATE: &str = "delegate";
+pub(crate) const DELEGATE: &str = shared::tool::DELEGATE;
 pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your result, and you do not continue. Use it \
      when another agent is better suited to finish your task. To get the result back and continue, use \
      spawn.";
-pub(super) const PIPELINE: &str = "run_pipeline";
+pub(super) const PIPELINE: &str = shared::tool::RUN_PIPELINE;
 /// All tools that start a child, and their one name in a journal (I2).
 pub(crate) const TOOLS: [&str; 3] = [SPAWN, DELEGATE, PIPELINE];
 pub(crate) const JOURNALED: &str = "agent:spawn";

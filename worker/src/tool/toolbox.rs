@@ -46,6 +46,24 @@ impl Toolbox {
         self.servers.ready(wanted).await;
     }
 
+    /// The first tool in a context's list that its server does not have, for people. None if the server is another worker's,
+    /// or has listed nothing yet.
+    pub(crate) fn missing(&self, work: &Execute) -> Option<String> {
+        let served = self.servers.specs();
+        let is_missing = |tool: &&ToolName| {
+            let Some((server, _)) = tool.as_str().split_once(':') else { return false };
+            let mut listed =
+                served.iter().filter(|spec| mcp::is_tool_of(spec.name.as_str(), server)).peekable();
+            listed.peek().is_some() && listed.all(|spec| spec.name != **tool)
+        };
+        let name = work.tools.iter().flatten().find(is_missing)?.as_str();
+        let hint = match nearest(name, served.iter().map(|spec| spec.name.as_str())) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`tools` of its profile, submission or spawn names it".into(),
+        };
+        Some(format!("the tool server has no tool `{name}`\n\nhint: {hint}"))
+    }
+
     /// The tools that a context may call, as they are described to its model.
     pub(crate) fn specs(&self, work: &Execute) -> Vec<ToolSpec> {
         let mut specs: Vec<ToolSpec> = self.builtins().map(BuiltinTool::spec).collect();

@@ -101,7 +101,7 @@ fn g6_the_profile_of_the_synthesis_does_not_govern_the_steps() {
     let mut world = World::new();
     world
         .agent(json!({"agent_id": "writer", "tools": ["fs.read"], "timeout_ms": 1000, "max_cost_usd": 0.01}));
-    let steps = json!([step("a", json!({"tools": ["web.search"]})), {"id": "b", "agent_id": "writer", "task_description": "Name it"}]);
+    let steps = json!([step("a", json!({"tools": ["web:search"]})), {"id": "b", "agent_id": "writer", "task_description": "Name it"}]);
     world
         .submit_graph(json!({"mode": "parallel", "task_description": "Name it", "aggregate": {}, "agent_id": "writer", "steps": steps}))
         .unwrap();

@@ -62,6 +62,9 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     restore::restore(run.attempt, &workspace, &entries).await;
     run.attempt.progress.change(|progress| progress.retries = progress.retries.max(replay.retries));
     run.resources.toolbox.ready(run.work()).await;
+    if let Some(missing) = run.resources.toolbox.missing(run.work()).filter(|_| replay.steps == 0) {
+        return journaled::finish(run.attempt, &journal, &workspace, failed(missing), None).await;
+    }
     let tools = run.resources.toolbox.specs(run.work());
     let start = Start::new(run.work(), &tools, replay.refused.clone());
     let (verdict, report) = match launch::start(run, &workspace, &start).await {

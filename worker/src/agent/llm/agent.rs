@@ -15,7 +15,7 @@ use crate::{
         journaled, news,
         run::Run,
         tool_step,
-        verdict::{completed, limit_exceeded, out_of_budget},
+        verdict::{completed, failed, limit_exceeded, out_of_budget},
     },
     billing::{
         model_call::{self, CallOutcome, Shortage},
@@ -111,6 +111,9 @@ impl Agent<'_> {
         }
         let toolbox = &self.run.resources.toolbox;
         toolbox.ready(self.work()).await;
+        if let Some(missing) = toolbox.missing(self.work()).filter(|_| self.conversation.steps() == 0) {
+            return Some(failed(missing));
+        }
         let tools = toolbox.specs(self.work());
         let window = self.window();
         match self.ask(&window, &tools, false).await {

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-pub(in crate::tool) const NAME: &str = "http.get";
+pub(in crate::tool) const NAME: &str = shared::tool::HTTP_GET;
 pub(in crate::tool) const DESCRIPTION: &str = "Reads a text from a web address. Only some hosts are allowed.";
 
 const MAX_REDIRECTS: usize = 5;
