@@ -7,7 +7,7 @@ use shared::{
     ChildId, Timestamp, TraceId,
     bus::{Bus, From},
     subject::{Filter, Subject},
-    wire::{HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
+    wire::{Compacted, HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
 };
 
 use crate::{
@@ -117,6 +117,7 @@ fn is_the_end(step: &HistoryStep) -> bool {
         | HistoryStep::Model(_)
         | HistoryStep::Tool(_)
         | HistoryStep::Restored { .. }
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Branched { .. } => false,
     }
 }
@@ -141,6 +142,7 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
         | HistoryStep::Model(_)
         | HistoryStep::Tool(_)
         | HistoryStep::Branched { .. }
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Result(_) => false,
     })
 }
@@ -173,7 +175,7 @@ fn row(step: &HistoryStep) -> Row {
             Row { what: "began", who: worker_id.to_string(), ..Row::default() }
         }
         HistoryStep::Model(step) => Row {
-            what: "model",
+            what: if step.summary_of.is_some() { "summary" } else { "model" },
             who: step.model.to_string(),
             tokens: step.cost.amount.tokens.to_string(),
             cost: format!("{}{}", step.cost.amount.cost_usd, if step.cost.estimated { "?" } else { "" }),
@@ -191,6 +193,13 @@ fn row(step: &HistoryStep) -> Row {
             let said = format!("{copies} steps of {}/{}@{}", from.trace_id, from.child_id, from.step);
             Row { what: "branched", said, ..Row::default() }
         }
+        HistoryStep::Compacted { from, to, how } => {
+            let said = match how {
+                Compacted::References => format!("tool outputs of steps {from}–{to} are shown as references"),
+                Compacted::Dropped => format!("steps {from}–{to} are no longer shown to the model"),
+            };
+            Row { what: "window", said, ..Row::default() }
+        }
         HistoryStep::Result(step) => {
             let (who, said) = verdict(&step.verdict);
             let files = if step.outputs.is_empty() {
@@ -205,7 +214,12 @@ fn row(step: &HistoryStep) -> Row {
 
 fn said(step: &ModelStep) -> String {
     let calls: Vec<String> = step.tool_calls.iter().map(|call| format!("→ {}", call.tool)).collect();
-    [step.text.clone().unwrap_or_default(), calls.join(" ")].join(" ").trim().to_owned()
+    let text = step.text.as_deref().unwrap_or_default();
+    let text = match step.summary_of {
+        Some(to) => format!("steps 1–{to} were summarised: {text}"),
+        None => text.to_owned(),
+    };
+    [text, calls.join(" ")].join(" ").trim().to_owned()
 }
 
 fn shown(output: &ToolOutput) -> &str {
@@ -268,6 +282,7 @@ fn whole(entry: &HistoryEntry) -> String {
         step @ (HistoryStep::Began { .. }
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Result(_)) => add("entry", &format!("{:#}", json!(step))),
     }
     text

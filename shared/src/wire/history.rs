@@ -41,8 +41,21 @@ pub enum HistoryStep {
     /// The model and tool entries that another context had at `from.step` follow as copies, `copies` of them
     /// (W5). They were paid for there.
     Branched { from: Checkpoint, copies: u32 },
+    /// The window was full: it no longer shows all of the entries `from` to `to` (W7). They stay in the journal. A
+    /// summary of entries is a model's answer with [`ModelStep::summary_of`].
+    Compacted { from: u32, to: u32, how: Compacted },
     /// How it ended.
     Result(Box<ResultStep>),
+}
+
+/// What a window shows of entries that were compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compacted {
+    /// Outputs of tools as references: the tool, the size, and where to read them again.
+    References,
+    /// Nothing, and a line that says so.
+    Dropped,
 }
 
 impl HistoryStep {
@@ -54,9 +67,10 @@ impl HistoryStep {
         if let HistoryStep::Result(step) = self { Some(step) } else { None }
     }
 
-    /// Whether it is work of the agent: a model's answer or a tool's. The rest is bookkeeping.
+    /// Whether it is work of the agent: a model's answer, a tool's, or what its window no longer shows. The rest is
+    /// bookkeeping.
     pub fn is_work(&self) -> bool {
-        matches!(self, HistoryStep::Model(_) | HistoryStep::Tool(_))
+        matches!(self, HistoryStep::Model(_) | HistoryStep::Tool(_) | HistoryStep::Compacted { .. })
     }
 }
 
@@ -92,7 +106,7 @@ pub struct ModelStep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// A digest of everything that was sent. If the next call sends the same and more, the worker knows
-    /// from this entry how many tokens the beginning has. None if the window left something out.
+    /// from this entry how many tokens the beginning has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<String>,
     /// How often calls of the context have been retried so far.
@@ -114,6 +128,13 @@ pub struct ModelStep {
     /// answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
+    /// It is no answer of the agent but a summary of the entries up to this number, which the window shows instead of
+    /// them (W7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary_of: Option<u32>,
+    /// The tools that it called without having been offered them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unoffered: Vec<String>,
 }
 
 /// The cost of one call, and the prices used.

@@ -1,10 +1,13 @@
 //! LLM agents in worker processes on real NATS and Redis servers, with a model server that keeps its own bill (b5).
 
 mod budget;
+mod compaction;
 mod crash;
 mod foreign;
 mod isolation;
+mod mistakes;
 mod parking;
+mod prompts;
 pub(crate) mod survives;
 
 use coordinator::trace::Trace;

@@ -67,12 +67,15 @@ pub(crate) async fn call(
         return failed(FailureKind::Agent, "the agent's profile names no model");
     };
     let mut shortage = None;
-    for model in std::iter::once(model).chain(&work.agent.fallback_model) {
+    // A summary is the work of the cheaper model (W7).
+    let first = work.agent.fallback_model.as_ref().filter(|_| request.summary_of.is_some()).unwrap_or(model);
+    let second = work.agent.fallback_model.as_ref().filter(|_| request.summary_of.is_none());
+    for model in std::iter::once(first).chain(second) {
         let price = match models.price(model) {
             Ok(price) => price,
             Err(unpriced) => return failed(FailureKind::Refused, unpriced.to_string()),
         };
-        let input_tokens = request.input_tokens(model);
+        let input_tokens = request.input_tokens(model, models.tokenizer(model));
         let attempt = meter.attempt();
         match (Call { attempt, meter, models, journal, request, model, price, input_tokens }).make().await {
             // The fallback may be affordable (B5); a budget that is used up stops both.
@@ -216,7 +219,12 @@ impl Call<'_> {
             timeout: self.time_left(),
             script: self.request.script,
         };
-        let mut added = |piece: &str| live.add(piece);
+        // A summary is nothing that the agent says.
+        let mut added = |piece: &str| {
+            if self.request.summary_of.is_none() {
+                live.add(piece)
+            }
+        };
         live.during(self.models.complete(&request, &mut added)).await
     }
 
@@ -235,15 +243,17 @@ impl Call<'_> {
             model: self.model.clone(),
             cost: CallCost { amount, estimated: usage.is_none(), prices: self.price.version.clone() },
             usage,
-            sent: self.request.sent(),
+            sent: Some(self.request.sent()),
             retries: self.attempt.progress.get().retries,
             text,
-            // A call of a tool that was not offered is ignored.
+            unoffered: self.request.unoffered(&calls),
+            // Without tools there is nobody to answer a call, and some providers refuse a conversation with one.
             tool_calls: if self.request.tools.is_empty() { Vec::new() } else { calls },
             max_tokens: held.max_tokens,
             cut_off,
             closing: self.request.closing,
             asked: self.request.asked.map(str::to_owned),
+            summary_of: self.request.summary_of,
         };
         let booking = async {
             match usage {

@@ -51,7 +51,10 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
                     restore_file(attempt, workspace, path, object).await;
                 }
             }
-            HistoryStep::Began { .. } | HistoryStep::Restored { .. } | HistoryStep::Branched { .. } => {}
+            HistoryStep::Began { .. }
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Compacted { .. } => {}
         }
     }
 }

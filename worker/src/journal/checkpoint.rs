@@ -42,11 +42,39 @@ async fn branch(attempt: &Attempt, journal: &Journal<'_>, from: &Checkpoint) -> 
             journal.append(HistoryStep::Branched { from: from.clone(), copies }).await;
         }
     }
+    let numbers: Vec<u32> = steps.iter().map(|entry| entry.number).collect();
     for entry in steps.into_iter().skip(done) {
         let copy = copy(attempt, entry).await;
-        journal.append(copy).await;
+        journal.append(renumbered(copy, &numbers, journal)).await;
     }
     Ok(())
+}
+
+/// A copy has another number here than in the journal it comes from, so an entry that names others names their copies.
+/// Those were copied before it.
+fn renumbered(step: HistoryStep, originals: &[u32], journal: &Journal<'_>) -> HistoryStep {
+    let copies: Vec<u32> = journal.with_all_entries(|written| {
+        written.iter().filter(|entry| entry.step.is_work()).map(|entry| entry.number).collect()
+    });
+    // The last original up to this number, and its copy.
+    let number = |original: u32| {
+        let before = originals.iter().take_while(|number| **number <= original).count();
+        copies.get(before.saturating_sub(1)).copied().unwrap_or(0)
+    };
+    match step {
+        HistoryStep::Compacted { from, to, how } => {
+            HistoryStep::Compacted { from: number(from), to: number(to), how }
+        }
+        HistoryStep::Model(mut step) => {
+            step.summary_of = step.summary_of.map(number);
+            HistoryStep::Model(step)
+        }
+        other @ (HistoryStep::Began { .. }
+        | HistoryStep::Tool(_)
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_)) => other,
+    }
 }
 
 /// The model and tool steps that counted when `from.step` was the last entry, whatever came later.
@@ -86,6 +114,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
         other @ (HistoryStep::Began { .. }
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Result(_)) => other,
     }
 }
@@ -117,13 +146,18 @@ pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &To
         for entry in written {
             match &entry.step {
                 HistoryStep::Branched { copies: made, .. } => copies = *made,
-                HistoryStep::Model(_) | HistoryStep::Tool(_) if copies > 0 => copies -= 1,
+                HistoryStep::Model(_) | HistoryStep::Tool(_) | HistoryStep::Compacted { .. }
+                    if copies > 0 =>
+                {
+                    copies -= 1;
+                }
                 HistoryStep::Tool(step) if step.tool == *asks && !step.is_error => before += 1,
                 HistoryStep::Restored { .. } => {
                     before = attempt.work.restore.map_or(0, |point| point.answers as usize);
                 }
                 HistoryStep::Model(_)
                 | HistoryStep::Tool(_)
+                | HistoryStep::Compacted { .. }
                 | HistoryStep::Began { .. }
                 | HistoryStep::Result(_) => {}
             }

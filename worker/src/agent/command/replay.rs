@@ -50,7 +50,10 @@ impl Replay {
                         replay.result = (!again).then(|| (**result).clone());
                     }
                 },
-                HistoryStep::Began { .. } | HistoryStep::Restored { .. } | HistoryStep::Branched { .. } => {}
+                HistoryStep::Began { .. }
+                | HistoryStep::Restored { .. }
+                | HistoryStep::Branched { .. }
+                | HistoryStep::Compacted { .. } => {}
             }
         }
         replay

@@ -259,15 +259,16 @@ impl Session<'_> {
             max_tokens: request.max_tokens.unwrap_or(max).min(max),
             closing: false,
             earlier: None,
-            left_out: false,
             script: Some(ScriptInput {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
                 answered: entries.iter().filter(|entry| entry.step.as_model().is_some()).count(),
                 closing: false,
+                summary: false,
             }),
             asked: Some(&fingerprint),
+            summary_of: None,
         };
         match model_call::call(self.run.meter, &self.run.resources.models, self.journal, &paid).await {
             CallOutcome::Answered(step) => {

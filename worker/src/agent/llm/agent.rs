@@ -1,32 +1,34 @@
 //! The loop of an LLM agent: call the model, call the tools it requests, check its answer, until there is a verdict.
 
 use shared::{
-    ChildId, Json,
+    ChildId, Json, Tokens,
     wire::{Execute, HistoryEntry, ModelStep, Payload, Text, ToolCall, Verdict},
 };
 
 use super::{
-    conversation::{Conversation, Next, Pending},
-    judge, prompt,
-    window::{Category, Window},
+    conversation::{Conversation, Next, Pending, Terms},
+    judge, prompt, repetition,
+    repetition::Repetition,
+    window::{Category, Estimate, Window},
 };
 use crate::{
     agent::{
         journaled,
         run::Run,
         tool_step,
-        verdict::{completed, limit_exceeded, out_of_budget},
+        verdict::{completed, failed, limit_exceeded, out_of_budget},
     },
     billing::{
         model_call::{self, CallOutcome, Shortage},
-        token_bound::{EarlierCall, PaidRequest},
+        token_bound::{self, EarlierCall, PaidRequest},
     },
     files::{restore, tool_output, workspace::Workspace},
     journal::{Journal, checkpoint},
     model::{Message, ScriptInput, ToolSpec},
     tool::{
+        FS_READ,
         call::{Invocation, Observation, Outcome},
-        human, spawn,
+        human, may_call, spawn,
     },
 };
 
@@ -51,15 +53,15 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     journaled::finish(run.attempt, &journal, &workspace, verdict, None).await
 }
 
-struct Agent<'a> {
-    run: &'a Run<'a>,
-    journal: &'a Journal<'a>,
-    workspace: &'a Workspace,
-    conversation: Conversation,
+pub(super) struct Agent<'a> {
+    pub(super) run: &'a Run<'a>,
+    pub(super) journal: &'a Journal<'a>,
+    pub(super) workspace: &'a Workspace,
+    pub(super) conversation: Conversation,
 }
 
-impl Agent<'_> {
-    fn work(&self) -> &Execute {
+impl<'a> Agent<'a> {
+    pub(super) fn work(&self) -> &'a Execute {
         self.run.work()
     }
 
@@ -84,7 +86,7 @@ impl Agent<'_> {
 
     /// Counts steps and retries from the journal, whichever attempt made them.
     fn count(&self) {
-        let retries = self.conversation.last().map_or(0, |step| step.retries);
+        let retries = self.conversation.retries();
         let steps = self.conversation.steps();
         self.run.attempt.progress.change(|progress| {
             progress.steps = steps;
@@ -93,19 +95,24 @@ impl Agent<'_> {
     }
 
     /// Adds a journal entry to the conversation.
-    fn take(&mut self, entry: &HistoryEntry) {
+    pub(super) fn take(&mut self, entry: &HistoryEntry) {
         self.conversation.add(entry);
         self.count();
     }
 
     /// Calls the model. Returns a verdict if the loop ends here.
     async fn ask_model(&mut self) -> Option<Verdict> {
-        if let Some(verdict) = self.out_of_steps() {
+        if let Some(verdict) = self.out_of_steps().or_else(|| self.calls_unoffered()) {
             return Some(verdict);
         }
         let toolbox = &self.run.resources.toolbox;
         toolbox.ready(self.work()).await;
         let tools = toolbox.specs(self.work());
+        if let Some(size) = self.size()
+            && let Err(verdict) = self.make_room(size.count(), self.reserved(&tools, false)).await
+        {
+            return Some(verdict);
+        }
         let window = self.window();
         match self.ask(&window, &tools, false).await {
             Err(verdict) => Some(verdict),
@@ -123,6 +130,33 @@ impl Agent<'_> {
     fn out_of_steps(&self) -> Option<Verdict> {
         let (has, max) = (self.conversation.steps(), self.work().limits.max_steps);
         (has >= max).then(|| limit_exceeded(format!("max_steps: {has} of {max}")))
+    }
+
+    /// A model that was told that it has no such tool, and calls it again, would do so until its steps are used up.
+    fn calls_unoffered(&self) -> Option<Verdict> {
+        let tools = self.conversation.called_unoffered_twice()?.join("`, `");
+        Some(failed(format!("the model called tools that it was not offered, twice in a row: `{tools}`")))
+    }
+
+    /// The size of the window: what the context was given, and the model's own where its profile names none (W1).
+    fn size(&self) -> Option<Tokens> {
+        let work = self.work();
+        let given = work.window_tokens;
+        if work.agent.window_tokens.is_some() {
+            return given;
+        }
+        let known = work.model.as_ref().and_then(|model| self.run.resources.models.window(model));
+        given.into_iter().chain(known).min()
+    }
+
+    /// The tokens of a call besides its messages: the answer, the tools, the schema.
+    fn reserved(&self, tools: &[ToolSpec], closing: bool) -> u64 {
+        let tools = tools
+            .iter()
+            .map(|tool| tool.parameters.size_bytes() + tool.description.len() as u64)
+            .sum::<u64>();
+        let schema = self.work().output_schema.as_ref().filter(|_| !closing).map_or(0, Json::size_bytes);
+        u64::from(self.work().limits.max_tokens_per_step) + self.estimate().bytes(tools + schema)
     }
 
     /// The last report, paid from the closing reserve (B7).
@@ -151,32 +185,36 @@ impl Agent<'_> {
     ) -> Result<CallOutcome, Verdict> {
         let work = self.work();
         let tools = if closing { &[] } else { offered };
-        let max_tokens = work.limits.max_tokens_per_step;
-        let tool_bytes: u64 =
-            tools.iter().map(|tool| tool.parameters.size_bytes() + tool.description.len() as u64).sum();
-        let reserved = u64::from(max_tokens) + tool_bytes.div_ceil(3);
-        let view = window
-            .fit(work.window_tokens, reserved)
-            .map_err(|overfull| limit_exceeded(format!("window: {overfull}")))?;
-        if view.left_out > 0 {
-            tracing::debug!(left_out = view.left_out, "messages were left out of the window");
+        let output_schema = work.output_schema.as_ref().filter(|_| !closing);
+        let fit = |window: &Window| {
+            let messages = window.fit(self.size(), self.reserved(tools, closing), self.estimate());
+            messages.map_err(|overfull| limit_exceeded(format!("window: {overfull}")))
+        };
+        let mut messages = fit(window)?;
+        let last = self.conversation.last().and_then(|step| step.sent.as_deref());
+        let sent = |messages: &[Message]| token_bound::digest(messages, tools, output_schema);
+        match repetition::find(last, &messages, sent) {
+            Repetition::None => {}
+            Repetition::Once(told) => messages = told,
+            Repetition::Again => return Err(failed(repetition::WHY.into())),
         }
         let request = PaidRequest {
-            messages: &view.messages,
+            messages: &messages,
             tools,
-            output_schema: work.output_schema.as_ref().filter(|_| !closing),
-            max_tokens,
+            output_schema,
+            max_tokens: work.limits.max_tokens_per_step,
             closing,
-            earlier: if view.left_out == 0 { self.earlier(offered) } else { None },
-            left_out: view.left_out > 0,
+            earlier: self.earlier(offered),
             script: Some(ScriptInput {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
                 answered: self.conversation.answers(),
                 closing,
+                summary: false,
             }),
             asked: None,
+            summary_of: None,
         };
         Ok(model_call::call(self.run.meter, &self.run.resources.models, self.journal, &request).await)
     }
@@ -185,19 +223,23 @@ impl Agent<'_> {
     fn earlier(&self, offered: &[ToolSpec]) -> Option<EarlierCall<'_>> {
         let last = self.conversation.last()?;
         let mut window = prompt::first_window(self.work());
-        self.conversation.show(&mut window, 1);
-        let view = window.fit(None, 0).ok()?;
-        EarlierCall::matching(last, &view.messages, offered, self.work().output_schema.as_ref())
+        self.conversation.show(&mut window, self.terms(), 1);
+        let messages = window.fit(None, 0, Estimate::default()).ok()?;
+        EarlierCall::matching(last, &messages, offered, self.work().output_schema.as_ref())
     }
 
-    fn window(&self) -> Window {
+    pub(super) fn window(&self) -> Window {
         let mut window = prompt::first_window(self.work());
-        self.conversation.show(&mut window, 0);
+        self.conversation.show(&mut window, self.terms(), 0);
         window
     }
 
+    pub(super) fn terms(&self) -> Terms {
+        Terms { max_steps: self.work().limits.max_steps, reads_files: may_call(self.work(), FS_READ) }
+    }
+
     /// Takes the entry that the paid call has just appended.
-    fn take_last(&mut self) {
+    pub(super) fn take_last(&mut self) {
         let entry = self.journal.last().expect("the call was recorded");
         tool_step::note_in_history(self.workspace, &entry);
         self.take(&entry);
@@ -240,6 +282,10 @@ impl Agent<'_> {
     }
 
     async fn call_tool(&self, invocation: Invocation<'_>, alone: bool) -> Outcome {
+        // Half of the arguments may be missing: the call is answered, so that the conversation stays valid, and not made.
+        if let Some(step) = self.conversation.last().filter(|step| step.cut_off) {
+            return Outcome::Answered(Observation::cut_off(invocation.tool, step.max_tokens));
+        }
         // Handing over ends the agent: the other calls of the turn would never be answered.
         if invocation.tool == spawn::DELEGATE && !alone {
             return Outcome::Answered(spawn::delegate_with_others());
