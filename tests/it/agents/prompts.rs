@@ -4,9 +4,10 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use shared::wire::EndStatus;
 use trellis_tests::servers::{ModelServer, Prompt};
 
-use super::{agent, call, cluster, finished, say};
+use super::{agent, call, foreign::embedded, say};
 
 /// A prompt for people to read: its messages, the names of its tools, and its schema.
 fn rendered(body: &Value) -> String {
@@ -73,7 +74,7 @@ async fn i1_c_w8_prompts_are_as_in_their_snapshots() {
         with(agent("all-reading"), json!({"tools": ["read_context"], "reads_all_context": true})),
         with(agent("leading"), json!({"tools": ["spawn", "read_context"]})),
     ]);
-    let cluster = cluster(1, &model, agents).await;
+    let cluster = embedded(model.settings(), agents).await;
     let inputs =
         json!({"tone": "dry", "large": "x".repeat(5000), "rows": ["y".repeat(1500), "z".repeat(1500)]});
     let step = |agent: &str, more: Value| {
@@ -100,11 +101,48 @@ async fn i1_c_w8_prompts_are_as_in_their_snapshots() {
     ];
     for (name, submission) in cases {
         let before = model.prompts().len();
-        let (outcome, _) = finished(&cluster, cluster.begin(submission).await).await;
-        assert_eq!(outcome["status"], "completed", "{name}: {outcome:#}");
+        let outcome = cluster.client.run(submission).await;
+        assert_eq!(outcome.context.status, EndStatus::Completed, "{name}: {outcome:#?}");
         let prompts: Vec<String> = model.prompts()[before..].iter().map(rendered).collect();
         let text = prompts.join("\n======\n");
         assert_eq!(text.matches("\"integer\"").count(), usize::from(name.starts_with("schema")), "{text}");
         insta::assert_snapshot!(format!("prompt_{name}"), text);
     }
+    cluster.stop().await;
+}
+
+/// A large input is read in passages, whether it comes from the store or was given to the context itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn w8_a_large_input_is_read_in_passages_and_by_pointer() {
+    let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
+        0 => call("read_context", json!({"key": "item", "offset": 4000, "length": 500})),
+        1 => call("read_context", json!({"key": "rows", "pointer": "/1", "offset": 0})),
+        2 => call("read_context", json!({"key": "rows", "pointer": "/7"})),
+        3 => call("read_context", json!({"key": "other", "offset": 0})),
+        4 => call("read_context", json!({})),
+        _ => say("done"),
+    })
+    .await;
+    let reading = with(agent("reading"), json!({"tools": ["read_context"]}));
+    let cluster = embedded(model.settings(), json!([reading])).await;
+    let step = json!({"id": "each", "agent_id": "reading", "task_description": "read", "for_each": "items",
+        "input_from": ["rows"]});
+    let inputs =
+        json!({"items": ["x".repeat(5000)], "rows": ["y".repeat(1500), "z".repeat(1500)], "other": "secret"});
+    let outcome = cluster.client.run(json!({"steps": [step], "inputs": inputs})).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let last = model.prompts().pop().unwrap();
+    let messages = last["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool");
+    let read: Vec<&str> = messages.map(|message| message["content"].as_str().unwrap()).collect();
+    let next = "[bytes 4000 to 4500 of 5000; the next passage is at offset 4500]";
+    assert_eq!(read[0], format!("{}\n{next}", "x".repeat(500)));
+    assert_eq!(read[1], format!("{}\n[bytes 0 to 1500 of 1500]", "z".repeat(1500)));
+    assert!(
+        read[2].contains("`rows` has no `/7`") && read[2].contains("a list of 2 elements"),
+        "{}",
+        read[2]
+    );
+    assert!(read[3].starts_with("error:") && !read[3].contains("secret"), "{}", read[3]);
+    assert_eq!(read[4], "{\"keys\":[\"index\",\"item\",\"rows\"]}");
+    cluster.stop().await;
 }
