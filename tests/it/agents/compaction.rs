@@ -194,11 +194,11 @@ async fn w7_old_tool_outputs_become_references_first_and_can_be_read_again() {
     let last = own.last().unwrap();
     assert!(last.contains("[output of `fs.read`, 15"), "{last}");
     assert!(last.contains("`fs.read` shows `history/step_004.json`"), "{last}");
-    let tools = entries.iter().filter_map(|entry| match &entry.step {
+    let mut tools = entries.iter().rev().filter_map(|entry| match &entry.step {
         HistoryStep::Tool(step) => Some(step),
         _ => None,
     });
-    let read = tools.last().unwrap();
+    let read = tools.next().unwrap();
     assert!(!read.is_error && format!("{read:?}").contains("text of the file"), "{read:?}");
     cluster.stop().await;
 }
