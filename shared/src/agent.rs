@@ -35,6 +35,25 @@ pub enum AgentKind {
     Command,
 }
 
+/// What becomes of the oldest exchanges of a full window (W7).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compaction {
+    /// A summary, written by the fallback model if there is one, else by the model, and paid from the budget. Without
+    /// money for it they are dropped.
+    #[default]
+    Summary,
+    /// They are dropped, and the prompt says so.
+    Drop,
+}
+
+impl Compaction {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    fn is_default(&self) -> bool {
+        *self == Compaction::default()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentProfile {
@@ -54,6 +73,9 @@ pub struct AgentProfile {
     /// The window of `model`, in tokens (W1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
+    /// What happens to the oldest exchanges when the window is full (W7).
+    #[serde(default, skip_serializing_if = "Compaction::is_default")]
+    pub compaction: Compaction,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
     /// The tools it may call; absent means all tools of its parent.
@@ -132,6 +154,9 @@ pub struct Turn {
     /// Used for the last report, when the budget ends (B7), and at no other time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub closing: bool,
+    /// Used for a summary of a full window (W7), and at no other time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub summary: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -154,6 +179,7 @@ impl AgentProfile {
             model: None,
             fallback_model: None,
             window_tokens: None,
+            compaction: Compaction::default(),
             system_prompt: None,
             tools: None,
             allowed_models: BTreeSet::new(),

@@ -19,6 +19,8 @@ pub struct Settings {
     pub providers: BTreeMap<String, Provider>,
     /// Prices that are missing in the price table or differ from it, by the full name of the model.
     pub prices: BTreeMap<ModelName, PriceEntry>,
+    /// What is known of models besides their prices, by the full name of the model.
+    pub models: BTreeMap<ModelName, ModelEntry>,
     /// Servers of the Model Context Protocol, by the name before the colon of their tools.
     pub mcp: BTreeMap<String, McpServer>,
     pub http: Http,
@@ -64,6 +66,29 @@ pub struct PriceEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<shared::Usd>,
     pub output: shared::Usd,
+}
+
+/// A model's tokenizer and window, where they are not known or differ from what is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelEntry {
+    /// Counts the tokens of what is sent; without one, a token is at least a byte.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<Tokenizer>,
+    /// The most tokens of a prompt and its answer together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<shared::Tokens>,
+}
+
+/// A tokenizer that the worker has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum Tokenizer {
+    /// Of gpt-4o, gpt-4.1, gpt-5 and the models named o1 to o4.
+    #[serde(rename = "o200k_base")]
+    O200kBase,
+    /// Of gpt-4 and gpt-3.5-turbo.
+    #[serde(rename = "cl100k_base")]
+    Cl100kBase,
 }
 
 /// A server of the Model Context Protocol: a program, or an address.

@@ -9,7 +9,9 @@ use shared::{
     bus::{Bus, From},
     ladder::RungAction,
     subject::{Filter, Subject},
-    wire::{CheckedStep, HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict},
+    wire::{
+        CheckedStep, Compacted, HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict,
+    },
 };
 
 use crate::{
@@ -177,6 +179,7 @@ fn is_the_end(step: &HistoryStep) -> bool {
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Branched { .. } => false,
     }
 }
@@ -205,6 +208,7 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
         | HistoryStep::Branched { .. }
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Result(_) => false,
     })
 }
@@ -237,7 +241,7 @@ fn row(step: &HistoryStep) -> Row {
             Row { what: "began", who: worker_id.to_string(), ..Row::default() }
         }
         HistoryStep::Model(step) => Row {
-            what: "model",
+            what: if step.summary_of.is_some() { "summary" } else { "model" },
             who: step.model.to_string(),
             tokens: step.cost.amount.tokens.to_string(),
             cost: format!("{}{}", step.cost.amount.cost_usd, if step.cost.estimated { "?" } else { "" }),
@@ -279,6 +283,13 @@ fn row(step: &HistoryStep) -> Row {
             let said = format!("{copies} steps of {}/{}@{}", from.trace_id, from.child_id, from.step);
             Row { what: "branched", said, ..Row::default() }
         }
+        HistoryStep::Compacted { from, to, how } => {
+            let said = match how {
+                Compacted::References => format!("tool outputs of steps {from}–{to} are shown as references"),
+                Compacted::Dropped => format!("steps {from}–{to} are no longer shown to the model"),
+            };
+            Row { what: "window", said, ..Row::default() }
+        }
         HistoryStep::Result(step) => {
             let (who, said) = verdict(&step.verdict);
             let files = if step.outputs.is_empty() {
@@ -293,7 +304,12 @@ fn row(step: &HistoryStep) -> Row {
 
 fn said(step: &ModelStep) -> String {
     let calls: Vec<String> = step.tool_calls.iter().map(|call| format!("→ {}", call.tool)).collect();
-    [step.text.clone().unwrap_or_default(), calls.join(" ")].join(" ").trim().to_owned()
+    let text = step.text.as_deref().unwrap_or_default();
+    let text = match step.summary_of {
+        Some(to) => format!("steps 1–{to} were summarised: {text}"),
+        None => text.to_owned(),
+    };
+    [text, calls.join(" ")].join(" ").trim().to_owned()
 }
 
 /// What a check decided, about which call, and why.
@@ -373,6 +389,7 @@ fn whole(entry: &HistoryEntry) -> String {
         | HistoryStep::Checked(_)
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Result(_)) => add("entry", &format!("{:#}", json!(step))),
     }
     text

@@ -206,6 +206,7 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => None,

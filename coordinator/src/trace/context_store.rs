@@ -19,6 +19,9 @@ impl Trace {
         if !self.may_read(node, key) {
             return Err(Refusal::NotReadable { child_id: child_id.clone(), key: key.clone() });
         }
+        if is_own_input(node, key) {
+            return Ok(None);
+        }
         Ok(self.value_in(node, key))
     }
 
@@ -53,6 +56,13 @@ impl Trace {
         let everywhere = || if self.reads_all(node) { self.store.get(key) } else { None };
         self.store.get(&full_key(self, node, key)).or_else(everywhere)
     }
+}
+
+/// Whether an input of this name was given to the context itself, such as `item`: its worker has it, and a value of
+/// the same name in the store is not what it means.
+fn is_own_input(node: &ContextNode, key: &ContextKey) -> bool {
+    let is_own = node.graph.is_none() && node.order.inputs.contains_key(key);
+    is_own && !node.order.input_from.contains(key) && !may_write(node, key)
 }
 
 fn may_write(node: &ContextNode, key: &ContextKey) -> bool {

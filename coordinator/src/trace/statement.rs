@@ -138,6 +138,7 @@ fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amou
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Restored { .. }
         | HistoryStep::Result(_) => None,
     })

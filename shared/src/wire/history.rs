@@ -43,7 +43,7 @@ pub enum HistoryStep {
     /// The entries after `to` and before this one no longer count (W5). The restores of a context are
     /// numbered from 1: each is written once, by whichever attempt.
     Restored { number: u32, to: u32 },
-    /// The model, tool and message entries that another context had at `from.step` follow as copies, `copies` of them
+    /// The model, tool, message and compacted entries that another context had at `from.step` follow as copies, `copies` of them
     /// (W5). They were paid for there.
     Branched { from: Checkpoint, copies: u32 },
     /// A message to the agent, which it sees from here on (G13).
@@ -52,8 +52,21 @@ pub enum HistoryStep {
     Rung(Box<ReachedRung>),
     /// A check decided about a call before it was made (B16), and no entry of that call says so.
     Checked(Box<CheckedStep>),
+    /// The window was full: it no longer shows all of the entries `from` to `to` (W7). They stay in the journal. A
+    /// summary of entries is a model's answer with [`ModelStep::summary_of`].
+    Compacted { from: u32, to: u32, how: Compacted },
     /// How it ended.
     Result(Box<ResultStep>),
+}
+
+/// What a window shows of entries that were compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compacted {
+    /// Outputs of tools as references: the tool, the size, and where to read them again.
+    References,
+    /// Nothing, and a line that says so.
+    Dropped,
 }
 
 impl HistoryStep {
@@ -77,13 +90,27 @@ impl HistoryStep {
             | HistoryStep::Rung(_)
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }
+            | HistoryStep::Compacted { .. }
             | HistoryStep::Result(_) => &[],
         }
     }
 
-    /// Whether a branch begins with it: a model's answer, a tool's, or a message to the agent. The rest is bookkeeping.
+    /// Whether a branch begins with it: a model's answer, a tool's, a message to the agent, or what its window no longer
+    /// shows. The rest is bookkeeping.
     pub fn is_work(&self) -> bool {
-        matches!(self, HistoryStep::Model(_) | HistoryStep::Tool(_) | HistoryStep::Told(_))
+        match self {
+            HistoryStep::Model(_)
+            | HistoryStep::Tool(_)
+            | HistoryStep::Told(_)
+            | HistoryStep::Compacted { .. } => true,
+            HistoryStep::Began { .. }
+            | HistoryStep::Lost(_)
+            | HistoryStep::Rung(_)
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Checked(_)
+            | HistoryStep::Result(_) => false,
+        }
     }
 }
 
@@ -119,7 +146,7 @@ pub struct ModelStep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// A digest of everything that was sent. If the next call sends the same and more, the worker knows
-    /// from this entry how many tokens the beginning has. None if the window left something out.
+    /// from this entry how many tokens the beginning has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<String>,
     /// How often calls of the context have been retried so far.
@@ -144,6 +171,13 @@ pub struct ModelStep {
     /// What the checks of the call decided, and those of the tool calls it requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckedStep>,
+    /// It is no answer of the agent but a summary of the entries up to this number, which the window shows instead of
+    /// them (W7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary_of: Option<u32>,
+    /// The tools that it called without having been offered them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unoffered: Vec<String>,
 }
 
 impl ModelStep {

@@ -26,9 +26,9 @@ pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
 pub use history::{
-    AppliedLayer, CallCost, CheckedStep, Checkpoint, HistoryEntry, HistoryStep, LostStep, MissingLayer,
-    ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep,
-    has_all_copies,
+    AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
+    MissingLayer, ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput,
+    ToolStep, has_all_copies,
 };
 pub use news::{News, ReachedRung, Seen, Tell, Told};
 pub use outcome::{

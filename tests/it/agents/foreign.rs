@@ -12,7 +12,7 @@ use trellis_tests::{
 };
 
 /// A coordinator and a worker on memory, the worker with these settings.
-async fn embedded(settings: Value, agents: Value) -> Cluster {
+pub(super) async fn embedded(settings: Value, agents: Value) -> Cluster {
     let coordinator = coordinator::Config::new(name("coordinator"));
     let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
     let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));

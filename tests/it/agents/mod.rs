@@ -2,10 +2,13 @@
 
 mod budget;
 mod checks;
+mod compaction;
 mod crash;
 mod foreign;
 mod isolation;
+mod mistakes;
 mod parking;
+mod prompts;
 mod restores;
 pub(crate) mod steering;
 pub(crate) mod survives;

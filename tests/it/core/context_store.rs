@@ -77,6 +77,23 @@ fn c_a_profile_may_read_everything() {
     assert_eq!(read(&world, "e", "root.x"), Ok(Some(json!(1))));
 }
 
+/// Its worker has an input that was given to the context itself; a value of that name in the store is another's.
+#[test]
+fn w8_an_input_of_its_own_is_not_read_from_the_store() {
+    let mut world = World::new();
+    world.agent(json!({"agent_id": "editor", "reads_all_context": true}));
+    world.submit(json!({"goal": "root", "child_id": "root", "output_to": "item"})).unwrap();
+    let root = world.claim("root");
+    let inputs = json!({"item": "its own"});
+    world
+        .spawn(&root, json!({"goal": "e", "child_id": "e", "agent_id": "editor", "inputs": inputs}))
+        .unwrap();
+    world.spawn(&root, json!({"goal": "f", "child_id": "f", "agent_id": "editor"})).unwrap();
+    set(&mut world, &root, "item", json!("another's")).unwrap();
+    assert_eq!(read(&world, "e", "item"), Ok(None));
+    assert_eq!(read(&world, "f", "item"), Ok(Some(json!("another's"))));
+}
+
 #[test]
 fn c_values_are_bounded_each_and_in_all() {
     let mut world = World::new();

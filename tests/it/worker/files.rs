@@ -12,9 +12,7 @@ use shared::{
     ChildId, TraceId,
     bus::{Bus, Connect, Headers, Nats},
     subject::{Filter, Subject},
-    wire::{
-        EndStatus, FailureKind, HistoryEntry, HistoryStep, ObjectReference, Outcome, ResultStep, ToolOutput,
-    },
+    wire::{EndStatus, HistoryEntry, HistoryStep, ObjectReference, Outcome, ResultStep, ToolOutput},
 };
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, eventually, name},
@@ -147,12 +145,32 @@ async fn i3_outputs_are_in_the_object_store_and_the_workspace_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l_outputs_past_a_limit_end_the_agent_and_name_it() {
+async fn l_a_file_past_a_limit_is_refused_by_its_name_and_the_result_is_kept() {
     let site = Site::in_one_process().await;
-    let (outcome, _) = run_scribe(&site, json!({"limits": {"max_output_files": 1}})).await;
-    let error = outcome.context.error.as_ref().unwrap();
-    assert_eq!(error.kind, FailureKind::LimitExceeded, "{outcome:#?}");
-    assert!(error.message.contains("max_output_files"), "{error:?}");
+    for (limit, max, refused) in [("max_output_files", 1, 3), ("max_output_size_bytes", 1000, 3)] {
+        let (outcome, entries) = run_scribe(&site, json!({"limits": {limit: max}})).await;
+        assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+        let HistoryStep::Tool(write) = &entries[refused - 1].step else { panic!("{entries:#?}") };
+        let ToolOutput::Inline(text) = &write.output else { panic!("{write:?}") };
+        assert!(write.is_error && text.contains(limit) && text.contains("hint:"), "{write:?}");
+        let paths: Vec<&str> = result(&entries).outputs.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["report.md"]);
+    }
+    // A file that is replaced counts once.
+    site.apply(json!({"agent_id": "rewriter", "kind": "llm", "model": "scripted", "script": [
+        {"call": [
+            {"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "1234567890"}},
+            {"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "0987654321"}},
+            {"tool": "fs.write", "arguments": {"path": "beside/b", "content": "not counted"}},
+        ]},
+        {"say": "done"},
+    ]}))
+    .await;
+    let limits = json!({"max_output_files": 1, "max_output_size_bytes": 10});
+    let outcome = site.client().run(json!({"goal": "x", "agent_id": "rewriter", "limits": limits})).await;
+    let entries = site.journal(outcome.trace_id, &outcome.context.child_id).await;
+    let failed = |entry: &&HistoryEntry| matches!(&entry.step, HistoryStep::Tool(step) if step.is_error);
+    assert_eq!(entries.iter().filter(failed).count(), 0, "{entries:#?}");
     site.stop().await;
 }
 

@@ -169,6 +169,7 @@ async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
             | HistoryStep::Branched { .. }
             | HistoryStep::Rung(_)
             | HistoryStep::Checked(_)
+            | HistoryStep::Compacted { .. }
             | HistoryStep::Result(_) => None,
         };
         let numbers: Vec<u32> = journal.iter().filter_map(number).collect();

@@ -55,6 +55,8 @@ pub struct Reply {
     pub status: Option<u16>,
     /// The answer breaks off in the middle. It is billed.
     pub breaks_off: bool,
+    /// The answer reached its limit of tokens.
+    pub cut_off: bool,
 }
 
 /// One line of the bill.
@@ -333,6 +335,9 @@ impl Reply {
     }
 
     fn finish(&self) -> &'static str {
+        if self.cut_off {
+            return "length";
+        }
         if self.calls.is_empty() { "stop" } else { "tool_calls" }
     }
 }

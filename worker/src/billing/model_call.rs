@@ -84,14 +84,21 @@ pub(crate) async fn call(
     };
     let mut opened = Opened { changed: None, passed: Vec::new() };
     let mut shortage = None;
-    let fallback = work.agent.fallback_model.as_ref().filter(|fallback| *fallback != model);
-    for model in std::iter::once(model).chain(fallback) {
+    // A summary is the work of the cheaper model (W7).
+    let cheaper = work.agent.fallback_model.as_ref();
+    let (first, second) = match request.summary_of {
+        Some(_) => (cheaper.unwrap_or(model), None),
+        None => (model, cheaper.filter(|fallback| *fallback != model)),
+    };
+    for model in std::iter::once(first).chain(second) {
         let price = match models.price(model) {
             Ok(price) => price,
             Err(unpriced) => return failed(FailureKind::Refused, unpriced.to_string()),
         };
         let is_fallback = shortage.is_some();
-        let cost = price.worst_case(request.input_tokens(model), request.max_tokens.max(1)).cost_usd;
+        let tokenizer = models.tokenizer(model);
+        let cost =
+            price.worst_case(request.input_tokens(model, tokenizer), request.max_tokens.max(1)).cost_usd;
         let call = ModelCall { asked: request.asked, messages: request.messages, model, cost, is_fallback };
         match checker.before_call(&call).await {
             Gate::Open(_) if is_fallback => {}
@@ -103,7 +110,7 @@ pub(crate) async fn call(
             Some(messages) => PaidRequest { messages, earlier: None, ..*request },
             None => *request,
         };
-        let input_tokens = request.input_tokens(model);
+        let input_tokens = request.input_tokens(model, tokenizer);
         let (attempt, passed) = (meter.attempt(), &opened.passed[..]);
         let call =
             Call { attempt, meter, models, journal, checker, request, passed, model, price, input_tokens };
@@ -286,10 +293,10 @@ impl Call<'_> {
             timeout: self.time_left(),
             script: self.request.script,
         };
-        // What a check may change or deny is not shown before it has passed.
-        let guarded = self.checker.guards_answers();
+        // What a check may change or deny is not shown before it has passed, and a summary is nothing that the agent says.
+        let is_shown = !self.checker.guards_answers() && self.request.summary_of.is_none();
         let mut added = |piece: &str| {
-            if !guarded {
+            if is_shown {
                 live.add(piece);
             }
         };
@@ -306,7 +313,8 @@ impl Call<'_> {
         if usage.is_some() {
             self.meter.owe(&held.call_id, priced.clone());
         }
-        // A call of a tool that was not offered is ignored.
+        let unoffered = self.request.unoffered(&calls);
+        // Without tools there is nobody to answer a call, and some providers refuse a conversation with one.
         let mut tool_calls = if self.request.tools.is_empty() { Vec::new() } else { calls };
         let booking = async {
             match usage {
@@ -321,14 +329,16 @@ impl Call<'_> {
                 model: self.model.clone(),
                 cost: CallCost { amount, estimated: usage.is_none(), prices: self.price.version.clone() },
                 usage,
-                sent: self.request.sent(),
+                sent: Some(self.request.sent()),
                 retries: self.attempt.progress.get().retries,
                 text,
+                unoffered,
                 tool_calls,
                 max_tokens: held.max_tokens,
                 cut_off,
                 closing: self.request.closing,
                 asked: self.request.asked.map(str::to_owned),
+                summary_of: self.request.summary_of,
                 checks: [self.passed, &decided[..]].concat(),
             };
             let entry = self.journal.append(HistoryStep::Model(Box::new(step.clone()))).await;

@@ -1,22 +1,35 @@
 //! A paid request and the upper bound of its input tokens. The budget is only a hard limit if this
-//! bound is never too low, whatever tokenizer a provider has.
+//! bound is never too low. Where the model's tokenizer is known, texts are counted by it; elsewhere a token is at
+//! least a byte.
 
 use shared::{
     Json,
     digest::SequenceDigest,
     id::ModelName,
-    wire::{ModelStep, Seen},
+    text::cut,
+    wire::{ModelStep, Seen, ToolCall},
 };
 
-use crate::model::{Message, ScriptInput, ToolSpec};
+use crate::{
+    model::{Message, ScriptInput, ToolSpec},
+    settings::Tokenizer,
+};
 
 /// Tokens a provider may add around each message, and before the first tool.
 const MESSAGE_OVERHEAD_TOKENS: u64 = 16;
 const TOOLS_OVERHEAD_TOKENS: u64 = 640;
+/// Tokens a provider may add to a request, where the rest is counted exactly.
+const REQUEST_OVERHEAD_TOKENS: u64 = 64;
+/// What a provider writes anew, such as the description of a tool, has the same words in another notation: at most this
+/// many times the tokens of its JSON.
+const NOTATION_FACTOR: u64 = 2;
 /// A count with more bytes per token than this is incomplete: it may exclude cached input, for example.
 const MAX_BYTES_PER_TOKEN: u64 = 12;
 /// Tokens of the instructions that describe a schema, where the provider has no parameter for it.
 const SCHEMA_OVERHEAD_TOKENS: u64 = 256;
+
+/// The longest name of a tool that is kept, however the model spelled it.
+const MAX_NAME_BYTES: usize = 128;
 
 /// A request to a model that is to be paid for.
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +42,6 @@ pub(crate) struct PaidRequest<'a> {
     pub(crate) closing: bool,
     /// An earlier call, if this request sends the same messages and then more.
     pub(crate) earlier: Option<EarlierCall<'a>>,
-    /// Messages were left out of the window, so a later request will not begin with the messages of this one.
-    pub(crate) left_out: bool,
     pub(crate) script: Option<ScriptInput<'a>>,
     /// The model, if it is another than the context's own (B21).
     pub(crate) model: Option<&'a ModelName>,
@@ -38,6 +49,8 @@ pub(crate) struct PaidRequest<'a> {
     pub(crate) seen: Option<Seen>,
     /// Identifies the request of a program; stored as [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
+    /// It asks for a summary of the journal up to this entry; stored as [`ModelStep::summary_of`].
+    pub(crate) summary_of: Option<u32>,
 }
 
 /// An earlier call: this request begins with its messages, and has no more tools and no larger schema. (The last
@@ -46,8 +59,9 @@ pub(crate) struct PaidRequest<'a> {
 pub(crate) struct EarlierCall<'a> {
     model: &'a ModelName,
     input_tokens: u64,
-    size_bytes: u64,
-    messages: u64,
+    messages: usize,
+    /// The size of its last message: a later request may add to that one.
+    last_bytes: u64,
 }
 
 impl<'a> EarlierCall<'a> {
@@ -65,12 +79,13 @@ impl<'a> EarlierCall<'a> {
         if !plausible || step.sent.as_ref()? != &digest(messages, tools, output_schema) {
             return None;
         }
-        Some(EarlierCall { model: &step.model, input_tokens, size_bytes, messages: messages.len() as u64 })
+        let last_bytes = messages.last()?.size_bytes() as u64;
+        Some(EarlierCall { model: &step.model, input_tokens, messages: messages.len(), last_bytes })
     }
 }
 
 /// A digest of everything that is sent.
-fn digest(messages: &[Message], tools: &[ToolSpec], output_schema: Option<&Json>) -> String {
+pub(crate) fn digest(messages: &[Message], tools: &[ToolSpec], output_schema: Option<&Json>) -> String {
     let mut digest = SequenceDigest::default();
     let mut add = |text: &str| digest.add(text);
     for message in messages {
@@ -98,42 +113,155 @@ fn digest(messages: &[Message], tools: &[ToolSpec], output_schema: Option<&Json>
 }
 
 impl PaidRequest<'_> {
-    /// The digest that the journal keeps of it.
-    pub(super) fn sent(&self) -> Option<String> {
-        (!self.left_out).then(|| digest(self.messages, self.tools, self.output_schema))
-    }
-
-    /// The upper bound of its input tokens. A token is at least a byte; where an earlier call reported its
-    /// tokens, only what was added since is counted in bytes.
-    pub(super) fn input_tokens(&self, model: &ModelName) -> u64 {
-        let messages = self.messages.len() as u64;
-        let size_bytes = size_bytes(self.messages);
-        match self.earlier {
-            Some(earlier)
-                if earlier.model == model
-                    && earlier.size_bytes <= size_bytes
-                    && earlier.messages <= messages =>
-            {
-                earlier.input_tokens
-                    + (size_bytes - earlier.size_bytes)
-                    + MESSAGE_OVERHEAD_TOKENS * (messages - earlier.messages + 1)
-            }
-            Some(_) | None => size_bytes + MESSAGE_OVERHEAD_TOKENS * messages + self.tools_tokens(),
+    /// The tools that an answer calls without having been offered them. Of a program, a summary and the last report,
+    /// which have no tools, the calls are ignored.
+    pub(super) fn unoffered(&self, calls: &[ToolCall]) -> Vec<String> {
+        if self.asked.is_some() || self.summary_of.is_some() || self.closing {
+            return Vec::new();
         }
+        let is_missing = |call: &&ToolCall| !self.tools.iter().any(|tool| tool.name.as_str() == call.tool);
+        calls.iter().filter(is_missing).map(|call| cut(call.tool.clone(), MAX_NAME_BYTES)).collect()
     }
 
-    fn tools_tokens(&self) -> u64 {
+    /// The digest that the journal keeps of it.
+    pub(super) fn sent(&self) -> String {
+        digest(self.messages, self.tools, self.output_schema)
+    }
+
+    /// The upper bound of its input tokens. Where an earlier call reported its tokens, only what was added since is
+    /// counted.
+    pub(super) fn input_tokens(&self, model: &ModelName, tokenizer: Option<Tokenizer>) -> u64 {
+        if let Some(earlier) = self.earlier.filter(|earlier| earlier.model == model)
+            && let Some(added) = self.added_since(earlier, tokenizer)
+        {
+            return earlier.input_tokens + added;
+        }
+        let texts: u64 = self.messages.iter().map(|message| message_tokens(message, tokenizer)).sum();
+        let request = if tokenizer.is_some() { REQUEST_OVERHEAD_TOKENS } else { 0 };
+        request + texts + self.tools_tokens(tokenizer)
+    }
+
+    /// The tokens of the messages behind those of the earlier call, and of what was added to its last one.
+    fn added_since(&self, earlier: EarlierCall<'_>, tokenizer: Option<Tokenizer>) -> Option<u64> {
+        let last = self.messages.get(earlier.messages.checked_sub(1)?)?;
+        let grown = (last.size_bytes() as u64).checked_sub(earlier.last_bytes)?;
+        let added = self.messages[earlier.messages..].iter();
+        let added: u64 = added.map(|message| message_tokens(message, tokenizer)).sum();
+        Some(grown + MESSAGE_OVERHEAD_TOKENS + added)
+    }
+
+    fn tools_tokens(&self, tokenizer: Option<Tokenizer>) -> u64 {
+        let rewritten = |text: &str| rewritten_tokens(text, tokenizer);
         let tool = |tool: &ToolSpec| {
-            (tool.name.as_str().len() + tool.description.len()) as u64
-                + tool.parameters.size_bytes()
+            rewritten(tool.name.as_str())
+                + rewritten(&tool.description)
+                + rewritten(&tool.parameters.value().to_string())
                 + MESSAGE_OVERHEAD_TOKENS
         };
-        let schema = self.output_schema.map_or(0, |schema| schema.size_bytes() + SCHEMA_OVERHEAD_TOKENS);
+        let schema = |schema: &Json| rewritten(&schema.value().to_string()) + SCHEMA_OVERHEAD_TOKENS;
         let tools: u64 = self.tools.iter().map(tool).sum();
-        schema + tools + if self.tools.is_empty() { 0 } else { TOOLS_OVERHEAD_TOKENS }
+        self.output_schema.map_or(0, schema)
+            + tools
+            + if self.tools.is_empty() { 0 } else { TOOLS_OVERHEAD_TOKENS }
     }
+}
+
+/// The most tokens of a message, with what a provider adds around it.
+pub(crate) fn message_tokens(message: &Message, tokenizer: Option<Tokenizer>) -> u64 {
+    let exact = |text: &str| text_tokens(text, tokenizer);
+    let rewritten = |text: &str| rewritten_tokens(text, tokenizer);
+    MESSAGE_OVERHEAD_TOKENS
+        + match message {
+            Message::System(text) | Message::User(text) => exact(text),
+            Message::Assistant { text, calls } => {
+                let calls = calls.iter().map(|call| {
+                    let arguments = call.arguments.value().to_string();
+                    rewritten(&call.id) + rewritten(&call.tool) + rewritten(&arguments)
+                });
+                text.as_deref().map_or(0, exact) + calls.sum::<u64>()
+            }
+            Message::Tool { id, tool, content } => rewritten(id) + rewritten(tool) + exact(content),
+        }
+}
+
+/// The most tokens of a text that is sent as it is.
+fn text_tokens(text: &str, tokenizer: Option<Tokenizer>) -> u64 {
+    tokenizer.map_or(text.len() as u64, |tokenizer| tokenizer.count(text))
+}
+
+/// The most tokens of something that the provider writes in its own notation.
+fn rewritten_tokens(text: &str, tokenizer: Option<Tokenizer>) -> u64 {
+    let bytes = text.len() as u64;
+    tokenizer.map_or(bytes, |tokenizer| bytes.min(NOTATION_FACTOR * tokenizer.count(text)))
 }
 
 fn size_bytes(messages: &[Message]) -> u64 {
     messages.iter().map(|message| message.size_bytes() as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request<'a>(messages: &'a [Message], earlier: Option<EarlierCall<'a>>) -> PaidRequest<'a> {
+        PaidRequest {
+            messages,
+            tools: &[],
+            output_schema: None,
+            max_tokens: 100,
+            closing: false,
+            earlier,
+            script: None,
+            model: None,
+            seen: None,
+            asked: None,
+            summary_of: None,
+        }
+    }
+
+    /// What OpenAI counts for a chat: the texts by the reference implementation, four tokens around each message, and
+    /// three before the answer.
+    fn counted(messages: &[Message]) -> u64 {
+        let tokens = |text: &str| tiktoken_rs::o200k_base_singleton().encode_ordinary(text).len() as u64;
+        let message = |message: &Message| match message {
+            Message::System(text) | Message::User(text) | Message::Tool { content: text, .. } => {
+                4 + tokens(text)
+            }
+            Message::Assistant { text, .. } => 4 + text.as_deref().map_or(0, tokens),
+        };
+        3 + messages.iter().map(message).sum::<u64>()
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let text = "(\\PC|\\s|[a-zA-Z0-9 .,]){0,300}";
+        prop_oneof![
+            text.prop_map(Message::User),
+            text.prop_map(|text| Message::Assistant { text: Some(text), calls: Vec::new() }),
+            text.prop_map(|content| Message::Tool { id: "a".into(), tool: "fs.read".into(), content }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn b3_the_bound_is_never_below_what_the_provider_counts(
+            messages in prop::collection::vec(message(), 1..6),
+            earlier in 1..6usize,
+        ) {
+            let model: ModelName = "openai/gpt-4o".parse().unwrap();
+            let (exact, known) = (counted(&messages), Some(Tokenizer::O200kBase));
+            let bound = request(&messages, None).input_tokens(&model, known);
+            let in_bytes = request(&messages, None).input_tokens(&model, None);
+            prop_assert!(bound >= exact && in_bytes >= exact, "{} and {} of {}", bound, in_bytes, exact);
+            prop_assert!(bound <= exact + 64 + 32 * messages.len() as u64, "{} of {}", bound, exact);
+            let earlier = earlier.min(messages.len());
+            let before = &messages[..earlier];
+            let last_bytes = before.last().unwrap().size_bytes() as u64;
+            let input_tokens = counted(before);
+            let earlier = EarlierCall { model: &model, input_tokens, messages: earlier, last_bytes };
+            let bound = request(&messages, Some(earlier)).input_tokens(&model, known);
+            prop_assert!(bound >= exact, "{} of {} behind an earlier call", bound, exact);
+        }
+    }
 }

@@ -32,6 +32,7 @@ pub(super) fn wait(
             | HistoryStep::Rung(_)
             | HistoryStep::Restored { .. }
             | HistoryStep::Checked(_)
+            | HistoryStep::Compacted { .. }
             | HistoryStep::Result(_) => {}
         }
     }

@@ -176,6 +176,7 @@ impl Checker<'_> {
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }
             | HistoryStep::Checked(_)
+            | HistoryStep::Compacted { .. }
             | HistoryStep::Result(_) => false,
         };
         let now = self.attempt.now();

@@ -57,6 +57,7 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
             | HistoryStep::Lost(_)
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }
+            | HistoryStep::Compacted { .. }
             | HistoryStep::Checked(_) => {}
         }
     }

@@ -23,8 +23,9 @@ pub(crate) const PASSAGE_BYTES: usize = 16 * 1024;
 /// The most bytes of the line below a passage that says which lines it shows.
 const FOOTER_BYTES: usize = 200;
 
-/// The tool whose calls may ask for lines of a file.
+/// The tools whose calls may ask for lines of a file, and for bytes of a value.
 pub(crate) const READ_TOOL: &str = shared::tool::FS_READ;
+pub(crate) const READ_CONTEXT_TOOL: &str = shared::tool::READ_CONTEXT;
 
 /// Stores a large output as a file and an object. `number` is the number of its journal entry.
 pub(crate) async fn offload(
@@ -60,14 +61,18 @@ fn name(work: &Execute, number: u32) -> String {
     }
 }
 
-/// Whether a call asks for some lines of a file. Such an output is never replaced by a preview: otherwise the
-/// agent could not read more of a file than that.
+/// Whether a call asks for a part of a file or a value. Such an output is never replaced by a preview: otherwise the
+/// agent could not read more than that.
 pub(crate) fn is_passage(call: &ToolCall) -> bool {
     let asks = |name| call.arguments.value().get(name).is_some_and(|value| !value.is_null());
-    call.tool == READ_TOOL && (asks("first_line") || asks("lines"))
+    match call.tool.as_str() {
+        READ_TOOL => asks("first_line") || asks("lines"),
+        READ_CONTEXT_TOOL => asks("offset") || asks("length"),
+        _ => false,
+    }
 }
 
-/// The output of a call that asked for lines of a file.
+/// The output of a call that asked for a passage.
 pub(crate) fn passage(text: String) -> ToolOutput {
     ToolOutput::Inline(cut(text, PASSAGE_BYTES + FOOTER_BYTES))
 }

@@ -152,6 +152,17 @@ impl Workspace {
         extent
     }
 
+    /// The same, once this file has so many bytes.
+    pub(crate) fn extent_with(&self, path: &str, size_bytes: u64) -> Extent {
+        let Extent { files, bytes } = self.extent();
+        let Some(inside) = inside(path).ok().filter(|inside| inside.starts_with(OUTPUTS)) else {
+            return Extent { files, bytes };
+        };
+        let replaced = self.output_files().into_iter().find(|(file, _)| *file == inside);
+        let (more, before) = replaced.map_or((1, 0), |(_, size_bytes)| (0, size_bytes));
+        Extent { files: files.saturating_add(more), bytes: (bytes - before).saturating_add(size_bytes) }
+    }
+
     /// Every regular file beneath `outputs/` with its path there. An error if they exceed a limit.
     pub(crate) fn outputs(&self, limits: &Limits) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let Extent { files, bytes } = self.extent();

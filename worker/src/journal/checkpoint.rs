@@ -53,14 +53,46 @@ async fn branch(attempt: &Attempt, journal: &Journal<'_>, from: &Checkpoint) -> 
             journal.append(HistoryStep::Branched { from: from.clone(), copies }).await;
         }
     }
+    let numbers: Vec<u32> = steps.iter().map(|entry| entry.number).collect();
     for entry in steps.into_iter().skip(done) {
         let copy = copy(attempt, entry).await;
-        journal.append(copy).await;
+        journal.append(renumbered(copy, &numbers, journal)).await;
     }
     Ok(())
 }
 
-/// The model, tool and message steps that counted when `from.step` was the last entry, whatever came later.
+/// A copy has another number here than in the journal it comes from, so an entry that names others names their copies.
+/// Those were copied before it.
+fn renumbered(step: HistoryStep, originals: &[u32], journal: &Journal<'_>) -> HistoryStep {
+    let copies: Vec<u32> = journal.with_all_entries(|written| {
+        written.iter().filter(|entry| entry.step.is_work()).map(|entry| entry.number).collect()
+    });
+    // The last original up to this number, and its copy.
+    let number = |original: u32| {
+        let before = originals.iter().take_while(|number| **number <= original).count();
+        copies.get(before.saturating_sub(1)).copied().unwrap_or(0)
+    };
+    match step {
+        HistoryStep::Compacted { from, to, how } => {
+            HistoryStep::Compacted { from: number(from), to: number(to), how }
+        }
+        HistoryStep::Model(mut step) => {
+            step.summary_of = step.summary_of.map(number);
+            HistoryStep::Model(step)
+        }
+        other @ (HistoryStep::Began { .. }
+        | HistoryStep::Lost(_)
+        | HistoryStep::Tool(_)
+        | HistoryStep::Told(_)
+        | HistoryStep::Rung(_)
+        | HistoryStep::Checked(_)
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Branched { .. }
+        | HistoryStep::Result(_)) => other,
+    }
+}
+
+/// The model, tool, message and compacted steps that counted when `from.step` was the last entry, whatever came later.
 async fn steps_at(attempt: &Attempt, from: &Checkpoint) -> Result<Vec<HistoryEntry>, Failure> {
     let (entries, _) = stored::read(&attempt.bus, from.trace_id, &from.child_id).await?;
     if !entries.iter().any(|entry| entry.number == from.step) {
@@ -107,6 +139,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Checked(_)
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Result(_)) => other,
     }
 }
@@ -152,6 +185,7 @@ pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &To
                 | HistoryStep::Rung(_)
                 | HistoryStep::Lost(_)
                 | HistoryStep::Checked(_)
+                | HistoryStep::Compacted { .. }
                 | HistoryStep::Began { .. }
                 | HistoryStep::Result(_) => {}
             }

@@ -113,6 +113,7 @@ pub(super) fn is_of(entry: &HistoryEntry, call_id: &CallId) -> bool {
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
+        | HistoryStep::Compacted { .. }
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => false,

@@ -13,15 +13,19 @@ mod size;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tokenizer;
 mod tool_names;
 mod translate;
 mod usage;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use shared::{Problems, id::ModelName};
+use shared::{Problems, Tokens, id::ModelName};
 
-use crate::{settings::Settings, simulated_provider::SimulatedProvider};
+use crate::{
+    settings::{ModelEntry, Settings, Tokenizer},
+    simulated_provider::SimulatedProvider,
+};
 use price::{Prices, Unpriced};
 use provider::Providers;
 
@@ -33,6 +37,8 @@ pub(crate) use request::{Completion, Error, Message, Request, ScriptInput, ToolS
 pub(crate) struct Models {
     prices: Prices,
     providers: Providers,
+    /// What the operator says of models.
+    known: BTreeMap<ModelName, ModelEntry>,
     /// The provider of the scripted model; none: the script alone answers.
     simulated: Option<Arc<dyn SimulatedProvider>>,
 }
@@ -40,7 +46,7 @@ pub(crate) struct Models {
 impl Models {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Problems> {
         let (prices, providers) = (Prices::new(&settings.prices), Providers::new(settings)?);
-        Ok(Models { prices, providers, simulated: None })
+        Ok(Models { prices, providers, known: settings.models.clone(), simulated: None })
     }
 
     /// With this provider of the scripted model, if there is one.
@@ -50,6 +56,24 @@ impl Models {
 
     pub(crate) fn price(&self, model: &ModelName) -> Result<Price, Unpriced> {
         self.prices.price(model, self.providers.priced_as(model))
+    }
+
+    /// The tokenizer of a model, if it is known exactly.
+    pub(crate) fn tokenizer(&self, model: &ModelName) -> Option<Tokenizer> {
+        let named = self.known.get(model).and_then(|entry| entry.tokenizer);
+        named.or_else(|| match self.providers.priced_as(model)? {
+            (table::OPENAI, name) => Tokenizer::of_openai(name),
+            _ => None,
+        })
+    }
+
+    /// The window of a model: the operator's word, else the table's.
+    pub(crate) fn window(&self, model: &ModelName) -> Option<Tokens> {
+        let named = self.known.get(model).and_then(|entry| entry.window_tokens);
+        named.or_else(|| {
+            let (provider, name) = self.providers.priced_as(model)?;
+            table::window(provider, name)
+        })
     }
 
     /// Makes one call. `on_text` gets each piece of the answer's text as it arrives.

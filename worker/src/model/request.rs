@@ -73,6 +73,8 @@ pub(crate) struct ScriptInput<'a> {
     pub(crate) answered: usize,
     /// Whether this call asks for the final report.
     pub(crate) closing: bool,
+    /// Whether it asks for a summary of a full window.
+    pub(crate) summary: bool,
 }
 
 impl Error {

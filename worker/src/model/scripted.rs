@@ -21,8 +21,9 @@ pub(super) const NAME: &str = "scripted";
 impl<'a> ScriptInput<'a> {
     /// The turn that answers this request.
     fn turn(&self) -> Option<&'a Turn> {
-        let mut turns = self.turns.iter().filter(|turn| turn.closing == self.closing);
-        if self.closing {
+        let is_meant = |turn: &&Turn| turn.closing == self.closing && turn.summary == self.summary;
+        let mut turns = self.turns.iter().filter(is_meant);
+        if self.closing || self.summary {
             return turns.next();
         }
         turns.clone().nth(self.answered).or_else(|| turns.next_back().filter(|turn| turn.repeat))
@@ -53,7 +54,11 @@ pub(crate) async fn complete(
         .ok_or_else(|| Error::refused("the scripted model needs a script in the agent's profile".into()))?;
     let turn = script.turn().ok_or_else(|| {
         let (has, asked) = (script.turns.len(), script.answered + 1);
-        let asked = if script.closing { "a `closing` turn".into() } else { format!("turn {asked}") };
+        let asked = match (script.closing, script.summary) {
+            (true, _) => "a `closing` turn".into(),
+            (false, true) => "a `summary` turn".into(),
+            (false, false) => format!("turn {asked}"),
+        };
         Error::refused(format!("the script has {has} turns, and {asked} is missing"))
     })?;
     if let Some(ms) = turn.ms {

@@ -2,12 +2,16 @@
 //! only the price of a whole call, so the rate is the price of a call divided by its tokens. No other file uses
 //! floats.
 
-use genai_prices::{PriceRequest, Usage, UsageKey};
+use genai_prices::{Calculator, PriceRequest, Usage, UsageKey};
+use shared::Tokens;
 
 use super::rates::{Rates, Tier};
 
 /// The crate and its version, as in the workspace's manifest.
 pub(super) const VERSION: &str = "genai-prices 0.2.1";
+
+/// The provider whose tokenizers are known.
+pub(super) const OPENAI: &str = "openai";
 
 /// More than any context window.
 const MAX_INPUT_TOKENS: u32 = 1 << 30;
@@ -33,6 +37,16 @@ pub(super) fn tiers(provider: &str, model: &str) -> Option<Vec<Tier>> {
         }
     }
     (tiers.iter().all(|tier| tier.rates.output > 0)).then_some(tiers)
+}
+
+/// The window of a model in tokens, if the table has it.
+pub(super) fn window(provider: &str, model: &str) -> Option<Tokens> {
+    let usage = Usage::from([(UsageKey::INPUT_TOKENS, 1.0)]);
+    let request = PriceRequest::new(model, &usage).with_provider_id(provider);
+    let priced = genai_prices::calculate(&request).ok()?;
+    let provider = Calculator::bundled().find_provider(Some(provider), None).ok()??;
+    let known = provider.models().find(|known| known.id() == priced.model_id)?;
+    known.context_window().map(Tokens::new)
 }
 
 /// The rates of a call with this many input tokens.

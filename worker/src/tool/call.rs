@@ -58,9 +58,23 @@ pub(crate) struct Observation {
 pub(crate) type Output = Result<String, String>;
 
 impl Observation {
+    /// The answer to a call in an answer that reached its limit of tokens: it was not made.
+    pub(crate) fn cut_off(tool: &str, max_tokens: u32) -> Self {
+        let text = format!(
+            "this call was not made: your answer was cut off after {max_tokens} tokens, so its arguments may be \
+             incomplete\n\nhint: make a shorter call, such as writing a long text in several files"
+        );
+        Observation::new(journal_name(tool), Err(text))
+    }
+
     pub(crate) fn new(tool: ToolName, output: Output) -> Self {
         let is_error = output.is_err();
         let (Ok(text) | Err(text)) = output;
         Observation { tool, text, is_error, note: None, checks: Vec::new() }
     }
+}
+
+/// The name for the journal: `unknown` if the model's spelling is not a name.
+pub(super) fn journal_name(name: &str) -> ToolName {
+    ToolName::new(name).unwrap_or_else(|_| ToolName::new("unknown").expect("a literal that fits the grammar"))
 }

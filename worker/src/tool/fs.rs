@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use shared::text::cut;
+use shared::{limits::Limits, text::cut};
 
 use super::{
     arguments,
@@ -13,13 +13,13 @@ use super::{
 use crate::files::{
     restore,
     tool_output::{self, PASSAGE_BYTES},
-    workspace::Listed,
+    workspace::{Extent, Listed},
 };
 
-pub(super) const READ: &str = tool_output::READ_TOOL;
+pub(crate) const READ: &str = tool_output::READ_TOOL;
 pub(super) const READ_DESCRIPTION: &str = "Reads a text file of your workspace. For a long file, give the first line and the number of lines to \
      read.";
-pub(super) const WRITE: &str = restore::WRITE_TOOL;
+pub(crate) const WRITE: &str = restore::WRITE_TOOL;
 pub(super) const WRITE_DESCRIPTION: &str = "Writes a text file of your workspace, and replaces an existing one. Put files that should be kept \
      under outputs/; history/ can't be written.";
 pub(super) const LIST: &str = shared::tool::FS_LIST;
@@ -102,6 +102,7 @@ pub(super) async fn write(invocation: Invocation<'_>) -> Output {
     if content.len() > MAX_WRITE_BYTES {
         return Err(format!("the text has {} bytes, more than the {MAX_WRITE_BYTES} allowed", content.len()));
     }
+    within_limits(workspace.extent_with(&path, content.len() as u64), &attempt.work.limits)?;
     attempt.lease.live().await;
     workspace.write(&path, content.as_bytes()).map_err(|error| error.to_string())?;
     let extent = workspace.extent();
@@ -110,6 +111,25 @@ pub(super) async fn write(invocation: Invocation<'_>) -> Output {
         progress.output_size_bytes = extent.bytes;
     });
     Ok(format!("wrote {} bytes to `{path}`", content.len()))
+}
+
+/// Refuses a file with which the outputs would pass a limit: at the end that would cost the agent its result (L).
+fn within_limits(extent: Extent, limits: &Limits) -> Result<(), String> {
+    let (files, max_files) = (extent.files, limits.max_output_files);
+    if files > max_files {
+        return Err(format!(
+            "max_output_files: this would be file {files} in outputs/, and {max_files} are allowed\n\n\
+             hint: write into a file that is there, or outside outputs/, where files are not kept"
+        ));
+    }
+    let (bytes, max_bytes) = (extent.bytes, limits.max_output_size_bytes);
+    if bytes > max_bytes {
+        return Err(format!(
+            "max_output_size_bytes: with this, outputs/ would have {bytes} bytes, and {max_bytes} are allowed\n\n\
+             hint: write less, or replace a file that is there by a shorter one"
+        ));
+    }
+    Ok(())
 }
 
 pub(super) fn list(invocation: Invocation<'_>) -> Output {

@@ -10,7 +10,10 @@ mod fs;
 mod http;
 pub(crate) mod human;
 mod mcp;
+mod passage;
 pub(crate) mod spawn;
 mod toolbox;
 
-pub(crate) use toolbox::Toolbox;
+pub(crate) use context::{READ as READ_CONTEXT, WRITE as WRITE_CONTEXT};
+pub(crate) use fs::{READ as FS_READ, WRITE as FS_WRITE};
+pub(crate) use toolbox::{Toolbox, may_call};

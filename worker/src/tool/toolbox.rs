@@ -9,7 +9,7 @@ use shared::{Problems, id::ToolName, problem::nearest, wire::Execute};
 
 use super::{
     builtin::BuiltinTool,
-    call::{Invocation, Observation, Outcome},
+    call::{Invocation, Observation, Outcome, journal_name},
     context, fs, http, human, mcp, spawn,
 };
 use crate::{model::ToolSpec, settings::Settings};
@@ -179,9 +179,9 @@ fn is_allowed(work: &Execute, tool: &ToolName) -> bool {
     work.tools.as_ref().is_none_or(|tools| tools.contains(tool))
 }
 
-/// The name for the journal: `unknown` if the model's spelling is not a name.
-fn journal_name(name: &str) -> ToolName {
-    ToolName::new(name).unwrap_or_else(|_| ToolName::new("unknown").expect("a literal that fits the grammar"))
+/// Whether a context may call one of the worker's own tools.
+pub(crate) fn may_call(work: &Execute, tool: &str) -> bool {
+    work.tools.as_ref().is_none_or(|tools| tools.contains(tool))
 }
 
 fn list_of(names: &[ToolName]) -> String {

@@ -106,6 +106,7 @@ impl ToldLine {
             | HistoryStep::Model(_)
             | HistoryStep::Lost(_)
             | HistoryStep::Checked(_)
+            | HistoryStep::Compacted { .. }
             | HistoryStep::Tool(_)
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }

@@ -69,6 +69,7 @@ impl Replay {
                 | HistoryStep::Lost(_)
                 | HistoryStep::Restored { .. }
                 | HistoryStep::Branched { .. }
+                | HistoryStep::Compacted { .. }
                 | HistoryStep::Checked(_) => {}
             }
         }

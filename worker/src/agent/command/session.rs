@@ -322,13 +322,13 @@ impl Session<'_> {
             max_tokens: request.max_tokens.unwrap_or(max).min(max),
             closing: false,
             earlier: None,
-            left_out: false,
             script: Some(ScriptInput {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
                 answered: entries.iter().filter(|entry| entry.step.as_model().is_some()).count(),
                 closing: false,
+                summary: false,
             }),
             model: self.replay.model.as_ref(),
             seen: Some(Seen {
@@ -336,6 +336,7 @@ impl Session<'_> {
                 rungs: Some(self.replay.last_rung),
             }),
             asked: Some(fingerprint),
+            summary_of: None,
         };
         let (meter, models) = (self.run.meter, &self.run.resources.models);
         model_call::call(meter, models, self.journal, self.checker, &paid).await

@@ -1,14 +1,16 @@
 //! The loop of an LLM agent: call the model, call the tools it requests, check its answer, until there is a verdict.
 
 use shared::{
-    ChildId, Json,
+    ChildId, Json, Tokens,
+    id::ModelName,
     wire::{Execute, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict},
 };
 
 use super::{
-    conversation::{Conversation, Next, Pending},
-    judge, prompt,
-    window::{Category, Window},
+    conversation::{Conversation, Next, Pending, Terms},
+    judge, prompt, repetition,
+    repetition::Repetition,
+    window::{Category, Estimate, Window},
 };
 use crate::{
     agent::{
@@ -19,15 +21,16 @@ use crate::{
     },
     billing::{
         model_call::{self, CallOutcome, Shortage},
-        token_bound::{EarlierCall, PaidRequest},
+        token_bound::{self, EarlierCall, PaidRequest},
     },
     check::Checker,
     files::{restore, tool_output, workspace::Workspace},
     journal::Journal,
     model::{Message, ScriptInput, ToolSpec},
     tool::{
+        FS_READ,
         call::{Invocation, Observation, Outcome},
-        spawn,
+        may_call, spawn,
     },
 };
 
@@ -56,16 +59,16 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     journaled::finish(run.attempt, &journal, &workspace, verdict, None).await
 }
 
-struct Agent<'a> {
-    run: &'a Run<'a>,
-    journal: &'a Journal<'a>,
-    checker: &'a Checker<'a>,
-    workspace: &'a Workspace,
-    conversation: Conversation,
+pub(super) struct Agent<'a> {
+    pub(super) run: &'a Run<'a>,
+    pub(super) journal: &'a Journal<'a>,
+    pub(super) checker: &'a Checker<'a>,
+    pub(super) workspace: &'a Workspace,
+    pub(super) conversation: Conversation,
 }
 
-impl Agent<'_> {
-    fn work(&self) -> &Execute {
+impl<'a> Agent<'a> {
+    pub(super) fn work(&self) -> &'a Execute {
         self.run.work()
     }
 
@@ -90,7 +93,7 @@ impl Agent<'_> {
 
     /// Counts steps and retries from the journal, whichever attempt made them.
     fn count(&self) {
-        let retries = self.conversation.last().map_or(0, |step| step.retries);
+        let retries = self.conversation.retries();
         let steps = self.conversation.steps();
         self.run.attempt.progress.change(|progress| {
             progress.steps = steps;
@@ -99,14 +102,14 @@ impl Agent<'_> {
     }
 
     /// Adds a journal entry to the conversation.
-    fn take(&mut self, entry: &HistoryEntry) {
+    pub(super) fn take(&mut self, entry: &HistoryEntry) {
         self.conversation.add(entry);
         self.count();
     }
 
     /// Calls the model. Returns a verdict if the loop ends here.
     async fn ask_model(&mut self) -> Option<Verdict> {
-        if let Some(verdict) = self.out_of_steps() {
+        if let Some(verdict) = self.out_of_steps().or_else(|| self.calls_unoffered()) {
             return Some(verdict);
         }
         let toolbox = &self.run.resources.toolbox;
@@ -115,6 +118,9 @@ impl Agent<'_> {
             return Some(failed(missing));
         }
         let tools = toolbox.specs(self.work());
+        if let Err(verdict) = self.compact(self.reserved(&tools, false)).await {
+            return Some(verdict);
+        }
         let window = self.window();
         match self.ask(&window, &tools, false).await {
             Err(verdict) => Some(verdict),
@@ -138,6 +144,38 @@ impl Agent<'_> {
     fn out_of_steps(&self) -> Option<Verdict> {
         let (has, max) = (self.conversation.steps(), self.work().limits.max_steps);
         (has >= max).then(|| limit_exceeded(format!("max_steps: {has} of {max}")))
+    }
+
+    /// A model that was told that it has no such tool, and calls it again, would do so until its steps are used up.
+    fn calls_unoffered(&self) -> Option<Verdict> {
+        let tools = self.conversation.called_unoffered_twice()?.join("`, `");
+        Some(failed(format!("the model called tools that it was not offered, twice in a row: `{tools}`")))
+    }
+
+    /// The model of its calls: its own, or the one that a rung of its budget changed to (B21).
+    pub(super) fn model(&self) -> Option<&ModelName> {
+        self.conversation.model().or(self.work().model.as_ref())
+    }
+
+    /// The size of the window: what the context was given, and the model's own where its profile names none (W1).
+    pub(super) fn size(&self) -> Option<Tokens> {
+        let work = self.work();
+        let given = work.window_tokens;
+        if work.agent.window_tokens.is_some() {
+            return given;
+        }
+        let known = self.model().and_then(|model| self.run.resources.models.window(model));
+        given.into_iter().chain(known).min()
+    }
+
+    /// The tokens of a call besides its messages: the answer, the tools, the schema.
+    fn reserved(&self, tools: &[ToolSpec], closing: bool) -> u64 {
+        let tools = tools
+            .iter()
+            .map(|tool| tool.parameters.size_bytes() + tool.description.len() as u64)
+            .sum::<u64>();
+        let schema = self.work().output_schema.as_ref().filter(|_| !closing).map_or(0, Json::size_bytes);
+        u64::from(self.work().limits.max_tokens_per_step) + self.estimate().bytes(tools + schema)
     }
 
     /// The last report, paid from the closing reserve (B7).
@@ -171,9 +209,6 @@ impl Agent<'_> {
         for entry in news::record(self.run.attempt, self.journal, self.workspace, news).await {
             self.take(&entry);
         }
-        if self.conversation.wants_compaction() {
-            tracing::debug!("a rung of the budget asks for a smaller window");
-        }
     }
 
     fn seen(&self) -> Seen {
@@ -189,34 +224,38 @@ impl Agent<'_> {
     ) -> Result<CallOutcome, Verdict> {
         let work = self.work();
         let tools = if closing { &[] } else { offered };
-        let max_tokens = work.limits.max_tokens_per_step;
-        let tool_bytes: u64 =
-            tools.iter().map(|tool| tool.parameters.size_bytes() + tool.description.len() as u64).sum();
-        let reserved = u64::from(max_tokens) + tool_bytes.div_ceil(3);
-        let view = window
-            .fit(work.window_tokens, reserved)
-            .map_err(|overfull| limit_exceeded(format!("window: {overfull}")))?;
-        if view.left_out > 0 {
-            tracing::debug!(left_out = view.left_out, "messages were left out of the window");
+        let output_schema = work.output_schema.as_ref().filter(|_| !closing);
+        let fit = |window: &Window| {
+            let messages = window.fit(self.size(), self.reserved(tools, closing), self.estimate());
+            messages.map_err(|overfull| limit_exceeded(format!("window: {overfull}")))
+        };
+        let mut messages = fit(window)?;
+        let last = self.conversation.last().and_then(|step| step.sent.as_deref());
+        let sent = |messages: &[Message]| token_bound::digest(messages, tools, output_schema);
+        match repetition::find(last, &messages, sent) {
+            Repetition::None => {}
+            Repetition::Once(told) => messages = told,
+            Repetition::Again => return Err(failed(repetition::WHY.into())),
         }
         let request = PaidRequest {
-            messages: &view.messages,
+            messages: &messages,
             tools,
-            output_schema: work.output_schema.as_ref().filter(|_| !closing),
-            max_tokens,
+            output_schema,
+            max_tokens: work.limits.max_tokens_per_step,
             closing,
-            earlier: if view.left_out == 0 { self.earlier(offered) } else { None },
-            left_out: view.left_out > 0,
+            earlier: self.earlier(offered),
             script: Some(ScriptInput {
                 turns: &work.agent.script,
                 goal: work.goal.as_str(),
                 inputs: &work.inputs,
                 answered: self.conversation.answers(),
                 closing,
+                summary: false,
             }),
             model: self.conversation.model(),
             seen: Some(self.seen()),
             asked: None,
+            summary_of: None,
         };
         let models = &self.run.resources.models;
         Ok(model_call::call(self.run.meter, models, self.journal, self.checker, &request).await)
@@ -226,19 +265,23 @@ impl Agent<'_> {
     fn earlier(&self, offered: &[ToolSpec]) -> Option<EarlierCall<'_>> {
         let last = self.conversation.last()?;
         let mut window = prompt::first_window(self.work());
-        self.conversation.show(&mut window, 1);
-        let view = window.fit(None, 0).ok()?;
-        EarlierCall::matching(last, &view.messages, offered, self.work().output_schema.as_ref())
+        self.conversation.show(&mut window, self.terms(), 1);
+        let messages = window.fit(None, 0, Estimate::default()).ok()?;
+        EarlierCall::matching(last, &messages, offered, self.work().output_schema.as_ref())
     }
 
-    fn window(&self) -> Window {
+    pub(super) fn window(&self) -> Window {
         let mut window = prompt::first_window(self.work());
-        self.conversation.show(&mut window, 0);
+        self.conversation.show(&mut window, self.terms(), 0);
         window
     }
 
+    pub(super) fn terms(&self) -> Terms {
+        Terms { max_steps: self.work().limits.max_steps, reads_files: may_call(self.work(), FS_READ) }
+    }
+
     /// Takes the entry that the paid call has just appended.
-    fn take_last(&mut self) {
+    pub(super) fn take_last(&mut self) {
         let entry = self.journal.last().expect("the call was recorded");
         tool_step::note_in_history(self.workspace, &entry);
         self.take(&entry);
@@ -286,6 +329,10 @@ impl Agent<'_> {
     }
 
     async fn call_tool(&self, invocation: Invocation<'_>, alone: bool) -> Outcome {
+        // Half of the arguments may be missing: the call is answered, so that the conversation stays valid, and not made.
+        if let Some(step) = self.conversation.last().filter(|step| step.cut_off) {
+            return Outcome::Answered(Observation::cut_off(invocation.tool, step.max_tokens));
+        }
         // Handing over ends the agent: the other calls of the turn would never be answered.
         if invocation.tool == spawn::DELEGATE && !alone {
             return Outcome::Answered(spawn::delegate_with_others());

@@ -11,8 +11,14 @@ use shared::{
     },
 };
 
-use super::window::{Category, Window};
+use super::{
+    compacted::{self, CompactedEntries},
+    window::{Category, Estimate, Window},
+};
 use crate::{agent::news, model::Message};
+
+/// So many steps before `max_steps` the model is told how many are left (L).
+const LAST_STEPS: u32 = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
@@ -21,6 +27,10 @@ pub(super) struct Conversation {
     turns: Vec<Turn>,
     /// What the rungs of its budget changed (B21).
     rungs: Rungs,
+    /// What the window no longer shows.
+    compacted: CompactedEntries,
+    /// How often calls were retried.
+    retries: u32,
     pub(super) result: Option<ResultStep>,
 }
 
@@ -29,7 +39,16 @@ struct Rungs {
     /// The number of the last one; 0: none.
     last: u32,
     model: Option<ModelName>,
+    /// One asked for a smaller window, and the window was not compacted since.
     compact: bool,
+}
+
+/// What a window depends on besides the journal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) max_steps: u32,
+    /// It may call `fs.read`.
+    pub(super) reads_files: bool,
 }
 
 /// One answer of the model, and the answers of the tools it called.
@@ -38,11 +57,29 @@ struct Turn {
     /// The number of its journal entry.
     number: u32,
     step: ModelStep,
-    answered: Vec<ToolStep>,
+    answered: Vec<Answered>,
     /// The message to the model if its answer was not valid.
     correction: Option<String>,
     /// Messages to the agent that came behind it.
-    messages: Vec<String>,
+    told: Vec<String>,
+}
+
+/// The answer of a tool, and the number of its journal entry.
+#[derive(Debug)]
+struct Answered {
+    number: u32,
+    step: ToolStep,
+}
+
+/// The size of an exchange, which is an answer of the model and those of the tools it called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Exchange {
+    /// The numbers of its first and last journal entry.
+    pub(super) first: u32,
+    pub(super) last: u32,
+    /// As it is shown, and with its tool outputs as references.
+    pub(super) tokens: u64,
+    pub(super) as_references: u64,
 }
 
 /// A tool call that is not answered yet.
@@ -82,23 +119,33 @@ impl Conversation {
     pub(super) fn add(&mut self, entry: &HistoryEntry) {
         match &entry.step {
             HistoryStep::Model(step) => {
-                let (number, step) = (entry.number, (**step).clone());
+                self.retries = self.retries.max(step.retries);
                 let correction = step.denied().map(denied);
-                self.turns.push(Turn {
-                    number,
-                    step,
-                    answered: Vec::new(),
-                    correction,
-                    messages: Vec::new(),
-                });
+                match step.summary_of {
+                    // A summary that a check denied says nothing.
+                    Some(_) if correction.is_some() => {}
+                    Some(to) => {
+                        self.compacted.summarise(to, step.text.as_deref());
+                        self.rungs.compact = false;
+                    }
+                    None => {
+                        let (number, step) = (entry.number, (**step).clone());
+                        let (answered, told) = (Vec::new(), Vec::new());
+                        self.turns.push(Turn { number, step, answered, correction, told });
+                    }
+                }
             }
             HistoryStep::Tool(step) => {
                 if let Some(turn) = self.turns.last_mut() {
-                    turn.answered.push((**step).clone());
+                    turn.answered.push(Answered { number: entry.number, step: (**step).clone() });
                 }
             }
             HistoryStep::Told(told) => self.message(news::message_text(told)),
             HistoryStep::Rung(rung) => self.rung(rung),
+            HistoryStep::Compacted { from, to, how } => {
+                self.compacted.add(*from, *to, *how);
+                self.rungs.compact = false;
+            }
             HistoryStep::Result(step) => self.result = Some((**step).clone()),
             HistoryStep::Began { .. }
             | HistoryStep::Lost(_)
@@ -109,7 +156,7 @@ impl Conversation {
     }
 
     fn message(&mut self, text: String) {
-        self.turns.last_mut().map_or(&mut self.first, |turn| &mut turn.messages).push(text);
+        self.turns.last_mut().map_or(&mut self.first, |turn| &mut turn.told).push(text);
     }
 
     fn rung(&mut self, rung: &ReachedRung) {
@@ -166,9 +213,17 @@ impl Conversation {
     /// Every tool call is a step, and every answer that was not valid (L). The final answer does not count as a
     /// step.
     pub(super) fn steps(&self) -> u32 {
-        let steps =
-            self.turns.iter().map(|turn| turn.answered.len() + usize::from(turn.correction.is_some()));
-        u32::try_from(steps.sum::<usize>()).unwrap_or(u32::MAX)
+        self.turns.iter().map(Turn::steps).fold(0, u32::saturating_add)
+    }
+
+    pub(super) fn retries(&self) -> u32 {
+        self.retries
+    }
+
+    /// The tools that the model called without having been offered any of them, in its last two answers.
+    pub(super) fn called_unoffered_twice(&self) -> Option<&[String]> {
+        let [.., before, last] = self.turns.as_slice() else { return None };
+        (before.only_unoffered() && last.only_unoffered()).then_some(last.step.unoffered.as_slice())
     }
 
     /// The model's last answer.
@@ -176,12 +231,76 @@ impl Conversation {
         self.turns.last().map(|turn| &turn.step)
     }
 
-    /// Adds all turns but the last `leave` to a window.
-    pub(super) fn show(&self, window: &mut Window, leave: usize) {
-        show_messages(&self.first, window);
-        for turn in self.turns.iter().take(self.turns.len().saturating_sub(leave)) {
-            turn.show(window);
+    /// Adds all turns but the last `leave` to a window, as far as they are shown.
+    pub(super) fn show(&self, window: &mut Window, terms: Terms, leave: usize) {
+        show_told(&self.first, window);
+        let hidden = self.turns.iter().filter(|turn| self.compacted.is_hidden(turn.number));
+        let dropped = hidden.filter(|turn| self.compacted.is_dropped(turn.number)).count();
+        if let Some(text) = self.compacted.notice(dropped, terms.reads_files) {
+            window.add(Category::Dialog, vec![Message::User(text)]);
         }
+        let shown = self.turns.len().saturating_sub(leave);
+        for (turn, left) in self.turns.iter().zip(self.steps_left(terms.max_steps)).take(shown) {
+            if !self.compacted.is_hidden(turn.number) {
+                let refers = |number| self.compacted.is_reference(number);
+                turn.messages(left, terms, &refers).into_iter().for_each(|(category, messages)| {
+                    window.add(category, messages);
+                });
+            }
+            show_told(&turn.told, window);
+        }
+    }
+
+    /// The exchanges that are shown, oldest first, with their sizes.
+    pub(super) fn exchanges(&self, terms: Terms, estimate: Estimate) -> Vec<Exchange> {
+        let tokens = |messages: Vec<(Category, Vec<Message>)>| {
+            messages.iter().flat_map(|(_, messages)| messages).map(|message| estimate.message(message)).sum()
+        };
+        let turns = self.turns.iter().zip(self.steps_left(terms.max_steps));
+        let shown = turns.filter(|(turn, _)| !self.compacted.is_hidden(turn.number));
+        let size = |(turn, left): (&Turn, Option<u32>)| Exchange {
+            first: turn.number,
+            last: turn.last_number(),
+            tokens: tokens(turn.messages(left, terms, &|number| self.compacted.is_reference(number))),
+            as_references: tokens(turn.messages(left, terms, &|_| true)),
+        };
+        shown.map(size).collect()
+    }
+
+    /// What a summary of everything up to entry `to` has to tell: the earlier summary and notices, then each message as
+    /// a text of its own.
+    pub(super) fn transcript(&self, terms: Terms, to: u32) -> Vec<String> {
+        let mut texts: Vec<String> = self.compacted.notice(0, false).into_iter().collect();
+        for turn in self.turns.iter().filter(|turn| turn.number <= to) {
+            if self.compacted.is_hidden(turn.number) {
+                continue;
+            }
+            let refers = |number| self.compacted.is_reference(number);
+            for message in turn.messages(None, terms, &refers).into_iter().flat_map(|(_, messages)| messages)
+            {
+                texts.push(match message {
+                    Message::System(text) | Message::User(text) => format!("Told: {text}"),
+                    Message::Assistant { text, calls } => {
+                        let calls = calls
+                            .iter()
+                            .map(|call| format!(" [calls {} {}]", call.tool, call.arguments.value()));
+                        format!("Agent: {}{}", text.unwrap_or_default(), calls.collect::<String>())
+                    }
+                    Message::Tool { tool, content, .. } => format!("{tool}: {content}"),
+                });
+            }
+        }
+        texts
+    }
+
+    /// For each turn, how many steps were left after it, if few.
+    fn steps_left(&self, max: u32) -> Vec<Option<u32>> {
+        let mut steps = 0;
+        let left = self.turns.iter().map(|turn| {
+            steps += turn.steps();
+            Some(max.saturating_sub(steps)).filter(|left| *left <= LAST_STEPS)
+        });
+        left.collect()
     }
 }
 
@@ -190,37 +309,76 @@ impl Turn {
         let alone = self.step.tool_calls.len() == 1;
         let calls = (1..).zip(&self.step.tool_calls);
         calls
-            .filter(|(_, call)| !self.answered.iter().any(|step| step.id == call.id))
+            .filter(|(_, call)| !self.answered.iter().any(|answered| answered.step.id == call.id))
             .map(|(n, call)| Pending { call: call.clone(), place: format!("{}-{n}", self.number), alone })
             .collect()
     }
 
-    fn show(&self, window: &mut Window) {
+    fn steps(&self) -> u32 {
+        u32::try_from(self.answered.len() + usize::from(self.correction.is_some())).unwrap_or(u32::MAX)
+    }
+
+    fn last_number(&self) -> u32 {
+        self.answered.last().map_or(self.number, |answered| answered.number)
+    }
+
+    /// Whether it called tools, and none that it was offered.
+    fn only_unoffered(&self) -> bool {
+        let (step, offered) = (&self.step, |call: &ToolCall| !self.step.unoffered.contains(&call.tool));
+        !step.unoffered.is_empty() && !step.tool_calls.iter().any(offered)
+    }
+
+    /// Its messages: the answer and those of the tools, then the correction. `left` steps were left after it, if that
+    /// is to be said; `refers` tells which entries are shown as references.
+    fn messages(
+        &self,
+        left: Option<u32>,
+        terms: Terms,
+        refers: &dyn Fn(u32) -> bool,
+    ) -> Vec<(Category, Vec<Message>)> {
+        let told = left.map(|left| {
+            format!("\n[{left} of {} steps are left: finish, or answer with what you have]", terms.max_steps)
+        });
+        let told = told.unwrap_or_default();
         let answer = Message::Assistant { text: self.step.text.clone(), calls: self.step.tool_calls.clone() };
+        let mut shown = Vec::new();
         if self.step.tool_calls.is_empty() {
-            window.add(Category::Dialog, vec![answer]);
+            shown.push((Category::Dialog, vec![answer]));
         } else {
-            let answers = self.step.tool_calls.iter().filter_map(|call| {
-                let step = self.answered.iter().find(|step| step.id == call.id)?;
-                Some(Message::Tool {
-                    id: call.id.clone(),
-                    tool: call.tool.clone(),
-                    content: output_text(step),
-                })
-            });
-            window.add(Category::Tools, std::iter::once(answer).chain(answers).collect());
+            let mut messages = vec![answer];
+            messages.extend(self.step.tool_calls.iter().filter_map(|call| {
+                let answered = self.answered.iter().find(|answered| answered.step.id == call.id)?;
+                let content = answered.content(refers(answered.number), terms.reads_files);
+                Some(Message::Tool { id: call.id.clone(), tool: call.tool.clone(), content })
+            }));
+            if let Some(Message::Tool { content, .. }) = messages.last_mut() {
+                content.push_str(&told);
+            }
+            shown.push((Category::Tools, messages));
         }
         if let Some(why) = &self.correction {
-            window.add(Category::Dialog, vec![Message::User(why.clone())]);
+            shown.push((Category::Dialog, vec![Message::User(format!("{why}{told}"))]));
         }
-        show_messages(&self.messages, window);
+        shown
     }
 }
 
-/// Messages to the agent. They stay in the window longer than its dialog.
-fn show_messages(messages: &[String], window: &mut Window) {
-    for text in messages {
-        window.add(Category::Context, vec![Message::User(text.clone())]);
+impl Answered {
+    /// The output as the model sees it: as a reference, if that is shorter.
+    fn content(&self, is_reference: bool, reads_files: bool) -> String {
+        let text = output_text(&self.step);
+        if !is_reference {
+            return text;
+        }
+        let reference = compacted::reference(self.number, &self.step, reads_files);
+        if reference.len() < text.len() { reference } else { text }
+    }
+}
+
+/// Messages to the agent. Like its task they stay, also where the exchange before them is no longer shown.
+fn show_told(texts: &[String], window: &mut Window) {
+    for text in texts {
+        window.add(Category::Dialog, vec![Message::User(text.clone())]);
     }
 }
 
@@ -242,7 +400,10 @@ fn output_text(step: &ToolStep) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::{Amount, Timestamp, wire::CallCost};
+    use shared::{
+        Amount, Timestamp,
+        wire::{CallCost, Compacted},
+    };
 
     use super::*;
 
@@ -277,6 +438,8 @@ mod tests {
             closing: false,
             asked: None,
             checks: Vec::new(),
+            summary_of: None,
+            unoffered: Vec::new(),
         }))
     }
 
@@ -292,6 +455,8 @@ mod tests {
             checks: Vec::new(),
         }))
     }
+
+    const TERMS: Terms = Terms { max_steps: 20, reads_files: true };
 
     fn conversation(steps: Vec<HistoryStep>) -> Conversation {
         let entries: Vec<_> = (1..).zip(steps).map(|(number, step)| entry(number, step)).collect();
@@ -325,9 +490,9 @@ mod tests {
     /// The messages of a conversation without its last `leave` turns, each by its first words.
     fn shown(conversation: &Conversation, leave: usize) -> Vec<String> {
         let mut window = Window::default();
-        conversation.show(&mut window, leave);
-        let view = window.fit(None, 0).unwrap();
-        view.messages
+        conversation.show(&mut window, TERMS, leave);
+        let messages = window.fit(None, 0, Estimate::default()).unwrap();
+        messages
             .iter()
             .map(|message| match message {
                 Message::System(text) | Message::User(text) => text.clone(),
@@ -388,9 +553,107 @@ mod tests {
     #[test]
     fn w5_another_worker_repeats_the_correction_to_the_model() {
         let mut window = Window::default();
-        conversation(vec![model_answer("no", &[]), model_answer("yes", &[])]).show(&mut window, 0);
-        let view = window.fit(None, 0).unwrap();
-        assert_eq!(view.messages[1], Message::User("no: no".into()));
-        assert_eq!(view.messages.len(), 3);
+        conversation(vec![model_answer("no", &[]), model_answer("yes", &[])]).show(&mut window, TERMS, 0);
+        let messages = window.fit(None, 0, Estimate::default()).unwrap();
+        assert_eq!(messages[1], Message::User("no: no".into()));
+        assert_eq!(messages.len(), 3);
+    }
+
+    fn summary(to: u32, text: &str) -> HistoryStep {
+        let HistoryStep::Model(mut step) = model_answer(text, &[]) else { unreachable!("a model's answer") };
+        step.summary_of = Some(to);
+        HistoryStep::Model(step)
+    }
+
+    fn shown_text(conversation: &Conversation) -> String {
+        let mut window = Window::default();
+        conversation.show(&mut window, TERMS, 0);
+        format!("{:?}", window.fit(None, 0, Estimate::default()).unwrap())
+    }
+
+    #[test]
+    fn w7_a_summary_stands_for_its_entries_and_is_neither_a_step_nor_an_answer() {
+        let exchange = |id: &str| [model_answer(&format!("asked {id}"), &[id]), tool_answer(id)];
+        let steps: Vec<_> = ["a", "b", "c"].into_iter().flat_map(exchange).collect();
+        let whole = conversation(steps.clone());
+        let summed = conversation([steps.clone(), vec![summary(4, "a and b were read")]].concat());
+        assert_eq!((summed.steps(), summed.answers()), (whole.steps(), whole.answers()));
+        assert_eq!(summed.next(), Next::AskModel);
+        let text = shown_text(&summed);
+        assert!(text.contains("a and b were read") && text.contains("steps 1 to 4 are summarised"), "{text}");
+        assert!(
+            !text.contains("asked a") && !text.contains("answer to b") && text.contains("answer to c"),
+            "{text}"
+        );
+        // The next one tells of it, and replaces it.
+        let transcript = summed.transcript(TERMS, 6).join("\n");
+        assert!(
+            transcript.contains("a and b were read") && transcript.contains("answer to c"),
+            "{transcript}"
+        );
+        let more = exchange("d").to_vec();
+        let again =
+            [steps.clone(), vec![summary(4, "a and b were read")], more, vec![summary(6, "all")]].concat();
+        let text = shown_text(&conversation(again));
+        assert!(text.contains("all") && !text.contains("a and b") && text.contains("answer to d"), "{text}");
+        // An empty summary says nothing: what is gone is said all the same.
+        let text = shown_text(&conversation([steps, vec![summary(4, " ")]].concat()));
+        assert!(
+            text.contains("steps 1 to 4, 2 answers of yours") && text.contains("no longer shown"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn w7_dropped_exchanges_and_references_are_named_in_the_prompt() {
+        let long = |id: &str| {
+            let output = ToolOutput::Inline(format!("{id} ").repeat(200));
+            let tool = "fs.read".parse().unwrap();
+            let (id, checks) = (id.to_owned(), Vec::new());
+            HistoryStep::Tool(Box::new(ToolStep { id, tool, output, is_error: false, note: None, checks }))
+        };
+        let exchange = |id: &str| [model_answer(&format!("asked {id}"), &[id]), long(id)];
+        let steps: Vec<_> = ["a", "b", "c"].into_iter().flat_map(exchange).collect();
+        let dropped = HistoryStep::Compacted { from: 1, to: 2, how: Compacted::Dropped };
+        let text = shown_text(&conversation([steps.clone(), vec![dropped.clone()]].concat()));
+        assert!(!text.contains("asked a") && text.contains("asked b"), "{text}");
+        assert!(
+            text.contains("steps 1 to 2, 1 answers of yours with their tool outputs, are no longer shown"),
+            "{text}"
+        );
+        let more = HistoryStep::Compacted { from: 3, to: 4, how: Compacted::Dropped };
+        let text = shown_text(&conversation([steps.clone(), vec![dropped, more]].concat()));
+        assert!(text.contains("steps 1 to 4, 2 answers") && text.contains("asked c"), "{text}");
+        let referred = HistoryStep::Compacted { from: 1, to: 4, how: Compacted::References };
+        let referred = conversation([steps.clone(), vec![referred]].concat());
+        let text = shown_text(&referred);
+        assert!(
+            text.contains(
+                "[output of `fs.read`, 400 bytes, no longer shown; `fs.read` shows `history/step_002.json`]"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("asked a") && !text.contains("a a a") && text.contains("c c c"), "{text}");
+        let exchanges = referred.exchanges(TERMS, Estimate::default());
+        assert_eq!((exchanges.len(), exchanges[0].first, exchanges[2].last), (3, 1, 6));
+        assert!(
+            exchanges[0].tokens == exchanges[0].as_references
+                && exchanges[2].tokens > exchanges[2].as_references
+        );
+    }
+
+    #[test]
+    fn l_the_model_is_told_when_few_steps_are_left() {
+        let exchange = |id: &str| [model_answer("", &[id]), tool_answer(id)];
+        let steps: Vec<_> = ["a", "b", "c"].into_iter().flat_map(exchange).collect();
+        let mut window = Window::default();
+        let terms = Terms { max_steps: 5, ..TERMS };
+        conversation(steps).show(&mut window, terms, 0);
+        let text = format!("{:?}", window.fit(None, 0, Estimate::default()).unwrap());
+        assert!(
+            !text.contains("[4 of 5 steps") && text.contains("answer to b\\n[3 of 5 steps are left"),
+            "{text}"
+        );
+        assert!(text.contains("[2 of 5 steps are left"), "{text}");
     }
 }

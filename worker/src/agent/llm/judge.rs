@@ -9,6 +9,10 @@ use shared::{
 
 /// The answer, or a message for the model that says what is wrong.
 pub(super) fn judge(work: &Execute, step: &ModelStep) -> Result<Json, String> {
+    if !step.unoffered.is_empty() {
+        let tools = step.unoffered.join("`, `");
+        return Err(format!("You called `{tools}`, and you have no tools. Give your answer as text."));
+    }
     let text = step.text.as_deref().unwrap_or_default().trim();
     if text.is_empty() {
         return Err("Your answer is empty. Give your answer, or call a tool.".into());

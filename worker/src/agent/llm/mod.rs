@@ -3,9 +3,15 @@
 //! child or a human holds no worker.
 
 mod agent;
+mod compacted;
+mod compaction;
 mod conversation;
+mod inputs;
 mod judge;
 mod prompt;
+mod repetition;
+mod room;
+mod summary;
 mod window;
 
 pub(super) use agent::run;

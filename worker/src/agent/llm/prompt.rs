@@ -1,11 +1,20 @@
-//! The first messages of an agent (I1): its role, its task, its declared inputs. Its tools are sent with each call. Of
-//! its parent's messages it gets only the categories that the spawn names in `share` (W3).
+//! The first messages of an agent (I1): its role, who it is and what it may use, its task, its declared inputs. Its
+//! tools are sent with each call, and so is its output schema. Of its parent's messages it gets only the categories that
+//! the spawn names in `share` (W3).
 
-use serde_json::{Map, Value};
 use shared::wire::{Execute, ShareCategory};
 
-use super::window::{Category, Window};
-use crate::model::Message;
+use super::{
+    inputs,
+    window::{Category, Window},
+};
+use crate::{
+    model::Message,
+    tool::{FS_WRITE, READ_CONTEXT, WRITE_CONTEXT, may_call},
+};
+
+/// A ceiling of so many tokens is none that an agent should think of.
+const MANY_TOKENS: u64 = 10_000_000;
 
 /// The window of a context before its first step.
 pub(crate) fn first_window(work: &Execute) -> Window {
@@ -14,17 +23,9 @@ pub(crate) fn first_window(work: &Execute) -> Window {
         window.add_shareable(shared.category, shared.content.clone());
     }
     window.add_shareable(ShareCategory::System, role(work));
-    if let Some(schema) = &work.output_schema {
-        let instruction =
-            format!("Your final answer must be only JSON that matches this schema:\n{}", schema.value());
-        window.add(Category::System, vec![Message::System(instruction)]);
-    }
+    window.add(Category::System, vec![Message::System(format!("{}\n{}", place(work), limits(work)))]);
     window.add(Category::System, vec![Message::User(task(work))]);
-    if !work.inputs.is_empty() {
-        let inputs: Map<String, Value> =
-            work.inputs.iter().map(|(key, value)| (key.to_string(), value.value().clone())).collect();
-        window.add_shareable(ShareCategory::Context, format!("Inputs:\n{:#}", Value::Object(inputs)));
-    }
+    inputs::show(&mut window, work);
     window
 }
 
@@ -38,5 +39,50 @@ fn role(work: &Execute) -> String {
         (Some(prompt), _) => prompt.clone(),
         (None, Some(description)) => format!("You are `{}`: {description}", work.agent.agent_id),
         (None, None) => format!("You are `{}`.", work.agent.agent_id),
+    }
+}
+
+/// Its id, where its result goes, and the keys of the shared store that it may use (C).
+fn place(work: &Execute) -> String {
+    let id = &work.child_id;
+    let mut text = format!("Your id is `{id}`.");
+    if let Some(key) = &work.output_to {
+        text.push_str(&format!(" Your result is stored under the key `{key}`."));
+    }
+    if may_call(work, READ_CONTEXT) {
+        let keys = if work.agent.reads_all_context { "every key".into() } else { readable(work) };
+        text.push_str(&format!(" `{READ_CONTEXT}` reads {keys}."));
+    }
+    if may_call(work, WRITE_CONTEXT) {
+        let own = work.output_to.as_ref().map(|key| format!("`{key}` and ")).unwrap_or_default();
+        text.push_str(&format!(" `{WRITE_CONTEXT}` writes {own}keys that begin with `{id}.`."));
+    }
+    text
+}
+
+/// The limits that it can reach, in one line (L).
+fn limits(work: &Execute) -> String {
+    let limits = &work.limits;
+    let mut parts = vec![format!("{} tokens in an answer", limits.max_tokens_per_step)];
+    if work.tools.as_ref().is_none_or(|tools| !tools.is_empty()) {
+        parts.push(format!("{} steps (tool calls and invalid answers)", limits.max_steps));
+    }
+    if may_call(work, FS_WRITE) {
+        let (files, bytes) = (limits.max_output_files, limits.max_output_size_bytes);
+        parts.push(format!("{files} files with {bytes} bytes together in outputs/"));
+    }
+    let tokens = work.budget.limit.tokens;
+    if tokens.count() < MANY_TOKENS {
+        parts.push(format!("{tokens} tokens in all calls together"));
+    }
+    format!("Your limits: {}.", parts.join(", "))
+}
+
+fn readable(work: &Execute) -> String {
+    let keys = work.inputs.keys().chain(&work.output_to).map(|key| format!("`{key}`"));
+    let own = format!("keys that begin with `{}.`", work.child_id);
+    match keys.collect::<Vec<String>>().join(", ") {
+        none if none.is_empty() => own,
+        keys => format!("{keys} and {own}"),
     }
 }

@@ -1,12 +1,13 @@
-//! The window of a context: the messages its model gets, by category, and which are left out when they are too many
-//! (W2). Each context has its own window, built from its journal; it is never shared (W1).
+//! The window of a context: the messages its model gets, by category (W2). Compaction (W7) makes room among DIALOG and
+//! TOOLS; if that is not enough, CONTEXT is left out here, and the prompt says so. Each context has its own window, built
+//! from its journal; it is never shared (W1).
 
 use shared::{
     Tokens,
     wire::{ShareCategory, SharedMessage},
 };
 
-use crate::model::Message;
+use crate::{billing::token_bound, model::Message, settings::Tokenizer};
 
 /// When there is too much, the last category is left out first. SYSTEM is never left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +23,8 @@ pub(crate) enum Category {
 struct Item {
     category: Category,
     messages: Vec<Message>,
-    shareable: bool,
+    /// What a child gets if the spawn names its category (W3).
+    shared: Option<String>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -30,35 +32,53 @@ pub(crate) struct Window {
     items: Vec<Item>,
 }
 
+/// How the tokens of messages are estimated: by the model's tokenizer, if it is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Estimate(pub(crate) Option<Tokenizer>);
+
+impl Estimate {
+    pub(crate) fn message(self, message: &Message) -> u64 {
+        const TOKENS_PER_MESSAGE: u64 = 6;
+        match self.0 {
+            Some(tokenizer) => token_bound::message_tokens(message, Some(tokenizer)),
+            None => self.bytes(message.size_bytes() as u64) + TOKENS_PER_MESSAGE,
+        }
+    }
+
+    /// Of texts that are not counted: three bytes per token is a safe estimate for prose and code.
+    pub(crate) fn bytes(self, bytes: u64) -> u64 {
+        bytes.div_ceil(3)
+    }
+}
+
 /// The messages that are never left out do not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the role, the task and the tools need about {needed} tokens, and the window has {size}")]
+#[error(
+    "the role, the task, the tools and the newest step need about {needed} tokens, and the window has {size}"
+)]
 pub(crate) struct Overfull {
     needed: u64,
     size: u64,
 }
 
-/// The messages that the model gets.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct View {
-    pub(crate) messages: Vec<Message>,
-    /// How many messages were left out.
-    pub(crate) left_out: usize,
-}
-
 impl Window {
     /// Adds messages that are never shared: the task, and everything that follows from it.
     pub(crate) fn add(&mut self, category: Category, messages: Vec<Message>) {
-        self.items.push(Item { category, messages, shareable: false });
+        self.items.push(Item { category, messages, shared: None });
     }
 
     /// Adds a message that a child gets a copy of if the spawn names its category (W3).
     pub(crate) fn add_shareable(&mut self, category: ShareCategory, text: String) {
+        self.add_shared_as(category, text.clone(), text);
+    }
+
+    /// The same, where the copy is another text than the one that is shown.
+    pub(crate) fn add_shared_as(&mut self, category: ShareCategory, text: String, copy: String) {
         let (category, message) = match category {
             ShareCategory::System => (Category::System, Message::System(text)),
             ShareCategory::Context => (Category::Context, Message::User(text)),
         };
-        self.items.push(Item { category, messages: vec![message], shareable: true });
+        self.items.push(Item { category, messages: vec![message], shared: Some(copy) });
     }
 
     /// The SYSTEM and CONTEXT messages that can be shared with a child.
@@ -69,51 +89,51 @@ impl Window {
                 Category::Context => ShareCategory::Context,
                 Category::Dialog | Category::Tools => return None,
             };
-            match item.messages.as_slice() {
-                [Message::System(text) | Message::User(text)] if item.shareable => {
-                    Some(SharedMessage { category, content: text.clone() })
-                }
-                _ => None,
-            }
+            Some(SharedMessage { category, content: item.shared.clone()? })
         };
         self.items.iter().filter_map(share).collect()
     }
 
-    /// The messages that fit into `size` with `reserved` tokens for the answer and the tools. The oldest message of the
-    /// lowest category is left out first.
-    pub(crate) fn fit(&self, size: Option<Tokens>, reserved: u64) -> Result<View, Overfull> {
-        let mut kept: Vec<bool> = vec![true; self.items.len()];
-        let mut needed = reserved + self.items.iter().map(Item::tokens).sum::<u64>();
+    /// The tokens of all messages.
+    pub(crate) fn tokens(&self, estimate: Estimate) -> u64 {
+        self.items.iter().map(|item| item.tokens(estimate)).sum()
+    }
+
+    /// The messages that fit into `size` with `reserved` tokens for the answer and the tools. CONTEXT is left out, oldest
+    /// first, where it does not fit.
+    pub(crate) fn fit(
+        &self,
+        size: Option<Tokens>,
+        reserved: u64,
+        estimate: Estimate,
+    ) -> Result<Vec<Message>, Overfull> {
+        let mut items = self.items.clone();
         if let Some(size) = size.map(Tokens::count) {
-            for category in [Category::Tools, Category::Dialog, Category::Context] {
-                for (item, kept) in self.items.iter().zip(&mut kept) {
-                    if needed > size && item.category == category {
-                        *kept = false;
-                        needed -= item.tokens();
-                    }
+            let mut needed = reserved + self.tokens(estimate);
+            for item in items.iter_mut().filter(|item| item.category == Category::Context) {
+                if needed > size {
+                    let before = item.tokens(estimate);
+                    item.messages = vec![Message::User(left_out(&item.messages))];
+                    needed = (needed - before) + item.tokens(estimate);
                 }
             }
             if needed > size {
                 return Err(Overfull { needed, size });
             }
         }
-        let left_out = self.items.iter().zip(&kept).filter(|(_, kept)| !**kept);
-        let left_out = left_out.map(|(item, _)| item.messages.len()).sum();
-        let shown = self.items.iter().zip(kept).filter(|(_, kept)| *kept);
-        Ok(View { messages: join(shown.flat_map(|(item, _)| item.messages.iter().cloned())), left_out })
+        Ok(join(items.into_iter().flat_map(|item| item.messages)))
     }
 }
 
 impl Item {
-    fn size_bytes(&self) -> usize {
-        self.messages.iter().map(Message::size_bytes).sum()
+    fn tokens(&self, estimate: Estimate) -> u64 {
+        self.messages.iter().map(|message| estimate.message(message)).sum()
     }
+}
 
-    /// An estimate of the tokens. Three bytes per token is a safe estimate for prose and code.
-    fn tokens(&self) -> u64 {
-        const TOKENS_PER_MESSAGE: u64 = 6;
-        (self.size_bytes() as u64).div_ceil(3) + TOKENS_PER_MESSAGE * self.messages.len() as u64
-    }
+fn left_out(messages: &[Message]) -> String {
+    let bytes: usize = messages.iter().map(Message::size_bytes).sum();
+    format!("[{bytes} bytes of inputs are left out here: they do not fit into your window]")
 }
 
 /// Joins neighbouring messages of the same role, since not every provider accepts two in a row. SYSTEM messages come
@@ -160,27 +180,25 @@ mod tests {
         window
     }
 
-    fn shown(size: u64) -> String {
-        let view = window().fit(Some(Tokens::new(size)), 0).unwrap();
-        format!("{:?}", view.messages)
+    fn shown(size: u64) -> Result<String, Overfull> {
+        let messages = window().fit(Some(Tokens::new(size)), 0, Estimate::default())?;
+        Ok(format!("{messages:?}"))
     }
 
     #[test]
-    fn w2_the_oldest_of_the_lowest_category_is_left_out_first_and_system_never() {
-        let everything = shown(10_000);
-        assert!(everything.contains("output 1") && everything.contains("output 3"));
-        let one_less = shown(520);
-        assert!(!one_less.contains("output 1") && one_less.contains("output 2"), "{one_less}");
-        let no_tools = shown(250);
-        assert!(!no_tools.contains("output") && no_tools.contains("early dialog"), "{no_tools}");
-        let no_dialog = shown(150);
-        assert!(!no_dialog.contains("early dialog") && no_dialog.contains("an input"), "{no_dialog}");
-        let bare = shown(60);
+    fn w2_context_is_left_out_with_a_word_and_nothing_else_is_left_out_here() {
+        let needed = window().tokens(Estimate::default());
+        let everything = shown(needed).unwrap();
+        assert!(everything.contains("an input") && everything.contains("output 3"), "{everything}");
+        let without = shown(needed - 1).unwrap();
         assert!(
-            !bare.contains("an input") && bare.contains("the role") && bare.contains("Your task"),
-            "{bare}"
+            !without.contains("an input iii") && without.contains("309 bytes of inputs are left out"),
+            "{without}"
         );
-        assert!(window().fit(Some(Tokens::new(10)), 0).is_err());
+        for kept in ["the role", "Your task", "early dialog", "output 1", "output 3"] {
+            assert!(without.contains(kept), "{kept}: {without}");
+        }
+        assert!(shown(100).unwrap_err().to_string().contains("the window has 100"));
     }
 
     #[test]

@@ -1,0 +1,57 @@
+//! The declared inputs in the first messages (W8): a small one whole, a large one as its key, type, size and beginning,
+//! for `read_context` to read in passages. An agent without that tool is shown every input whole.
+
+use serde_json::{Map, Value};
+use shared::{
+    ContextKey, Json,
+    text::cut,
+    wire::{Execute, ShareCategory},
+};
+
+use super::window::Window;
+use crate::tool::{READ_CONTEXT, may_call};
+
+/// An input beyond this is shown by reference.
+const LARGE_INPUT_BYTES: u64 = 2048;
+/// The beginning of it that is shown.
+const PREVIEW_BYTES: usize = 400;
+
+pub(super) fn show(window: &mut Window, work: &Execute) {
+    let by_reference = may_call(work, READ_CONTEXT);
+    let is_large = |value: &Json| by_reference && value.size_bytes() > LARGE_INPUT_BYTES;
+    let (large, small): (Vec<_>, Vec<_>) = work.inputs.iter().partition(|(_, value)| is_large(value));
+    if !small.is_empty() {
+        window.add_shareable(ShareCategory::Context, whole(&small));
+    }
+    if !large.is_empty() {
+        let described: Vec<String> = large.iter().map(|(key, value)| describe(key, value.value())).collect();
+        let shown = format!(
+            "Large inputs; `{READ_CONTEXT}` with `key`, `offset` and `length`, or a JSON `pointer`, reads them:\n{}",
+            described.join("\n")
+        );
+        // A child that gets a copy (W3) may not read these keys: it gets them whole.
+        window.add_shared_as(ShareCategory::Context, shown, whole(&large));
+    }
+}
+
+fn whole(inputs: &[(&ContextKey, &Json)]) -> String {
+    let inputs: Map<String, Value> =
+        inputs.iter().map(|(key, value)| (key.to_string(), value.value().clone())).collect();
+    format!("Inputs:\n{:#}", Value::Object(inputs))
+}
+
+fn describe(key: &ContextKey, value: &Value) -> String {
+    let (what, text) = match value {
+        Value::String(text) => (format!("text of {} bytes", text.len()), text.clone()),
+        Value::Array(items) => {
+            let text = value.to_string();
+            (format!("list of {} elements, {} bytes", items.len(), text.len()), text)
+        }
+        Value::Object(fields) => {
+            let text = value.to_string();
+            (format!("object of {} fields, {} bytes", fields.len(), text.len()), text)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => ("value".to_owned(), value.to_string()),
+    };
+    format!("- `{key}`: {what}, begins: {}", cut(text, PREVIEW_BYTES))
+}

@@ -1,0 +1,54 @@
+//! A prompt that is the same as the one before: a model that is sent the same again answers the same again, and is paid
+//! again. It is told once; at the next time its agent ends.
+
+use crate::model::Message;
+
+const TOLD: &str = "You were sent exactly this before, and nothing has changed since your answer. Do something else, or \
+                    give your final answer.";
+pub(super) const WHY: &str =
+    "the model was sent the same prompt three times in a row: its answers change nothing";
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Repetition {
+    None,
+    /// The messages with a word about it.
+    Once(Vec<Message>),
+    /// It was told already.
+    Again,
+}
+
+/// `last` is the digest of the last prompt, and `sent` computes the digest of one.
+pub(super) fn find(
+    last: Option<&str>,
+    messages: &[Message],
+    sent: impl Fn(&[Message]) -> String,
+) -> Repetition {
+    let Some(last) = last else { return Repetition::None };
+    let mut told = messages.to_vec();
+    told.push(Message::User(TOLD.into()));
+    if sent(messages) == last {
+        Repetition::Once(told)
+    } else if sent(&told) == last {
+        Repetition::Again
+    } else {
+        Repetition::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w7_the_same_prompt_is_told_once_and_then_ends() {
+        let sent = |messages: &[Message]| format!("{messages:?}");
+        let messages = [Message::User("Your task: count".into())];
+        assert_eq!(find(None, &messages, sent), Repetition::None);
+        assert_eq!(find(Some("another"), &messages, sent), Repetition::None);
+        let Repetition::Once(told) = find(Some(&sent(&messages)), &messages, sent) else {
+            panic!("unnoticed")
+        };
+        assert_eq!(told.len(), 2);
+        assert_eq!(find(Some(&sent(&told)), &messages, sent), Repetition::Again);
+    }
+}
