@@ -101,7 +101,8 @@ def lines(**line):
     return [line["text"] for line in read]
 told = []
 for n in ("1", "2"):
-    told += lines(type="tool", id="h" + n, tool="ask_human", arguments={"question": "Question " + n})[:-1]
+    early = lines(type="tool", id="h" + n, tool="ask_human", arguments={"question": "Question " + n})[:-1]
+    told += ["too early: " + text for text in early]
     told += lines(type="model", id="m" + n, messages=[{"role": "user", "content": "call " + n}])
 say(type="result", result=told)
 "#;
