@@ -203,7 +203,7 @@ impl Checker<'_> {
         let mut decision = step(rule, Moment::AfterCall, Decided::pass());
         let about = About { moment: Moment::AfterCall, tool: None, cost: None };
         let is_schema = matches!(rule.kind, Kind::Schema(_));
-        if let Some(said) = text.as_ref().filter(|said| !said.is_empty() && !(is_schema && !calls.is_empty()))
+        if let Some(said) = text.as_ref().filter(|said| !said.is_empty() && (!is_schema || calls.is_empty()))
         {
             let decided = self.judge(rule, about, &Content::Text(said.clone())).await;
             if let Some(Content::Text(changed)) = &decided.content {

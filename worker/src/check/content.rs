@@ -72,7 +72,7 @@ impl Content {
         self.as_text()
     }
 
-    pub(super) fn from_stored(&self, stored: &str) -> Self {
+    pub(super) fn changed_to(&self, stored: &str) -> Self {
         match self {
             Content::Text(_) => Content::Text(stored.to_owned()),
             Content::Arguments(before) => {

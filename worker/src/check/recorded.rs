@@ -54,7 +54,7 @@ impl Recorded {
     /// What the check made of this content before, if it changed it.
     pub(super) fn changed(&self, check: &CheckName, content: &Content) -> Option<Content> {
         let changed = self.changed.get(check)?.get(&content.digest())?;
-        Some(content.from_stored(changed))
+        Some(content.changed_to(changed))
     }
 
     /// A context that a check halted does not go on, whatever else the journal says.

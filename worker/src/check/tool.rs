@@ -66,11 +66,9 @@ impl Checker<'_> {
         let arguments = arguments.into_arguments();
         for rule in others {
             match self.before_tool_now(rule, invocation, &arguments).await {
-                Ok(Some(step)) => passed.push(step),
-                Ok(None) => {}
-                Err(Gate::Stopped(stopped)) => return Gate::Stopped(stopped),
-                Err(Gate::Asks { question }) => return Gate::Asks { question },
-                Err(Gate::Open(())) => {}
+                Gate::Open(step) => passed.extend(step),
+                Gate::Stopped(stopped) => return Gate::Stopped(stopped),
+                Gate::Asks { question } => return Gate::Asks { question },
             }
         }
         self.attempt.config.crash.pass(Point::Checked);
@@ -117,31 +115,29 @@ impl Checker<'_> {
         arguments.into_arguments()
     }
 
-    /// Whether a tool may be called now. Some if the check passed and its entry is to say so.
+    /// Whether a tool may be called now; with a pass that the entry of the call is to have.
     async fn before_tool_now(
         &self,
         rule: &Rule,
         invocation: &Invocation<'_>,
         arguments: &Value,
-    ) -> Result<Option<CheckedStep>, Gate<()>> {
+    ) -> Gate<Option<CheckedStep>> {
         let moment = Moment::BeforeTool;
         let Invocation { tool, place, .. } = *invocation;
         if let Some(step) = self.decided(rule, moment, place) {
-            return match Stopped::by(&step) {
-                Some(stopped) => Err(Gate::Stopped(stopped)),
-                None => Ok(None),
-            };
+            return Stopped::by(&step).map_or(Gate::Open(None), Gate::Stopped);
         }
         if let Kind::Approval(_) = rule.kind {
             let shown = text::cut(arguments.to_string(), SHOWN_BYTES);
-            let decided = self
-                .approval(rule, &format!("call the tool {tool} with {shown}"))
-                .map_err(|question| Gate::Asks { question })?;
+            let decided = match self.approval(rule, &format!("call the tool {tool} with {shown}")) {
+                Ok(decided) => decided,
+                Err(question) => return Gate::Asks { question },
+            };
             let place = Some(place.to_owned());
             let step = CheckedStep { asked: true, place, ..step(rule, moment, decided) };
             let stopped = Stopped::by(&step);
             self.write(step).await;
-            return stopped.map_or(Ok(None), |stopped| Err(Gate::Stopped(stopped)));
+            return stopped.map_or(Gate::Open(None), Gate::Stopped);
         }
         let decided = match &rule.kind {
             Kind::PerMinute(per_minute) => self.tool_rate(rule, *per_minute),
@@ -157,10 +153,10 @@ impl Checker<'_> {
         };
         let step = step(rule, moment, decided);
         match Stopped::by(&step) {
-            None => Ok(Some(step)),
+            None => Gate::Open(Some(step)),
             Some(stopped) => {
                 self.attempt.config.crash.pass(Point::Decided);
-                Err(Gate::Stopped(Stopped { step: Some(step), ..stopped }))
+                Gate::Stopped(Stopped { step: Some(step), ..stopped })
             }
         }
     }
