@@ -30,7 +30,7 @@ pub(crate) async fn answer(handles: &Handles, message: &Message) {
     }
 }
 
-pub(super) fn refused(problems: Problems) -> QueryAnswer {
+fn refused(problems: Problems) -> QueryAnswer {
     QueryAnswer::Refused(Refusal::invalid(&problems))
 }
 
