@@ -95,7 +95,13 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     let home = Partition::new(0).unwrap();
     let written = |text: String| {
         let text = text.replace(&trace.to_string(), "<trace>").replace("child", "<child>");
-        format!("`{}`", text.replace("p00", "<p>").replace("pool", "<pool>").replace("kind", "<kind>"))
+        format!(
+            "`{}`",
+            text.replace("p00", "<p>")
+                .replace("pool", "<pool>")
+                .replace("kind", "<kind>")
+                .replace("agent_id", "<agent_id>")
+        )
     };
     let pool = "pool".parse().unwrap();
     let subjects = [
