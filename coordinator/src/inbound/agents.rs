@@ -10,7 +10,6 @@ use shared::{
     wire::{QueryAnswer, Refusal},
 };
 
-use super::query::refused;
 use crate::{
     directory::{self, is_built_in},
     handles::Handles,
@@ -96,6 +95,10 @@ fn unknown(handles: &Handles, agent: &AgentId) -> QueryAnswer {
         },
     };
     refused(Problems::one("agent_id", format!("there is no agent `{agent}`"), Some(hint)))
+}
+
+fn refused(problems: Problems) -> QueryAnswer {
+    QueryAnswer::Refused(Refusal::invalid(&problems))
 }
 
 /// All problems of all profiles.

@@ -51,7 +51,7 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
     }
 }
 
-pub(super) fn refused(problems: Problems) -> QueryAnswer {
+fn refused(problems: Problems) -> QueryAnswer {
     QueryAnswer::Refused(Refusal::invalid(&problems))
 }
 

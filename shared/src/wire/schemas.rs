@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{
     Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, HistoryEntry, Input, Offer,
-    Outcome, Query, QueryAnswer, Question, Refusal, Result, Spawn, Stop, StreamPiece, SubmitAnswer,
-    WorkerCall, WorkerState,
+    Outcome, ProfileVersion, Query, QueryAnswer, Question, Refusal, Result, Spawn, Stop, StreamPiece,
+    SubmitAnswer, WorkerCall, WorkerState,
 };
 use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, schema::of};
 
@@ -36,6 +36,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("worker-call", of::<WorkerCall>()),
         ("worker-state", of::<WorkerState>()),
         ("agent", of::<AgentProfile>()),
+        ("profile-version", of::<ProfileVersion>()),
         ("settings", of::<Settings>()),
     ]
 }

@@ -58,6 +58,7 @@ on_both!(
     full_objects_say_so_and_how_full_each_is_is_told,
     deliveries_are_counted_until_they_are_acknowledged,
     one_message_of_a_log_is_deleted,
+    the_last_versions_of_each_profile_are_kept,
 );
 
 async fn texts(bus: &Bus, filter: &Filter) -> Vec<String> {
@@ -437,6 +438,17 @@ async fn one_message_of_a_log_is_deleted(bus: Bus) {
     bus.delete_message(&event(1), 2).await.unwrap();
     bus.delete_message(&event(1), 2).await.unwrap();
     assert_eq!(texts(&bus, &Filter::Events).await, ["a", "c"]);
+}
+
+async fn the_last_versions_of_each_profile_are_kept(bus: Bus) {
+    let of = |agent: &str| Subject::Profile(agent.parse().unwrap());
+    bus.publish(message(of("other"), "kept")).await.unwrap();
+    let many = (1..=70).map(|version| message(of("a"), &version.to_string())).collect();
+    assert!(bus.send(many).await.stored().await.iter().all(Result::is_ok));
+    let kept: Vec<String> = (7..=70).map(|version| version.to_string()).collect();
+    assert_eq!(texts(&bus, &Filter::One(of("a"))).await, kept);
+    assert_eq!(texts(&bus, &Filter::One(of("other"))).await, ["kept"]);
+    assert_eq!(bus.last(&Filter::Profiles).await.unwrap().unwrap().sequence, 71);
 }
 
 async fn deliveries_are_counted_until_they_are_acknowledged(bus: Bus) {

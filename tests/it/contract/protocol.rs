@@ -56,6 +56,7 @@ fn check(name: &str, text: &str) -> Result<(), String> {
         "stop" => reads::<wire::Stop>(text),
         "query" => reads::<wire::Query>(text),
         "query-answer" => reads::<wire::QueryAnswer>(text),
+        "profile-version" => reads::<wire::ProfileVersion>(text),
         "worker-call" => reads::<wire::WorkerCall>(text),
         "worker-state" => reads::<wire::WorkerState>(text),
         "event-message" => reads::<Logged>(text),
@@ -94,7 +95,13 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     let home = Partition::new(0).unwrap();
     let written = |text: String| {
         let text = text.replace(&trace.to_string(), "<trace>").replace("child", "<child>");
-        format!("`{}`", text.replace("p00", "<p>").replace("pool", "<pool>").replace("kind", "<kind>"))
+        format!(
+            "`{}`",
+            text.replace("p00", "<p>")
+                .replace("pool", "<pool>")
+                .replace("kind", "<kind>")
+                .replace("agent_id", "<agent_id>")
+        )
     };
     let pool = "pool".parse().unwrap();
     let subjects = [
@@ -117,6 +124,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Subject::History(trace, child.clone()),
         Subject::Stream(trace, child),
         Subject::Dead("kind".parse().unwrap()),
+        Subject::Profile("agent_id".parse().unwrap()),
     ];
     let filters = [
         Filter::Executes,
@@ -134,6 +142,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Filter::HistoriesOf(trace),
         Filter::StreamsOf(trace),
         Filter::Dead,
+        Filter::Profiles,
         Filter::Stops,
     ];
     let mut named: Vec<String> = subjects.iter().map(|subject| written(subject.to_string())).collect();
@@ -151,7 +160,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     let source = file("shared/src/subject.rs");
     assert_eq!(
         source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
-        19 + 16
+        20 + 17
     );
 }
 

@@ -90,7 +90,7 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
     let profile =
         json!({"agent_id": "counter", "kind": "command", "command": ["worker.py"], "pool": "python"});
     let applied = query(&cluster, json!({"apply_agents": {"agents": [profile]}})).await;
-    assert_eq!(applied, json!({"applied": {"agents": ["counter"]}}));
+    assert_eq!(applied, json!({"applied": {"agents": ["counter"], "versions": {"counter": 1}}}));
     let mut python = worker(&nats);
 
     // Work may wait in the queue before a worker starts; both kinds of worker take part in one graph.

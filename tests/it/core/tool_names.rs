@@ -20,7 +20,8 @@ fn p_a_misspelt_tool_is_refused_with_the_nearest_name() {
     let child = json!({"goal": "c", "child_id": "child", "tools": ["fs.red"]});
     let refused = text(world.spawn(&lease, child));
     assert!(refused.contains("`fs.read`?"), "a spawn: {refused}");
-    let step = |tools: Value| json!({"id": "one", "task_description": "t", "tools": tools});
+    let step =
+        |tools: Value| json!({"id": "one", "agent_id": "default", "task_description": "t", "tools": tools});
     let graph = json!({"name": "p", "steps": [step(json!(["ask_humen"]))]});
     let refused = text(world.spawn_graph(&lease, graph.clone()));
     assert!(refused.contains("steps[id=one].tools") && refused.contains("`ask_human`?"), "{refused}");

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use coordinator::trace::Trace;
+use coordinator::{
+    store::{self, Store},
+    trace::Trace,
+};
 use serde_json::{Value, json};
 use shared::{
     TraceId,
-    bus::Headers,
+    bus::{Bus, Connect, Headers, Nats},
     subject::{Filter, Subject},
     wire::{QueryAnswer, SubmitAnswer},
 };
@@ -102,6 +105,31 @@ async fn n7_every_run_uses_what_was_applied_in_memory() {
 #[tokio::test]
 async fn n7_every_run_uses_what_was_applied_on_servers() {
     every_run_uses_what_was_applied(Ground::on_servers().await).await;
+}
+
+/// A submission reads no profile and no revision: the commit that it makes anyway compares them.
+#[tokio::test]
+async fn n7_a_submission_asks_the_store_for_nothing_more() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+    let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
+    let store = store::Redis::connect(&redis.url(), Default::default(), config().topology.partitions).await;
+    let cluster = Cluster::start(bus, Store::Redis(store.unwrap()), vec![alone("one")], vec![]);
+    up(&cluster, 1).await;
+    apply(&cluster.client, json!([agent("writer", "1")])).await;
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut reads = async || -> Vec<String> {
+        let said: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+        let calls = said.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(",").next());
+        calls.filter(|calls| calls.starts_with("hget")).map(ToOwned::to_owned).collect()
+    };
+    let before = reads().await;
+    for _ in 0..30 {
+        cluster.client.accepted(json!({"goal": "hello", "agent_id": "writer"})).await;
+    }
+    assert_eq!(reads().await, before);
+    cluster.stop().await;
 }
 
 /// A refusal commits nothing, so no commit can find that its profile is not the latest.
@@ -216,8 +244,8 @@ async fn n7_profiles_outlive_a_wipe_under_a_running_coordinator() {
         apply(&cluster.client, json!([agent("a", &round.to_string())])).await;
     }
     let shared = ground.store.clone();
-    let coordinator::store::Store::Memory(memory) = &shared else { panic!("in memory") };
-    memory.restore(coordinator::store::Memory::new(config().topology.partitions).snapshot());
+    let Store::Memory(memory) = &shared else { panic!("in memory") };
+    memory.restore(store::Memory::new(config().topology.partitions).snapshot());
     let restored = async || shared.agents().await.unwrap().versions == [("a".to_owned(), 3)].into();
     eventually("the store has them again", restored).await;
     assert!(shared.agents_revision().await.unwrap() > 3, "no revision comes twice");

@@ -18,7 +18,7 @@ const SHARED: Layers = &[
     &["schema.rs"],
     &["agent.rs"],
     &["check.rs"],
-    &["limits.rs", "ladder.rs", "terms.rs", "usage.rs", "sandbox.rs"],
+    &["limits.rs", "ladder.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
     &["clock.rs", "crash.rs", "link.rs", "random.rs"],
     &["money.rs", "id.rs", "json.rs", "time.rs", "problem.rs", "digest.rs", "text.rs"],
 ];
@@ -30,7 +30,7 @@ const COORDINATOR: Layers = &[
     &["shard"],
     &["branches.rs", "dead_letter.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
-    &["policy.rs"],
+    &["policy.rs", "profile_log.rs"],
     &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs"],
     &["store"],
     &["trace"],
