@@ -7,6 +7,7 @@ pub mod bus;
 pub mod clock;
 pub mod crash;
 pub mod decode;
+pub mod depth;
 pub mod digest;
 pub mod graph;
 pub mod health;

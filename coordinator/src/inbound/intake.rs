@@ -84,19 +84,19 @@ impl Intake {
                 self.submit(Arrival::Published(delivery), subject).await;
             }
             Ok(subject @ Subject::Cancel) => {
-                let commands = decode::json(&delivery.payload).map(|cancel: Cancel| {
+                let commands = decode::from_outside(&delivery.payload).map(|cancel: Cancel| {
                     let reason = cancel.reason.map(|reason| reason.to_string());
                     (cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }])
                 });
                 self.give(delivery, subject, commands).await;
             }
             Ok(subject @ Subject::Input) => {
-                let commands = decode::json(&delivery.payload)
+                let commands = decode::from_outside(&delivery.payload)
                     .map(|input: Input| (input.trace_id, vec![Command::Answer(input.answered)]));
                 self.give(delivery, subject, commands).await;
             }
             Ok(subject @ Subject::Control) => {
-                let commands = match decode::json(&delivery.payload) {
+                let commands = match decode::from_outside(&delivery.payload) {
                     Ok(control) => self.control(control).await,
                     Err(problems) => Err(problems),
                 };

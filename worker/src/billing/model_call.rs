@@ -10,10 +10,14 @@
 use std::time::Duration;
 
 use shared::{
-    Amount, CallId, Timestamp,
+    Amount, CallId, Json, Timestamp,
+    depth::{self, MAX_VALUE_DEPTH},
     id::ModelName,
     telemetry,
-    wire::{CallCost, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, Said, Usage, exhausted},
+    wire::{
+        CallCost, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, Said, ToolCall, Usage,
+        exhausted,
+    },
 };
 
 use super::{
@@ -270,7 +274,7 @@ impl Call<'_> {
             retries: self.attempt.progress.get().retries,
             text,
             // A call of a tool that was not offered is ignored.
-            tool_calls: if self.request.tools.is_empty() { Vec::new() } else { calls },
+            tool_calls: if self.request.tools.is_empty() { Vec::new() } else { flattened(calls) },
             max_tokens: held.max_tokens,
             cut_off,
             closing: self.request.closing,
@@ -327,4 +331,14 @@ fn cannot_afford(denied: &HoldDenied) -> CallOutcome {
 
 fn failed(kind: FailureKind, message: impl Into<String>) -> CallOutcome {
     CallOutcome::Failed(Failure::lasting(kind, message))
+}
+
+/// Calls as the journal can keep them. Arguments that nest too deep become text, which the tool then refuses: the model is told.
+fn flattened(mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
+    for call in &mut calls {
+        if depth::is_deeper(call.arguments.value(), MAX_VALUE_DEPTH) {
+            call.arguments = Json::from(call.arguments.to_text().as_str());
+        }
+    }
+    calls
 }
