@@ -101,5 +101,5 @@ fn report(done: &str, taken: bool, output: Output) -> anyhow::Result<Ending> {
             ))?;
         }
     }
-    Ok(Ending::Completed)
+    Ok(if taken { Ending::Completed } else { Ending::Failed })
 }

@@ -95,7 +95,8 @@ async fn statement(
     entries: &[HistoryEntry],
 ) -> anyhow::Result<Statement> {
     let known = client::replay(bus, trace).await?;
-    let node = known.context(child).ok_or_else(|| anyhow::anyhow!("the event log of {trace} has no `{child}`"))?;
+    let node =
+        known.context(child).ok_or_else(|| anyhow::anyhow!("the event log of {trace} has no `{child}`"))?;
     Ok(node.statement(entries))
 }
 

@@ -210,7 +210,7 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
             text::plain(serde_json::to_value(node.status_word())),
             budget.spent.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
-            budget.remaining.cost_usd.to_string(),
+            trace.left(node).cost_usd.to_string(),
             budget.spent.tokens.to_string(),
             node.attempt().to_string(),
             node.attempts.last().map_or_else(String::new, |attempt| attempt.worker_id.to_string()),
@@ -279,11 +279,12 @@ fn stopped(trace: &Trace, child: Option<&ChildId>) -> bool {
 
 fn cancelled(trace: &Trace, stopped: bool, output: Output) -> anyhow::Result<Ending> {
     let status = trace.root().map(ContextNode::status_word);
+    let ending = if stopped { Ending::Completed } else { Ending::Failed };
     if output == Output::Json {
         output::print_json(
             &json!({"trace_id": trace.id(), "stored": true, "taken": stopped, "root": status}),
         )?;
-        return Ok(Ending::Completed);
+        return Ok(ending);
     }
     let said = match (stopped, status) {
         (true, Some(status)) => {
@@ -297,5 +298,5 @@ fn cancelled(trace: &Trace, stopped: bool, output: Output) -> anyhow::Result<End
         }
     };
     output::print(&format!("{}: {said}\n", trace.id()))?;
-    Ok(Ending::Completed)
+    Ok(ending)
 }

@@ -205,7 +205,9 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
 /// which comes first. A result counts, if it is first.
 fn gives_nothing(verdict: &Verdict) -> bool {
     match verdict {
-        Verdict::Failed(_) | Verdict::InputRequired { .. } | Verdict::OutOfBudget | Verdict::HandedBack => true,
+        Verdict::Failed(_) | Verdict::InputRequired { .. } | Verdict::OutOfBudget | Verdict::HandedBack => {
+            true
+        }
         Verdict::Waiting { hand_over, .. } => !hand_over,
         Verdict::Completed(_) | Verdict::LastReport(_) | Verdict::Halted { .. } => false,
     }
@@ -244,12 +246,13 @@ fn unfit(node: &ContextNode, payload: &Payload) -> Option<String> {
     }
 }
 
-/// Completes, and writes the result to the context's output key. For a step its graph writes it.
+/// Completes, and writes the result to the context's output key, unless the context has written that itself. For a step its
+/// graph does this.
 fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     let node = trace.node(at);
     let mut events = Vec::new();
     if let (Some(key), None) = (&node.order.output_to, node.step) {
-        match context_store::put(trace, at, key, &payload.to_value()) {
+        match context_store::put_result(trace, at, key, &payload.to_value()) {
             Ok(written) => events.extend(written),
             Err(refusal) => {
                 return vec![end::failed(trace, at, FailureKind::LimitExceeded, refusal.to_string())];

@@ -157,20 +157,14 @@ pub enum Status {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Phase {
     /// In the queue again; not to be claimed before this time.
-    Queued {
-        not_before: Timestamp,
-        sent_at: Option<Timestamp>,
-    },
+    Queued { not_before: Timestamp, sent_at: Option<Timestamp> },
     Running {
         until: Timestamp,
         /// The context was restored while a call of this attempt was in flight: it may finish that, and begins nothing.
         restored: bool,
     },
     /// Waits for children and occupies no worker.
-    Waiting {
-        children: Vec<ContextIndex>,
-        hand_over: bool,
-    },
+    Waiting { children: Vec<ContextIndex>, hand_over: bool },
     /// A graph whose steps run.
     Steps,
 }

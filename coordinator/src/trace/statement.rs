@@ -101,7 +101,9 @@ impl ContextNode {
         }
         let mut charges: Vec<_> = self.charges.iter().collect();
         charges.sort_by_key(|(key, _)| *key);
-        differences.extend(charges.into_iter().filter_map(|(key, amount)| added(Some(key.clone()), Why::Charge, *amount)));
+        differences.extend(
+            charges.into_iter().filter_map(|(key, amount)| added(Some(key.clone()), Why::Charge, *amount)),
+        );
         let accepted = self.disputes.iter().filter(|dispute| dispute.decision == Some(Decision::Accepted));
         differences.extend(accepted.filter_map(|dispute| added(None, Why::Dispute, dispute.amount)));
         differences.extend(rest(sum, &differences, self.budget.own));
@@ -131,9 +133,10 @@ fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amou
         }
         HistoryStep::Model(step) => Some((&step.call_id, step.cost.amount)),
         HistoryStep::Lost(lost) => Some((&lost.call_id, lost.amount)),
-        HistoryStep::Began { .. } | HistoryStep::Tool(_) | HistoryStep::Restored { .. } | HistoryStep::Result(_) => {
-            None
-        }
+        HistoryStep::Began { .. }
+        | HistoryStep::Tool(_)
+        | HistoryStep::Restored { .. }
+        | HistoryStep::Result(_) => None,
     })
 }
 

@@ -25,8 +25,8 @@ pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
 pub use history::{
-    AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, LostStep, MissingLayer, ModelStep, OutputFile,
-    ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
+    AppliedLayer, CallCost, Checkpoint, HistoryEntry, HistoryStep, LostStep, MissingLayer, ModelStep,
+    OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput, ToolStep, has_all_copies,
 };
 pub use outcome::{
     Acceptance, BudgetSnapshot, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus, GraphOutcome,

@@ -39,14 +39,23 @@ async fn w5_a_restore_during_a_model_call_lets_it_finish_and_books_its_cost() {
     restore(&cluster, run, 1).await;
     gate.open();
     let (outcome, trace) = finished(&cluster, run).await;
-    assert_eq!((&outcome["status"], &outcome["result"]), (&json!("completed"), &json!("done")), "{outcome:#}");
+    assert_eq!(
+        (&outcome["status"], &outcome["result"]),
+        (&json!("completed"), &json!("done")),
+        "{outcome:#}"
+    );
     check_bill(&model, &[&trace], 0);
     let root = trace.root().unwrap();
     assert!(root.budget.estimated.is_zero(), "{:?}", root.budget);
     assert_eq!((root.attempt(), root.retries()), (2, 0), "one attempt more, and no retry");
     let journal = cluster.client.journal(run, &"root".parse().unwrap()).await;
     let answers = count(&journal, |step| matches!(step, HistoryStep::Model(_)));
-    assert_eq!(answers, model.bill().len(), "every answer that was paid for is in the journal: {}", shown(&journal));
+    assert_eq!(
+        answers,
+        model.bill().len(),
+        "every answer that was paid for is in the journal: {}",
+        shown(&journal)
+    );
 }
 
 fn shown(journal: &[HistoryEntry]) -> Value {

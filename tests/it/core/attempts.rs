@@ -214,7 +214,8 @@ fn l_a_failure_reported_after_the_deadline_ends_the_context_as_its_timer_would()
 #[test]
 fn l_a_call_that_the_deadline_cut_off_ends_its_context_as_timed_out_in_any_order() {
     let verdicts = || {
-        let failure = |retryable| Failure { kind: FailureKind::Provider, message: "no answer".into(), retryable };
+        let failure =
+            |retryable| Failure { kind: FailureKind::Provider, message: "no answer".into(), retryable };
         [
             Some(Verdict::Failed(failure(false))),
             Some(Verdict::Failed(failure(true))),
@@ -224,7 +225,8 @@ fn l_a_call_that_the_deadline_cut_off_ends_its_context_as_timed_out_in_any_order
             None,
         ]
     };
-    let orders = ["forfeit report timer", "report forfeit timer", "report timer forfeit", "timer forfeit report"];
+    let orders =
+        ["forfeit report timer", "report forfeit timer", "report timer forfeit", "timer forfeit report"];
     for (order, verdict) in orders.iter().flat_map(|order| verdicts().map(|verdict| (*order, verdict))) {
         for terms in [json!({}), json!({"on_exhausted": "pause"})] {
             let mut world = World::with_root(with(json!({"timeout_ms": 5_000, "max_cost_usd": 0.05}), terms));

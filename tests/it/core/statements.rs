@@ -41,7 +41,8 @@ fn statement(world: &World, steps: &[Value]) -> (Vec<(String, Why)>, Statement) 
         own = own.checked_add(line.journaled).unwrap();
     }
     assert_eq!((expected, statement.own), (own, world.node("root").budget.own), "{statement:#?}");
-    let name = |call_id: &Option<shared::CallId>| call_id.as_ref().map_or_else(String::new, ToString::to_string);
+    let name =
+        |call_id: &Option<shared::CallId>| call_id.as_ref().map_or_else(String::new, ToString::to_string);
     let lines = statement.differences.iter().map(|line| (name(&line.call_id), line.why)).collect();
     (lines, statement)
 }
@@ -76,7 +77,10 @@ fn b19_the_journal_and_what_it_can_not_have_add_up_to_the_own_cost() {
         lost("1-3", 10),
     ];
     assert_eq!(statement(&world, &branched).0, lines(&[]));
-    assert_eq!(statement(&world, &told[1..2]).0, lines(&[("1-1", Why::NotJournaled), ("1-3", Why::Estimated)]));
+    assert_eq!(
+        statement(&world, &told[1..2]).0,
+        lines(&[("1-1", Why::NotJournaled), ("1-3", Why::Estimated)])
+    );
 
     // The real cost arrives later; a charge, a cost of a program, and one that is past what is left.
     world.settle(&root, "1-3", cents(2)).unwrap();

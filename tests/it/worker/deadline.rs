@@ -57,7 +57,11 @@ fn holds_and_forfeits(bench: &Bench) -> (usize, usize) {
 async fn l_a_worker_reports_no_failure_for_want_of_time_and_books_the_call_once_it_is_stopped() {
     let script = two_seconds_then(20_000, |_| Answer::Stop { reason: "timed out".into() });
     let bench = Bench::run(slow_agent(), script).await;
-    bench.until("the deadline has passed", async |bench| bench.asks().last().is_some_and(|(at, _)| *at > 9_000)).await;
+    bench
+        .until("the deadline has passed", async |bench| {
+            bench.asks().last().is_some_and(|(at, _)| *at > 9_000)
+        })
+        .await;
     assert_eq!(holds_and_forfeits(&bench), (1, 0), "{:#?}", bench.asks());
     bench.until_done().await;
     assert_eq!(holds_and_forfeits(&bench), (1, 1), "the call is booked when the attempt is stopped");
@@ -72,7 +76,11 @@ async fn l_a_worker_goes_on_when_the_deadline_is_moved() {
     });
     let bench = Bench::run(slow_agent(), script).await;
     bench.until_done().await;
-    assert_eq!(holds_and_forfeits(&bench), (2, 1), "the call that was cut off, and the one that was answered");
+    assert_eq!(
+        holds_and_forfeits(&bench),
+        (2, 1),
+        "the call that was cut off, and the one that was answered"
+    );
     let reports = bench.reports().await;
     assert_eq!((reports.len(), reports[0].progress.retries), (1, 1));
 }

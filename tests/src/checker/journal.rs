@@ -34,7 +34,10 @@ async fn differences(
         // Built-in agents keep no journal.
         let wrong = !journal.is_empty() && statement.differences.iter().any(|line| is_wrong(node, line.why));
         if wrong {
-            return Err(format!("B19: the journal of {} against its books: {statement:#?}\n{journal:#?}", node.id));
+            return Err(format!(
+                "B19: the journal of {} against its books: {statement:#?}\n{journal:#?}",
+                node.id
+            ));
         }
     }
     Ok(())

@@ -119,18 +119,32 @@ pub(super) struct Running {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StoredStatus {
-    Submitted { sent_at: Timestamp },
-    Queued { not_before: Timestamp, sent_at: Option<Timestamp> },
+    Submitted {
+        sent_at: Timestamp,
+    },
+    Queued {
+        not_before: Timestamp,
+        sent_at: Option<Timestamp>,
+    },
     Running {
         until: Timestamp,
         #[serde(default, skip_serializing_if = "is_default")]
         restored: bool,
     },
-    Waiting { hand_over: bool },
+    Waiting {
+        hand_over: bool,
+    },
     Steps,
-    InputRequired { question: Text },
-    Paused { reason: String },
-    Ended { status: EndStatus, at: Timestamp },
+    InputRequired {
+        question: Text,
+    },
+    Paused {
+        reason: String,
+    },
+    Ended {
+        status: EndStatus,
+        at: Timestamp,
+    },
 }
 
 /// What an ended context left.
@@ -214,9 +228,7 @@ impl StoredStatus {
             StoredStatus::Queued { not_before, sent_at } => {
                 Status::Working(Phase::Queued { not_before, sent_at })
             }
-            StoredStatus::Running { until, restored } => {
-                Status::Working(Phase::Running { until, restored })
-            }
+            StoredStatus::Running { until, restored } => Status::Working(Phase::Running { until, restored }),
             StoredStatus::Waiting { hand_over } => Status::Working(Phase::Waiting { children, hand_over }),
             StoredStatus::Steps => Status::Working(Phase::Steps),
             StoredStatus::InputRequired { question } => Status::InputRequired { question },
