@@ -106,7 +106,7 @@ async fn b19_a_successor_writes_down_the_calls_that_its_predecessor_lost() {
                 claimed.open_holds = vec![OpenHold { call_id, attempt: 1, amount }];
                 Answer::Claimed(claimed)
             }
-            (Ask::Resume(_), _) => Answer::Refused(Refusal::new("no_hold", "B3", "for the test".into())),
+            (Ask::Resume(_), _) => Answer::Refused(Refusal::new("no_hold", "B3", "for the test")),
             (_, answer) => answer,
         })
     });
