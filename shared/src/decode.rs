@@ -18,6 +18,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
+    depth::{self, MAX_MESSAGE_DEPTH},
     id,
     limits::MAX_MESSAGE_BYTES,
     money,
@@ -38,6 +39,24 @@ pub fn json<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<
         Ok(value) => explain::<T>(&value, &error.to_string()),
         Err(syntax) => syntax,
     })
+}
+
+/// Reads a JSON message from outside: what is kept of it must be readable with more around it (`depth`).
+pub fn from_outside<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<T, Problems> {
+    check_depth(bytes)?;
+    json(bytes)
+}
+
+/// Refuses JSON text that nests too deep, with the path.
+pub fn check_depth(text: &[u8]) -> Result<(), Problems> {
+    match depth::too_deep(text, MAX_MESSAGE_DEPTH) {
+        None => Ok(()),
+        Some(path) => {
+            let message = format!("it nests deeper than the {MAX_MESSAGE_DEPTH} levels allowed");
+            let hint = "put what is deep into a string, as JSON text";
+            Err(Problems::one(&path, message, Some(hint.into())))
+        }
+    }
 }
 
 /// Reads a JSON value.

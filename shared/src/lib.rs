@@ -8,6 +8,7 @@ pub mod check;
 pub mod clock;
 pub mod crash;
 pub mod decode;
+pub mod depth;
 pub mod digest;
 pub mod graph;
 pub mod health;

@@ -150,7 +150,7 @@ fn whole(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
             budget.spent.cost_usd.to_string(),
             budget.own.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
-            budget.remaining.cost_usd.to_string(),
+            trace.left(node).cost_usd.to_string(),
             budget.disputed.cost_usd.to_string(),
             text::plain(serde_json::to_value(budget.funding)),
         ]

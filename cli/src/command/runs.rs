@@ -226,7 +226,7 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
             text::plain(serde_json::to_value(node.status_word())),
             budget.spent.cost_usd.to_string(),
             budget.held.cost_usd.to_string(),
-            budget.remaining.cost_usd.to_string(),
+            trace.left(node).cost_usd.to_string(),
             budget.spent.tokens.to_string(),
             node.attempt().to_string(),
             node.attempts.last().map_or_else(String::new, |attempt| attempt.worker_id.to_string()),

@@ -44,7 +44,7 @@ impl Asks {
     }
 
     async fn take(&self, message: Message) {
-        let job = match decode::json::<AskMessage>(&message.payload) {
+        let job = match decode::from_outside::<AskMessage>(&message.payload) {
             Ok(asked) => self.job(&message, asked).await,
             Err(problems) => Err(problems),
         };

@@ -82,18 +82,18 @@ impl Intake {
                 self.submit(Arrival::Published(delivery), subject).await;
             }
             Ok(subject @ Subject::Cancel) => {
-                let commands = decode::json(&delivery.payload).map(|cancel: Cancel| {
+                let commands = decode::from_outside(&delivery.payload).map(|cancel: Cancel| {
                     let reason = cancel.reason.map(|reason| reason.to_string());
                     (cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }])
                 });
                 self.give(delivery, subject, commands).await;
             }
             Ok(subject @ Subject::Input) => {
-                let commands = decode::json(&delivery.payload).and_then(inputs);
+                let commands = decode::from_outside(&delivery.payload).and_then(inputs);
                 self.give(delivery, subject, commands).await;
             }
             Ok(subject @ Subject::Control) => {
-                let commands = match decode::json(&delivery.payload) {
+                let commands = match decode::from_outside(&delivery.payload) {
                     Ok(control) => self.control(control).await,
                     Err(problems) => Err(problems),
                 };

@@ -60,12 +60,12 @@ impl Reports {
 fn command(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, Command), Problems> {
     match subject {
         Some(Subject::Result(_, trace_id, child_id)) => {
-            let result: wire::Result = decode::json(&delivery.payload)?;
+            let result: wire::Result = decode::from_outside(&delivery.payload)?;
             check(*trace_id == result.trace_id, child_id, &result.report.lease.child_id)?;
             Ok((*trace_id, Command::Report(Box::new(result.report))))
         }
         Some(Subject::Cost(_, trace_id, child_id)) => {
-            let cost: wire::Cost = decode::json(&delivery.payload)?;
+            let cost: wire::Cost = decode::from_outside(&delivery.payload)?;
             check(*trace_id == cost.trace_id, child_id, &cost.lease.child_id)?;
             let wire::Cost { lease, call_id, amount, .. } = cost;
             Ok((*trace_id, Command::Settle { lease, call_id, amount }))

@@ -187,6 +187,7 @@ async fn read(handles: &Handles, arrival: &Arrival, subject: &Subject) -> Result
 }
 
 fn parse(payload: &[u8], subject: &Subject) -> Result<Asked, Problems> {
+    decode::check_depth(payload)?;
     let has_steps = || {
         let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
         value.is_ok_and(|value| value.get("steps").is_some())

@@ -246,12 +246,13 @@ fn unfit(node: &ContextNode, payload: &Payload) -> Option<String> {
     }
 }
 
-/// Completes, and writes the result to the context's output key. For a step its graph writes it.
+/// Completes, and writes the result to the context's output key, unless the context has written that itself. For a step its
+/// graph does this.
 fn finish(trace: &Trace, at: ContextIndex, payload: Payload) -> Vec<Event> {
     let node = trace.node(at);
     let mut events = Vec::new();
     if let (Some(key), None) = (&node.order.output_to, node.step) {
-        match context_store::put(trace, at, key, &payload.to_value()) {
+        match context_store::put_result(trace, at, key, &payload.to_value()) {
             Ok(written) => events.extend(written),
             Err(refusal) => {
                 return vec![end::failed(trace, at, FailureKind::LimitExceeded, refusal.to_string())];

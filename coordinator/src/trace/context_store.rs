@@ -6,6 +6,7 @@
 
 use shared::{
     ChildId, ContextKey, Json,
+    graph::Source,
     limits::MAX_VALUE_BYTES,
     wire::{EndStatus, Lease},
 };
@@ -73,6 +74,9 @@ fn may_write(node: &ContextNode, key: &ContextKey) -> bool {
 /// So are those of an agent in it, except keys under the agent's own id or an ancestor's. None of this ever
 /// changes, so a key always means the same value.
 pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> ContextKey {
+    if let Some(key) = under_sibling(trace, node, key) {
+        return key;
+    }
     let Some(scope) = &node.scope else { return key.clone() };
     let declared = node.order.output_to.as_ref() == Some(key) || node.order.input_from.contains(key);
     let of_the_graph = node.graph.is_some() || (node.step.is_some() && declared);
@@ -81,6 +85,21 @@ pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> C
         return key.clone();
     }
     ContextKey::new(&format!("{scope}.{key}")).unwrap_or_else(|_| key.clone())
+}
+
+/// The full name of `<step>.<key>` for a step that reads it: the key under the id of the context that completed that step. The
+/// reader waits for it, so it is known and does not change.
+fn under_sibling(trace: &Trace, node: &ContextNode, key: &ContextKey) -> Option<ContextKey> {
+    let (run, group) = trace.run_of(trace.node(node.parent?))?;
+    let mut inputs = group.steps[node.step?.step as usize].inputs.iter();
+    let source = inputs.find(|input| input.key == *key)?.source;
+    let Source::UnderSibling(writer) = source else { return None };
+    let completed = |context: &&ContextIndex| {
+        trace.node(**context).end().is_some_and(|end| end.status == EndStatus::Completed)
+    };
+    let writer = run.steps[writer as usize].contexts.iter().rev().find(completed)?;
+    let (_, rest) = key.as_str().split_once('.')?;
+    ContextKey::new(&format!("{}.{rest}", trace.node(*writer).id)).ok()
 }
 
 /// Deletes what a context wrote to its output before it ended without completing.
@@ -122,6 +141,27 @@ pub(super) fn set(
         return Err(Refusal::NotWritable { child_id: node.id.clone(), key: key.clone() });
     }
     put(trace, at, key, value)
+}
+
+/// Writes the result of a context to its output key. A value that the context wrote there itself stands: it said what is to be
+/// read, and its result stays its result.
+pub(super) fn put_result(
+    trace: &Trace,
+    of: ContextIndex,
+    key: &ContextKey,
+    result: &Json,
+) -> Result<Vec<Event>, Refusal> {
+    match own_value(trace, of, key) {
+        Some(_) => Ok(Vec::new()),
+        None => put(trace, of, key, result),
+    }
+}
+
+/// What a context has written to this key itself.
+pub(super) fn own_value<'a>(trace: &'a Trace, of: ContextIndex, key: &ContextKey) -> Option<&'a Json> {
+    let node = trace.node(of);
+    let entry = trace.store.get(&full_key(trace, node, key))?;
+    (entry.writer.as_ref() == Some(&node.id)).then_some(&entry.value)
 }
 
 /// Writes a value if the limits allow it; permissions are not checked.

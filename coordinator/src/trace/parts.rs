@@ -129,7 +129,9 @@ impl Trace {
         let Some((run, group)) = self.run_of(self.node(parent)) else { return false };
         let input = group.steps[of.step as usize].inputs.iter().find(|input| input.key == *key);
         match input.map(|input| input.source) {
-            Some(Source::Sibling(writer)) => run.steps[writer as usize].status != StepStatus::Succeeded,
+            Some(Source::Sibling(writer) | Source::UnderSibling(writer)) => {
+                run.steps[writer as usize].status != StepStatus::Succeeded
+            }
             Some(Source::Outside | Source::PreviousRound) | None => false,
         }
     }

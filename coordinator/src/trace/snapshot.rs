@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use shared::{
-    ChildId,
+    Amount, ChildId,
     wire::{
         Adjusted, ContextOutcome, ContextSnapshot, ContextStatus, OnExhausted, Outcome, Payload, Question,
     },
@@ -80,6 +80,14 @@ impl Trace {
             checks: node.checks,
             disputes: node.disputes.to_vec(),
         }
+    }
+
+    /// What a context can still spend: what is left to it, and to the contexts above it as far as it draws on them. A grant is
+    /// its own (B6).
+    pub fn left(&self, node: &ContextNode) -> Amount {
+        let own = node.budget.snapshot().remaining;
+        let Some(parent) = node.parent.map(|parent| self.node(parent)) else { return own };
+        node.budget.granted.choose(own, own.min(self.left(parent)))
     }
 
     /// What is lower than was asked for a context (B17).

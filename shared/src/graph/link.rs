@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Mode,
-    plan::{Group, GroupIndex, Input, Source, StepIndex},
+    plan::{Body, Group, GroupIndex, Input, Source, StepIndex},
     steps::{Draft, join},
 };
 use crate::{
@@ -152,8 +152,10 @@ impl Linker<'_, '_> {
             return Some(Source::Outside);
         }
         let Some(writer) = self.producers.get(key).copied() else {
-            self.unknown_key(key, path, given);
-            return None;
+            return self.under_a_step(place, key, path).unwrap_or_else(|| {
+                self.unknown_key(key, path, given);
+                None
+            });
         };
         match self.relation(place, writer) {
             Relation::Siblings { group, reader, writer } if reader != writer => {
@@ -179,6 +181,25 @@ impl Linker<'_, '_> {
                 None
             }
         }
+    }
+
+    /// `<step>.<key>` is what the context of that step writes under its own id. None if the key names no step.
+    fn under_a_step(&mut self, place: Place, key: &str, path: &str) -> Option<Option<Source>> {
+        let (id, _) = key.split_once('.')?;
+        let writer = self.places.get(id).copied()?;
+        let step = self.step(writer);
+        let refused = if writer.0 != place.0 {
+            Some("it is a step of another group; give the value to that group's `output_to`")
+        } else if step.for_each.is_some() || !matches!(step.body, Body::Agent { .. }) {
+            Some("only a step with one agent keeps values under its own id; read its `output_to`")
+        } else {
+            None
+        };
+        if let Some(hint) = refused {
+            self.problems.add(path, format!("`{key}` can't be read here"), Some(hint.into()));
+            return Some(None);
+        }
+        Some(self.visible(place, id, path).map(|(_, writer)| Source::UnderSibling(writer)))
     }
 
     fn depends_on(&mut self, place: Place) {

@@ -84,6 +84,8 @@ pub struct Input {
 pub enum Source {
     /// A sibling writes it, and must have succeeded in this run of the group.
     Sibling(StepIndex),
+    /// The context of a sibling wrote it under its own id, and must have succeeded in this run of the group.
+    UnderSibling(StepIndex),
     /// It is in the store before this group starts, or never.
     Outside,
     /// The previous round of an enclosing loop wrote it; null in the first.

@@ -37,7 +37,8 @@ fn w5_a_restore_fences_who_runs_and_counts_no_retry() {
 /// A call in flight is paid for: it is finished and booked at its cost, though its hold is all of the budget.
 #[test]
 fn w5_a_restore_lets_a_call_in_flight_finish_and_nothing_else_begin() {
-    let ends: [(&str, fn(&mut World, &Lease)); 4] = [
+    type End = fn(&mut World, &Lease);
+    let ends: [(&str, End); 4] = [
         ("settled", |world, lease| drop(world.settle(lease, "1-1", cents(4)).unwrap())),
         ("released", |world, lease| {
             let (lease, call_id) = (lease.clone(), "1-1".parse().unwrap());

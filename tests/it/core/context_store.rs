@@ -174,3 +174,91 @@ fn c_what_a_key_means_does_not_change_with_who_comes_later() {
     let work = world.work(&id("reads")).unwrap();
     assert_eq!(serde_json::to_value(&work.inputs).unwrap(), json!({"later.x": "written before"}));
 }
+
+/// What an agent wrote under its own `output_to` is what it wants to be read; its result is its result.
+#[test]
+fn c_a_value_that_a_context_wrote_to_its_output_itself_stands() {
+    let (mut world, a, _) = two();
+    set(&mut world, &a, "notes", json!({"found": 3})).unwrap();
+    world.complete(&a, "I found three").unwrap();
+    assert_eq!(read(&world, "b", "notes"), Ok(Some(json!({"found": 3}))));
+    let outcome = serde_json::to_value(world.trace.outcome(&id("a")).unwrap()).unwrap();
+    assert_eq!(outcome["result"], "I found three");
+
+    // Also for a step, and `until` sees what stands. What another round wrote does not count as this one's.
+    let steps = json!([{"id": "s", "agent_id": "writer", "task_description": "s", "output_to": "draft",
+        "loop": {"max_rounds": 3, "until": "outputs.draft == 'good'"}}]);
+    let mut world = World::with_graph(json!({"steps": steps}));
+    for (own, result, after) in
+        [(Some("bad"), "good", "bad"), (None, "bad", "bad"), (Some("good"), "bad", "good")]
+    {
+        let child = world.queued()[0].clone();
+        let lease = world.claim(child.as_str());
+        if let Some(own) = own {
+            set(&mut world, &lease, "draft", json!(own)).unwrap();
+        }
+        world.complete(&lease, result).unwrap();
+        let written = world.trace.values().get("draft").map(|entry| entry.value.value().clone());
+        let written =
+            written.or_else(|| world.trace.outputs().get("draft").map(|value| value.value().clone()));
+        assert_eq!(written, Some(json!(after)), "{own:?}, {result}");
+    }
+    assert_eq!(world.status("graph"), "completed");
+}
+
+/// `<step>.<key>` names what the context of a step wrote under its own id, though that id is made up; it is a dependency.
+#[test]
+fn g2_a_step_reads_what_another_wrote_under_its_own_id() {
+    let step = |id: &str, inputs: &[&str]| json!({"id": id, "agent_id": "writer", "task_description": id, "input_from": inputs});
+    let mut retried = step("look", &[]);
+    retried["fallback"] = json!({"agent_id": "critic", "task_description": "look again"});
+    let steps = json!([step("tell", &["look.notes"]), retried]);
+    let mut world = World::with_graph(json!({"mode": "parallel", "steps": steps}));
+    assert_eq!(world.queued(), [id("look")], "the reader waits, also in parallel");
+    let first = world.claim("look");
+    set(&mut world, &first, "look.notes", json!("of the first try")).unwrap();
+    world.fail(&first, false).unwrap();
+    let second = world.claim("look-fallback");
+    set(&mut world, &second, "look-fallback.notes", json!("of the second")).unwrap();
+    set(&mut world, &second, "look-fallback.other", json!("private")).unwrap();
+    world.complete(&second, "done").unwrap();
+    let reader = world.claim("tell");
+    assert_eq!(read(&world, "tell", "look.notes"), Ok(Some(json!("of the second"))));
+    assert_eq!(read(&world, "tell", "look.other"), Err("not_readable"));
+    assert_eq!(read(&world, "tell", "look-fallback.other"), Err("not_readable"));
+    let work = world.work(&id("tell")).unwrap();
+    assert_eq!(
+        work.inputs.get("look.notes").map(|value| value.value().clone()),
+        Some(json!("of the second"))
+    );
+    assert!(
+        set(&mut world, &reader, "look.notes", json!("mine")).is_err(),
+        "it is not the reader's to write"
+    );
+    world.complete(&reader, "told").unwrap();
+    world.rest();
+}
+
+#[test]
+fn g2_a_key_under_a_step_that_can_not_be_read_is_refused_with_the_reason() {
+    let refused =
+        |steps: Value| match World::new().submit_graph(json!({"inputs": {"list": [1]}, "steps": steps})) {
+            Err(Refusal::Malformed(problems)) => problems.to_string(),
+            other => panic!("{other:?}"),
+        };
+    let step = |id: &str, input: &str| json!({"id": id, "agent_id": "writer", "task_description": id, "input_from": [input]});
+    let each = json!({"id": "each", "agent_id": "writer", "task_description": "x", "for_each": "list"});
+    let group =
+        json!({"id": "group", "steps": [{"id": "inner", "agent_id": "writer", "task_description": "x"}]});
+    for (steps, says) in [
+        (json!([step("b", "nobody.notes")]), "nothing writes `nobody.notes`"),
+        (json!([step("b", "b.notes")]), "it waits for itself"),
+        (json!([each, step("b", "each.notes")]), "read its `output_to`"),
+        (json!([group, step("b", "group.notes")]), "read its `output_to`"),
+        (json!([group, step("b", "inner.notes")]), "another group"),
+        (json!([step("a", "b.notes"), step("b", "a.notes")]), "wait for each other"),
+    ] {
+        let told = refused(steps.clone());
+        assert!(told.contains(says), "{steps}: {told}");
+    }
+}

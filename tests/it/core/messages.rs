@@ -241,3 +241,50 @@ fn l_an_order_that_no_message_could_carry_is_refused() {
     let talker = json!({"goal": "g", "child_id": "d", "agent_id": "talker"});
     assert!(refusal(&mut world, talker).contains("the size of an agent profile"));
 }
+
+/// A value as deep as a message may be is written into events, copies, stored fields and work, each of which puts something
+/// around it, and all of them can be read again.
+#[test]
+fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it() {
+    use shared::depth::{MAX_ADDED, MAX_MESSAGE_DEPTH, too_deep};
+    let nested = |levels: usize| {
+        let text = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let submission = |levels| json!({"goal": "g", "child_id": "root", "inputs": {"deep": nested(levels)}});
+    let deepest = MAX_MESSAGE_DEPTH - 2;
+    let read =
+        |levels| decode::from_outside::<shared::wire::Spawn>(submission(levels).to_string().as_bytes());
+    read(deepest).unwrap_or_else(|problems| panic!("{problems}"));
+    let refused = read(deepest + 1).unwrap_err().to_string();
+    assert!(refused.contains("inputs.deep[0][0]…") && refused.contains("64 levels"), "{refused}");
+
+    let mut world = World::new();
+    world.submit(submission(deepest)).unwrap();
+    let root = world.claim("root");
+    let deep = Json::from(nested(deepest));
+    let set =
+        |key: &str| Command::SetValue { lease: root.clone(), key: key.parse().unwrap(), value: deep.clone() };
+    world.handle(set("root.deep")).unwrap();
+    world.handle(Command::Copy { after_ms: 0 }).unwrap();
+    world.report(&root, Verdict::Completed(shared::wire::Payload::Inline(deep.clone()))).unwrap();
+    let mut made = Vec::new();
+    let mut trace = coordinator::trace::Trace::new(world.trace.id());
+    for (at, event) in world.log.clone() {
+        trace.apply(&event, at);
+        made.extend(coordinator::trace::logged(&mut trace, vec![event], at).into_iter().map(|logged| {
+            let text = serde_json::to_string(&logged).unwrap();
+            serde_json::from_str::<coordinator::trace::Logged>(&text)
+                .unwrap_or_else(|error| panic!("{error}: {text}"));
+            text
+        }));
+    }
+    made.push(serde_json::to_string(&world.trace.outcome(&id("root"))).unwrap());
+    let changes = world.trace.clone().take_changes();
+    made.extend(changes.fields.iter().chain(&changes.values).filter_map(|(_, text)| text.clone()));
+    assert!(made.iter().any(|text| too_deep(text.as_bytes(), deepest).is_some()), "nothing is that deep");
+    for text in made {
+        assert_eq!(too_deep(text.as_bytes(), deepest + MAX_ADDED), None, "{text}");
+        serde_json::from_str::<Value>(&text).unwrap();
+    }
+}

@@ -28,6 +28,16 @@ fn shells(word: &str) -> Vec<Pid> {
     listed.filter_map(pid).collect()
 }
 
+/// The processes that this one has started.
+fn children(parent: u32) -> Vec<Pid> {
+    let listed = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap().flatten();
+    let of_thread = |thread: std::fs::DirEntry| {
+        std::fs::read_to_string(thread.path().join("children")).unwrap_or_default()
+    };
+    let pids: String = listed.map(of_thread).collect();
+    pids.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap())).collect()
+}
+
 /// proves: a worker outlives its programs. The end of a program, its limit on processes and a cancel that it ignores end
 /// its agent, nothing of it is left, and the worker goes on with the next.
 #[tokio::test(flavor = "multi_thread")]
@@ -48,6 +58,15 @@ async fn f04_a_program_that_is_killed_forks_without_end_or_ignores_sigterm() {
     let outcome = cluster.outcome(killed).await.context;
     let error = outcome.error.map(|error| error.message).unwrap_or_default();
     assert!(outcome.status == EndStatus::Failed && error.contains("signal"), "{error}");
+
+    // The process that stands between the worker and the sandbox is killed: the worker sees no exit code at all.
+    let between = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
+    eventually("it runs", async || !shells(&word).is_empty()).await;
+    children(worker).into_iter().for_each(|pid| kill(pid, Signal::SIGKILL).unwrap());
+    let outcome = cluster.outcome(between).await.context;
+    let error = outcome.error.map(|error| error.message).unwrap_or_default();
+    assert!(outcome.status == EndStatus::Failed && error.contains("signal 9 (SIGKILL)"), "{error}");
+    eventually("nothing of it is left", async || shells(&word).is_empty()).await;
 
     let forks = cluster.begin(json!({"goal": "fork", "agent_id": "forks"})).await;
     let outcome = cluster.outcome(forks).await.context;

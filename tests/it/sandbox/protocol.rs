@@ -71,6 +71,51 @@ say(type="result", result={"goal": start["goal"], "inputs": start["inputs"], "sa
     cluster.stop().await;
 }
 
+/// A program that waits for an answer gets one, whatever it sent; what may be its result is kept as plain output.
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_a_message_that_can_not_be_understood_never_leaves_a_program_waiting() {
+    let cluster = cluster(&[&[]]);
+    let body = r#"
+def send(text):
+    print(text, flush=True)
+    return json.loads(sys.stdin.readline())
+lines = ['{"type": "toool", "id": "1"}', '{"type": "tool", "id": "2"', '{"type": "tool", "id": 3, "tool": "fs.list"}',
+    '{"type": "tool", "id": "4", "tool": "fs.list", "args": {}}']
+say(type="result", result=[send(line) for line in lines])
+"#;
+    let said = result(&run(&cluster, python("mumbles", body)).await);
+    let answer = |n: usize| (said[n]["id"].clone(), said[n]["text"].as_str().unwrap().to_owned());
+    for (n, id, says) in [
+        (0, json!("1"), "did you mean `tool`?"),
+        (1, json!(null), "not valid JSON"),
+        (2, json!("3"), "expected a string"),
+        (3, json!("4"), "unknown field `args`"),
+    ] {
+        assert!(answer(n).0 == id && answer(n).1.contains(says), "{n}: {said}");
+    }
+    let plain = python("prints", "print(json.dumps({'type': 'tol', 'total': 7}))");
+    assert_eq!(result(&run(&cluster, plain).await), json!(r#"{"type": "tol", "total": 7}"#));
+    let babbles = "while True: say(type='tool', nonsense=True)";
+    let outcome = run(&cluster, python("babbles", babbles)).await;
+    assert!(error(&outcome).contains("more than 100 invalid messages"), "{}", error(&outcome));
+    cluster.stop().await;
+}
+
+/// A death by a signal is no result, whichever process of the sandbox it meets. Another attempt may do better.
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_a_program_that_is_killed_is_tried_again_and_never_counts_as_done() {
+    let cluster = cluster(&[&[]]);
+    let mut agent = python(
+        "dies",
+        "import os, signal; print('half a result', flush=True); os.kill(os.getpid(), signal.SIGKILL)",
+    );
+    agent["limits"] = json!({"max_retries_total": 1});
+    let outcome = run(&cluster, agent).await;
+    assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Failed, 2));
+    assert!(error(&outcome).contains("signal 9 (SIGKILL)"), "{}", error(&outcome));
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn l_each_question_is_a_step_and_the_limit_is_named() {
     let cluster = cluster(&[&[]]);

@@ -4,11 +4,12 @@
 use serde_json::json;
 use shared::{
     decode,
-    wire::{Answer, Ask, Execute, TimeLeft},
+    subject::Filter,
+    wire::{Answer, Ask, Execute, HistoryEntry, HistoryStep, OpenHold, Refusal, TimeLeft},
 };
 use trellis_tests::{
     script::{Bench, Script, agreeable, work},
-    world::id,
+    world::{cents, id},
 };
 
 /// An agent whose model takes a minute for each answer.
@@ -63,6 +64,7 @@ async fn l_a_worker_reports_no_failure_for_want_of_time_and_books_the_call_once_
         })
         .await;
     assert_eq!(holds_and_forfeits(&bench), (1, 0), "{:#?}", bench.asks());
+    assert_eq!(lost(&bench).await, [("1-1".to_owned(), true)], "the journal has it at once (B19)");
     bench.until_done().await;
     assert_eq!(holds_and_forfeits(&bench), (1, 1), "the call is booked when the attempt is stopped");
     assert!(bench.reports().await.is_empty(), "the coordinator ended it, and nobody else");
@@ -83,6 +85,42 @@ async fn l_a_worker_goes_on_when_the_deadline_is_moved() {
     );
     let reports = bench.reports().await;
     assert_eq!((reports.len(), reports[0].progress.retries), (1, 1));
+}
+
+async fn lost(bench: &Bench) -> Vec<(String, bool)> {
+    let stored = bench.bus.read(&Filter::HistoriesOf(slow_agent().trace_id)).await.unwrap();
+    let entries = stored.iter().map(|stored| decode::json::<HistoryEntry>(&stored.payload).unwrap());
+    let lost =
+        entries.filter_map(|entry| if let HistoryStep::Lost(lost) = entry.step { Some(lost) } else { None });
+    lost.map(|lost| (lost.call_id.to_string(), lost.model.is_some())).collect()
+}
+
+/// Calls of earlier attempts that the journal does not show are written into it before they are booked, once.
+#[tokio::test(start_paused = true)]
+async fn b19_a_successor_writes_down_the_calls_that_its_predecessor_lost() {
+    let script: Script = Box::new(|ask, answer| {
+        Some(match (ask, answer) {
+            (Ask::Claim(_), Answer::Claimed(mut claimed)) => {
+                claimed.lease.attempt += 1;
+                let (call_id, amount) = ("1-1".parse().unwrap(), cents(3));
+                claimed.open_holds = vec![OpenHold { call_id, attempt: 1, amount }];
+                Answer::Claimed(claimed)
+            }
+            (Ask::Resume(_), _) => Answer::Refused(Refusal::new("no_hold", "B3", "for the test")),
+            (_, answer) => answer,
+        })
+    });
+    let bench = Bench::run(slow_agent(), script).await;
+    bench
+        .until("it has resumed", async |bench| {
+            bench.asks().iter().any(|(_, ask)| matches!(ask, Ask::Resume(_)))
+        })
+        .await;
+    assert_eq!(lost(&bench).await, [("1-1".to_owned(), false)]);
+    bench.until_done().await;
+    bench.dispatch(&slow_agent()).await;
+    bench.until_done().await;
+    assert_eq!(lost(&bench).await.len(), 1, "the next one finds it written");
 }
 
 /// Without a deadline a call takes as long as it takes.

@@ -4,7 +4,10 @@
 //! again writes nothing here: that is not its end. One that is ended from outside (a cancel, a timeout, a
 //! limit) does not come here either: its files are removed with its workspace.
 
-use shared::wire::{Failure, FailureKind, HistoryStep, OutputFile, ResultStep, SandboxReport, Verdict};
+use shared::{
+    depth::{self, MAX_VALUE_DEPTH},
+    wire::{Failure, FailureKind, HistoryStep, OutputFile, Payload, ResultStep, SandboxReport, Verdict},
+};
 
 use super::{run::Run, verdict};
 use crate::{
@@ -42,6 +45,7 @@ pub(super) async fn finish(
     if !is_the_end(&verdict) {
         return verdict;
     }
+    let verdict = within_depth(verdict);
     let (verdict, outputs) = match (workspace.outputs(&attempt.work.limits), verdict) {
         (Ok(files), verdict) => (verdict, collect(attempt, files).await),
         // The last report or the first failure is kept, rather than a failure about the files.
@@ -62,6 +66,24 @@ pub(super) async fn finish(
     let step = ResultStep { verdict: written, outputs, sandbox };
     journal.append(HistoryStep::Result(Box::new(step))).await;
     verdict
+}
+
+/// A result that nests too deep could be written, and not be read again (`shared::depth`).
+fn within_depth(verdict: Verdict) -> Verdict {
+    match &verdict {
+        Verdict::Completed(Payload::Inline(value)) if depth::is_deeper(value.value(), MAX_VALUE_DEPTH) => {
+            let message = format!("the result nests deeper than the {MAX_VALUE_DEPTH} levels allowed");
+            verdict::limit_exceeded(message)
+        }
+        Verdict::Completed(_)
+        | Verdict::LastReport(_)
+        | Verdict::Failed(_)
+        | Verdict::Halted { .. }
+        | Verdict::Waiting { .. }
+        | Verdict::InputRequired { .. }
+        | Verdict::OutOfBudget
+        | Verdict::HandedBack => verdict,
+    }
 }
 
 /// Whether no attempt follows, as far as the worker can tell.

@@ -10,12 +10,13 @@
 use std::time::Duration;
 
 use shared::{
-    Amount, CallId, Timestamp,
+    Amount, CallId, Json, Timestamp,
+    depth::{self, MAX_VALUE_DEPTH},
     id::ModelName,
     telemetry,
     wire::{
         CallCost, CheckedStep, Failure, FailureKind, HistoryStep, HoldDenied, LostStep, ModelStep, News,
-        Said, Text, Usage, Verdict, exhausted,
+        Said, Text, ToolCall, Usage, Verdict, exhausted,
     },
 };
 
@@ -315,7 +316,7 @@ impl Call<'_> {
         }
         let unoffered = self.request.unoffered(&calls);
         // Without tools there is nobody to answer a call, and some providers refuse a conversation with one.
-        let mut tool_calls = if self.request.tools.is_empty() { Vec::new() } else { calls };
+        let mut tool_calls = if self.request.tools.is_empty() { Vec::new() } else { flattened(calls) };
         let booking = async {
             match usage {
                 Some(_) => self.meter.settle(&held.call_id, priced).await,
@@ -398,4 +399,14 @@ fn stop(checker: &Checker<'_>, stopped: &Stopped) -> CallOutcome {
         Some(verdict) => CallOutcome::Halted(verdict),
         None => failed(FailureKind::Refused, format!("the model call was {}", stopped.describe())),
     }
+}
+
+/// Calls as the journal can keep them. Arguments that nest too deep become text, which the tool then refuses: the model is told.
+fn flattened(mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
+    for call in &mut calls {
+        if depth::is_deeper(call.arguments.value(), MAX_VALUE_DEPTH) {
+            call.arguments = Json::from(call.arguments.to_text().as_str());
+        }
+    }
+    calls
 }

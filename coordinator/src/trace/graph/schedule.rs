@@ -140,7 +140,9 @@ impl Start<'_> {
         let graph = self.trace.node(self.graph);
         for input in &self.plan().inputs {
             let there = match input.source {
-                Source::Sibling(step) => self.run.step(step).status == StepStatus::Succeeded,
+                Source::Sibling(step) | Source::UnderSibling(step) => {
+                    self.run.step(step).status == StepStatus::Succeeded
+                }
                 Source::Outside => self.trace.value_in(graph, &input.key).is_some(),
                 Source::PreviousRound => true,
             };

@@ -103,7 +103,7 @@ impl Over<'_> {
         let partial = self.trace.ended_partial(self.node);
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
-            match context_store::put(self.trace, self.writer(), key, &value_of(self.end)) {
+            match context_store::put_result(self.trace, self.writer(), key, &value_of(self.end)) {
                 Ok(written) => events.extend(written),
                 Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
             }
@@ -144,7 +144,8 @@ impl Over<'_> {
     /// Whether the loop is done; the evaluated condition goes into the log.
     fn until(&self, repeat: &Repeat) -> Result<(Vec<Event>, bool), Vec<Event>> {
         let Some(until) = &repeat.until else { return Ok((Vec::new(), false)) };
-        let value = value_of(self.end);
+        let own = |key| context_store::own_value(self.trace, self.writer(), key).cloned();
+        let value = self.plan().output_to.as_ref().and_then(own).unwrap_or_else(|| value_of(self.end));
         let fresh = self.plan().output_to.as_ref().map(|key| (key, &value));
         let scope = StepScope { trace: self.trace, graph: self.graph, round: Some(self.node), fresh };
         let (asked, answer) = ask(&scope, self.step, "until", until);
@@ -162,7 +163,7 @@ impl Over<'_> {
     fn next_round(&self, number: u32) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
-            match context_store::put(self.trace, self.writer(), key, &value_of(self.end)) {
+            match context_store::put_result(self.trace, self.writer(), key, &value_of(self.end)) {
                 Ok(written) => events.extend(written),
                 Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
             }

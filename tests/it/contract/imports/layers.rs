@@ -20,7 +20,7 @@ const SHARED: Layers = &[
     &["check.rs"],
     &["limits.rs", "ladder.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
     &["clock.rs", "crash.rs", "link.rs", "random.rs"],
-    &["money.rs", "id.rs", "json.rs", "time.rs", "problem.rs", "digest.rs", "text.rs"],
+    &["money.rs", "id.rs", "json.rs", "depth.rs", "time.rs", "problem.rs", "digest.rs", "text.rs"],
 ];
 
 const COORDINATOR: Layers = &[

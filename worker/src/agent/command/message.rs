@@ -8,6 +8,7 @@ use serde_json::Value;
 use shared::{
     ContextKey, Json, Tokens, Usd, digest,
     limits::Limits,
+    problem::nearest,
     wire::{BudgetSnapshot, Execute, GivenAnswer, HistoryStep, Usage},
 };
 
@@ -117,7 +118,7 @@ impl ToldLine {
 
 /// A message of the program.
 #[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum ProgramMessage {
     /// From here on it reads `told` lines too.
     Listen,
@@ -148,6 +149,7 @@ pub(super) enum ProgramMessage {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ToolRequest {
     pub(super) id: String,
     pub(super) tool: String,
@@ -156,6 +158,7 @@ pub(super) struct ToolRequest {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ModelRequest {
     pub(super) id: String,
     pub(super) messages: Vec<ChatMessage>,
@@ -166,6 +169,7 @@ pub(super) struct ModelRequest {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ChatMessage {
     role: Role,
     content: String,
@@ -188,6 +192,11 @@ pub(super) enum ParsedLine {
         id: Option<String>,
         why: String,
     },
+    /// It looks like a message, and may be plain output: the program is told, so that it does not wait for an answer.
+    Doubtful {
+        id: Option<String>,
+        why: String,
+    },
     Plain,
 }
 
@@ -198,17 +207,50 @@ pub(super) fn parse_line(line: &[u8]) -> ParsedLine {
     if line.trim_ascii_start().first() != Some(&b'{') {
         return ParsedLine::Plain;
     }
-    let Ok(value) = serde_json::from_slice::<Value>(line) else { return ParsedLine::Plain };
+    let value = match serde_json::from_slice::<Value>(line) {
+        Ok(value) => value,
+        Err(error) if names_a_type(line) => {
+            return ParsedLine::Doubtful { id: None, why: format!("this line is not valid JSON: {error}") };
+        }
+        Err(_) => return ParsedLine::Plain,
+    };
+    let id = value.get("id").and_then(|id| match id {
+        Value::String(id) => Some(id.clone()),
+        Value::Number(id) => Some(id.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    });
     let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
     if !TYPES.contains(&kind) {
-        return ParsedLine::Plain;
+        return unknown_type(&value, kind, id);
     }
-    let id = value.get("id").and_then(Value::as_str).map(str::to_owned);
     let name = format!("the `{kind}` message");
     match serde_json::from_value(value) {
         Ok(line) => ParsedLine::Message(line),
         Err(error) => ParsedLine::Invalid { id, why: format!("{name} is invalid: {error}") },
     }
+}
+
+/// JSON of an unknown type is plain output, unless it has an id or is nearly a message.
+fn unknown_type(value: &Value, kind: &str, id: Option<String>) -> ParsedLine {
+    let meant = nearest(kind, TYPES);
+    let why = match (value.get("type"), meant) {
+        (Some(Value::String(_)), Some(meant)) => format!("`{kind}` is not a type; did you mean `{meant}`?"),
+        (Some(Value::String(_)), None) if id.is_some() => {
+            format!("`{kind}` is not a type; the types are {}", TYPES.join(", "))
+        }
+        (Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)), _)
+            if id.is_some() =>
+        {
+            format!("`type` is not a string; the types are {}", TYPES.join(", "))
+        }
+        (Some(_) | None, _) => return ParsedLine::Plain,
+    };
+    ParsedLine::Doubtful { id, why }
+}
+
+/// Whether broken JSON was meant as a message. Without this, JSON over several lines would be answered line by line.
+fn names_a_type(line: &[u8]) -> bool {
+    line.windows(br#""type""#.len()).any(|window| window == br#""type""#)
 }
 
 impl ToolRequest {
@@ -237,4 +279,55 @@ impl ModelRequest {
 pub(super) fn fingerprint(value: &Value) -> String {
     let text = serde_json::to_string(value).expect("a value has string keys");
     digest::short_sha256(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program is told about a line, and the id it is told under; none if the line is plain output or a message.
+    fn told(line: &str) -> Option<(Option<String>, String)> {
+        match parse_line(line.as_bytes()) {
+            ParsedLine::Invalid { id, why } | ParsedLine::Doubtful { id, why } => Some((id, why)),
+            ParsedLine::Message(_) | ParsedLine::Plain => None,
+        }
+    }
+
+    #[test]
+    fn i4_a_message_that_can_not_be_understood_is_answered_with_what_is_wrong() {
+        for (line, id, says) in [
+            (r#"{"type": "toool", "id": "1", "tool": "fs.list"}"#, Some("1"), "did you mean `tool`?"),
+            (r#"{"type": "toool"}"#, None, "did you mean `tool`?"),
+            (r#"{"type": "quux", "id": "1"}"#, Some("1"), "the types are progress, tool, model"),
+            (r#"{"type": 7, "id": "1"}"#, Some("1"), "`type` is not a string"),
+            (r#"{"type": "tool", "id": "1""#, None, "not valid JSON"),
+            (r#"{"type": "tool", "id": "1", "tool": "fs.list", "argumnts": {}}"#, Some("1"), "argumnts"),
+            (r#"{"type": "tool", "id": 1, "tool": "fs.list"}"#, Some("1"), "expected a string"),
+            (r#"{"type": "tool", "tool": "fs.list"}"#, None, "missing field `id`"),
+            (r#"{"type": "model", "id": "1", "messages": "hi"}"#, Some("1"), "expected a sequence"),
+            (r#"{"type": "cost", "key": "k", "usd": -1}"#, None, "cost"),
+            (r#"{"type": "failed", "message": "no", "retry": true}"#, None, "retry"),
+        ] {
+            let (under, why) = told(line).unwrap_or_else(|| panic!("no answer to {line}"));
+            assert_eq!(under.as_deref(), id, "{line}: {why}");
+            assert!(why.contains(says), "{line}: {why}");
+        }
+    }
+
+    #[test]
+    fn i4_what_is_no_message_stays_plain_output() {
+        for line in
+            ["", "text", "{", "{ not json", r#"{"answer": 42}"#, r#"{"type": "invoice", "total": 7}"#, "[1]"]
+        {
+            assert!(matches!(parse_line(line.as_bytes()), ParsedLine::Plain), "{line}");
+        }
+        for line in [
+            r#"{"type": "tool", "id": "1", "tool": "fs.list"}"#,
+            r#"{"type": "model", "id": "1", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}"#,
+            r#"{"type": "result", "result": {"any": "thing"}}"#,
+            r#"{"type": "progress", "message": "half"}"#,
+        ] {
+            assert!(matches!(parse_line(line.as_bytes()), ParsedLine::Message(_)), "{line}");
+        }
+    }
 }

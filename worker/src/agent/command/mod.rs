@@ -2,6 +2,7 @@
 //! tools and models for it, so that it never sees a key and can't spend more than its budget. Every answer is recorded;
 //! a program that is started again gets the same answers.
 
+mod exit;
 mod launch;
 mod message;
 mod replay;

@@ -8,6 +8,7 @@ use shared::{
 };
 
 use super::{
+    exit::Exit,
     launch,
     message::{self, Answer, ModelRequest, ParsedLine, ProgramMessage, Start, ToolRequest, parse_line},
     replay::Replay,
@@ -41,8 +42,8 @@ const MAX_OUTPUT_BYTES: usize = 16 << 20;
 const MAX_COSTS: u32 = 1_000;
 /// How many last lines of its standard error a failure shows.
 const SHOWN_ERROR_LINES: usize = 12;
-/// The exit code of a failure that may be tried again, by the convention of `sysexits.h`.
-const RETRYABLE_EXIT_CODE: i32 = 75;
+/// The most messages that can't be understood: so many are answered, and one more ends the program.
+const MAX_INVALID: u32 = 100;
 
 pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     let (journal, workspace) = match journaled::begin(run).await {
@@ -81,6 +82,7 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
                 replay,
                 steps,
                 costs: 0,
+                invalid: 0,
                 listens: false,
             };
             session.begin(&start, &tools);
@@ -105,6 +107,8 @@ struct Session<'a> {
     costs: u32,
     /// It reads `told` lines.
     listens: bool,
+    /// How many of its messages could not be understood in this attempt.
+    invalid: u32,
 }
 
 /// What follows from a request of the program.
@@ -137,7 +141,7 @@ impl Session<'_> {
                         )))
                         .await;
                 }
-                Event::Ended(status) => return self.ended(status.code(), &plain),
+                Event::Ended(status) => return self.ended(status.into(), &plain),
             };
             written += line.len();
             if written > MAX_OUTPUT_BYTES {
@@ -152,8 +156,23 @@ impl Session<'_> {
                     plain.extend(line);
                     continue;
                 }
+                ParsedLine::Invalid { why, .. } if self.invalid == MAX_INVALID => {
+                    let said =
+                        format!("the program sent more than {MAX_INVALID} invalid messages; the last: {why}");
+                    return self.end_program(limit_exceeded(said)).await;
+                }
                 ParsedLine::Invalid { id, why } => {
                     tracing::warn!(why, "a message of the program can't be read");
+                    self.invalid += 1;
+                    Answered::With(error_answer(id, why))
+                }
+                ParsedLine::Doubtful { id, why } => {
+                    // Perhaps the program means it as its result: it is kept, and does not end the program.
+                    plain.extend(line);
+                    if self.invalid == MAX_INVALID {
+                        continue;
+                    }
+                    self.invalid += 1;
                     Answered::With(error_answer(id, why))
                 }
                 ParsedLine::Message(ProgramMessage::Listen) => {
@@ -414,29 +433,25 @@ impl Session<'_> {
     }
 
     /// The verdict of a program that ended without a result message: its plain output is the result.
-    fn ended(&self, code: Option<i32>, plain: &[u8]) -> Verdict {
+    fn ended(&self, exit: Exit, plain: &[u8]) -> Verdict {
         if let Some(reason) = self.program.exceeded() {
             return limit_exceeded(format!("the sandbox ended the program: {reason}"));
         }
         if let Some(why) = self.program.broken() {
             return failed(why);
         }
-        let code = code.unwrap_or_default();
-        if code == 0 {
+        if exit == Exit::Success {
             let text = String::from_utf8_lossy(plain);
             return completed(Json::from(text.trim_end()));
         }
-        let how = match code {
-            129..=192 => format!("was ended by signal {}", code - 128),
-            _ => format!("ended with exit code {code}"),
-        };
+        let how = exit.describe();
         let errors = self.program.last_error_lines(SHOWN_ERROR_LINES);
         let message = if errors.is_empty() {
             format!("the program {how}")
         } else {
             format!("the program {how}: {errors}")
         };
-        Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: code == RETRYABLE_EXIT_CODE })
+        Verdict::Failed(Failure { kind: FailureKind::Agent, message, retryable: exit.is_retryable() })
     }
 }
 
