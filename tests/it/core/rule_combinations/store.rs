@@ -68,14 +68,17 @@ fn g10_an_agent_gets_what_its_pipeline_wrote() {
 fn c_a_spawned_agents_result_is_written_and_what_it_did_not_complete_is_not() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
-    for child in ["good", "bad"] {
+    for child in ["good", "own", "bad"] {
         world.spawn(&root, json!({"goal": child, "child_id": child, "output_to": child})).unwrap();
         let lease = world.claim(child);
-        let (writer, key) = (lease.clone(), child.parse().unwrap());
-        world.handle(Command::SetValue { lease: writer, key, value: Json::from("half") }).unwrap();
-        if child == "good" { world.complete(&lease, "whole") } else { world.fail(&lease, false) }.unwrap();
+        if child != "good" {
+            let (writer, key) = (lease.clone(), child.parse().unwrap());
+            world.handle(Command::SetValue { lease: writer, key, value: Json::from("half") }).unwrap();
+        }
+        if child == "bad" { world.fail(&lease, false) } else { world.complete(&lease, "whole") }.unwrap();
     }
     assert_eq!(world.trace.values()["good"].value.value(), "whole");
+    assert_eq!(world.trace.values()["own"].value.value(), "half", "what it wrote itself stands");
     assert!(!world.trace.values().contains_key("bad"));
 }
 
