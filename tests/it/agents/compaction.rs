@@ -96,6 +96,22 @@ fn check_prompts(own: &[String]) {
     }
 }
 
+/// The window is far from full: only the rung asks for it, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn b21_a_rung_of_the_budget_compacts_the_window() {
+    let model = looping(12, long_call).await;
+    let ladder = json!({"window_tokens": 1_000_000, "on_budget": [{"at": 0.005, "compact": true}]});
+    let cluster = embedded(model.settings(), json!([profile(ladder)])).await;
+    let budget = format!("0.{:09}", 1000 * A_CALL);
+    let (outcome, entries) = run(&cluster, json!({"max_cost_usd": budget})).await;
+    assert_eq!(outcome["result"], "done", "{outcome:#}");
+    let rung = entries.iter().position(|entry| matches!(entry.step, HistoryStep::Rung(_))).unwrap();
+    let summed = entries.iter().position(|entry| entry.step.as_model().is_some_and(|s| s.summary_of.is_some()));
+    assert_eq!((summed, summaries(&entries).len()), (Some(rung + 1), 1), "{entries:#?}");
+    let (own, _) = prompts(&model);
+    assert!(!own.last().unwrap().contains("note 1:") && own.last().unwrap().contains("SUMMARY 1"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn w7_the_oldest_exchanges_become_a_summary_that_is_paid_and_summarised_in_turn() {
     let model = looping(20, long_call).await;

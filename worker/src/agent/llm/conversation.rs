@@ -402,6 +402,7 @@ mod tests {
     use serde_json::json;
     use shared::{
         Amount, Timestamp,
+        check::{CheckDecision, Moment},
         wire::{CallCost, Compacted},
     };
 
@@ -602,6 +603,45 @@ mod tests {
             text.contains("steps 1 to 4, 2 answers of yours") && text.contains("no longer shown"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn w7_a_message_to_the_agent_stays_when_the_exchange_before_it_is_gone() {
+        let exchange = |id: &str| [model_answer(&format!("asked {id}"), &[id]), tool_answer(id)];
+        let steps = [&exchange("a")[..], &[told(1, "use tulips")], &exchange("b")].concat();
+        for gone in [summary(3, "a was read"), HistoryStep::Compacted { from: 1, to: 3, how: Compacted::Dropped }] {
+            let text = shown_text(&conversation([steps.clone(), vec![gone]].concat()));
+            assert!(!text.contains("asked a") && text.contains("use tulips"), "{text}");
+            assert!(text.find("use tulips") < text.find("asked b"), "it keeps its place: {text}");
+        }
+    }
+
+    #[test]
+    fn b16_a_summary_that_a_check_denied_stands_for_nothing() {
+        let HistoryStep::Model(mut step) = summary(2, "a was read") else { unreachable!("a model's answer") };
+        let (moment, decision) = (Moment::AfterCall, CheckDecision::Deny);
+        step.checks.push(CheckedStep {
+            check: "no-tulips".parse().unwrap(),
+            moment,
+            decision,
+            reason: None,
+            place: None,
+            asked: false,
+            changed: Default::default(),
+        });
+        let steps = vec![model_answer("asked a", &["a"]), tool_answer("a"), HistoryStep::Model(step)];
+        let denied = conversation(steps);
+        assert_eq!((denied.answers(), denied.next()), (1, Next::AskModel));
+        let text = shown_text(&denied);
+        assert!(text.contains("asked a") && !text.contains("a was read"), "{text}");
+    }
+
+    #[test]
+    fn b21_a_rung_asks_for_a_smaller_window_until_it_was_compacted() {
+        let mut steps = vec![model_answer("asked a", &["a"]), tool_answer("a"), rung(1, RungAction::Compact)];
+        assert!(conversation(steps.clone()).wants_compaction());
+        steps.push(HistoryStep::Compacted { from: 1, to: 2, how: Compacted::References });
+        assert!(!conversation(steps).wants_compaction());
     }
 
     #[test]
