@@ -298,7 +298,7 @@ mod tests {
         for (line, id, says) in [
             (r#"{"type": "toool", "id": "1", "tool": "fs.list"}"#, Some("1"), "did you mean `tool`?"),
             (r#"{"type": "toool"}"#, None, "did you mean `tool`?"),
-            (r#"{"type": "quux", "id": "1"}"#, Some("1"), "the types are progress, tool, model"),
+            (r#"{"type": "quux", "id": "1"}"#, Some("1"), "the types are listen, progress, tool, model"),
             (r#"{"type": 7, "id": "1"}"#, Some("1"), "`type` is not a string"),
             (r#"{"type": "tool", "id": "1""#, None, "not valid JSON"),
             (r#"{"type": "tool", "id": "1", "tool": "fs.list", "argumnts": {}}"#, Some("1"), "argumnts"),
