@@ -149,7 +149,7 @@ impl<'a> Place<'a> {
             self.check_inputs(&order)?;
         }
         self.check_size(&order, &agents.profiles)?;
-        self.check_checks(profile)?;
+        self.check_checks(profile, step.is_some())?;
         let terms = self.check_budget(&order, agent, &mut adjusted)?;
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
@@ -315,9 +315,9 @@ impl<'a> Place<'a> {
     }
 
     /// B16, L: the checks of its ancestors and its own go into every message to its worker.
-    fn check_checks(&self, agent: Option<&AgentProfile>) -> Result<(), Refusal> {
+    fn check_checks(&self, agent: Option<&AgentProfile>, is_step: bool) -> Result<(), Refusal> {
         let Some(agent) = agent else { return Ok(()) };
-        let checks = self.trace.checks_of(self.parent.map(|(at, _)| at), agent);
+        let checks = self.trace.checks_of(self.parent.map(|(at, _)| at), is_step, agent);
         let (size, max, limit) = (json::size_bytes(&checks), MAX_CHECKS_BYTES, "the size of its checks");
         if size > max { Err(Refusal::TooLarge { size, max, limit }) } else { Ok(()) }
     }
@@ -376,9 +376,10 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// B21: a model of its ladder must be allowed like any other.
+    /// B21: a model of its ladder must be allowed like any other. A fallback model that is not allowed does not apply.
     fn check_ladder_models(&self, order: &Order, profile: Option<&AgentProfile>) -> Result<(), Refusal> {
-        let fallback = profile.and_then(|profile| profile.fallback_model.as_ref());
+        let is_allowed = |model: &&ModelName| self.check_model(Some(model)).is_ok();
+        let fallback = profile.and_then(|profile| profile.fallback_model.as_ref()).filter(is_allowed);
         let of_profile = profile.map(|profile| profile.on_budget.as_slice());
         for rung in order.on_budget.as_deref().or(of_profile).unwrap_or_default() {
             if let RungAction::Model(model) = rung.action(fallback) {

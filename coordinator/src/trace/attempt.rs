@@ -189,8 +189,10 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
         Verdict::Completed(payload) => completed(trace, at, payload, progress, now),
         Verdict::Failed(failure) => vec![failed(trace, at, failure, progress, now)],
         Verdict::Halted { check, reason } => {
-            let reason = format!("check `{check}` halted it: {reason}");
-            vec![end::stopped(trace, at, EndStatus::Aborted, reason)]
+            // What a check says may quote the content of the run, which a delete takes away (W6).
+            let failure = Failure::lasting(FailureKind::Refused, reason);
+            let reason = Some(format!("check `{check}` halted it"));
+            vec![end::with_error(trace, at, EndStatus::Aborted, failure, reason)]
         }
         Verdict::Waiting { children, hand_over } => waiting(trace, at, &children, hand_over, now)?,
         Verdict::InputRequired { question } => vec![input_required(trace, at, question)],

@@ -45,18 +45,21 @@ pub(super) fn checked(trace: &Trace, told: &Checked) -> Result<Vec<Event>, Refus
 
 impl Trace {
     /// The checks of a context that runs `own`: those of its ancestors, outermost first, then its own. A check that an
-    /// ancestor has as well runs once.
-    pub(super) fn checks_of(&self, parent: Option<ContextIndex>, own: &AgentProfile) -> Vec<Check> {
-        let profile = |node: &ContextNode| {
-            // The agent of a graph runs in its own context only: the steps have their own.
-            let agent = node.order.agent_id.as_ref().filter(|_| node.graph.is_none())?;
-            self.agents.get(agent).cloned()
-        };
-        let mut above: Vec<_> = parent
-            .into_iter()
-            .flat_map(|parent| self.chain(parent))
-            .filter_map(|(_, node)| profile(node))
-            .collect();
+    /// ancestor has as well runs once. `is_step`: the context is a step of its parent.
+    pub(super) fn checks_of(
+        &self,
+        parent: Option<ContextIndex>,
+        is_step: bool,
+        own: &AgentProfile,
+    ) -> Vec<Check> {
+        let mut above = Vec::new();
+        let mut is_step = is_step;
+        for (_, node) in parent.into_iter().flat_map(|parent| self.chain(parent)) {
+            // The agent of a graph did not start its steps; what it spawns itself, in its synthesis, is bound by its checks.
+            let agent = node.order.agent_id.as_ref().filter(|_| !is_step);
+            above.extend(agent.and_then(|agent| self.agents.get(agent)).cloned());
+            is_step = node.step.is_some();
+        }
         above.reverse();
         let mut all: Vec<Check> = Vec::new();
         for check in above.iter().flat_map(|agent| &agent.checks).chain(&own.checks) {

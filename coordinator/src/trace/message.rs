@@ -86,7 +86,7 @@ impl Trace {
         {
             agent.fallback_model = None;
         }
-        agent.checks = self.checks_of(node.parent, &agent);
+        agent.checks = self.checks_of(node.parent, node.step.is_some(), &agent);
         Some(agent)
     }
 

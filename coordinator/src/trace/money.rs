@@ -50,9 +50,7 @@ pub(super) fn hold(trace: &Trace, hold: &Hold) -> Result<Vec<Event>, Refusal> {
     match (trace.fit(at, amount, closing, ticket), waits) {
         (Fit::Now, _) => Ok(with_seen(Event::Held { child_id, call_id, attempt, amount })),
         (Fit::Later(_), Some(_)) => Ok(Vec::new()),
-        (Fit::Later(_), None) => {
-            Ok(with_seen(Event::HoldQueued { child_id, call_id, attempt, amount, closing }))
-        }
+        (Fit::Later(_), None) => Ok(vec![Event::HoldQueued { child_id, call_id, attempt, amount, closing }]),
         // Nobody keeps a place for what can't be had; `answer_hold` says why.
         (Fit::Never(_), Some(_)) => Ok(vec![Event::PlaceLost { child_id, call_id }]),
         (Fit::Never(refusal), None) => Err(refusal),

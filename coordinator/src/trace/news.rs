@@ -6,7 +6,9 @@
 //! hold that is asked for twice gets the same news.
 
 use shared::{
-    Amount, json,
+    Amount, Problems,
+    id::ModelName,
+    json,
     ladder::Rung,
     wire::{Hold, News, ReachedRung, Tell, Told},
 };
@@ -16,7 +18,9 @@ use super::{ContextIndex, ContextNode, Event, Message, Refusal, Trace};
 /// The most messages to one context, and the most bytes of their texts.
 const MAX_MESSAGES: usize = 1_000;
 const MAX_MESSAGES_BYTES: usize = 4 << 20;
-/// The most bytes of messages in one answer; the worker asks for the others. The largest text fits, however it is escaped.
+/// The longest name of a sender.
+const MAX_SENDER_BYTES: usize = 256;
+/// The most bytes of messages in one answer; the worker asks for the others. The largest message fits, however it is escaped.
 const MAX_NEWS_BYTES: u64 = 512 * 1024;
 
 pub(super) fn tell(trace: &Trace, tell: &Tell) -> Result<Vec<Event>, Refusal> {
@@ -30,6 +34,10 @@ pub(super) fn tell(trace: &Trace, tell: &Tell) -> Result<Vec<Event>, Refusal> {
         return if same { Ok(Vec::new()) } else { Err(Refusal::MessageConflict(tell.id.clone())) };
     }
     trace.known_live(child_id)?;
+    if tell.by.as_ref().is_some_and(|by| by.as_str().len() > MAX_SENDER_BYTES) {
+        let message = format!("a sender's name has at most {MAX_SENDER_BYTES} bytes");
+        return Err(Refusal::Malformed(Problems::one("told.by", message, None)));
+    }
     if node.graph.is_some() && node.order.agent_id.is_none() {
         return Err(Refusal::RunsNoAgent { child_id: child_id.clone() });
     }
@@ -68,7 +76,7 @@ fn reached(trace: &Trace, node: &ContextNode) -> Vec<Event> {
     let (spent, limit) = (node.budget.spent, node.budget.limit);
     let above = (1..).zip(trace.ladder(node)).skip(node.rungs as usize);
     let reached = above.take_while(|(_, rung)| rung.at.is_reached(spent, limit));
-    let left = node.left();
+    let left = trace.left(node);
     let event = |(rung, of): (u32, &Rung)| Event::RungReached {
         child_id: node.id.clone(),
         rung,
@@ -94,10 +102,6 @@ impl ContextNode {
     /// How many messages it has not seen.
     pub fn unseen(&self) -> u32 {
         number(self.told.len()).saturating_sub(self.seen)
-    }
-
-    fn left(&self) -> Amount {
-        self.budget.limit.saturating_sub(self.budget.spent).saturating_sub(self.budget.held)
     }
 }
 
@@ -143,8 +147,12 @@ impl Trace {
 
     fn reached_rung(&self, node: &ContextNode, number: u32, rung: &Rung) -> ReachedRung {
         let profile = node.order.agent_id.as_ref().and_then(|id| self.agent(id));
-        let action = rung.action(profile.and_then(|profile| profile.fallback_model.as_ref()));
-        let Amount { cost_usd: left_usd, tokens: left_tokens } = node.left();
+        let is_allowed = |model: &&ModelName| {
+            node.parent.is_none_or(|above| self.model_forbidden_by(above, model).is_none())
+        };
+        let fallback = profile.and_then(|profile| profile.fallback_model.as_ref()).filter(is_allowed);
+        let action = rung.action(fallback);
+        let Amount { cost_usd: left_usd, tokens: left_tokens } = self.left(node);
         ReachedRung { number, at: rung.at, action, left_usd, left_tokens }
     }
 }

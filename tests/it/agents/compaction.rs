@@ -106,7 +106,8 @@ async fn b21_a_rung_of_the_budget_compacts_the_window() {
     let (outcome, entries) = run(&cluster, json!({"max_cost_usd": budget})).await;
     assert_eq!(outcome["result"], "done", "{outcome:#}");
     let rung = entries.iter().position(|entry| matches!(entry.step, HistoryStep::Rung(_))).unwrap();
-    let summed = entries.iter().position(|entry| entry.step.as_model().is_some_and(|s| s.summary_of.is_some()));
+    let summed =
+        entries.iter().position(|entry| entry.step.as_model().is_some_and(|s| s.summary_of.is_some()));
     assert_eq!((summed, summaries(&entries).len()), (Some(rung + 1), 1), "{entries:#?}");
     let (own, _) = prompts(&model);
     assert!(!own.last().unwrap().contains("note 1:") && own.last().unwrap().contains("SUMMARY 1"));

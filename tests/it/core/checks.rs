@@ -86,6 +86,12 @@ fn b16_i5_a_child_runs_the_checks_of_its_ancestors_too_outermost_first() {
     world.spawn_graph(&root, graph).unwrap();
     let step = world.queued().into_iter().find(|child| child.as_str().contains('s')).unwrap();
     assert_eq!(checks(&world, step.as_str()), ["short", "slow"]);
+    // What that agent spawns in its synthesis does not escape them.
+    let lease = world.claim(step.as_str());
+    world.complete(&lease, "done").unwrap();
+    let synthesis = world.claim("graph");
+    world.spawn(&synthesis, json!({"goal": "k", "child_id": "k", "agent_id": "middle"})).unwrap();
+    assert_eq!(checks(&world, "k"), ["short", "slow", "cheap", "short-2"]);
 }
 
 #[test]

@@ -147,6 +147,7 @@ fn g13_a_hold_that_waits_in_the_line_gives_way_to_news() {
     assert_eq!(texts(&news(world.ask_with(&lease, "1", cents(60), 0, 0))).len(), 1);
     assert_eq!(world.trace.line().count(), 0, "it keeps no place for a call that it does not make");
     assert!(matches!(world.ask_with(&lease, "2", cents(60), 1, 0), Answer::Wait(_)));
+    assert_eq!(world.node("root").unseen(), 1, "no call was made with it yet");
     world.cancel(None).unwrap();
     world.rest();
 }
@@ -228,11 +229,15 @@ fn b21_the_models_of_a_ladder_must_be_allowed_and_exist() {
     world.agent(json!({"agent_id": "writer", "fallback_model": "large"}));
     world.submit(json!({"goal": "g", "child_id": "root"})).unwrap();
     let lease = world.claim("root");
-    for model in ["large", "cheaper"] {
-        let spawn = json!({"goal": "c", "child_id": "c", "agent_id": "writer", "on_budget": [{"at": 0.5, "model": model}]});
-        let refusal = world.spawn(&lease, spawn).unwrap_err().to_string();
-        assert_eq!(refusal, "model `large` is not among the allowed_models of `root`");
-    }
+    let ladder = |child: &str, model: &str| json!({"goal": "c", "child_id": child, "agent_id": "writer", "on_budget": [{"at": 0.5, "model": model}]});
+    let refusal = world.spawn(&lease, ladder("c", "large")).unwrap_err().to_string();
+    assert_eq!(refusal, "model `large` is not among the allowed_models of `root`");
+    // A fallback model that is not allowed does not apply: the rung only tells.
+    world.spawn(&lease, ladder("told", "cheaper")).unwrap();
+    let told = world.claim("told");
+    world.hold(&told, "1", cents(90)).unwrap();
+    world.settle(&told, "1", cents(90)).unwrap();
+    assert_eq!(news(world.ask_with(&told, "2", cents(1), 0, 0)).rungs[0].action, RungAction::Tell);
     let cheaper = json!({"goal": "c", "child_id": "c", "agent_id": "critic", "on_budget": [{"at": 0.5, "model": "cheaper"}]});
     let refusal = world.spawn(&lease, cheaper).unwrap_err().to_string();
     assert!(refusal.contains("on_budget[0].model: `cheaper` is the `fallback_model`"), "{refusal}");
@@ -241,6 +246,31 @@ fn b21_the_models_of_a_ladder_must_be_allowed_and_exist() {
     assert!(refusal.contains("steps[id=s].on_budget[0].model: `cheaper`"), "{refusal}");
     let allowed = json!({"goal": "c", "child_id": "c", "agent_id": "writer", "on_budget": [{"at": 0.5, "model": "small"}]});
     world.spawn(&lease, allowed).unwrap();
+}
+
+#[test]
+fn b21_what_is_left_counts_the_contexts_above() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let lease = world.claim("root");
+    let ladder = json!([{"at": 0.1, "tell": true}]);
+    world
+        .spawn(&lease, json!({"goal": "c", "child_id": "c", "max_cost_usd": 0.5, "on_budget": ladder}))
+        .unwrap();
+    let child = world.claim("c");
+    world.hold(&lease, "1", cents(60)).unwrap();
+    world.hold(&child, "1", cents(10)).unwrap();
+    world.settle(&child, "1", cents(10)).unwrap();
+    let told = news(world.ask_with(&child, "2", cents(1), 0, 0));
+    assert_eq!(told.rungs[0].left_usd, cents(30).cost_usd, "0.40 is left to it, and 0.30 to its parent");
+}
+
+#[test]
+fn g13_the_name_of_a_sender_is_short() {
+    let mut world = World::with_root(json!({}));
+    let by = Some(Text::new(&"n".repeat(257)).unwrap());
+    let tell = Tell { child_id: None, id: "one".parse().unwrap(), text: Text::new("hi").unwrap(), by };
+    let refusal = world.handle(Command::Tell(tell)).unwrap_err().to_string();
+    assert!(refusal.contains("at most 256 bytes"), "{refusal}");
 }
 
 #[test]

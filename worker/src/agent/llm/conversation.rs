@@ -609,7 +609,9 @@ mod tests {
     fn w7_a_message_to_the_agent_stays_when_the_exchange_before_it_is_gone() {
         let exchange = |id: &str| [model_answer(&format!("asked {id}"), &[id]), tool_answer(id)];
         let steps = [&exchange("a")[..], &[told(1, "use tulips")], &exchange("b")].concat();
-        for gone in [summary(3, "a was read"), HistoryStep::Compacted { from: 1, to: 3, how: Compacted::Dropped }] {
+        for gone in
+            [summary(3, "a was read"), HistoryStep::Compacted { from: 1, to: 3, how: Compacted::Dropped }]
+        {
             let text = shown_text(&conversation([steps.clone(), vec![gone]].concat()));
             assert!(!text.contains("asked a") && text.contains("use tulips"), "{text}");
             assert!(text.find("use tulips") < text.find("asked b"), "it keeps its place: {text}");
