@@ -1,10 +1,10 @@
 //! Messages to agents (G13) and the ladder of a budget (B21), as the core decides them.
 
-use coordinator::trace::{Event, Refusal};
+use coordinator::trace::{Command, Event, Refusal};
 use serde_json::{Value, json};
 use shared::{
     ladder::RungAction,
-    wire::{Answer, News, Verdict},
+    wire::{Answer, News, Tell, Text, Verdict},
 };
 use trellis_tests::{World, world::cents};
 
@@ -267,7 +267,7 @@ fn b21_what_is_left_counts_the_contexts_above() {
 #[test]
 fn g13_the_name_of_a_sender_is_short() {
     let mut world = World::with_root(json!({}));
-    let by = Some(Text::new(&"n".repeat(257)).unwrap());
+    let by = Some(Text::new("n".repeat(257)).unwrap());
     let tell = Tell { child_id: None, id: "one".parse().unwrap(), text: Text::new("hi").unwrap(), by };
     let refusal = world.handle(Command::Tell(tell)).unwrap_err().to_string();
     assert!(refusal.contains("at most 256 bytes"), "{refusal}");
