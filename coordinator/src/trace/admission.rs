@@ -25,7 +25,8 @@ use shared::{
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, Ended, Event, Named, Order, Refusal, Spawn, StepOf, Submit,
-    Trace, agents_of, context_store::check_declared,
+    Trace, agents_of,
+    context_store::{check_declared, lent_inputs},
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -138,7 +139,7 @@ impl<'a> Place<'a> {
         self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
         self.check_ladder_models(&order, profile)?;
         if let (Some((_, parent)), None) = (self.parent, step) {
-            check_declared(self.trace, parent, &order)?;
+            check_declared(self.trace, parent, &order, is_graph)?;
         }
         let mut adjusted = Vec::new();
         let limits = self.limits(&order, agent, &mut adjusted);
@@ -150,7 +151,7 @@ impl<'a> Place<'a> {
         }
         self.check_size(&order, &agents.profiles)?;
         self.check_checks(profile)?;
-        let terms = self.check_budget(&order, agent, &mut adjusted)?;
+        let terms = self.check_budget(&order, agent, profile, &mut adjusted)?;
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
         let body = match (step, &plan) {
@@ -241,8 +242,13 @@ impl<'a> Place<'a> {
         }
         check_ceilings("", ceilings(order), &mut problems);
         check_ladders(order, agent, plan, find, &mut problems);
-        if let (Some(plan), Some(_)) = (plan, self.parent) {
-            check_key_lengths(order, plan, &mut problems);
+        match (plan, self.parent) {
+            (Some(plan), Some(_)) => check_key_lengths(order, plan, &mut problems),
+            (Some(_), None) if !order.input_from.is_empty() => {
+                let hint = "give the values as `inputs`";
+                problems.add("input_from", "a submitted graph has no caller to read from", Some(hint.into()));
+            }
+            (Some(_) | None, _) => {}
         }
         problems.or(agent).map_err(Refusal::Malformed)
     }
@@ -280,7 +286,8 @@ impl<'a> Place<'a> {
     /// L: the inputs of a graph go into the shared store, and its limits apply to them.
     fn check_inputs(&self, order: &Order) -> Result<(), Refusal> {
         let mut total = self.trace.store_bytes;
-        for size in order.inputs.values().map(Json::size_bytes) {
+        let lent = self.parent.into_iter().flat_map(|(_, caller)| lent_inputs(caller, order));
+        for size in order.inputs.values().chain(lent.map(|(_, value)| value)).map(Json::size_bytes) {
             let max = self.limits.max_context_value_bytes.min(MAX_VALUE_BYTES);
             if size > max {
                 let limit = "max_context_value_bytes";
@@ -437,7 +444,7 @@ fn check_ladders<'p>(
 fn check_key_lengths(order: &Order, plan: &Plan, problems: &mut Problems) {
     let written =
         plan.groups().iter().flat_map(|group| &group.steps).filter_map(|step| step.output_to.as_ref());
-    for key in written.chain(order.inputs.keys()) {
+    for key in written.chain(order.inputs.keys()).chain(&order.input_from) {
         if ContextKey::new(&format!("{}.{key}", order.child_id)).is_err() {
             problems.add(
                 "steps",

@@ -138,6 +138,7 @@ impl Order {
             goal: graph.task_description.clone(),
             thread_id: graph.thread_id.clone(),
             inputs: graph.inputs.clone(),
+            input_from: graph.input_from.clone(),
             max_cost_usd: graph.max_cost_usd,
             max_tokens: graph.max_tokens,
             funding: graph.funding,

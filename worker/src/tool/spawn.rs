@@ -129,7 +129,7 @@ pub(super) fn pipeline_schema() -> Json {
             "id": {"type": "string", "description": "The name of the step; made from the agent's name if absent."},
             "agent_id": {"type": "string", "description": "The agent that runs the step."},
             "task_description": {"type": "string", "description": "The task, with everything the agent needs to know."},
-            "input_from": {"type": "array", "items": key(), "description": "Keys that it reads: output_to of other steps, or inputs of the graph."},
+            "input_from": {"type": "array", "items": key(), "description": "Keys that it reads: output_to of other steps, inputs of the graph, or your own inputs."},
             "output_to": key(),
             "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Steps that must have succeeded before."},
             "when": {"type": "string", "description": "A CEL expression over outputs, steps and budget; false skips the step."},
@@ -149,6 +149,7 @@ pub(super) fn pipeline_schema() -> Json {
                     "mode": {"type": "string", "enum": ["sequential", "parallel"]},
                     "steps": {"type": "array", "items": step, "minItems": 1},
                     "inputs": {"type": "object", "description": "Values written to the shared store before the first step."},
+                    "input_from": {"type": "array", "items": key(), "description": "Other keys that you may read, for the steps to read under the same names."},
                     "on_partial_success": {"type": "string", "enum": ["fail", "continue", "best_effort"]},
                     "aggregate": {"type": "object", "description": "Set to {} to have the graph's own agent_id combine the results of the steps into one answer."},
                     "agent_id": {"type": "string", "description": "The agent that aggregates."},
@@ -237,7 +238,11 @@ fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildReque
             return Err(arguments::invalid(invocation.tool, &"graph: an object with `steps` is needed"));
         }
     };
-    let read = graph::read(text.as_bytes(), Format::Json);
+    let work = &invocation.attempt.work;
+    let was_given = |key: &ContextKey| {
+        work.inputs.contains_key(key) || work.left_out.inputs.contains(key) || key.is_under(&work.child_id)
+    };
+    let read = graph::read_within(text.as_bytes(), Format::Json, was_given);
     let (graph, _) = read.map_err(|problems| arguments::invalid(invocation.tool, &problems))?;
     let goal = match (&graph.task_description, &graph.name) {
         (Some(task), _) => task.as_str().to_owned(),
