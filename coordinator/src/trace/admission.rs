@@ -20,7 +20,7 @@ use shared::{
     },
     problem::nearest,
     tool,
-    wire::EndStatus,
+    wire::{EndStatus, ObjectReference},
 };
 
 use super::{
@@ -47,8 +47,10 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
 pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(existing) = trace.context(&spawn.order.child_id) {
         let parent = existing.parent.map(|parent| &trace.node(parent).id);
-        // W3: the snapshot of the parent's window is taken once; the parent's window may have grown since.
-        let asked = Order { shared_messages: existing.order.shared_messages.clone(), ..spawn.order };
+        // W3, G10: the snapshot of the parent's window and files is taken once; both may have grown since, and another
+        // attempt stores the files under other names.
+        let (shared_messages, files) = (existing.order.shared_messages.clone(), existing.order.files.clone());
+        let asked = Order { shared_messages, files, ..spawn.order };
         let same = parent == Some(&spawn.lease.child_id)
             && same_content(trace, existing, &asked, spawn.plan.as_deref());
         let conflict = Refusal::Conflict { child_id: asked.child_id };
@@ -149,6 +151,7 @@ impl<'a> Place<'a> {
         if plan.is_some() {
             self.check_inputs(&order)?;
         }
+        self.check_files(&order, &limits)?;
         self.check_size(&order, &agents.profiles)?;
         self.check_checks(profile)?;
         let terms = self.check_budget(&order, agent, profile, &mut adjusted)?;
@@ -297,6 +300,33 @@ impl<'a> Place<'a> {
         }
         let (max, limit) = (self.limits.max_context_store_bytes, "max_context_store_bytes");
         if total > max { Err(Refusal::TooLarge { size: total, max, limit }) } else { Ok(()) }
+    }
+
+    /// G10, L: files that are handed over are the caller's own, and count as the child's outputs.
+    fn check_files(&self, order: &Order, limits: &Limits) -> Result<(), Refusal> {
+        let mut problems = Problems::default();
+        let own = self.parent.map(|(_, caller)| ObjectReference::prefix(self.trace.id(), &caller.id));
+        for (i, file) in order.files.iter().enumerate() {
+            if !own.as_ref().is_some_and(|own| file.object.object.starts_with(own)) {
+                problems.add(format!("files[{i}].object"), "it is no object of the caller", None);
+            }
+        }
+        let count = order.files.len() as u64;
+        let bytes = order.files.iter().map(|file| file.object.size_bytes).fold(0, u64::saturating_add);
+        for (has, what, max, limit) in [
+            (count, "files", limits.max_output_files.into(), "max_output_files"),
+            (bytes, "bytes", limits.max_output_size_bytes, "max_output_size_bytes"),
+        ] {
+            if has > max {
+                let message = format!(
+                    "{has} {what} in outputs/ are handed over, and the child may have {max} ({limit})"
+                );
+                let hint =
+                    "remove what the other agent does not need, or use `spawn`, which hands over no files";
+                problems.add("files", message, Some(hint.into()));
+            }
+        }
+        problems.or(()).map_err(Refusal::Malformed)
     }
 
     /// L: what a worker is sent must fit into a message (see `parts`).

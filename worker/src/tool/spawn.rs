@@ -14,7 +14,8 @@ use shared::{
     id::{ModelName, ToolName},
     money::Tokens,
     wire::{
-        ChildResult, EndStatus, Funding, ObjectReference, Payload, ShareCategory, SharedMessage, Spawn, Text,
+        ChildResult, EndStatus, Funding, ObjectReference, OutputFile, Payload, ShareCategory, SharedMessage,
+        Spawn, Text,
     },
 };
 
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     attempt::{
         Attempt,
-        children::{self, Child, Spawned},
+        children::{self, Child, Snapshot, Spawned},
     },
     files::objects,
 };
@@ -37,7 +38,8 @@ pub(super) const SPAWN_DESCRIPTION: &str = "Starts another agent on one task and
      at the same time, use run_pipeline; if the other agent should finish the work in your place, use \
      delegate.";
 pub(crate) const DELEGATE: &str = shared::tool::DELEGATE;
-pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your result, and you do not continue. Use it \
+pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your result, and you do not continue. It begins with the \
+     files in your outputs/. Use it \
      when another agent is better suited to finish your task. To get the result back and continue, use \
      spawn.";
 pub(super) const PIPELINE: &str = shared::tool::RUN_PIPELINE;
@@ -202,7 +204,17 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
         let observation = Observation::new(agent_spawn(), result(attempt, &ended).await);
         return Outcome::Answered(Observation { note: Some(note(&child_id, &goal)), ..observation });
     }
-    match attempt.spawn(child, shared_messages).await {
+    let files = if hands_over { files(invocation).await } else { Ok(Vec::new()) };
+    let files = match files {
+        Ok(files) => files,
+        Err(why) => {
+            return Outcome::Answered(Observation::new(
+                agent_spawn(),
+                Err(format!("no child was started: {why}")),
+            ));
+        }
+    };
+    match attempt.spawn(child, Snapshot { shared_messages, files }).await {
         Spawned::Child(child) if hands_over => Outcome::HandsOver { child },
         Spawned::Child(child) => Outcome::Waits { child },
         Spawned::Refused(why) => {
@@ -210,6 +222,20 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
             Outcome::Answered(Observation::new(agent_spawn(), output))
         }
     }
+}
+
+/// Stores the files in `outputs/` for the child that takes over, apart from those that the caller leaves at its end: a
+/// program may still change its files.
+async fn files(invocation: Invocation<'_>) -> Result<Vec<OutputFile>, String> {
+    let Invocation { attempt, workspace, .. } = invocation;
+    let outputs = workspace.outputs(&attempt.work.limits);
+    let outputs = outputs.map_err(|error| format!("your files can't be handed over: {error}"))?;
+    let mut files = Vec::with_capacity(outputs.len());
+    for (path, bytes) in outputs {
+        let object = objects::put_file(attempt, "handed-over", &path, bytes).await;
+        files.push(OutputFile { path, object });
+    }
+    Ok(files)
 }
 
 fn agent(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildRequest, String> {
