@@ -2,7 +2,7 @@
 
 use coordinator::trace::{Command, Refusal};
 use serde_json::{Value, json};
-use shared::{Json, wire::Lease};
+use shared::{ContextKey, Json, decode::Format, graph, wire::Lease};
 use trellis_tests::{World, world::id};
 
 fn set(world: &mut World, lease: &Lease, key: &str, value: Value) {
@@ -165,4 +165,26 @@ fn c_values_that_a_caller_lends_count_in_the_store() {
     world.complete(&root, "done").unwrap();
     world.delete(None, true).unwrap();
     world.rest();
+}
+
+/// The worker declares what an agent was given itself, and nothing else: a misspelt key is still found.
+#[test]
+fn g10_what_a_caller_was_given_need_not_be_declared() {
+    let was_given = |key: &ContextKey| ["topic", "list", "late", "s.x"].contains(&key.as_str());
+    let each = json!({"id": "each", "agent_id": "writer", "task_description": "e",
+        "for_each": {"in": "list", "max_parallel": 1}});
+    let late = json!({"id": "w", "agent_id": "writer", "task_description": "w", "output_to": "late"});
+    let group = json!({"id": "group", "steps": [step("inner", &["topic", "own"])]});
+    let steps = json!([step("s", &["topic"]), step("t", &["s.x"]), each, late, step("u", &["late"]), group]);
+    let definition = json!({"inputs": {"own": 1}, "steps": steps}).to_string();
+    let (definition, _) = graph::read_within(definition.as_bytes(), Format::Json, was_given).unwrap();
+    let declared: Vec<&str> = definition.input_from.iter().map(ContextKey::as_str).collect();
+    assert_eq!(declared, ["list", "topic"], "what the graph itself has is the graph's");
+
+    let definition = json!({"steps": [step("s", &["topik"])]}).to_string();
+    let refused = graph::read_within(definition.as_bytes(), Format::Json, was_given).unwrap_err().to_string();
+    assert!(refused.contains("nothing writes `topik`"), "{refused}");
+    let broken = json!({"steps": [step("s", &["topic"])], "mode": "sideways"}).to_string();
+    let refused = graph::read_within(broken.as_bytes(), Format::Json, was_given).unwrap_err().to_string();
+    assert!(!refused.contains("topic"), "{refused}");
 }
