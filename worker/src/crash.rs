@@ -7,6 +7,8 @@ pub type Crash = crash::Crash<Point>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
+    /// The files that were handed over are copied, nothing is in the journal yet.
+    Received,
     /// The checks of a call have passed, the call is not made yet.
     Checked,
     /// A check has decided other than to pass, its decision is not in the journal yet.
@@ -29,6 +31,7 @@ pub enum Point {
 
 impl crash::Point for Point {
     const NAMES: &'static [(&'static str, Point)] = &[
+        ("received", Point::Received),
         ("checked", Point::Checked),
         ("decided", Point::Decided),
         ("held", Point::Held),

@@ -175,6 +175,7 @@ fn is_the_end(step: &HistoryStep) -> bool {
         | HistoryStep::Model(_)
         | HistoryStep::Lost(_)
         | HistoryStep::Tool(_)
+        | HistoryStep::Received { .. }
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
@@ -204,6 +205,7 @@ fn is_taken_back(entry: &HistoryEntry, entries: &[HistoryEntry]) -> bool {
         | HistoryStep::Model(_)
         | HistoryStep::Lost(_)
         | HistoryStep::Tool(_)
+        | HistoryStep::Received { .. }
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
@@ -282,6 +284,14 @@ fn row(step: &HistoryStep) -> Row {
         HistoryStep::Branched { from, copies } => {
             let said = format!("{copies} steps of {}/{}@{}", from.trace_id, from.child_id, from.step);
             Row { what: "branched", said, ..Row::default() }
+        }
+        HistoryStep::Received { files } => {
+            let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+            Row {
+                what: "files",
+                said: format!("was handed {}", text::flat(&paths.join(", "))),
+                ..Row::default()
+            }
         }
         HistoryStep::Compacted { from, to, how } => {
             let said = match how {
@@ -384,6 +394,7 @@ fn whole(entry: &HistoryEntry) -> String {
             add("message", told.text.as_str());
         }
         step @ (HistoryStep::Began { .. }
+        | HistoryStep::Received { .. }
         | HistoryStep::Rung(_)
         | HistoryStep::Lost(_)
         | HistoryStep::Checked(_)

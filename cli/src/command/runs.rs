@@ -207,6 +207,7 @@ fn cause<'e>(step: &'e HistoryStep, call_id: &CallId) -> Option<&'e str> {
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
         | HistoryStep::Compacted { .. }
+        | HistoryStep::Received { .. }
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => None,

@@ -106,14 +106,23 @@ impl Asks {
     }
 
     async fn spawn(&self, trace_id: TraceId, asked: ChildSpawn) -> Result<(Spawn, ChildId), Problems> {
-        let ChildSpawn { lease, spawn, graph, shared_messages } = asked;
+        let ChildSpawn { lease, spawn, graph, shared_messages, files } = asked;
         let named = spawn.as_ref().and_then(|spawn| spawn.child_id.clone());
         let Some(fresh) = named.or_else(|| graph.as_ref().and_then(|graph| graph.child_id.clone())) else {
             let hint = "choose a name, and use it again when you repeat the ask: then there is one child";
             return Err(Problems::one("ask.spawn", "`child_id` is missing", Some(hint.into())));
         };
         let (order, plan) = match (spawn, graph) {
-            (Some(spawn), None) => (Order::from_spawn(&spawn, &shared_messages, &fresh)?, None),
+            (Some(spawn), None) => {
+                (Order { files, ..Order::from_spawn(&spawn, &shared_messages, &fresh)? }, None)
+            }
+            (None, Some(_)) if !files.is_empty() => {
+                return Err(Problems::one(
+                    "ask.spawn.files",
+                    "files are handed over to one agent only",
+                    None,
+                ));
+            }
             (None, Some(graph)) => {
                 let (order, plan) = Order::from_graph(&graph, &fresh)?;
                 (order, Some(plan))

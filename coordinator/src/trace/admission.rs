@@ -20,12 +20,13 @@ use shared::{
     },
     problem::nearest,
     tool,
-    wire::EndStatus,
+    wire::{EndStatus, ObjectReference},
 };
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, Ended, Event, Named, Order, Refusal, Spawn, StepOf, Submit,
-    Trace, agents_of, context_store::check_declared,
+    Trace, agents_of,
+    context_store::{check_declared, lent_inputs},
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -46,8 +47,10 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
 pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(existing) = trace.context(&spawn.order.child_id) {
         let parent = existing.parent.map(|parent| &trace.node(parent).id);
-        // W3: the snapshot of the parent's window is taken once; the parent's window may have grown since.
-        let asked = Order { shared_messages: existing.order.shared_messages.clone(), ..spawn.order };
+        // W3, G10: the snapshot of the parent's window and files is taken once; both may have grown since, and another
+        // attempt stores the files under other names.
+        let (shared_messages, files) = (existing.order.shared_messages.clone(), existing.order.files.clone());
+        let asked = Order { shared_messages, files, ..spawn.order };
         let same = parent == Some(&spawn.lease.child_id)
             && same_content(trace, existing, &asked, spawn.plan.as_deref());
         let conflict = Refusal::Conflict { child_id: asked.child_id };
@@ -138,7 +141,7 @@ impl<'a> Place<'a> {
         self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
         self.check_ladder_models(&order, profile)?;
         if let (Some((_, parent)), None) = (self.parent, step) {
-            check_declared(self.trace, parent, &order)?;
+            check_declared(self.trace, parent, &order, is_graph)?;
         }
         let mut adjusted = Vec::new();
         let limits = self.limits(&order, agent, &mut adjusted);
@@ -148,9 +151,10 @@ impl<'a> Place<'a> {
         if plan.is_some() {
             self.check_inputs(&order)?;
         }
+        self.check_files(&order, &limits)?;
         self.check_size(&order, &agents.profiles)?;
         self.check_checks(profile, step.is_some())?;
-        let terms = self.check_budget(&order, agent, &mut adjusted)?;
+        let terms = self.check_budget(&order, agent, profile, &mut adjusted)?;
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
         let body = match (step, &plan) {
@@ -241,8 +245,13 @@ impl<'a> Place<'a> {
         }
         check_ceilings("", ceilings(order), &mut problems);
         check_ladders(order, agent, plan, find, &mut problems);
-        if let (Some(plan), Some(_)) = (plan, self.parent) {
-            check_key_lengths(order, plan, &mut problems);
+        match (plan, self.parent) {
+            (Some(plan), Some(_)) => check_key_lengths(order, plan, &mut problems),
+            (Some(_), None) if !order.input_from.is_empty() => {
+                let hint = "give the values as `inputs`";
+                problems.add("input_from", "a submitted graph has no caller to read from", Some(hint.into()));
+            }
+            (Some(_) | None, _) => {}
         }
         problems.or(agent).map_err(Refusal::Malformed)
     }
@@ -280,7 +289,8 @@ impl<'a> Place<'a> {
     /// L: the inputs of a graph go into the shared store, and its limits apply to them.
     fn check_inputs(&self, order: &Order) -> Result<(), Refusal> {
         let mut total = self.trace.store_bytes;
-        for size in order.inputs.values().map(Json::size_bytes) {
+        let lent = self.parent.into_iter().flat_map(|(_, caller)| lent_inputs(caller, order));
+        for size in order.inputs.values().chain(lent.map(|(_, value)| value)).map(Json::size_bytes) {
             let max = self.limits.max_context_value_bytes.min(MAX_VALUE_BYTES);
             if size > max {
                 let limit = "max_context_value_bytes";
@@ -290,6 +300,33 @@ impl<'a> Place<'a> {
         }
         let (max, limit) = (self.limits.max_context_store_bytes, "max_context_store_bytes");
         if total > max { Err(Refusal::TooLarge { size: total, max, limit }) } else { Ok(()) }
+    }
+
+    /// G10, L: files that are handed over are the caller's own, and count as the child's outputs.
+    fn check_files(&self, order: &Order, limits: &Limits) -> Result<(), Refusal> {
+        let mut problems = Problems::default();
+        let own = self.parent.map(|(_, caller)| ObjectReference::prefix(self.trace.id(), &caller.id));
+        for (i, file) in order.files.iter().enumerate() {
+            if !own.as_ref().is_some_and(|own| file.object.object.starts_with(own)) {
+                problems.add(format!("files[{i}].object"), "it is no object of the caller", None);
+            }
+        }
+        let count = order.files.len() as u64;
+        let bytes = order.files.iter().map(|file| file.object.size_bytes).fold(0, u64::saturating_add);
+        for (has, what, max, limit) in [
+            (count, "files", limits.max_output_files.into(), "max_output_files"),
+            (bytes, "bytes", limits.max_output_size_bytes, "max_output_size_bytes"),
+        ] {
+            if has > max {
+                let message = format!(
+                    "{has} {what} in outputs/ are handed over, and the child may have {max} ({limit})"
+                );
+                let hint =
+                    "remove what the other agent does not need, or use `spawn`, which hands over no files";
+                problems.add("files", message, Some(hint.into()));
+            }
+        }
+        problems.or(()).map_err(Refusal::Malformed)
     }
 
     /// L: what a worker is sent must fit into a message (see `parts`).
@@ -438,7 +475,7 @@ fn check_ladders<'p>(
 fn check_key_lengths(order: &Order, plan: &Plan, problems: &mut Problems) {
     let written =
         plan.groups().iter().flat_map(|group| &group.steps).filter_map(|step| step.output_to.as_ref());
-    for key in written.chain(order.inputs.keys()) {
+    for key in written.chain(order.inputs.keys()).chain(&order.input_from) {
         if ContextKey::new(&format!("{}.{key}", order.child_id)).is_err() {
             problems.add(
                 "steps",

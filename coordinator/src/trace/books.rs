@@ -260,7 +260,7 @@ impl Trace {
     ) -> Result<(), Box<HoldDenied>> {
         self.walk_hold(at, amount, by_child, |index, node, for_descendant| {
             let room = node.budget.room(for_descendant).saturating_sub(ahead.at(index));
-            if index == at { room.min(node.own_left(true)) } else { room }
+            if index == at { room.min(self.own_left(node, true, for_descendant)) } else { room }
         })
     }
 
@@ -273,8 +273,21 @@ impl Trace {
     ) -> Result<(), Box<HoldDenied>> {
         self.walk_hold(at, amount, by_child, |index, node, for_descendant| {
             let left = node.budget.left_apart_from_calls(for_descendant);
-            if index == at { left.min(node.own_left(false)) } else { left }
+            if index == at { left.min(self.own_left(node, false, for_descendant)) } else { left }
         })
+    }
+
+    /// What is left to the own calls of a context whose profile bounds them (B17). Ordinary calls leave the closing reserve
+    /// of that profile to the last report (B7).
+    fn own_left(&self, node: &ContextNode, with_calls: bool, ordinary: bool) -> Amount {
+        let left = node.own_left(with_calls);
+        let profile = node.order.agent_id.as_ref().and_then(|id| self.agent(id));
+        match profile.and_then(|profile| profile.closing_reserve_usd) {
+            Some(own) if ordinary && node.own_limit.is_some() => {
+                left.saturating_sub(Amount::cost(own.min(node.budget.reserve_usd)))
+            }
+            Some(_) | None => left,
+        }
     }
 
     fn walk_hold(

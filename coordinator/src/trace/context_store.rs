@@ -2,7 +2,8 @@
 //! inputs (or everything, if its profile says so) and writes its `output_to` and the keys under its own id.
 //!
 //! The graph that an agent runs keeps its keys under the agent's id, so that the keys of two graphs never
-//! clash. Its steps still use the short names.
+//! clash. Its steps still use the short names. The keys of the agent that it names in `input_from` mean to it and its
+//! steps what they mean to the agent: the current value of the store, or what the agent was given itself (G10).
 
 use shared::{
     ChildId, ContextKey, Json,
@@ -54,9 +55,30 @@ impl Trace {
 
     /// The value of a key, as the context's graph names it.
     pub(super) fn value_in(&self, node: &ContextNode, key: &ContextKey) -> Option<&Entry> {
+        if let Some(caller) = self.lender(node, key) {
+            return self.value_in(caller, key);
+        }
         let everywhere = || if self.reads_all(node) { self.store.get(key) } else { None };
         self.store.get(&full_key(self, node, key)).or_else(everywhere)
     }
+
+    /// The agent whose key of the store this is, if a graph that it runs reads it for this context (G10). What the agent was
+    /// given itself is among the graph's own values.
+    pub(super) fn lender(&self, node: &ContextNode, key: &ContextKey) -> Option<&ContextNode> {
+        let graph = self.context(node.scope.as_ref()?)?;
+        let reads = node.graph.is_some() || node.order.input_from.contains(key);
+        let caller = self.node(graph.parent.filter(|_| reads && graph.order.input_from.contains(key))?);
+        (!is_own_input(caller, key)).then_some(caller)
+    }
+}
+
+/// What a graph reads of the values that were given to its caller itself. They never change: the graph gets copies.
+pub(super) fn lent_inputs<'a>(
+    caller: &'a ContextNode,
+    order: &'a Order,
+) -> impl Iterator<Item = (&'a ContextKey, &'a Json)> {
+    let own = order.input_from.iter().filter(|key| is_own_input(caller, key));
+    own.filter_map(|key| caller.order.inputs.get_key_value(key))
 }
 
 /// Whether an input of this name was given to the context itself, such as `item`: its worker has it, and a value of
@@ -111,13 +133,20 @@ pub(super) fn withdrawn(trace: &Trace, at: ContextIndex) -> Option<Event> {
     (wrote && !completed).then_some(Event::ValueDeleted { key })
 }
 
-/// C, I5: a child may read or write only what its parent may. The root may read and write everything.
-pub(super) fn check_declared(trace: &Trace, parent: &ContextNode, order: &Order) -> Result<(), Refusal> {
+/// C, I5: a child may read or write only what its parent may. The root may read and write everything. A graph also reads what
+/// was given to its caller itself.
+pub(super) fn check_declared(
+    trace: &Trace,
+    parent: &ContextNode,
+    order: &Order,
+    is_graph: bool,
+) -> Result<(), Refusal> {
     if parent.parent.is_none() {
         return Ok(());
     }
     let child_id = parent.id.clone();
-    if let Some(key) = order.input_from.iter().find(|key| !trace.may_read(parent, key)) {
+    let readable = |key: &ContextKey| trace.may_read(parent, key) || (is_graph && is_own_input(parent, key));
+    if let Some(key) = order.input_from.iter().find(|key| !readable(key)) {
         return Err(Refusal::NotReadable { child_id, key: key.clone() });
     }
     let writable = |key: &ContextKey| may_write(parent, key) || key.is_under(&order.child_id);

@@ -7,7 +7,10 @@ use shared::{ChildId, Limits, Timestamp, graph::StepIndex, wire::StepStatus};
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, End, Ended, Entry, GraphRun, Phase, Ran, Requeue, Rows,
-    RunPhase, Status, StepOf, StepRun, Trace, budget::Budget, context_store::full_key, graph::status_of,
+    RunPhase, Status, StepOf, StepRun, Trace,
+    budget::Budget,
+    context_store::{full_key, lent_inputs},
+    graph::status_of,
 };
 
 impl Trace {
@@ -123,9 +126,14 @@ impl Trace {
         }
     }
 
-    /// Writes the inputs of a graph to the shared store, before its first step.
+    /// Writes the inputs of a graph to the shared store, before its first step, and what it reads of its caller's own.
     fn give_inputs(&mut self, graph: ContextIndex) {
-        let inputs = self.node(graph).order.inputs.clone();
+        let node = self.node(graph);
+        let mut inputs = node.order.inputs.clone();
+        if let (Some(caller), None) = (node.parent, node.step) {
+            let lent = lent_inputs(self.node(caller), &node.order);
+            inputs.extend(lent.map(|(key, value)| (key.clone(), value.clone())));
+        }
         for (key, value) in inputs {
             let key = full_key(self, self.node(graph), &key);
             let size_bytes = value.size_bytes();

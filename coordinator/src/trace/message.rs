@@ -57,6 +57,7 @@ impl Trace {
             deadline: self.deadline(node),
             window_tokens: node.window_tokens,
             shared_messages,
+            files: node.order.files.clone(),
             budget: node.budget.snapshot(),
             on_budget: self.ladder(node).to_vec(),
             report_to: home.report_to(self.id(), &node.id),

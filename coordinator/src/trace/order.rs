@@ -13,7 +13,7 @@ use shared::{
     id::{ModelName, ToolName},
     ladder::Rung,
     limits::LimitOverrides,
-    wire::{Checkpoint, Funding, Hitl, OnExhausted, SharedMessage, Spawn, Text},
+    wire::{Checkpoint, Funding, Hitl, OnExhausted, OutputFile, SharedMessage, Spawn, Text},
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -59,6 +59,9 @@ pub struct Order {
     pub window_tokens: Option<Tokens>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
+    /// What its caller handed over, as objects of the caller (G10).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<OutputFile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<OutputSchema>,
     /// The checkpoint whose steps it begins with (W5).
@@ -90,6 +93,7 @@ impl Order {
             limits: None,
             window_tokens: None,
             shared_messages: Vec::new(),
+            files: Vec::new(),
             output_schema: None,
             branch_from: None,
         }
@@ -138,6 +142,7 @@ impl Order {
             goal: graph.task_description.clone(),
             thread_id: graph.thread_id.clone(),
             inputs: graph.inputs.clone(),
+            input_from: graph.input_from.clone(),
             max_cost_usd: graph.max_cost_usd,
             max_tokens: graph.max_tokens,
             funding: graph.funding,

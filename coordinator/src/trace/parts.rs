@@ -125,6 +125,9 @@ impl Trace {
     /// Whether the sibling step that writes a key did not succeed in this run: the value in the store is
     /// old.
     fn writer_failed(&self, node: &ContextNode, key: &ContextKey) -> bool {
+        if let Some(caller) = self.lender(node, key) {
+            return self.writer_failed(caller, key);
+        }
         let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
         let Some((run, group)) = self.run_of(self.node(parent)) else { return false };
         let input = group.steps[of.step as usize].inputs.iter().find(|input| input.key == *key);

@@ -44,6 +44,7 @@ fn order(order: &Order) -> Order {
     order.goal = None;
     order.inputs.clear();
     order.shared_messages.clear();
+    order.files.clear();
     order
 }
 

@@ -135,6 +135,7 @@ fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amou
         HistoryStep::Lost(lost) => Some((&lost.call_id, lost.amount)),
         HistoryStep::Began { .. }
         | HistoryStep::Tool(_)
+        | HistoryStep::Received { .. }
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)

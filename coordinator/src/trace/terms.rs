@@ -33,17 +33,20 @@ pub(super) struct Timeout {
 }
 
 impl Place<'_> {
+    /// `agent` is the profile that binds the context, and `profile` also that of a graph's own agent: its closing reserve is
+    /// kept from the steps (B7), and the rest of it binds its synthesis only.
     pub(super) fn check_budget(
         &self,
         order: &Order,
         agent: Option<&AgentProfile>,
+        profile: Option<&AgentProfile>,
         adjusted: &mut Vec<Adjusted>,
     ) -> Result<Terms, Refusal> {
         let (profile_usd, profile_tokens) =
             (agent.and_then(|a| a.max_cost_usd), agent.and_then(|a| a.max_tokens));
         let asked_usd = smaller(order.max_cost_usd, profile_usd);
         let asked_tokens = smaller(order.max_tokens, profile_tokens);
-        let asked_reserve = order.closing_reserve_usd.or(agent.and_then(|a| a.closing_reserve_usd));
+        let asked_reserve = order.closing_reserve_usd.or(profile.and_then(|a| a.closing_reserve_usd));
         let (left, most) = match self.parent {
             None => (self.settings.root_budget, self.settings.maximum.ceiling()),
             Some((at, parent)) => (self.left_under(at, parent)?, parent.budget.limit),

@@ -15,7 +15,14 @@ impl Plan {
     /// Compiles a definition, or returns all its problems (G2).
     pub fn compile(definition: &TaskGraph) -> Result<Self, Problems> {
         let Reading { mut groups, drafts, mut problems } = steps::read(definition);
-        link::link(&mut groups, &drafts, &definition.inputs, &mut problems);
+        for (i, key) in definition.input_from.iter().enumerate() {
+            if definition.inputs.contains_key(key) {
+                let message = format!("`{key}` is one of the graph's own `inputs`");
+                problems.add(format!("input_from[{i}]"), message, None);
+            }
+        }
+        let given = definition.inputs.keys().chain(&definition.input_from).cloned().collect();
+        link::link(&mut groups, &drafts, &given, &mut problems);
         let step_count =
             u32::try_from(groups.iter().map(|g| g.steps.len()).sum::<usize>()).unwrap_or(u32::MAX);
         let source = serde_json::to_string(definition).expect("a definition has string keys only");

@@ -60,6 +60,10 @@ pub struct TaskGraph {
     /// Values written to the shared store before the first step.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
+    /// Keys that the agent that runs this graph may read, and its steps then too; not for a submission. Values of the
+    /// shared store are read as they are when a step starts, or asks for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_from: Vec<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,6 +89,30 @@ pub struct TaskGraph {
     /// The subject that gets the acceptance or the refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
+}
+
+impl TaskGraph {
+    /// The keys that steps read and nothing in this graph writes or gives.
+    pub fn undeclared_keys(&self) -> BTreeSet<ContextKey> {
+        let mut steps: Vec<&StepDef> = self.steps.iter().collect();
+        let mut done = 0;
+        while let Some(step) = steps.get(done) {
+            steps.extend(&step.steps);
+            done += 1;
+        }
+        let outputs: BTreeSet<&ContextKey> =
+            steps.iter().filter_map(|step| step.output_to.as_ref()).collect();
+        let ids: BTreeSet<&str> = steps.iter().filter_map(|step| Some(step.id.as_ref()?.as_str())).collect();
+        let is_under_a_step =
+            |key: &ContextKey| key.as_str().split_once('.').is_some_and(|(id, _)| ids.contains(id));
+        let is_known = |key: &ContextKey| {
+            let given = self.inputs.contains_key(key) || self.input_from.contains(key);
+            given || outputs.contains(key) || is_under_a_step(key)
+        };
+        let lists = steps.iter().filter_map(|step| Some(step.for_each.as_ref()?.key()));
+        let read = lists.chain(steps.iter().flat_map(|step| &step.input_from));
+        read.filter(|key| !is_known(key)).cloned().collect()
+    }
 }
 
 /// A step: one agent's task, or a group (a step that has `steps`).
@@ -160,6 +188,15 @@ pub struct StepDef {
 pub enum ForEachDef {
     Key(ContextKey),
     Bounded(BoundedForEach),
+}
+
+impl ForEachDef {
+    fn key(&self) -> &ContextKey {
+        match self {
+            ForEachDef::Key(key) => key,
+            ForEachDef::Bounded(bounded) => &bounded.key,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

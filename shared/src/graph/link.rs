@@ -3,7 +3,7 @@
 //! different groups counts between the two siblings that contain them. Cycles, unknown keys and unknown
 //! steps are refused.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Mode,
@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     id::ContextKey,
-    json::Json,
     problem::{Problems, nearest},
 };
 
@@ -22,7 +21,7 @@ type Place = (GroupIndex, StepIndex);
 pub(super) fn link(
     groups: &mut [Group],
     drafts: &[Vec<Draft<'_>>],
-    given: &BTreeMap<ContextKey, Json>,
+    given: &BTreeSet<ContextKey>,
     problems: &mut Problems,
 ) {
     let mut linker = Linker { groups, drafts, problems, producers: HashMap::new(), places: HashMap::new() };
@@ -58,14 +57,14 @@ enum Relation {
 }
 
 impl Linker<'_, '_> {
-    fn find_producers(&mut self, given: &BTreeMap<ContextKey, Json>) {
+    fn find_producers(&mut self, given: &BTreeSet<ContextKey>) {
         for (group, drafts) in self.drafts.iter().enumerate() {
             for (step, draft) in drafts.iter().enumerate() {
                 let place = (index(group), index(step));
                 self.places.insert(self.groups[group].steps[step].id.to_string(), place);
                 let Some(key) = &draft.definition.output_to else { continue };
                 let at = join(&draft.path, "output_to");
-                if given.contains_key(key) {
+                if given.contains(key) {
                     let hint = "give it another name: an input of the graph is not overwritten";
                     self.problems.add(at, format!("`{key}` is an input of the graph"), Some(hint.into()));
                 } else if let Some(first) = self.producers.insert(key.to_string(), place) {
@@ -87,7 +86,7 @@ impl Linker<'_, '_> {
         }
     }
 
-    fn inputs(&mut self, place: Place, given: &BTreeMap<ContextKey, Json>) {
+    fn inputs(&mut self, place: Place, given: &BTreeSet<ContextKey>) {
         let draft = self.draft(place);
         let each =
             self.step(place).for_each.as_ref().map(|each| (each.key.clone(), join(&draft.path, "for_each")));
@@ -102,7 +101,7 @@ impl Linker<'_, '_> {
         }
     }
 
-    fn conditions(&mut self, place: Place, given: &BTreeMap<ContextKey, Json>) {
+    fn conditions(&mut self, place: Place, given: &BTreeSet<ContextKey>) {
         let path = &self.draft(place).path;
         let (when_at, until_at) = (join(path, "when"), join(path, "loop.until"));
         let step = self.step(place);
@@ -120,7 +119,7 @@ impl Linker<'_, '_> {
         }
         // `until` is evaluated after a round, so the round's own outputs exist: only the names are checked.
         let Some(until) = until else { return };
-        for key in until.outputs().filter(|key| !given.contains_key(*key)) {
+        for key in until.outputs().filter(|key| !given.contains(*key)) {
             match self.producers.get(key) {
                 Some(writer) => match self.relation(place, *writer) {
                     Relation::Siblings { group, reader, writer } if reader != writer => {
@@ -146,9 +145,9 @@ impl Linker<'_, '_> {
         place: Place,
         key: &str,
         path: &str,
-        given: &BTreeMap<ContextKey, Json>,
+        given: &BTreeSet<ContextKey>,
     ) -> Option<Source> {
-        if given.contains_key(key) {
+        if given.contains(key) {
             return Some(Source::Outside);
         }
         let Some(writer) = self.producers.get(key).copied() else {
@@ -306,10 +305,10 @@ impl Linker<'_, '_> {
         false
     }
 
-    fn unknown_key(&mut self, key: &str, path: &str, given: &BTreeMap<ContextKey, Json>) {
+    fn unknown_key(&mut self, key: &str, path: &str, given: &BTreeSet<ContextKey>) {
         let producers = &self.producers;
         self.problems.add_with(path, format!("nothing writes `{key}`"), || {
-            let known = producers.keys().map(String::as_str).chain(given.keys().map(ContextKey::as_str));
+            let known = producers.keys().map(String::as_str).chain(given.iter().map(ContextKey::as_str));
             Some(match nearest(key, known) {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => "name a key that is the `output_to` of a step, or add it to `inputs`".into(),

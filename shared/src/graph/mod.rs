@@ -17,4 +17,4 @@ pub use output_schema::OutputSchema;
 pub use plan::{
     Aggregate, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step, StepIndex,
 };
-pub use read::read;
+pub use read::{read, read_within};

@@ -7,25 +7,53 @@ use serde_json::Value;
 use super::{Plan, TaskGraph};
 use crate::{
     decode::{self, Format},
+    id::ContextKey,
     problem::Problems,
 };
 
 /// Reads and compiles a definition.
 pub fn read(text: &[u8], format: Format) -> Result<(TaskGraph, Plan), Problems> {
+    read_with(text, format, |definition| definition)
+}
+
+/// Reads and compiles the graph of an agent. What its steps read of the keys that the agent was given is added to the
+/// graph's `input_from`.
+pub fn read_within(
+    text: &[u8],
+    format: Format,
+    was_given: impl Fn(&ContextKey) -> bool,
+) -> Result<(TaskGraph, Plan), Problems> {
+    read_with(text, format, |mut definition| {
+        let read = definition.undeclared_keys();
+        definition.input_from.extend(read.into_iter().filter(&was_given));
+        definition
+    })
+}
+
+fn read_with(
+    text: &[u8],
+    format: Format,
+    complete: impl Fn(TaskGraph) -> TaskGraph,
+) -> Result<(TaskGraph, Plan), Problems> {
     let value = decode::parse(text, format)?;
-    match decode::value::<TaskGraph>(&value) {
+    match decode::value::<TaskGraph>(&value).map(&complete) {
         Ok(definition) => Plan::compile(&definition).map(|plan| (definition, plan)),
-        Err(shape) => Err(with_sense(value, shape)),
+        Err(shape) => Err(with_sense(value, shape, complete)),
     }
 }
 
 /// The problems of shape, and the problems of meaning in the rest of the definition.
-fn with_sense(mut value: Value, mut problems: Problems) -> Problems {
+fn with_sense(
+    mut value: Value,
+    mut problems: Problems,
+    complete: impl Fn(TaskGraph) -> TaskGraph,
+) -> Problems {
     let wrong: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
     for path in &wrong {
         remove(&mut value, path);
     }
-    let rest = TaskGraph::deserialize(&value).ok().and_then(|definition| Plan::compile(&definition).err());
+    let rest = TaskGraph::deserialize(&value).ok().map(complete);
+    let rest = rest.and_then(|definition| Plan::compile(&definition).err());
     // A removed part would also be reported as missing: the same problem twice.
     let known =
         |path: &str| wrong.iter().any(|wrong| path == wrong || wrong.starts_with(path) && !path.is_empty());

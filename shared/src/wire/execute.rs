@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetSnapshot, Checkpoint, EndStatus, Payload, SharedMessage, Text};
+use super::{BudgetSnapshot, Checkpoint, EndStatus, OutputFile, Payload, SharedMessage, Text};
 use crate::{
     agent::AgentProfile,
     id::{ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
@@ -64,6 +64,9 @@ pub struct Execute {
     pub window_tokens: Option<Tokens>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
+    /// The files that its caller handed over: it begins with copies of them in its `outputs/` (G10).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<OutputFile>,
     pub budget: BudgetSnapshot,
     /// The ladder of its budget (B21).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -43,9 +43,11 @@ pub enum HistoryStep {
     /// The entries after `to` and before this one no longer count (W5). The restores of a context are
     /// numbered from 1: each is written once, by whichever attempt.
     Restored { number: u32, to: u32 },
-    /// The model, tool, message and compacted entries that another context had at `from.step` follow as copies, `copies` of them
-    /// (W5). They were paid for there.
+    /// The model, tool, message, received and compacted entries that another context had at `from.step` follow as copies,
+    /// `copies` of them (W5). They were paid for there.
     Branched { from: Checkpoint, copies: u32 },
+    /// The files that its caller handed over, as they were copied for this context (G10): they are in its `outputs/`.
+    Received { files: Vec<OutputFile> },
     /// A message to the agent, which it sees from here on (G13).
     Told(Box<Told>),
     /// The budget has reached a rung, which counts from here on (B21).
@@ -86,6 +88,7 @@ impl HistoryStep {
             HistoryStep::Checked(step) => std::slice::from_ref(&**step),
             HistoryStep::Began { .. }
             | HistoryStep::Lost(_)
+            | HistoryStep::Received { .. }
             | HistoryStep::Told(_)
             | HistoryStep::Rung(_)
             | HistoryStep::Restored { .. }
@@ -95,12 +98,13 @@ impl HistoryStep {
         }
     }
 
-    /// Whether a branch begins with it: a model's answer, a tool's, a message to the agent, or what its window no longer
-    /// shows. The rest is bookkeeping.
+    /// Whether a branch begins with it: a model's answer, a tool's, a message to the agent, files that it was handed, or what
+    /// its window no longer shows. The rest is bookkeeping.
     pub fn is_work(&self) -> bool {
         match self {
             HistoryStep::Model(_)
             | HistoryStep::Tool(_)
+            | HistoryStep::Received { .. }
             | HistoryStep::Told(_)
             | HistoryStep::Compacted { .. } => true,
             HistoryStep::Began { .. }

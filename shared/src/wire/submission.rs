@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Checkpoint, Lease};
+use super::{Checkpoint, Lease, OutputFile};
 use crate::{
     graph::TaskGraph,
     id::{AgentId, ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
@@ -143,4 +143,8 @@ pub struct ChildSpawn {
     /// The messages that `share` names, as of now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
+    /// Files that the caller hands over to a `spawn`, as objects of its own: the child begins with copies of them in its
+    /// `outputs/` (G10).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<OutputFile>,
 }

@@ -59,6 +59,29 @@ async fn p_killed_after_a_tool_and_after_a_spawn() {
     author_survives("called:2", 0).await;
 }
 
+/// Writes a file and hands over to another, which reads it and returns its text.
+fn heir(prompt: &Prompt) -> Reply {
+    match (prompt.task().as_str(), prompt.turn()) {
+        ("go on", 0) => call("fs_read", json!({"path": "outputs/plan.md"})),
+        ("go on", _) => say(&format!("the plan was: {}", prompt.last())),
+        (_, 0) => call("fs_write", json!({"path": "outputs/plan.md", "content": "ask, then tell"})),
+        (_, _) => call("delegate", json!({"goal": "go on", "agent_id": "helper"})),
+    }
+}
+
+/// proves: the files that are handed over are there whichever attempt of the caller or of the child goes on, and there is
+/// one child.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_killed_around_files_that_are_handed_over() {
+    // The child is admitted, and the caller's last entry is not written; it is; the child has copied the files; it has
+    // read one.
+    for point in ["called:2", "finished:1", "received:1", "called:3"] {
+        let agents = json!([agent("author"), agent("helper")]);
+        let story = Story { agents, model: heir, result: json!("the plan was: ask, then tell"), calls: 4 };
+        survives(story, point, 0).await;
+    }
+}
+
 /// proves: the journal's last entry is the result: it is reported again, and nothing else is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn f03_killed_after_the_result_was_written_down_and_after_it_was_told() {

@@ -16,6 +16,8 @@ mod folded_calls;
 mod graph;
 mod graph_flow;
 mod growth;
+mod handed_over;
+mod lent_keys;
 mod log_cuts;
 mod lost_costs;
 mod messages;

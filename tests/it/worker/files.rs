@@ -411,6 +411,58 @@ async fn i3_an_agent_that_hands_over_leaves_its_files() {
     site.stop().await;
 }
 
+/// The child begins with the caller's files, as copies of its own; so does a branch of it, and a restored child.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_delegate_hands_over_the_files_in_outputs() {
+    let site = Site::in_one_process().await;
+    let write = |path: &str, content: &str| json!({"tool": "fs.write", "arguments": {"path": path, "content": content}});
+    let read = json!({"tool": "fs.read", "arguments": {"path": "outputs/a/plan"}});
+    let tight = json!({"goal": "too much", "agent_id": "tight"});
+    site.apply(
+        json!({"agent_id": "tight", "kind": "builtin", "builtin": "echo", "limits": {"max_output_files": 1}}),
+    )
+    .await;
+    site.apply(json!({"agent_id": "heir", "kind": "llm", "model": "scripted", "script": [
+        {"call": [read, write("outputs/more", "m")]}, {"say": "{inputs.asked} plan: {last}"},
+        {"say": "again: {last}"},
+    ]}))
+    .await;
+    site.apply(json!({"agent_id": "boss", "kind": "llm", "model": "scripted", "script": [
+        {"call": [write("outputs/a/plan", "p"), write("outputs/b", "bb"), write("scratch", "mine")]},
+        {"call": [{"tool": "delegate", "arguments": tight}]},
+        {"call": [{"tool": "delegate", "arguments": {"goal": "all of it", "agent_id": "heir"}}]},
+    ]}))
+    .await;
+    let outcome = site.client().run(json!({"goal": "lead", "agent_id": "boss"})).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let entries = site.journal(outcome.trace_id, &outcome.context.child_id).await;
+    let refused = serde_json::to_string(&entries).unwrap();
+    assert!(refused.contains("2 files in outputs/ are handed over, and the child may have 1"), "{refused}");
+
+    let trace = site.client().trace(outcome.trace_id).await;
+    let heir = trace.contexts().last().unwrap().id.clone();
+    let entries = site.journal(outcome.trace_id, &heir).await;
+    let HistoryStep::Received { files } = &entries[0].step else { panic!("{entries:#?}") };
+    assert_eq!(files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a/plan", "b"]);
+    let own = ObjectReference::prefix(outcome.trace_id, &heir);
+    assert!(files.iter().all(|file| file.object.object.starts_with(&own)), "copies of its own: {files:#?}");
+    let outputs: Vec<&str> = result(&entries).outputs.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(outputs, ["a/plan", "b", "more"], "they are its outputs now");
+    let tool = entries
+        .iter()
+        .find_map(|entry| if let HistoryStep::Tool(step) = &entry.step { Some(step) } else { None });
+    assert_eq!(tool.unwrap().output, ToolOutput::Inline("p".into()), "it reads what was written");
+
+    let from = json!({"trace_id": outcome.trace_id, "child_id": heir, "step": 1});
+    let branch = site.client().run(json!({"goal": "again", "agent_id": "heir", "branch_from": from})).await;
+    let entries = site.journal(branch.trace_id, &branch.context.child_id).await;
+    let own = ObjectReference::prefix(branch.trace_id, &branch.context.child_id);
+    let text = serde_json::to_string(&entries).unwrap();
+    assert!(text.contains(&format!("{own}1.received/a/plan")), "{text}");
+    assert_eq!(result(&entries).outputs.len(), 3, "{entries:#?}");
+    site.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn i3_what_was_cancelled_is_said_to_have_ended_and_to_have_left_no_files() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());

@@ -174,6 +174,7 @@ async fn messages(client: &Client, trace: &Trace) -> Result<(), String> {
             | HistoryStep::Model(_)
             | HistoryStep::Lost(_)
             | HistoryStep::Tool(_)
+            | HistoryStep::Received { .. }
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }
             | HistoryStep::Rung(_)

@@ -16,7 +16,7 @@ use crate::{
         objects, result,
         workspace::{Error, Workspace},
     },
-    journal::{Journal, checkpoint},
+    journal::{Journal, checkpoint, received},
 };
 
 /// The largest result inside a journal entry: the entry still fits a server's payload limit.
@@ -29,6 +29,7 @@ pub(super) async fn begin<'a>(run: &'a Run<'a>) -> Result<(Journal<'a>, Workspac
     journal.note_lost(run.open_holds).await;
     run.meter.resume(run.open_holds, journal.settled(run.open_holds)).await;
     checkpoint::prepare(attempt, &journal).await.map_err(Verdict::Failed)?;
+    received::prepare(attempt, &journal).await.map_err(Verdict::Failed)?;
     let workspace = Workspace::create(run.resources.workspaces(), attempt.trace_id(), attempt.child_id())
         .map_err(|error| verdict::retryable(format!("the workspace could not be created: {error}")))?;
     Ok((journal, workspace))

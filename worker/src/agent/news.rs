@@ -5,11 +5,14 @@
 use shared::{
     id::ModelName,
     ladder::RungAction,
-    wire::{HistoryEntry, HistoryStep, News, ReachedRung, Told},
+    wire::{HistoryEntry, HistoryStep, News, OutputFile, ReachedRung, Told},
 };
 
 use super::tool_step::note_in_history;
 use crate::{attempt::Attempt, crash::Point, files::workspace::Workspace, journal::Journal};
+
+/// So many of the files that were handed over are named to a model.
+const SHOWN_FILES: usize = 50;
 
 /// The number of the last message in the journal; 0: none. One that a restore revoked was seen, and does not come again.
 pub(super) fn last_told(journal: &Journal<'_>) -> u32 {
@@ -43,6 +46,18 @@ pub(super) fn message_text(told: &Told) -> String {
         Some(by) => format!("A message from the operator ({by}): {}", told.text),
         None => format!("A message from the operator: {}", told.text),
     }
+}
+
+/// The files that an agent was handed, as the model sees them.
+pub(super) fn received_text(files: &[OutputFile]) -> String {
+    let shown = files.iter().take(SHOWN_FILES);
+    let shown: Vec<String> =
+        shown.map(|file| format!("`{}` ({} bytes)", file.path, file.object.size_bytes)).collect();
+    let more = match files.len().saturating_sub(SHOWN_FILES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("This work was handed over to you with its files, in outputs/: {}{more}.", shown.join(", "))
 }
 
 /// What is left at a rung.

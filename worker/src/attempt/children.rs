@@ -4,7 +4,7 @@
 use shared::{
     ChildId, digest,
     graph::TaskGraph,
-    wire::{Answer, Ask, ChildSpawn, SharedMessage, Spawn},
+    wire::{Answer, Ask, ChildSpawn, OutputFile, SharedMessage, Spawn},
 };
 
 use super::Attempt;
@@ -16,6 +16,13 @@ pub(crate) enum Child {
     Graph(Box<TaskGraph>),
 }
 
+/// What a child gets of its caller, as it is now: messages of its window (W3), and its files (G10).
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) shared_messages: Vec<SharedMessage>,
+    pub(crate) files: Vec<OutputFile>,
+}
+
 #[derive(Debug)]
 pub(crate) enum Spawned {
     Child(ChildId),
@@ -24,14 +31,15 @@ pub(crate) enum Spawned {
 }
 
 impl Attempt {
-    /// Requests a child, with the messages of the caller's window that it gets (W3). A second request with the same id
+    /// Requests a child, with what it gets of its caller. A second request with the same id
     /// and content returns the same child. A grant for which only calls in flight leave too little is asked for again.
-    pub(crate) async fn spawn(&self, child: Child, shared_messages: Vec<SharedMessage>) -> Spawned {
+    pub(crate) async fn spawn(&self, child: Child, snapshot: Snapshot) -> Spawned {
         let (spawn, graph) = match child {
             Child::Agent(spawn) => (Some(*spawn), None),
             Child::Graph(graph) => (None, Some(*graph)),
         };
-        let spawn = ChildSpawn { lease: self.token(), spawn, graph, shared_messages };
+        let Snapshot { shared_messages, files } = snapshot;
+        let spawn = ChildSpawn { lease: self.token(), spawn, graph, shared_messages, files };
         let answer = self.ask_patiently(Ask::Spawn(Box::new(spawn))).await;
         let Answer::Spawned { child_id, .. } = answer else {
             return Spawned::Refused(answer.into_refusal("spawn").to_text());

@@ -30,6 +30,7 @@ pub(super) fn wait(
             | HistoryStep::Tool(_)
             | HistoryStep::Told(_)
             | HistoryStep::Rung(_)
+            | HistoryStep::Received { .. }
             | HistoryStep::Restored { .. }
             | HistoryStep::Checked(_)
             | HistoryStep::Compacted { .. }

@@ -169,6 +169,7 @@ impl Checker<'_> {
             | HistoryStep::Lost(_)
             | HistoryStep::Told(_)
             | HistoryStep::Rung(_)
+            | HistoryStep::Received { .. }
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }
             | HistoryStep::Checked(_)

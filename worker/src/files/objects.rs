@@ -22,10 +22,20 @@ pub(super) fn prefix(attempt: &Attempt) -> String {
 
 /// Stores a file of this attempt, by its path beneath `outputs/`. If it can't be stored, the attempt ends.
 pub(crate) async fn put_output(attempt: &Attempt, path: &str, bytes: Vec<u8>) -> ObjectReference {
+    put_file(attempt, "outputs", path, bytes).await
+}
+
+/// The same, in a directory of its own: a file that is written again does not change what is stored there.
+pub(crate) async fn put_file(
+    attempt: &Attempt,
+    directory: &str,
+    path: &str,
+    bytes: Vec<u8>,
+) -> ObjectReference {
     let prefix = prefix(attempt);
     let name = match path.len() {
-        0..=MAX_PATH_BYTES => format!("{prefix}outputs/{path}"),
-        _ => format!("{prefix}outputs/{}", sha256(path)),
+        0..=MAX_PATH_BYTES => format!("{prefix}{directory}/{path}"),
+        _ => format!("{prefix}{directory}/{}", sha256(path)),
     };
     match put(&attempt.bus, &name, bytes.into()).await {
         Ok(reference) => reference,

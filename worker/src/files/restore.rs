@@ -1,5 +1,6 @@
 //! Restores a workspace: a later attempt starts with an empty directory, and the journal tells what the last one
-//! contained: what an LLM agent wrote with tools, and the files that were stored with a result. A file that can't be restored is missing, which the agent will notice.
+//! contained: what an LLM agent wrote with tools, the files that were handed over to it, and those
+//! that were stored with a result. A file that can't be restored is missing, which the agent will notice.
 
 use std::collections::HashMap;
 
@@ -51,6 +52,11 @@ pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &
                     restore_file(attempt, workspace, path, object).await;
                 }
             }
+            HistoryStep::Received { files } => {
+                for OutputFile { path, object } in files {
+                    restore_file(attempt, workspace, path, object).await;
+                }
+            }
             HistoryStep::Told(_)
             | HistoryStep::Rung(_)
             | HistoryStep::Began { .. }
@@ -83,7 +89,7 @@ async fn restore_file(attempt: &Attempt, workspace: &Workspace, path: &str, refe
         Err(error) => Err(error),
     };
     if let Err(error) = written {
-        tracing::warn!(path, error, "a file of a refused result could not be restored");
+        tracing::warn!(path, error, "a file in outputs/ could not be restored");
     }
 }
 

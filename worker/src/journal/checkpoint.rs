@@ -11,7 +11,7 @@ use shared::{
     },
 };
 
-use super::{stored, writer::Journal};
+use super::{received, stored, writer::Journal};
 use crate::{
     attempt::Attempt,
     files::{objects, workspace},
@@ -82,6 +82,7 @@ fn renumbered(step: HistoryStep, originals: &[u32], journal: &Journal<'_>) -> Hi
         }
         other @ (HistoryStep::Began { .. }
         | HistoryStep::Lost(_)
+        | HistoryStep::Received { .. }
         | HistoryStep::Tool(_)
         | HistoryStep::Told(_)
         | HistoryStep::Rung(_)
@@ -131,6 +132,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
             }
             HistoryStep::Tool(step)
         }
+        HistoryStep::Received { files } => received::copy(attempt, files).await,
         // The branch numbers its own messages.
         HistoryStep::Told(told) => HistoryStep::Told(Box::new(Told { number: None, ..*told })),
         other @ (HistoryStep::Began { .. }
@@ -181,6 +183,7 @@ pub(crate) fn answers_before(attempt: &Attempt, journal: &Journal<'_>, asks: &To
                 }
                 HistoryStep::Model(_)
                 | HistoryStep::Tool(_)
+                | HistoryStep::Received { .. }
                 | HistoryStep::Told(_)
                 | HistoryStep::Rung(_)
                 | HistoryStep::Lost(_)

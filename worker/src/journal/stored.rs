@@ -114,6 +114,7 @@ pub(super) fn is_of(entry: &HistoryEntry, call_id: &CallId) -> bool {
         | HistoryStep::Rung(_)
         | HistoryStep::Checked(_)
         | HistoryStep::Compacted { .. }
+        | HistoryStep::Received { .. }
         | HistoryStep::Restored { .. }
         | HistoryStep::Branched { .. }
         | HistoryStep::Result(_) => false,

@@ -14,7 +14,8 @@ use shared::{
     id::{ModelName, ToolName},
     money::Tokens,
     wire::{
-        ChildResult, EndStatus, Funding, ObjectReference, Payload, ShareCategory, SharedMessage, Spawn, Text,
+        ChildResult, EndStatus, Funding, ObjectReference, OutputFile, Payload, ShareCategory, SharedMessage,
+        Spawn, Text,
     },
 };
 
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     attempt::{
         Attempt,
-        children::{self, Child, Spawned},
+        children::{self, Child, Snapshot, Spawned},
     },
     files::objects,
 };
@@ -37,7 +38,8 @@ pub(super) const SPAWN_DESCRIPTION: &str = "Starts another agent on one task and
      at the same time, use run_pipeline; if the other agent should finish the work in your place, use \
      delegate.";
 pub(crate) const DELEGATE: &str = shared::tool::DELEGATE;
-pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your result, and you do not continue. Use it \
+pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other agent's result becomes your result, and you do not continue. It begins with the \
+     files in your outputs/. Use it \
      when another agent is better suited to finish your task. To get the result back and continue, use \
      spawn.";
 pub(super) const PIPELINE: &str = shared::tool::RUN_PIPELINE;
@@ -129,7 +131,7 @@ pub(super) fn pipeline_schema() -> Json {
             "id": {"type": "string", "description": "The name of the step; made from the agent's name if absent."},
             "agent_id": {"type": "string", "description": "The agent that runs the step."},
             "task_description": {"type": "string", "description": "The task, with everything the agent needs to know."},
-            "input_from": {"type": "array", "items": key(), "description": "Keys that it reads: output_to of other steps, or inputs of the graph."},
+            "input_from": {"type": "array", "items": key(), "description": "Keys that it reads: output_to of other steps, inputs of the graph, or your own inputs."},
             "output_to": key(),
             "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Steps that must have succeeded before."},
             "when": {"type": "string", "description": "A CEL expression over outputs, steps and budget; false skips the step."},
@@ -149,6 +151,7 @@ pub(super) fn pipeline_schema() -> Json {
                     "mode": {"type": "string", "enum": ["sequential", "parallel"]},
                     "steps": {"type": "array", "items": step, "minItems": 1},
                     "inputs": {"type": "object", "description": "Values written to the shared store before the first step."},
+                    "input_from": {"type": "array", "items": key(), "description": "Other keys that you may read, for the steps to read under the same names."},
                     "on_partial_success": {"type": "string", "enum": ["fail", "continue", "best_effort"]},
                     "aggregate": {"type": "object", "description": "Set to {} to have the graph's own agent_id combine the results of the steps into one answer."},
                     "agent_id": {"type": "string", "description": "The agent that aggregates."},
@@ -201,7 +204,17 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
         let observation = Observation::new(agent_spawn(), result(attempt, &ended).await);
         return Outcome::Answered(Observation { note: Some(note(&child_id, &goal)), ..observation });
     }
-    match attempt.spawn(child, shared_messages).await {
+    let files = if hands_over { files(invocation).await } else { Ok(Vec::new()) };
+    let files = match files {
+        Ok(files) => files,
+        Err(why) => {
+            return Outcome::Answered(Observation::new(
+                agent_spawn(),
+                Err(format!("no child was started: {why}")),
+            ));
+        }
+    };
+    match attempt.spawn(child, Snapshot { shared_messages, files }).await {
         Spawned::Child(child) if hands_over => Outcome::HandsOver { child },
         Spawned::Child(child) => Outcome::Waits { child },
         Spawned::Refused(why) => {
@@ -209,6 +222,20 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
             Outcome::Answered(Observation::new(agent_spawn(), output))
         }
     }
+}
+
+/// Stores the files in `outputs/` for the child that takes over, apart from those that the caller leaves at its end: a
+/// program may still change its files.
+async fn files(invocation: Invocation<'_>) -> Result<Vec<OutputFile>, String> {
+    let Invocation { attempt, workspace, .. } = invocation;
+    let outputs = workspace.outputs(&attempt.work.limits);
+    let outputs = outputs.map_err(|error| format!("your files can't be handed over: {error}"))?;
+    let mut files = Vec::with_capacity(outputs.len());
+    for (path, bytes) in outputs {
+        let object = objects::put_file(attempt, "handed-over", &path, bytes).await;
+        files.push(OutputFile { path, object });
+    }
+    Ok(files)
 }
 
 fn agent(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildRequest, String> {
@@ -237,7 +264,11 @@ fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildReque
             return Err(arguments::invalid(invocation.tool, &"graph: an object with `steps` is needed"));
         }
     };
-    let read = graph::read(text.as_bytes(), Format::Json);
+    let work = &invocation.attempt.work;
+    let was_given = |key: &ContextKey| {
+        work.inputs.contains_key(key) || work.left_out.inputs.contains(key) || key.is_under(&work.child_id)
+    };
+    let read = graph::read_within(text.as_bytes(), Format::Json, was_given);
     let (graph, _) = read.map_err(|problems| arguments::invalid(invocation.tool, &problems))?;
     let goal = match (&graph.task_description, &graph.name) {
         (Some(task), _) => task.as_str().to_owned(),

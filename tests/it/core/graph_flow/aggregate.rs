@@ -2,7 +2,10 @@
 
 use coordinator::trace::{Effect, Event, effects};
 use serde_json::{Value, json};
-use shared::wire::{Answer, GraphVerdict, Hold};
+use shared::{
+    Json,
+    wire::{Answer, GraphVerdict, Hold, Payload, Verdict},
+};
 use trellis_tests::{
     World,
     world::{cents, id, with},
@@ -148,4 +151,57 @@ fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     world.settle(&lease, "5", cents(5)).unwrap();
     world.complete(&lease, "all").unwrap();
     world.rest();
+}
+
+/// What the profile of a graph's own agent reserves is kept from the steps and from the ordinary calls of the synthesis,
+/// also within a ceiling of that profile; a reserve that the graph names replaces it.
+#[test]
+fn b7_a_synthesis_has_the_closing_reserve_of_its_agents_profile() {
+    let step = |n: u32| json!({"agent_id": "researcher", "task_description": format!("aspect {n}")});
+    for (profile_usd, graph_reserve, kept) in
+        [(None, None, 20), (Some(0.5), None, 20), (Some(0.5), Some(0.1), 10), (None, Some(0.3), 30)]
+    {
+        let mut world = World::new();
+        world.agent(json!({"agent_id": "editor", "max_cost_usd": profile_usd, "closing_reserve_usd": 0.2}));
+        world
+            .submit_graph(json!({
+                "child_id": "graph", "agent_id": "editor", "aggregate": {}, "max_cost_usd": 1,
+                "task_description": "Report.", "closing_reserve_usd": graph_reserve, "steps": [step(1)],
+            }))
+            .unwrap();
+        let lease = world.claim("researcher");
+        world.hold(&lease, "1", cents(101 - kept)).unwrap_err();
+        let spent = if profile_usd.is_some() { 30 } else { 95 - kept };
+        world.pay(&lease, "2", cents(spent)).unwrap();
+        world.complete(&lease, "found").unwrap();
+
+        let lease = world.claim("graph");
+        let left = if profile_usd.is_some() { 50 } else { 100 - spent };
+        world.hold(&lease, "1", cents(left - kept + 1)).unwrap_err();
+        world.pay(&lease, "2", cents(left - kept)).unwrap();
+        world.hold(&lease, "3", cents(1)).unwrap_err();
+        world.hold_to_close(&lease, "4", cents(kept)).unwrap();
+        world.settle(&lease, "4", cents(kept)).unwrap();
+        world.report(&lease, Verdict::LastReport(Payload::Inline(Json::from("half")))).unwrap();
+        assert_eq!(world.status("graph"), "aborted");
+        world.rest();
+    }
+}
+
+/// A group's own agent keeps its reserve from the group's steps too.
+#[test]
+fn b7_the_synthesis_of_a_group_has_its_agents_closing_reserve() {
+    let mut world = World::new();
+    world.agent(json!({"agent_id": "editor", "closing_reserve_usd": 0.2}));
+    let inner = json!({"id": "a", "agent_id": "researcher", "task_description": "look"});
+    let group = json!({"id": "group", "agent_id": "editor", "task_description": "Report.", "aggregate": {},
+        "max_cost_usd": 0.5, "steps": [inner]});
+    world.submit_graph(json!({"child_id": "graph", "max_cost_usd": 1, "steps": [group]})).unwrap();
+    let lease = world.claim("a");
+    world.hold(&lease, "1", cents(31)).unwrap_err();
+    world.pay(&lease, "2", cents(30)).unwrap();
+    world.complete(&lease, "found").unwrap();
+    let lease = world.claim("group");
+    world.hold(&lease, "1", cents(1)).unwrap_err();
+    world.hold_to_close(&lease, "2", cents(20)).unwrap();
 }

@@ -109,6 +109,7 @@ impl ToldLine {
             | HistoryStep::Checked(_)
             | HistoryStep::Compacted { .. }
             | HistoryStep::Tool(_)
+            | HistoryStep::Received { .. }
             | HistoryStep::Restored { .. }
             | HistoryStep::Branched { .. }
             | HistoryStep::Result(_) => None,

@@ -67,6 +67,7 @@ impl Replay {
                 | HistoryStep::Rung(_)
                 | HistoryStep::Began { .. }
                 | HistoryStep::Lost(_)
+                | HistoryStep::Received { .. }
                 | HistoryStep::Restored { .. }
                 | HistoryStep::Branched { .. }
                 | HistoryStep::Compacted { .. }

@@ -141,6 +141,7 @@ impl Conversation {
                 }
             }
             HistoryStep::Told(told) => self.message(news::message_text(told)),
+            HistoryStep::Received { files } => self.message(news::received_text(files)),
             HistoryStep::Rung(rung) => self.rung(rung),
             HistoryStep::Compacted { from, to, how } => {
                 self.compacted.add(*from, *to, *how);
