@@ -7,12 +7,12 @@
 
 use shared::{
     ChildId, ContextKey, Json,
-    graph::Source,
+    graph::{Input, Source, StepIndex},
     limits::MAX_VALUE_BYTES,
-    wire::{EndStatus, Lease},
+    wire::{EndStatus, Lease, StepStatus},
 };
 
-use super::{ContextIndex, ContextNode, Entry, Event, Order, Refusal, Trace, parts::MAX_KEYS};
+use super::{ContextIndex, ContextNode, Entry, Event, GraphRun, Order, Refusal, Trace, parts::MAX_KEYS};
 
 impl Trace {
     /// A value that `child_id` may read. An absent key is `None`; null is a value.
@@ -70,6 +70,20 @@ impl Trace {
         let caller = self.node(graph.parent.filter(|_| reads && graph.order.input_from.contains(key))?);
         (!is_own_input(caller, key)).then_some(caller)
     }
+
+    /// What a step of a graph reads before it has a context: the list of `for_each`, or a value in `when`. What a sibling
+    /// wrote counts only if that succeeded in this run, as for an input.
+    pub(super) fn value_for_step(&self, graph: ContextIndex, input: &Input) -> Option<&Entry> {
+        let (run, _) = self.run_of(self.node(graph))?;
+        let failed = |step: StepIndex| run.step(step).status != StepStatus::Succeeded;
+        match input.source {
+            Source::Sibling(writer) | Source::UnderSibling(writer) if failed(writer) => None,
+            Source::UnderSibling(writer) => self.store.get(&under_step(self, run, writer, &input.key)?),
+            Source::Sibling(_) | Source::Outside | Source::PreviousRound => {
+                self.value_in(self.node(graph), &input.key)
+            }
+        }
+    }
 }
 
 /// What a graph reads of the values that were given to its caller itself. They never change: the graph gets copies.
@@ -116,10 +130,15 @@ fn under_sibling(trace: &Trace, node: &ContextNode, key: &ContextKey) -> Option<
     let mut inputs = group.steps[node.step?.step as usize].inputs.iter();
     let source = inputs.find(|input| input.key == *key)?.source;
     let Source::UnderSibling(writer) = source else { return None };
+    under_step(trace, run, writer, key)
+}
+
+/// The full name of `<step>.<key>`, from the context that completed the step.
+fn under_step(trace: &Trace, run: &GraphRun, writer: StepIndex, key: &ContextKey) -> Option<ContextKey> {
     let completed = |context: &&ContextIndex| {
         trace.node(**context).end().is_some_and(|end| end.status == EndStatus::Completed)
     };
-    let writer = run.steps[writer as usize].contexts.iter().rev().find(completed)?;
+    let writer = run.step(writer).contexts.iter().rev().find(completed)?;
     let (_, rest) = key.as_str().split_once('.')?;
     ContextKey::new(&format!("{}.{rest}", trace.node(*writer).id)).ok()
 }

@@ -108,9 +108,9 @@ impl Linker<'_, '_> {
         let until = step.repeat.as_ref().and_then(|repeat| repeat.until.clone());
         if let Some(when) = step.when.clone() {
             for key in when.outputs() {
-                if self.source(place, key, &when_at, given) == Some(Source::PreviousRound) {
-                    let key = ContextKey::new(key).expect("a step has it as its output_to");
-                    self.step_mut(place).looks_back.push(key);
+                if let Some(source) = self.source(place, key, &when_at, given) {
+                    let key = ContextKey::new(key).expect("`source` knows only valid keys");
+                    self.step_mut(place).when_reads.push(Input { key, source });
                 }
             }
             for id in when.steps() {
@@ -184,7 +184,7 @@ impl Linker<'_, '_> {
 
     /// `<step>.<key>` is what the context of that step writes under its own id. None if the key names no step.
     fn under_a_step(&mut self, place: Place, key: &str, path: &str) -> Option<Option<Source>> {
-        let (id, _) = key.split_once('.')?;
+        let (id, _) = ContextKey::new(key).is_ok().then(|| key.split_once('.'))??;
         let writer = self.places.get(id).copied()?;
         let step = self.step(writer);
         let refused = if writer.0 != place.0 {

@@ -50,8 +50,8 @@ pub struct Step {
     /// Steps that must have succeeded: this many groups up, that step.
     pub requires: Vec<(u32, StepIndex)>,
     pub when: Option<Condition>,
-    /// Keys that its `when` reads from the previous round.
-    pub looks_back: Vec<ContextKey>,
+    /// The values that its `when` reads.
+    pub when_reads: Vec<Input>,
     pub for_each: Option<ForEach>,
     pub repeat: Option<Repeat>,
     pub fallback: Option<Fallback>,
@@ -139,7 +139,7 @@ impl Plan {
         let steps: Vec<&Step> = self.steps_within(group);
         let read_back = |key: &ContextKey| {
             let of_inputs = |input: &Input| input.key == *key && input.source == Source::PreviousRound;
-            steps.iter().any(|step| step.inputs.iter().any(of_inputs) || step.looks_back.contains(key))
+            steps.iter().any(|step| step.inputs.iter().chain(&step.when_reads).any(of_inputs))
         };
         steps.iter().filter_map(|step| step.output_to.as_ref()).filter(|key| !read_back(key)).collect()
     }

@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
             waits_for: Vec::new(),
             dependents: Vec::new(),
             requires: Vec::new(),
-            looks_back: Vec::new(),
+            when_reads: Vec::new(),
             when: self.condition(def.when.as_deref(), &join(path, "when")),
             for_each: def.for_each.as_ref().map(|each| self.for_each(each, def, path)),
             repeat: def.repeat.as_ref().map(|repeat| self.repeat(repeat, path)),

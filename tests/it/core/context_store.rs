@@ -262,3 +262,110 @@ fn g2_a_key_under_a_step_that_can_not_be_read_is_refused_with_the_reason() {
         assert!(told.contains(says), "{steps}: {told}");
     }
 }
+
+/// A graph whose step `look` needs two tries to write a list under its own id, whose ids are made up; `each` reads it.
+fn list_under_a_step(look: Value, more: Value) -> World {
+    let mut writer = json!({"id": "look", "agent_id": "writer", "task_description": "look"});
+    writer.as_object_mut().unwrap().extend(look.as_object().unwrap().clone());
+    let each = json!({"id": "each", "agent_id": "writer", "task_description": "each", "for_each": "look.list",
+        "when": "size(outputs['look.list']) == 2"});
+    let mut graph = json!({"mode": "parallel", "steps": [each, writer]});
+    graph.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    World::with_graph(graph)
+}
+
+fn write_list(world: &mut World, child: &str, list: Value) -> Lease {
+    let lease = world.claim(child);
+    set(world, &lease, &format!("{child}.list"), list).unwrap();
+    lease
+}
+
+fn step_status(world: &World, step: &str) -> (String, Option<String>) {
+    let report = world.trace.graph_outcome(world.node("graph")).unwrap();
+    let step = report.steps.into_iter().find(|found| found.id.as_str() == step).unwrap();
+    (serde_json::to_value(step.status).unwrap().as_str().unwrap().to_owned(), step.reason)
+}
+
+#[test]
+fn g2_for_each_and_when_read_what_the_last_round_wrote_under_its_id() {
+    let mut world = list_under_a_step(json!({"loop": {"max_rounds": 2}}), json!({}));
+    let first = write_list(&mut world, "look-r1", json!([1]));
+    world.complete(&first, "more").unwrap();
+    let second = write_list(&mut world, "look-r2", json!(["a", "b"]));
+    world.complete(&second, "done").unwrap();
+    assert_eq!(world.queued(), [id("each-1"), id("each-2")]);
+    world.run("each-1", 1);
+    world.run("each-2", 2);
+    assert_eq!(world.status("graph"), "completed");
+}
+
+#[test]
+fn g2_for_each_and_when_read_what_the_fallback_wrote_and_not_the_failed_try() {
+    let fallback = json!({"fallback": {"agent_id": "critic", "task_description": "look again"}});
+    let mut world = list_under_a_step(fallback, json!({}));
+    let first = write_list(&mut world, "look", json!([1, 2, 3]));
+    world.fail(&first, false).unwrap();
+    let second = write_list(&mut world, "look-fallback", json!(["a", "b"]));
+    world.complete(&second, "done").unwrap();
+    assert_eq!(world.queued(), [id("each-1"), id("each-2")]);
+    assert_eq!(world.work(&id("each-1")).unwrap().inputs["item"].value(), "a");
+}
+
+/// The second round of a group runs its steps in new contexts.
+#[test]
+fn g2_for_each_reads_the_list_of_this_run_of_its_group() {
+    let steps = json!([
+        {"id": "look", "agent_id": "writer", "task_description": "look"},
+        {"id": "each", "agent_id": "writer", "task_description": "each", "for_each": "look.list",
+            "when": "size(outputs['look.list']) > 0"},
+    ]);
+    let group = json!({"id": "group", "loop": {"max_rounds": 2}, "steps": steps});
+    let mut world = World::with_graph(json!({"steps": [group]}));
+    for list in [json!(["old"]), json!(["new", "newer"])] {
+        let look = world.queued()[0].clone();
+        let lease = write_list(&mut world, look.as_str(), list.clone());
+        world.complete(&lease, "done").unwrap();
+        let items = world.queued();
+        let given = items.iter().map(|item| world.work(item).unwrap().inputs["item"].value().clone());
+        assert_eq!(Value::from_iter(given), list);
+        for item in items {
+            world.run(item.as_str(), "ok");
+        }
+    }
+    assert_eq!(world.status("graph"), "completed");
+}
+
+#[test]
+fn g4_a_list_that_the_step_never_wrote_is_missing_and_not_empty() {
+    let mut world = World::with_graph(json!({"steps": [
+        {"id": "look", "agent_id": "writer", "task_description": "look"},
+        {"id": "each", "agent_id": "writer", "task_description": "each", "for_each": "look.list"},
+    ]}));
+    world.run("look", "nothing written");
+    let (status, reason) = step_status(&world, "each");
+    assert_eq!((status.as_str(), reason.as_deref()), ("skipped", Some("its input `look.list` is missing")));
+}
+
+/// Its first round completed and wrote a list, its second failed: the step failed, and gives nothing.
+#[test]
+fn g4_the_list_of_a_step_that_failed_is_empty_under_best_effort() {
+    let looped = json!({"loop": {"max_rounds": 2}});
+    let mut world = list_under_a_step(looped, json!({"on_partial_success": "best_effort"}));
+    let first = write_list(&mut world, "look-r1", json!([1, 2]));
+    world.complete(&first, "more").unwrap();
+    let second = write_list(&mut world, "look-r2", json!([3, 4]));
+    world.fail(&second, false).unwrap();
+    assert_eq!(world.queued(), []);
+    assert_eq!(step_status(&world, "each").0, "skipped");
+}
+
+#[test]
+fn g2_until_reads_no_key_under_a_step() {
+    let steps = json!([
+        {"id": "look", "agent_id": "writer", "task_description": "look"},
+        {"id": "again", "agent_id": "writer", "task_description": "again",
+            "loop": {"max_rounds": 2, "until": "size(outputs['look.list']) > 0"}},
+    ]);
+    let refused = World::new().submit_graph(json!({"steps": steps})).unwrap_err().to_string();
+    assert!(refused.contains("nothing writes `look.list`"), "{refused}");
+}

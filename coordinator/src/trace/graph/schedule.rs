@@ -140,6 +140,10 @@ impl Start<'_> {
         let graph = self.trace.node(self.graph);
         for input in &self.plan().inputs {
             let there = match input.source {
+                // An agent may not have written the list; where an item reads such a key, it gets null.
+                Source::UnderSibling(_) if self.is_list(&input.key) => {
+                    self.trace.value_for_step(self.graph, input).is_some()
+                }
                 Source::Sibling(step) | Source::UnderSibling(step) => {
                     self.run.step(step).status == StepStatus::Succeeded
                 }
@@ -154,12 +158,20 @@ impl Start<'_> {
     }
 
     fn ask(&self, what: &str, condition: &graph::Condition) -> (Event, Result<bool, EvaluationError>) {
-        ask(&StepScope::of(self.trace, self.graph), self.step, what, condition)
+        let scope = StepScope::of(self.trace, self.graph, &self.plan().when_reads);
+        ask(&scope, self.step, what, condition)
+    }
+
+    fn is_list(&self, key: &ContextKey) -> bool {
+        self.plan().for_each.as_ref().is_some_and(|each| each.key == *key)
     }
 
     fn take_items(&self, key: &ContextKey) -> Vec<Event> {
         let graph = self.trace.node(self.graph);
-        let list = self.trace.value_in(graph, key).map(|entry| entry.value.clone());
+        let mut inputs = self.plan().inputs.iter();
+        let list = inputs.find(|input| input.key == *key);
+        let list = list.and_then(|input| self.trace.value_for_step(self.graph, input));
+        let list = list.map(|entry| entry.value.clone());
         // Under best effort a missing list is empty, as a missing input is null.
         let list = list.unwrap_or_else(|| Json::from(serde_json::Value::Array(Vec::new())));
         let Some(elements) = list.elements() else {

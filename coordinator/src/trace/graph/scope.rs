@@ -1,13 +1,18 @@
 //! What a condition may read: outputs of its graph, the steps around it, and the budget of its graph.
 
 use serde_json::{Value, json};
-use shared::{ContextKey, Json, graph::Scope};
+use shared::{
+    ContextKey, Json,
+    graph::{Input, Scope},
+};
 
 use crate::trace::{ContextIndex, ContextNode, Trace};
 
 pub(super) struct StepScope<'a> {
     pub(super) trace: &'a Trace,
     pub(super) graph: ContextIndex,
+    /// Where the values that a `when` reads come from. An `until` reads them by their names in the graph.
+    pub(super) reads: &'a [Input],
     /// The round that has just ended: `until` may read the status of its steps.
     pub(super) round: Option<&'a ContextNode>,
     /// A value about to be written: `until` may read it.
@@ -15,8 +20,9 @@ pub(super) struct StepScope<'a> {
 }
 
 impl<'a> StepScope<'a> {
-    pub(super) fn of(trace: &'a Trace, graph: ContextIndex) -> Self {
-        StepScope { trace, graph, round: None, fresh: None }
+    /// For the `when` of a step that reads these.
+    pub(super) fn of(trace: &'a Trace, graph: ContextIndex, reads: &'a [Input]) -> Self {
+        StepScope { trace, graph, reads, round: None, fresh: None }
     }
 }
 
@@ -28,7 +34,10 @@ impl Scope for StepScope<'_> {
         {
             return Some(value.value().clone());
         }
-        let entry = self.trace.value_in(self.trace.node(self.graph), &key)?;
+        let entry = match self.reads.iter().find(|input| input.key == key) {
+            Some(input) => self.trace.value_for_step(self.graph, input)?,
+            None => self.trace.value_in(self.trace.node(self.graph), &key)?,
+        };
         Some(entry.value.value().clone())
     }
 

@@ -147,7 +147,7 @@ impl Over<'_> {
         let own = |key| context_store::own_value(self.trace, self.writer(), key).cloned();
         let value = self.plan().output_to.as_ref().and_then(own).unwrap_or_else(|| value_of(self.end));
         let fresh = self.plan().output_to.as_ref().map(|key| (key, &value));
-        let scope = StepScope { trace: self.trace, graph: self.graph, round: Some(self.node), fresh };
+        let scope = StepScope { round: Some(self.node), fresh, ..StepScope::of(self.trace, self.graph, &[]) };
         let (asked, answer) = ask(&scope, self.step, "until", until);
         match answer {
             Ok(done) => Ok((vec![asked], done)),
