@@ -15,8 +15,7 @@ use std::{
 use shared::{
     AgentId, AgentProfile, Timestamp,
     agent::BUILTINS,
-    bus::{self, Bus, Position},
-    decode,
+    bus::{self, Bus, Position, PublishError},
     subject::Filter,
     wire::AgentVersion,
 };
@@ -24,7 +23,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     crash::{Crash, Point},
-    profile_log::{self, Appended, Entry},
+    profile_log::{self, Appended, Content, Entry},
     store::{self, Agents, Store},
     trace::Named,
 };
@@ -40,6 +39,15 @@ pub(crate) enum Error {
     Log(#[from] profile_log::Error),
     #[error("others change the profile of `{0}` all the time")]
     Contended(AgentId),
+    #[error("version {version} of `{agent}` can't be read")]
+    Unreadable { agent: AgentId, version: u64 },
+}
+
+impl Error {
+    /// Whether the log has no room for a profile.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Error::Log(profile_log::Error::Write { source: PublishError::Full(_), .. }))
+    }
 }
 
 impl From<bus::Error> for Error {
@@ -123,10 +131,9 @@ impl Directory {
                     "the log of agent profiles was lost; they are written to it again"
                 );
             }
-            for (agent, (version, profile)) in missing {
+            for (agent, (version, content)) in missing {
                 let after = entries.get(&agent).map_or(0, |entry| entry.sequence);
-                let appended =
-                    profile_log::append(&self.bus, &agent, version, profile.as_deref(), after).await?;
+                let appended = profile_log::append(&self.bus, &agent, version, &content, after).await?;
                 if let Appended::Done(entry) | Appended::Behind(Some(entry)) = appended {
                     entries.insert(agent, entry);
                 }
@@ -161,7 +168,9 @@ impl Directory {
     /// time is harmless: what is the same already gets no new version.
     pub(crate) async fn apply(&self, profiles: Vec<AgentProfile>) -> Result<Applied, Error> {
         let mut applied = Applied::default();
-        let changes = profiles.into_iter().map(|profile| (profile.agent_id.clone(), Some(profile)));
+        let changes = profiles
+            .into_iter()
+            .map(|profile| (profile.agent_id.clone(), Content::Profile(Arc::new(profile))));
         for (agent, entry, is_new) in self.change(changes.collect()).await? {
             applied.versions.insert(agent.clone(), entry.version);
             applied.unchanged.extend((!is_new).then_some(agent));
@@ -175,21 +184,18 @@ impl Directory {
         if !self.known.read().unwrap_or_else(PoisonError::into_inner).entries.contains_key(agent) {
             return Ok(None);
         }
-        let changed = self.change(vec![(agent.clone(), None)]).await?;
+        let changed = self.change(vec![(agent.clone(), Content::Deleted)]).await?;
         Ok(changed.into_iter().next().map(|(_, entry, _)| entry.at))
     }
 
     /// Tells of each agent its latest version, and whether that is new.
-    async fn change(
-        &self,
-        changes: Vec<(AgentId, Option<AgentProfile>)>,
-    ) -> Result<Vec<(AgentId, Entry, bool)>, Error> {
+    async fn change(&self, changes: Vec<(AgentId, Content)>) -> Result<Vec<(AgentId, Entry, bool)>, Error> {
         self.refresh().await?;
         let mut changed = Vec::new();
         let revision = {
             let _one = self.one.lock().await;
-            for (agent, profile) in changes {
-                let (entry, is_new) = self.log(&agent, profile.as_ref()).await?;
+            for (agent, content) in changes {
+                let (entry, is_new) = self.log(&agent, &content).await?;
                 changed.push((agent, entry, is_new));
             }
             self.crash.pass(Point::ProfilesLogged);
@@ -202,18 +208,18 @@ impl Directory {
     }
 
     /// Writes a version to the log, unless the latest is the same.
-    async fn log(&self, agent: &AgentId, profile: Option<&AgentProfile>) -> Result<(Entry, bool), Error> {
+    async fn log(&self, agent: &AgentId, content: &Content) -> Result<(Entry, bool), Error> {
         let mut latest = {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             known.entries.get(agent).cloned()
         };
         let mut version = latest.as_ref().map_or(0, |latest| latest.version);
         for _ in 0..TRIES {
-            if let Some(latest) = latest.take_if(|latest| latest.profile.as_deref() == profile) {
+            if let Some(latest) = latest.take_if(|latest| latest.content == *content) {
                 return Ok((latest, false));
             }
             let after = latest.map_or(0, |latest| latest.sequence);
-            match profile_log::append(&self.bus, agent, version + 1, profile, after).await? {
+            match profile_log::append(&self.bus, agent, version + 1, content, after).await? {
                 Appended::Done(entry) => return Ok((entry, true)),
                 Appended::Behind(entry) => latest = entry,
             }
@@ -230,7 +236,7 @@ impl Directory {
         (named.profiles, named.versions)
     }
 
-    /// One profile: the latest, or the version asked for; none if there is no such.
+    /// One profile: the latest, or the version asked for; none if there is no such. An error if it can't be read.
     pub(crate) async fn version(
         &self,
         agent: &AgentId,
@@ -243,7 +249,10 @@ impl Directory {
         };
         let built_in = BUILT_IN.get(agent).filter(|_| kept.is_empty() && version.is_none());
         let versions = kept.iter().rev().map(|entry| entry.version).collect();
-        Ok(match (found.and_then(|entry| Some((entry, entry.profile.as_ref()?))), built_in) {
+        if let Some(Entry { version, content: Content::Unreadable(_), .. }) = found {
+            return Err(Error::Unreadable { agent: agent.clone(), version: *version });
+        }
+        Ok(match (found.and_then(|entry| Some((entry, entry.content.profile()?))), built_in) {
             (Some((entry, profile)), _) => Some(AgentVersion {
                 agent: (**profile).clone(),
                 version: Some(entry.version),
@@ -260,7 +269,7 @@ impl Directory {
     /// When an agent was deleted, if it is.
     pub(crate) fn deleted_at(&self, agent: &AgentId) -> Option<Timestamp> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.entries.get(agent).filter(|entry| entry.profile.is_none()).map(|entry| entry.at)
+        known.entries.get(agent).filter(|entry| entry.content == Content::Deleted).map(|entry| entry.at)
     }
 
     /// The profiles of these names, as far as they exist. If a name is unknown, the store is asked once
@@ -288,11 +297,16 @@ fn named(known: &Known, names: &BTreeSet<AgentId>) -> Named {
     let mut found = Named { revision: Some(known.revision), ..Default::default() };
     for name in names {
         match known.entries.get(name) {
-            Some(Entry { version, profile: Some(profile), .. }) => {
+            Some(Entry { version, content: Content::Profile(profile), .. }) => {
                 found.profiles.push((**profile).clone());
                 found.versions.insert(name.clone(), *version);
             }
-            Some(Entry { at, profile: None, .. }) => drop(found.deleted.insert(name.clone(), *at)),
+            Some(Entry { at, content: Content::Deleted, .. }) => {
+                found.deleted.insert(name.clone(), *at);
+            }
+            Some(Entry { version, content: Content::Unreadable(_), .. }) => {
+                found.unreadable.insert(name.clone(), *version);
+            }
             None => found.profiles.extend(BUILT_IN.get(name).cloned()),
         }
     }
@@ -304,57 +318,48 @@ fn missing_in_log(
     known: &BTreeMap<AgentId, Entry>,
     stored: &Agents,
     logged: &BTreeMap<AgentId, Entry>,
-) -> BTreeMap<AgentId, (u64, Option<Arc<AgentProfile>>)> {
+) -> BTreeMap<AgentId, (u64, Content)> {
     let logged_version = |agent: &AgentId| logged.get(agent).map_or(0, |entry| entry.version);
     let mut missing: BTreeMap<_, _> = known
         .iter()
         .filter(|(agent, entry)| entry.version > logged_version(agent))
-        .map(|(agent, entry)| (agent.clone(), (entry.version, entry.profile.clone())))
+        .map(|(agent, entry)| (agent.clone(), (entry.version, entry.content.clone())))
         .collect();
     let names: BTreeSet<&String> = stored.profiles.keys().chain(stored.versions.keys()).collect();
     for name in names {
-        let read = || {
-            let agent = AgentId::new(name).map_err(|error| error.to_string())?;
-            let text = stored.profiles.get(name);
-            let profile = text.map(|text| decode::json(text.as_bytes())).transpose();
-            Ok::<_, String>((agent, profile.map_err(|problems| problems.to_string())?.map(Arc::new)))
-        };
-        let (agent, profile): (AgentId, Option<Arc<AgentProfile>>) = match read() {
-            Ok(read) => read,
-            Err(problems) => {
-                tracing::error!(
-                    agent_id = name,
-                    problems,
-                    "a stored agent profile can't be read; it is ignored until it is applied again"
-                );
+        let agent = match AgentId::new(name) {
+            Ok(agent) => agent,
+            Err(error) => {
+                tracing::error!(agent_id = name, %error, "a stored agent profile has no valid name; it is ignored");
                 continue;
             }
         };
+        let content = stored.profiles.get(name).map_or(Content::Deleted, |text| Content::of(&agent, text));
         let latest = missing.get(&agent).map_or(0, |(version, _)| *version).max(logged_version(&agent));
         let version = match stored.versions.get(name) {
             // A coordinator of an earlier version wrote it: such give no versions.
             None if latest == 0 => 1,
-            Some(version) if *version == latest && !missing.contains_key(&agent) && profile.is_some() => {
-                let same = logged.get(&agent).is_some_and(|entry| entry.profile == profile);
-                if same { continue } else { latest + 1 }
+            Some(version) if *version == latest && !missing.contains_key(&agent) => {
+                let logged = logged.get(&agent).map(|entry| &entry.content);
+                // What can't be read can't be compared.
+                let is_known = !matches!(logged, Some(Content::Unreadable(_)));
+                let differs = is_known && content.profile().is_some() && logged != Some(&content);
+                if differs { latest + 1 } else { continue }
             }
             Some(version) if *version > latest => *version,
             Some(_) | None => continue,
         };
-        missing.insert(agent, (version, profile));
+        missing.insert(agent, (version, content));
     }
     missing
 }
 
 /// A version as it is written to the store.
 fn write((agent, entry): (&AgentId, &Entry)) -> store::AgentVersion {
-    let text = |profile: &Arc<AgentProfile>| {
-        serde_json::to_string(&**profile).expect("profiles have string keys only")
-    };
     store::AgentVersion {
         agent_id: agent.as_str().to_owned(),
         version: entry.version,
-        profile: entry.profile.as_ref().map(text),
+        profile: entry.content.text(),
     }
 }
 

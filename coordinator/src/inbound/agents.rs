@@ -14,6 +14,7 @@ use crate::{
     directory::{self, is_built_in},
     handles::Handles,
     profile_log,
+    trace::unreadable,
 };
 
 pub(super) async fn all(handles: &Handles) -> Result<QueryAnswer, directory::Error> {
@@ -28,8 +29,14 @@ pub(super) async fn one(
     version: Option<u64>,
 ) -> Result<QueryAnswer, directory::Error> {
     handles.directory.refresh().await?;
-    if let Some(found) = handles.directory.version(&agent, version).await? {
-        return Ok(QueryAnswer::Agent(Box::new(found)));
+    match handles.directory.version(&agent, version).await {
+        Ok(Some(found)) => return Ok(QueryAnswer::Agent(Box::new(found))),
+        Ok(None) => {}
+        Err(directory::Error::Unreadable { agent, version }) => {
+            let (message, hint) = unreadable(&agent, version);
+            return Ok(refused(Problems::one("agent_id", message, Some(hint))));
+        }
+        Err(error) => return Err(error),
     }
     if version.is_some() && !handles.directory.known_of(&[agent.clone()].into()).profiles.is_empty() {
         let message = format!("there is no version {} of `{agent}`", version.unwrap_or_default());
@@ -74,11 +81,13 @@ pub(super) async fn delete(handles: &Handles, agent: AgentId) -> Result<QueryAns
 fn not_kept(error: &directory::Error) -> QueryAnswer {
     tracing::warn!(error = error as &dyn std::error::Error, "agent profiles could not be changed");
     let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+    let hint = if error.is_full() {
+        "delete agents that nobody needs, with `trellis agents delete NAME`: that makes room; then repeat the command"
+    } else {
+        "repeat the same command; what is kept already is not changed again"
+    };
     QueryAnswer::Refused(Refusal {
-        message: format!(
-            "the change is not kept yet: {error}{cause}\n\nhint: repeat the same command; what is kept already is \
-             not changed again"
-        ),
+        message: format!("the change is not kept yet: {error}{cause}\n\nhint: {hint}"),
         ..Refusal::unavailable()
     })
 }

@@ -27,6 +27,7 @@ use super::{
     Admitted, Body, ContextIndex, ContextNode, Ended, Event, Named, Order, Refusal, Spawn, StepOf, Submit,
     Trace, agents_of,
     context_store::{check_declared, lent_inputs},
+    unreadable,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -209,6 +210,10 @@ impl<'a> Place<'a> {
         let mut problems = Problems::default();
         let find = |id: &AgentId| self.trace.agents.get(id).map(Arc::as_ref).or_else(|| agents.get(id));
         let unknown = |id: &AgentId, path: String, problems: &mut Problems| {
+            if let Some(version) = agents.unreadable.get(id) {
+                let (message, hint) = unreadable(id, *version);
+                return problems.add(path, message, Some(hint));
+            }
             let known = self.trace.agents.keys().chain(agents.profiles.iter().map(|a| &a.agent_id));
             let hint = match (agents.deleted.get(id), nearest(id.as_str(), known.map(AgentId::as_str))) {
                 (Some(at), _) => {

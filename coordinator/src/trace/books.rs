@@ -85,12 +85,8 @@ impl Trace {
     pub(super) fn close_call(&mut self, child_id: &ChildId, call_id: &CallId, state: CallState) {
         let at = self.expect(child_id);
         let calls = &mut self.node_mut(at).calls;
-        let had_folded = calls.has_folded();
         calls.fold();
-        let has_folded = calls.has_folded();
         let (was, held) = calls.close(call_id, state);
-        // The head says which programs can read the trace.
-        self.unsaved.head |= has_folded && !had_folded;
         self.leave_line(at, |hold| hold.call_id == *call_id);
         let booked = |state: CallState| match state {
             CallState::Settled(amount) => amount,

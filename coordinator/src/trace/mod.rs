@@ -70,7 +70,7 @@ pub use lease::Renewal;
 pub use log::{Commit, Logged, logged};
 pub use lost::LostCost;
 pub use message::answer_refusal;
-pub use named::{Named, agents_of};
+pub use named::{Named, agents_of, unreadable};
 pub use order::Order;
 pub use refusal::Refusal;
 pub use replay::{Replay, Superseded};

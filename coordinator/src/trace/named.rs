@@ -14,6 +14,8 @@ pub struct Named {
     pub versions: BTreeMap<AgentId, u64>,
     /// Those that were deleted, and when.
     pub deleted: BTreeMap<AgentId, Timestamp>,
+    /// Those whose latest version a newer version of this program wrote, and its number.
+    pub unreadable: BTreeMap<AgentId, u64>,
     /// The revision of the directory.
     pub revision: Option<u64>,
 }
@@ -34,4 +36,15 @@ impl From<Vec<AgentProfile>> for Named {
 pub fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
     let of_plan = plan.into_iter().flat_map(|plan| plan.agents().map(|(agent, _)| agent.clone()));
     order.agent_id.iter().cloned().chain(of_plan).collect()
+}
+
+/// Why no run is admitted with a profile that this program can't read, and what to do about it.
+pub fn unreadable(agent: &AgentId, version: u64) -> (String, String) {
+    let message = format!(
+        "version {version} of `{agent}` was written by a newer version of Trellis and can't be read here"
+    );
+    let hint = format!(
+        "upgrade every coordinator, or apply a profile of `{agent}` again, with `trellis agents apply`"
+    );
+    (message, hint)
 }

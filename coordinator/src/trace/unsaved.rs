@@ -28,6 +28,8 @@ pub(super) struct Unsaved {
     pub(super) saved: Vec<Saved>,
     /// The bytes of all that was read and written. It outlasts the changes.
     pub(super) stored_bytes: usize,
+    /// The form that was last saved; 0 if none was. It outlasts the changes.
+    pub(super) form: u32,
 }
 
 /// Hashes of the fields of a context as they were last saved; 0 for one that never was.

@@ -28,4 +28,5 @@ mod spawning;
 mod statements;
 mod status_table;
 mod steering;
+mod stored_forms;
 mod tool_names;

@@ -8,8 +8,8 @@ use coordinator::{
 };
 use serde_json::{Value, json};
 use shared::{
-    TraceId,
-    bus::{Bus, Connect, Headers, Nats},
+    AgentId, TraceId,
+    bus::{Bus, Connect, Headers, Nats, Outgoing},
     subject::{Filter, Subject},
     wire::{QueryAnswer, SubmitAnswer},
 };
@@ -302,7 +302,147 @@ async fn n7_what_the_log_does_not_keep_is_not_applied() {
     let large = agent("a", &"x".repeat(5_000));
     let refused = refusal(&cluster.client, json!({"apply_agents": {"agents": [large]}})).await;
     assert!(refused.contains("could not be written to the log") && refused.contains("full"), "{refused}");
+    assert!(refused.contains("hint: delete agents that nobody needs"), "{refused}");
     assert_eq!(versions(&cluster.client).await, json!({"a": 1}));
     assert_eq!(ground.store.agents().await.unwrap().versions, [("a".into(), 1)].into());
     cluster.stop().await;
+}
+
+/// Writes a version as a coordinator of a newer version does: its profile has a field that this one does not know.
+async fn write_newer(ground: &Ground, id: &str, version: u64, in_log: bool, in_store: bool) {
+    let mut profile = agent(id, "newer");
+    profile["field_of_a_newer_version"] = json!(true);
+    let subject = Subject::Profile(AgentId::new(id).unwrap());
+    let last = ground.bus.last(&Filter::One(subject.clone())).await.unwrap();
+    if in_log {
+        let payload = serde_json::to_vec(&json!({"version": version, "profile": profile})).unwrap().into();
+        let expect_last = Some(last.map_or(0, |last| last.sequence));
+        let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last };
+        ground.bus.publish(message).await.unwrap();
+    }
+    if in_store {
+        let profile = Some(profile.to_string());
+        let written = store::AgentVersion { agent_id: id.into(), version, profile };
+        ground.store.apply_agents(&[written], 0).await.unwrap();
+    }
+}
+
+/// A submission that names the agent is refused, because a newer version wrote its profile.
+async fn assert_refused_as_newer(client: &Client, id: &str, version: u64) {
+    let says = format!("version {version} of `{id}` was written by a newer version of Trellis");
+    let answer = client.submit(json!({"goal": "hello", "agent_id": id})).await;
+    let SubmitAnswer::Refused(refused) = answer else { panic!("{answer:?}") };
+    let shown = refusal(client, json!({"agent": {"agent_id": id}})).await;
+    for text in [refused.to_text(), shown] {
+        assert!(text.contains(&says) && text.contains("upgrade every coordinator"), "{text}");
+    }
+}
+
+/// A profile that can't be read is still the latest: no earlier one, with its higher ceiling, comes back.
+#[tokio::test]
+async fn n7_a_profile_of_a_newer_version_counts_and_can_be_replaced() {
+    let ground = Ground::on_servers().await;
+    let mut cluster = ground.start(config());
+    up(&cluster, 1).await;
+    // In both copies, or in one of them: the other gets it then.
+    let kept = [("both", true, true), ("logged", true, false), ("stored", false, true)];
+    for (id, in_log, in_store) in kept {
+        apply(&cluster.client, json!([agent(id, "1")])).await;
+        cluster.client.accepted(json!({"goal": "hello", "agent_id": id})).await;
+        write_newer(&ground, id, 2, in_log, in_store).await;
+    }
+    // Who runs, and who starts.
+    for _ in 0..2 {
+        versions(&cluster.client).await;
+        for (id, ..) in kept {
+            assert_refused_as_newer(&cluster.client, id, 2).await;
+        }
+        cluster.stop().await;
+        cluster = ground.start(config());
+        up(&cluster, 1).await;
+    }
+    let client = &cluster.client;
+    for (id, ..) in kept {
+        let text = &ground.store.agents().await.unwrap().profiles[id];
+        assert!(text.contains("field_of_a_newer_version"), "{text}");
+        let subject = Subject::Profile(AgentId::new(id).unwrap());
+        let logged = ground.bus.read(&Filter::One(subject)).await.unwrap();
+        assert_eq!(logged.len(), 2, "the newer one of `{id}` is written once");
+
+        assert_eq!(apply(client, json!([agent(id, "3")])).await, (json!({id: 3}), json!([])));
+        let accepted = client.accepted(json!({"goal": "hello", "agent_id": id})).await;
+        assert_eq!(version_of(&ground, accepted.trace_id).await, Some(3));
+        write_newer(&ground, id, 4, true, true).await;
+        let deleted = query(client, json!({"delete_agent": {"agent_id": id}})).await;
+        assert!(matches!(deleted, QueryAnswer::Deleted { .. }), "{deleted:?}");
+        assert_eq!(apply(client, json!([agent(id, "6")])).await, (json!({id: 6}), json!([])));
+    }
+    cluster.stop().await;
+}
+
+/// Whether there is room for a profile.
+async fn fits(client: &Client, profile: Value) -> bool {
+    match query(client, json!({"apply_agents": {"agents": [profile]}})).await {
+        QueryAnswer::Applied { .. } => true,
+        QueryAnswer::Refused(refused) => {
+            assert!(refused.to_text().contains("trellis agents delete"), "{refused:?}");
+            false
+        }
+        answer => panic!("{answer:?}"),
+    }
+}
+
+async fn a_full_log_makes_room(ground: Ground) {
+    let mut small = config();
+    small.topology.max_log_bytes = 8_000;
+    let cluster = ground.start(small);
+    up(&cluster, 1).await;
+    let client = &cluster.client;
+    // Earlier versions make room for the next.
+    for round in 1..=20_u64 {
+        let long = agent("a", &format!("{round:01000}"));
+        assert_eq!(apply(client, json!([long])).await.0, json!({"a": round}));
+    }
+    // A first one has none of its own. Those of a deleted agent go.
+    let mut fillers = 0;
+    while fits(client, agent(&format!("filler{fillers}"), &"x".repeat(200))).await {
+        fillers += 1;
+    }
+    let delete = async |id: &str| {
+        let deleted = query(client, json!({"delete_agent": {"agent_id": id}})).await;
+        assert!(matches!(deleted, QueryAnswer::Deleted { .. }), "{deleted:?}");
+    };
+    delete("a").await;
+    assert!(fits(client, agent("b", &"x".repeat(900))).await, "the versions of a deleted agent go");
+    // Not one byte is left, and no agent has an earlier version.
+    while fits(client, agent(&format!("filler{fillers}"), &"x".repeat(200))).await {
+        fillers += 1;
+    }
+    for length in (0..300).rev() {
+        if fits(client, agent("last", &"x".repeat(length))).await {
+            break;
+        }
+    }
+    let before = versions(client).await;
+    let id = if before.get("last").is_some() { "last" } else { "b" };
+    delete(id).await;
+    let mut after = before;
+    after.as_object_mut().unwrap().remove(id);
+    assert_eq!(versions(client).await, after, "nothing else is gone");
+    cluster.stop().await;
+    // Nor is it for who starts.
+    let cluster = ground.start(config());
+    up(&cluster, 1).await;
+    assert_eq!(versions(&cluster.client).await, after);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn n7_a_full_log_of_profiles_makes_room_in_memory() {
+    a_full_log_makes_room(Ground::in_memory()).await;
+}
+
+#[tokio::test]
+async fn n7_a_full_log_of_profiles_makes_room_on_servers() {
+    a_full_log_makes_room(Ground::on_servers().await).await;
 }

@@ -30,10 +30,13 @@ use super::Trace;
 
 const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
-/// The number of this stored form. A trace in another form is rebuilt from its event log.
+/// The number of this stored form. A trace in a form that a program does not know is rebuilt from its event log.
 const FORM: u32 = 2;
 /// The form of a trace that has folded calls. A program that knows only `FORM` would not find them, and book them twice.
 const FORM_FOLDED: u32 = 3;
+/// The form of a trace that has messages, rungs, told checks or a restore of a running attempt. A program that knows only
+/// the forms before would lose them.
+const FORM_STEERED: u32 = 4;
 
 /// What to write so that the stored trace equals this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

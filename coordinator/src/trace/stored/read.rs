@@ -16,7 +16,7 @@ use super::{
         rows::{Keyed, Rows},
         unsaved::Saved,
     },
-    Corrupt, FORM, FORM_FOLDED, HEAD, Head, OUTPUTS,
+    Corrupt, FORM, FORM_STEERED, HEAD, Head, OUTPUTS,
     context::{Ceilings, Definition, Running, StoredStep, Sums},
     hash, parse, read, required,
 };
@@ -36,12 +36,13 @@ impl Trace {
         trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
         let head = read::<Head>(fields, HEAD)?;
         if let Some(Head { form, .. }) = head
-            && ![FORM, FORM_FOLDED].contains(&form)
+            && !(FORM..=FORM_STEERED).contains(&form)
         {
-            let reason = format!("it has form {form}, this program reads forms {FORM} and {FORM_FOLDED}");
+            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_STEERED}");
             return Err(Corrupt { field: HEAD.into(), reason });
         }
         if let Some(head) = head {
+            trace.unsaved.form = head.form;
             trace.settings = head.settings;
             trace.cancelled_before = head.cancelled_before;
             trace.generation = head.generation;

@@ -10,7 +10,7 @@ use super::{
         rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, FORM_FOLDED, HEAD, Head, OUTPUTS,
+    Changes, FORM, FORM_FOLDED, FORM_STEERED, HEAD, Head, OUTPUTS,
     context::{Ceilings, Definition, Left, Running, StoredStep, Sums},
     hash, json,
 };
@@ -74,13 +74,16 @@ impl Trace {
     /// The changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         let (saved, stored_bytes) = (std::mem::take(&mut self.unsaved.saved), self.unsaved.stored_bytes);
-        let kept = Unsaved { saved, stored_bytes, ..Unsaved::default() };
+        // What did not change has the form that was saved, or an earlier one.
+        let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
+        let form = changed.fold(self.unsaved.form, u32::max);
+        let kept = Unsaved { saved, stored_bytes, form, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
-        if unsaved.head {
-            let has_folded = self.contexts.iter().any(|node| node.calls.has_folded());
+        // The head says which programs can read the trace.
+        if unsaved.head || form > unsaved.form {
             let head = Head {
-                form: if has_folded { FORM_FOLDED } else { FORM },
+                form: form.max(FORM),
                 settings: self.settings.clone(),
                 cancelled_before: self.cancelled_before.clone(),
                 generation: self.generation,
@@ -148,12 +151,24 @@ impl Trace {
             values: self.store.keys().cloned().collect(),
             saved: Vec::new(),
             stored_bytes: 0,
+            form: 0,
         };
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
 }
 
 impl ContextNode {
+    /// The earliest form that has everything of it.
+    fn form(&self) -> u32 {
+        let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
+        let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
+        match (is_steered || is_restored, self.calls.has_folded()) {
+            (true, _) => FORM_STEERED,
+            (false, true) => FORM_FOLDED,
+            (false, false) => FORM,
+        }
+    }
+
     fn changes(&mut self, at: u32, saved: &mut Saved, fields: &mut Fields) {
         fields.set_if_new(|| format!("c{at}"), &Running::of(self), &mut saved.running);
         fields.set_if_new(|| format!("l{at}"), &Ceilings::of(&self.budget), &mut saved.ceilings);

@@ -1,0 +1,96 @@
+//! The form that a stored trace has (t9): a coordinator of an earlier version must not read what it would lose.
+
+use std::collections::HashMap;
+
+use coordinator::trace::{Command, Trace};
+use serde_json::{Value, json};
+use shared::{
+    check::{CheckDecision, Moment},
+    wire::{Checked, Lease, Restore, Verdict},
+};
+use trellis_tests::{
+    World,
+    world::{cents, id},
+};
+
+/// What a store has of a trace.
+#[derive(Default)]
+struct Stored(HashMap<String, String>);
+
+impl Stored {
+    /// Stores what changed; tells whether that was the head too.
+    fn commit(&mut self, world: &mut World) -> bool {
+        let changes = world.trace.take_changes().fields;
+        let has_head = changes.iter().any(|(name, _)| name == "head");
+        for (name, text) in changes {
+            match text {
+                Some(text) => drop(self.0.insert(name, text)),
+                None => drop(self.0.remove(&name)),
+            }
+        }
+        has_head
+    }
+
+    fn form(&self) -> Value {
+        serde_json::from_str::<Value>(&self.0["head"]).unwrap()["form"].take()
+    }
+}
+
+fn checked(lease: &Lease) -> Command {
+    Command::Checked(Checked {
+        lease: lease.clone(),
+        number: 1,
+        check: "c".parse().unwrap(),
+        moment: Moment::BeforeTool,
+        decision: CheckDecision::Deny,
+        reason: None,
+    })
+}
+
+#[test]
+fn t9_what_earlier_programs_would_lose_has_a_form_of_its_own() {
+    type Change = fn(&mut World, &Lease);
+    let changes: [(&str, Change); 4] = [
+        ("a message", |world, _| world.tell("root", "hello").map(drop).unwrap()),
+        ("a rung", |world, lease| {
+            world.pay(lease, "1", cents(60)).unwrap();
+            world.ask_with(lease, "2", cents(1), 0, 0);
+        }),
+        ("a check", |world, lease| world.handle(checked(lease)).map(drop).unwrap()),
+        ("a restore of a call in flight", |world, lease| {
+            world.hold(lease, "1", cents(1)).unwrap();
+            world.handle(Command::Restore(Restore { child_id: id("root"), number: 1, to: 0 })).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        let mut world = World::new();
+        world.agent(json!({"agent_id": "default", "on_budget": [{"at": 0.5, "tell": true}]}));
+        world.submit(json!({"goal": "g", "child_id": "root", "max_cost_usd": 1})).unwrap();
+        let lease = world.claim("root");
+        let mut stored = Stored::default();
+        assert!(stored.commit(&mut world));
+        assert_eq!(stored.form(), 2, "before {what}");
+        change(&mut world, &lease);
+        assert!(stored.commit(&mut world), "{what}");
+        assert_eq!(stored.form(), 4, "{what}");
+
+        // Once is enough, for whoever made it and for whoever loads it.
+        let read = |stored: &Stored| {
+            Trace::from_stored(world.trace.id(), world.trace.version(), &stored.0, &HashMap::new())
+        };
+        let loaded = read(&stored).unwrap();
+        assert!(loaded == world.trace.without_renewals(), "{what}: it reads back as another trace");
+        for trace in [world.trace.clone(), loaded] {
+            world.trace = trace;
+            world.tell("root", "more").unwrap();
+            assert!(!stored.commit(&mut world), "{what}: the head is written again");
+        }
+        // A rebuilt trace is stored whole, in the same form.
+        world.trace.mark_all_changed();
+        assert!(stored.commit(&mut world) && stored.form() == 4, "{what}");
+        stored.0.insert("head".into(), stored.0["head"].replace(r#""form":4"#, r#""form":5"#));
+        let refused = Trace::from_stored(world.trace.id(), 1, &stored.0, &HashMap::new()).unwrap_err();
+        assert!(refused.to_string().contains("form 5"), "{refused}");
+        world.report(&lease, Verdict::HandedBack).unwrap();
+    }
+}
