@@ -185,11 +185,9 @@ pub struct ModelStep {
 }
 
 impl ModelStep {
-    /// The check that denied the answer, if one did. Its text and tool calls are not kept.
+    /// The check that denied the answer or halted its context for it, if one did. Its tool calls are not kept.
     pub fn denied(&self) -> Option<&CheckedStep> {
-        let denied =
-            |step: &&CheckedStep| step.moment == Moment::AfterCall && step.decision == CheckDecision::Deny;
-        self.checks.iter().find(denied)
+        self.checks.iter().find(|step| step.denies_answer())
     }
 }
 
@@ -211,6 +209,13 @@ pub struct CheckedStep {
     /// The texts of messages that the check changed, by a digest of what they were. The change applies to every later call.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changed: BTreeMap<String, String>,
+}
+
+impl CheckedStep {
+    /// Whether nobody may use the answer that it is about.
+    pub fn denies_answer(&self) -> bool {
+        self.moment == Moment::AfterCall && matches!(self.decision, CheckDecision::Deny | CheckDecision::Halt)
+    }
 }
 
 /// A call that was made, and whose answer did not come: it is booked at its hold. If its real cost comes later, the books

@@ -591,4 +591,6 @@ async fn b12_what_a_cancelled_call_cost_is_still_sent() {
     bench.bus.set_up(&Topology::default()).await.unwrap();
     bench.until_done().await;
     assert_eq!((bench.costs().await.len(), bench.reports().await.len()), (1, 0));
+    let forfeited = bench.asks().iter().any(|(_, ask)| matches!(ask, Ask::Forfeit { .. }));
+    assert!(!forfeited, "its cost is known, and was sent");
 }

@@ -3,6 +3,7 @@
 //! wait, and the journal is guarded by its own sequence. The answer `stop` ends the attempt, so that agents never
 //! see it.
 
+mod answers;
 pub(crate) mod children;
 pub(crate) mod coordinator;
 pub(crate) mod deadline;

@@ -236,9 +236,10 @@ impl<'a> Meter<'a> {
     /// Sends what the call cost. It is stored before this returns, or when the attempt ends.
     pub(crate) async fn settle(&self, call_id: &CallId, priced: Priced) {
         let amount = priced.amount;
+        let held_at = self.books().held_at.get(call_id).copied();
         self.owe(call_id, priced.clone());
         self.send(call_id, priced).await;
-        let held_at = self.books().held_at.remove(call_id);
+        self.books().held_at.remove(call_id);
         if let Some(held_at) = held_at.filter(|_| telemetry::is_on()) {
             self.emit_settled(call_id, held_at, amount);
         }
@@ -318,6 +319,7 @@ impl<'a> Meter<'a> {
             }
         }
         let mut books = self.books();
+        books.held_at.remove(call_id);
         books.unsent.remove(call_id);
         books.unconfirmed.insert(call_id.clone(), amount);
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use shared::{
     AgentId, ChildId, TraceId, Usd,
     check::{CheckDecision, Moment},
+    depth::{self, MAX_VALUE_DEPTH},
     id::CheckName,
     text,
 };
@@ -61,6 +62,12 @@ pub(super) fn read(answer: &str, content: &Content) -> Decided {
                 Content::Arguments(_) => given.arguments.filter(Value::is_object).map(Content::Arguments),
             };
             match changed {
+                Some(Content::Arguments(changed)) if depth::is_deeper(&changed, MAX_VALUE_DEPTH) => {
+                    // The journal could not be read again.
+                    Decided::failed(format!(
+                        "its change nests deeper than the {MAX_VALUE_DEPTH} levels allowed"
+                    ))
+                }
                 Some(changed) if changed == *content => Decided::pass(),
                 Some(changed) => Decided::change(changed, reason.unwrap_or_else(|| "it was changed".into())),
                 None => {
@@ -112,5 +119,18 @@ mod tests {
         assert_eq!(read(answer, &arguments).content, Some(Content::Arguments(json!({"a": 2}))));
         let answer = r#"{"decision": "change", "arguments": 7}"#;
         assert_eq!(read(answer, &arguments).decision, CheckDecision::Deny);
+    }
+
+    #[test]
+    fn b16_a_change_that_the_journal_could_not_keep_denies() {
+        let arguments = Content::Arguments(json!({"a": 1}));
+        let nested = |levels: usize| {
+            let (open, close) = (r#"{"a":"#.repeat(levels), "}".repeat(levels));
+            read(&format!(r#"{{"decision": "change", "arguments": {open}1{close}}}"#), &arguments)
+        };
+        assert_eq!(nested(MAX_VALUE_DEPTH).decision, CheckDecision::Change);
+        let decided = nested(MAX_VALUE_DEPTH + 1);
+        assert_eq!((decided.decision, decided.content), (CheckDecision::Deny, None));
+        assert!(decided.reason.unwrap().contains("nests deeper than the 48 levels allowed"));
     }
 }

@@ -69,7 +69,7 @@ impl Checker<'_> {
                 Kind::Approval(Some(above)) if call.cost <= *above => {}
                 Kind::Approval(_) => {
                     let what = format!("call the model {}, which may cost up to {}", call.model, call.cost);
-                    match self.approval(rule, &what) {
+                    match self.approval(rule, moment, &what).await {
                         Ok(decided) => step = CheckedStep { asked: true, ..with(step, decided) },
                         Err(question) => return Gate::Asks { question },
                     }

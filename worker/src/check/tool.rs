@@ -7,7 +7,7 @@ use serde_json::Value;
 use shared::{
     check::{CheckDecision, Moment},
     text,
-    wire::{CheckedStep, HistoryStep, ToolStep},
+    wire::{CheckedStep, HistoryStep},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use crate::{
     crash::Point,
     tool::{
         call::{Invocation, Observation},
-        spawn,
+        human, spawn,
     },
 };
 
@@ -68,8 +68,14 @@ impl Checker<'_> {
             match self.before_tool_now(rule, invocation, &arguments).await {
                 Gate::Open(step) => passed.extend(step),
                 Gate::Stopped(stopped) => return Gate::Stopped(stopped),
-                Gate::Asks { question } => return Gate::Asks { question },
+                Gate::Asks { question } => {
+                    self.write_passes(passed, place).await;
+                    return Gate::Asks { question };
+                }
             }
+        }
+        if tool == human::NAME || spawn::TOOLS.contains(&tool) {
+            self.write_passes(std::mem::take(&mut passed), place).await;
         }
         self.attempt.config.crash.pass(Point::Checked);
         Gate::Open(Opened { changed: (arguments != *invocation.arguments).then_some(arguments), passed })
@@ -115,6 +121,14 @@ impl Checker<'_> {
         arguments.into_arguments()
     }
 
+    /// Writes the passes of a call that an answer or the end of a child may interrupt. A later attempt makes the same call to
+    /// take the answer or the result, and must not be denied what it was allowed, and has paid for.
+    async fn write_passes(&self, passed: Vec<CheckedStep>, place: &str) {
+        for step in passed {
+            self.write(CheckedStep { place: Some(place.to_owned()), ..step }).await;
+        }
+    }
+
     /// Whether a tool may be called now; with a pass that the entry of the call is to have.
     async fn before_tool_now(
         &self,
@@ -129,7 +143,8 @@ impl Checker<'_> {
         }
         if let Kind::Approval(_) = rule.kind {
             let shown = text::cut(arguments.to_string(), SHOWN_BYTES);
-            let decided = match self.approval(rule, &format!("call the tool {tool} with {shown}")) {
+            let what = format!("call the tool {tool} with {shown}");
+            let decided = match self.approval(rule, moment, &what).await {
                 Ok(decided) => decided,
                 Err(question) => return Gate::Asks { question },
             };
@@ -162,20 +177,13 @@ impl Checker<'_> {
     }
 
     fn tool_rate(&self, rule: &Rule, per_minute: u32) -> Decided {
-        let counts = |step: &HistoryStep| match step {
-            HistoryStep::Tool(step) => !was_denied(step) && counts_tool(rule, step.tool.as_str()),
-            HistoryStep::Began { .. }
-            | HistoryStep::Model(_)
-            | HistoryStep::Lost(_)
-            | HistoryStep::Told(_)
-            | HistoryStep::Rung(_)
-            | HistoryStep::Received { .. }
-            | HistoryStep::Restored { .. }
-            | HistoryStep::Branched { .. }
-            | HistoryStep::Checked(_)
-            | HistoryStep::Compacted { .. }
-            | HistoryStep::Result(_) => false,
+        // Each call that the check has let through has one pass, in its own entry or before it.
+        let is_pass = |step: &CheckedStep| {
+            step.check == rule.name
+                && step.moment == Moment::BeforeTool
+                && step.decision == CheckDecision::Pass
         };
+        let counts = |step: &HistoryStep| step.checks().iter().any(is_pass);
         let now = self.attempt.now();
         match self.journal.with_all_entries(|all| rate::wait(all, now, per_minute, counts)) {
             None => Decided::pass(),
@@ -188,15 +196,4 @@ impl Checker<'_> {
             }
         }
     }
-}
-
-/// Whether a check kept the tool from being called.
-fn was_denied(step: &ToolStep) -> bool {
-    step.checks.iter().any(|step| step.moment == Moment::BeforeTool && Stopped::by(step).is_some())
-}
-
-/// Whether the check counts calls of a tool, by its name in the journal: there all that start a child have one name.
-fn counts_tool(rule: &Rule, tool: &str) -> bool {
-    let called = if tool == spawn::JOURNALED { &spawn::TOOLS[..] } else { &[] };
-    [tool].iter().chain(called).any(|name| rule.runs_on_tool(Moment::BeforeTool, name))
 }

@@ -6,10 +6,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use shared::{
-    Json,
-    wire::{HistoryEntry, HistoryStep, ObjectReference, OutputFile, ToolOutput},
-};
+use shared::wire::{HistoryEntry, HistoryStep, ObjectReference, OutputFile, ToolCall, ToolOutput};
 
 use super::{
     objects,
@@ -21,29 +18,35 @@ use crate::attempt::Attempt;
 pub(crate) const WRITE_TOOL: &str = shared::tool::FS_WRITE;
 
 /// Restores what the steps so far left in a workspace, in their order: the journal's own files, large tool
-/// outputs, and what the agent wrote.
-pub(crate) async fn restore(attempt: &Attempt, workspace: &Workspace, entries: &[HistoryEntry]) {
-    let mut calls: HashMap<&str, (&str, &Json)> = HashMap::new();
+/// outputs, and what the agent wrote. `changed` gives the arguments that a call was made with: checks may have changed those
+/// in the model's answer. It is told the tool, the place of the call, and the latter.
+pub(crate) async fn restore(
+    attempt: &Attempt,
+    workspace: &Workspace,
+    entries: &[HistoryEntry],
+    changed: impl Fn(&str, &str, &Value) -> Value,
+) {
+    let mut calls: HashMap<&str, (String, &ToolCall)> = HashMap::new();
     for entry in entries {
         if let Err(error) = workspace.note(entry) {
             tracing::warn!(%error, number = entry.number, "could not write a step into the workspace's history");
         }
         match &entry.step {
             HistoryStep::Model(step) => {
-                calls = step
-                    .tool_calls
-                    .iter()
-                    .map(|call| (call.id.as_str(), (call.tool.as_str(), &call.arguments)))
+                calls = (1..)
+                    .zip(&step.tool_calls)
+                    .map(|(n, call)| (call.id.as_str(), (format!("{}-{n}", entry.number), call)))
                     .collect();
             }
             HistoryStep::Tool(step) => {
                 if let ToolOutput::Offloaded { path, object, .. } = &step.output {
                     restore_output(attempt, workspace, path, object).await;
                 }
-                if let Some((WRITE_TOOL, arguments)) = calls.get(step.id.as_str())
+                if let Some((place, call)) = calls.get(step.id.as_str())
+                    && call.tool == WRITE_TOOL
                     && !step.is_error
                 {
-                    write_again(workspace, arguments.value());
+                    write_again(workspace, &changed(&call.tool, place, call.arguments.value()));
                 }
             }
             // The agent goes on, so this result was refused: it finds its files as it left them.

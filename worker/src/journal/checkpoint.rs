@@ -4,7 +4,6 @@
 
 use shared::{
     CallId,
-    check::{CheckDecision, Moment},
     id::ToolName,
     wire::{
         CheckedStep, Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ModelStep, Told, ToolOutput,
@@ -117,9 +116,7 @@ async fn copy(attempt: &Attempt, entry: HistoryEntry) -> HistoryStep {
             step.call_id = CallId::new(&call_id).expect("letters, a dash and digits");
             step.retries = 0;
             // The checks of this context decide about the calls that are still to be made.
-            let denied =
-                |step: &CheckedStep| step.moment == Moment::AfterCall && step.decision == CheckDecision::Deny;
-            step.checks.retain(denied);
+            step.checks.retain(CheckedStep::denies_answer);
             HistoryStep::Model(step)
         }
         HistoryStep::Tool(mut step) => {

@@ -26,9 +26,9 @@ pub(super) fn ask(invocation: Invocation<'_>) -> Outcome {
         Ok(arguments) => arguments,
         Err(mistakes) => return answered(Err(mistakes)),
     };
-    // Answers are in the order of the questions; a call with bad arguments asked none.
-    match invocation.attempt.work.answers.get(invocation.questions_before) {
-        Some(given) => answered(Ok(given.answer.as_str().to_owned())),
+    // A call with bad arguments asked no question.
+    match invocation.attempt.answer_to(&question, invocation.questions_before) {
+        Some((_, given)) => answered(Ok(given.answer.as_str().to_owned())),
         None => Outcome::Asks { question },
     }
 }

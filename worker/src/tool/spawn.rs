@@ -45,7 +45,7 @@ pub(super) const DELEGATE_DESCRIPTION: &str = "Hands your work over: the other a
 pub(super) const PIPELINE: &str = shared::tool::RUN_PIPELINE;
 /// All tools that start a child, and their one name in a journal (I2).
 pub(crate) const TOOLS: [&str; 3] = [SPAWN, DELEGATE, PIPELINE];
-pub(crate) const JOURNALED: &str = "agent:spawn";
+const JOURNALED: &str = "agent:spawn";
 pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and returns the results of all steps. Use it for work of more \
      than one step: steps that run at the same time (mode parallel), or that pass results on (a step's \
      output_to is a key that later steps list in input_from). For a single agent use spawn.";

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::Value;
 use shared::{
     Amount, CallId, Json,
     wire::{self, Failure, FailureKind, ModelStep, Said, Seen, ToolOutput, Verdict, exhausted},
@@ -60,7 +61,9 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     if let Some(halted) = checker.halted() {
         return journaled::finish(run.attempt, &journal, &workspace, halted, None).await;
     }
-    restore::restore(run.attempt, &workspace, &entries).await;
+    let changed =
+        |tool: &str, place: &str, arguments: &Value| checker.changed_arguments(tool, place, arguments);
+    restore::restore(run.attempt, &workspace, &entries, changed).await;
     run.attempt.progress.change(|progress| progress.retries = progress.retries.max(replay.retries));
     run.resources.toolbox.ready(run.work()).await;
     if let Some(missing) = run.resources.toolbox.missing(run.work()).filter(|_| replay.steps == 0) {

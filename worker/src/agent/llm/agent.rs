@@ -1,9 +1,10 @@
 //! The loop of an LLM agent: call the model, call the tools it requests, check its answer, until there is a verdict.
 
+use serde_json::Value;
 use shared::{
     ChildId, Json, Tokens,
     id::ModelName,
-    wire::{Execute, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict},
+    wire::{CheckedStep, Execute, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict},
 };
 
 use super::{
@@ -49,7 +50,9 @@ pub(in crate::agent) async fn run(run: &Run<'_>) -> Verdict {
     if let Some(result) = conversation.result {
         return result.verdict;
     }
-    restore::restore(run.attempt, &workspace, &entries).await;
+    let changed =
+        |tool: &str, place: &str, arguments: &Value| checker.changed_arguments(tool, place, arguments);
+    restore::restore(run.attempt, &workspace, &entries, changed).await;
     let mut agent = Agent { run, journal: &journal, checker: &checker, workspace: &workspace, conversation };
     agent.count();
     let verdict = match checker.halted() {
@@ -371,6 +374,11 @@ impl<'a> Agent<'a> {
     }
 }
 
+/// A report that a check denied is nobody's result (B16).
 fn last_report(step: &ModelStep) -> Verdict {
+    if let Some(CheckedStep { check, reason, .. }) = step.denied() {
+        let reason = reason.as_deref().unwrap_or_default();
+        return out_of_budget(format!("the last report was denied by the check `{check}`: {reason}"));
+    }
     Verdict::LastReport(Payload::Inline(Json::from(step.text.as_deref().unwrap_or_default())))
 }
