@@ -47,26 +47,16 @@ impl Checker<'_> {
             return Gate::Open(Opened { changed: None, passed });
         }
         let answered = self.answered();
-        let call_place = Self::call_place(call, &answered);
+        let call_place = call_place(call, &answered);
         let mut all = call.messages.to_vec();
         // A program may send any messages, and those that a branch begins with were checked elsewhere, if at all.
         let continues = call.asked.is_none() && answered.iter().any(|step| !checkpoint::is_copy(step));
         let first_new = if continues { messages::first_new(&all) } else { 0 };
         for rule in self.rules.iter().filter(runs) {
-            let place = match rule.kind {
-                // What a human approved is this model with these messages.
-                Kind::Approval(_) => {
-                    format!("{call_place}-{}-{}", call.model, messages::digest(call.messages))
-                }
-                Kind::Forbidden(_)
-                | Kind::Allowed(_)
-                | Kind::MaxBytes(_)
-                | Kind::Schema(_)
-                | Kind::Program(_)
-                | Kind::Mcp(_)
-                | Kind::PerMinute(_)
-                | Kind::MaxCost(_)
-                | Kind::Unusable(_) => call_place.clone(),
+            let place = if matches!(rule.kind, Kind::Approval(_)) {
+                approved_place(call, &call_place)
+            } else {
+                call_place.clone()
             };
             let recorded = self.decided(rule, moment, &place);
             if let Some(stopped) = recorded.as_ref().and_then(Stopped::by) {
@@ -162,17 +152,6 @@ impl Checker<'_> {
             self.attempt.config.crash.pass(Point::Decided);
         }
         steps
-    }
-
-    /// Names a model call, the same in every attempt: by how many calls of its kind were answered before it, or by what
-    /// it summarises.
-    fn call_place(call: &ModelCall<'_>, answered: &[ModelStep]) -> String {
-        if let Some(to) = call.summary_of {
-            return format!("summary-{to}");
-        }
-        let before = answered.iter().filter(|step| step.asked.as_deref() == call.asked).count();
-        let name = call.asked.map_or("call", |fingerprint| &fingerprint[..fingerprint.len().min(12)]);
-        format!("{name}-{}{}", before + 1, if call.is_fallback { "-fallback" } else { "" })
     }
 
     /// The answers so far, those that a branch begins with included.
@@ -327,5 +306,57 @@ impl Checker<'_> {
             tracing::info!(check = %rule.name, ?wait, "a model call waits until the minute allows it");
             tokio::time::sleep(wait).await;
         }
+    }
+}
+
+/// Names a model call, the same in every attempt: by how many calls of its kind were answered before it, or by what
+/// it summarises.
+fn call_place(call: &ModelCall<'_>, answered: &[ModelStep]) -> String {
+    if let Some(to) = call.summary_of {
+        return format!("summary-{to}");
+    }
+    let before = answered.iter().filter(|step| step.asked.as_deref() == call.asked).count();
+    let name = call.asked.map_or("call", |fingerprint| &fingerprint[..fingerprint.len().min(12)]);
+    format!("{name}-{}{}", before + 1, if call.is_fallback { "-fallback" } else { "" })
+}
+
+/// Names what a human approves: this model, with these messages.
+fn approved_place(call: &ModelCall<'_>, call_place: &str) -> String {
+    format!("{call_place}-{}-{}", call.model, messages::digest(call.messages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b16_a_summary_has_a_place_of_its_own_and_an_approval_is_for_one_model_and_its_messages() {
+        let (model, other): (ModelName, ModelName) =
+            ("test/model".parse().unwrap(), "test/cheap".parse().unwrap());
+        let (task, told) = (Message::User("Your task".into()), Message::User("And this".into()));
+        let (first, both) = ([task.clone()], [task, told]);
+        let call = ModelCall {
+            asked: None,
+            summary_of: None,
+            messages: &first,
+            model: &model,
+            cost: Usd::ZERO,
+            is_fallback: false,
+        };
+        let summary = ModelCall { summary_of: Some(4), ..call };
+        assert_eq!(
+            (call_place(&call, &[]), call_place(&summary, &[])),
+            ("call-1".into(), "summary-4".into())
+        );
+        let approved = |call: &ModelCall<'_>| approved_place(call, &call_place(call, &[]));
+        let places = [
+            approved(&call),
+            approved(&summary),
+            approved(&ModelCall { model: &other, ..call }),
+            approved(&ModelCall { messages: &both, ..call }),
+        ];
+        let distinct: std::collections::BTreeSet<&String> = places.iter().collect();
+        assert_eq!(distinct.len(), places.len(), "{places:?}");
+        assert_eq!(approved(&call), places[0], "the same in every attempt");
     }
 }

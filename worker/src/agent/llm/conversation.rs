@@ -269,12 +269,7 @@ impl Conversation {
 
     /// What a summary of everything up to entry `to` has to tell: the earlier summary and notices, then each message as
     /// a text of its own, in the words that `as_sent` gives it.
-    pub(super) fn transcript(
-        &self,
-        terms: Terms,
-        to: u32,
-        as_sent: impl Fn(&mut Message),
-    ) -> Vec<String> {
+    pub(super) fn transcript(&self, terms: Terms, to: u32, as_sent: impl Fn(&mut Message)) -> Vec<String> {
         let mut texts: Vec<String> = self.compacted.notice(0, false).into_iter().collect();
         for turn in self.turns.iter().filter(|turn| turn.number <= to) {
             if self.compacted.is_hidden(turn.number) {

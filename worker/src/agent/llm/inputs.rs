@@ -69,8 +69,7 @@ mod tests {
 
     #[test]
     fn b16_a_preview_shows_no_part_of_what_a_pattern_redacts() {
-        let check =
-            json!({"name": "keys", "then": "redact", "pattern": {"deny": ["sk-[a-z0-9]{20,}"]}});
+        let check = json!({"name": "keys", "then": "redact", "pattern": {"deny": ["sk-[a-z0-9]{20,}"]}});
         let redaction = Redaction::of_messages(&[serde_json::from_value(check).unwrap()]);
         let key: ContextKey = "log".parse().unwrap();
         // The preview ends within the key.
