@@ -2,7 +2,7 @@
 //! is a checkpoint (W5). An entry is appended only behind the last one that its writer has seen, so that a
 //! worker that lost its context can't add to the journal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -209,6 +209,10 @@ pub struct CheckedStep {
     /// The texts of messages that the check changed, by a digest of what they were. The change applies to every later call.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changed: BTreeMap<String, String>,
+    /// Digests of the texts of messages that a program or an MCP tool has judged. Later calls send them as they are, or as
+    /// they were changed, without judging them again.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub judged: BTreeSet<String>,
 }
 
 impl CheckedStep {

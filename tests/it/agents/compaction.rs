@@ -19,12 +19,15 @@ use super::{call, check_bill, cluster, finished, foreign::embedded, say};
 const A_CALL: u64 = 100 * INPUT_NANOS + 20 * OUTPUT_NANOS;
 const WINDOW: usize = 2000;
 
-fn is_summary(body: &Value) -> bool {
+pub(super) fn is_summary(body: &Value) -> bool {
     body["messages"][0]["content"].as_str().unwrap_or_default().starts_with("You condense")
 }
 
 /// A model that calls a tool `calls` times, whatever its window shows, then answers; and writes summaries.
-async fn looping(calls: usize, tool: impl Fn(usize) -> Reply + Send + Sync + 'static) -> ModelServer {
+pub(super) async fn looping(
+    calls: usize,
+    tool: impl Fn(usize) -> Reply + Send + Sync + 'static,
+) -> ModelServer {
     let (made, summaries) = (AtomicUsize::new(0), AtomicUsize::new(0));
     ModelServer::start(move |prompt: &Prompt| {
         if is_summary(&prompt.body) {
@@ -42,12 +45,12 @@ async fn looping(calls: usize, tool: impl Fn(usize) -> Reply + Send + Sync + 'st
 }
 
 /// A call whose arguments are long, and whose output is short.
-fn long_call(n: usize) -> Reply {
+pub(super) fn long_call(n: usize) -> Reply {
     let content = format!("note {n}: {}", "words and more words ".repeat(45));
     call("fs_write", json!({"path": "outputs/note.txt", "content": content}))
 }
 
-fn profile(more: Value) -> Value {
+pub(super) fn profile(more: Value) -> Value {
     let mut agent = json!({"agent_id": "long", "kind": "llm", "model": "test/model", "system_prompt": "You loop.",
         "tools": ["fs.write", "fs.read"], "window_tokens": WINDOW,
         "limits": {"max_steps": 60, "max_tokens_per_step": 100}});
@@ -67,11 +70,11 @@ async fn run(cluster: &Cluster, more: Value) -> (Value, Vec<HistoryEntry>) {
     (serde_json::to_value(&outcome).unwrap(), entries)
 }
 
-fn summaries(entries: &[HistoryEntry]) -> Vec<u32> {
+pub(super) fn summaries(entries: &[HistoryEntry]) -> Vec<u32> {
     entries.iter().filter_map(|entry| entry.step.as_model()?.summary_of).collect()
 }
 
-fn compacted(entries: &[HistoryEntry], how: Compacted) -> usize {
+pub(super) fn compacted(entries: &[HistoryEntry], how: Compacted) -> usize {
     let is =
         |entry: &&HistoryEntry| matches!(entry.step, HistoryStep::Compacted { how: its, .. } if its == how);
     entries.iter().filter(is).count()

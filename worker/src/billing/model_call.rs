@@ -100,7 +100,8 @@ pub(crate) async fn call(
         let tokenizer = models.tokenizer(model);
         let cost =
             price.worst_case(request.input_tokens(model, tokenizer), request.max_tokens.max(1)).cost_usd;
-        let call = ModelCall { asked: request.asked, messages: request.messages, model, cost, is_fallback };
+        let PaidRequest { asked, summary_of, messages, .. } = *request;
+        let call = ModelCall { asked, summary_of, messages, model, cost, is_fallback };
         match checker.before_call(&call).await {
             Gate::Open(_) if is_fallback => {}
             Gate::Open(checked) => opened = checked,
@@ -324,7 +325,7 @@ impl Call<'_> {
             }
         };
         let writing = async {
-            let decided = self.checker.after_call(&mut text, &mut tool_calls).await;
+            let decided = self.checker.after_call(self.request.summary_of, &mut text, &mut tool_calls).await;
             let step = ModelStep {
                 call_id: held.call_id.clone(),
                 model: self.model.clone(),
@@ -344,7 +345,8 @@ impl Call<'_> {
             };
             let entry = self.journal.append(HistoryStep::Model(Box::new(step.clone()))).await;
             self.attempt.config.crash.pass(Point::Written);
-            if let (true, None, Some(text)) = (self.checker.guards_answers(), step.denied(), &step.text) {
+            let is_shown = self.checker.guards_answers() && step.summary_of.is_none();
+            if let (true, None, Some(text)) = (is_shown, step.denied(), &step.text) {
                 live.add(text);
             }
             (entry, step)

@@ -23,6 +23,8 @@ use crate::{crash::Point, journal::checkpoint, model::Message};
 pub(crate) struct ModelCall<'a> {
     /// Identifies the request of a program.
     pub(crate) asked: Option<&'a str>,
+    /// It asks for a summary of the journal up to this entry.
+    pub(crate) summary_of: Option<u32>,
     pub(crate) messages: &'a [Message],
     pub(crate) model: &'a ModelName,
     /// The worst case that will be held.
@@ -36,29 +38,37 @@ impl Checker<'_> {
     pub(crate) async fn before_call(&self, call: &ModelCall<'_>) -> Gate<Opened<Vec<Message>>> {
         let moment = Moment::BeforeCall;
         let runs = |rule: &&Rule| {
-            rule.runs_on(moment) && (!call.is_fallback || matches!(rule.kind, Kind::MaxCost(_)))
+            rule.runs_on(moment)
+                && (call.summary_of.is_none() || rule.runs_on_summaries())
+                && (!call.is_fallback || matches!(rule.kind, Kind::MaxCost(_)))
         };
         let mut passed = Vec::new();
         if !self.rules.iter().any(|rule| runs(&rule)) {
             return Gate::Open(Opened { changed: None, passed });
         }
         let answered = self.answered();
-        let place = Self::call_place(call, &answered);
+        let call_place = call_place(call, &answered);
         let mut all = call.messages.to_vec();
         // A program may send any messages, and those that a branch begins with were checked elsewhere, if at all.
         let continues = call.asked.is_none() && answered.iter().any(|step| !checkpoint::is_copy(step));
         let first_new = if continues { messages::first_new(&all) } else { 0 };
         for rule in self.rules.iter().filter(runs) {
-            if let Some(step) = self.decided(rule, moment, &place) {
-                if let Some(stopped) = Stopped::by(&step) {
-                    return Gate::Stopped(stopped);
-                }
+            let place = if matches!(rule.kind, Kind::Approval(_)) {
+                approved_place(call, &call_place)
+            } else {
+                call_place.clone()
+            };
+            let recorded = self.decided(rule, moment, &place);
+            if let Some(stopped) = recorded.as_ref().and_then(Stopped::by) {
+                return Gate::Stopped(stopped);
+            }
+            // The messages may be others since: the agent was told something, or this is its last report.
+            if recorded.is_some() && !rule.is_outside() {
                 self.repeat_changes(rule, &mut all);
                 continue;
             }
-            self.repeat_changes(rule, &mut all[..first_new]);
             let mut step = step(rule, moment, Decided::pass());
-            step.place = Some(place.clone());
+            step.place = Some(place);
             match &rule.kind {
                 Kind::PerMinute(per_minute) => step = self.wait_for_rate(rule, *per_minute, step).await,
                 Kind::MaxCost(max) if call.cost > *max => {
@@ -68,7 +78,9 @@ impl Checker<'_> {
                 Kind::MaxCost(_) => {}
                 Kind::Approval(Some(above)) if call.cost <= *above => {}
                 Kind::Approval(_) => {
-                    let what = format!("call the model {}, which may cost up to {}", call.model, call.cost);
+                    let purpose = if call.summary_of.is_some() { " for a summary of its work" } else { "" };
+                    let what =
+                        format!("call the model {}{purpose}, which may cost up to {}", call.model, call.cost);
                     match self.approval(rule, moment, &what).await {
                         Ok(decided) => step = CheckedStep { asked: true, ..with(step, decided) },
                         Err(question) => return Gate::Asks { question },
@@ -85,8 +97,11 @@ impl Checker<'_> {
                 | Kind::Mcp(_)
                 | Kind::Unusable(_) => {
                     let about = About { moment, tool: None, cost: Some(call.cost) };
-                    step = self.judge_messages(rule, about, &mut all[first_new..], step).await;
+                    step = self.judge_messages(rule, about, &mut all, first_new, step).await;
                 }
+            }
+            if recorded.is_some() && step.judged.is_empty() && Stopped::by(&step).is_none() {
+                continue;
             }
             if step.decision == CheckDecision::Pass && !step.asked {
                 passed.push(CheckedStep { place: None, ..step });
@@ -108,11 +123,12 @@ impl Checker<'_> {
     /// answer no tool is called.
     pub(crate) async fn after_call(
         &self,
+        summary_of: Option<u32>,
         text: &mut Option<String>,
         calls: &mut Vec<ToolCall>,
     ) -> Vec<CheckedStep> {
         let mut steps = Vec::new();
-        for rule in &self.rules {
+        for rule in self.rules.iter().filter(|rule| summary_of.is_none() || rule.runs_on_summaries()) {
             if rule.runs_on(Moment::AfterCall) {
                 let step = self.judge_answer(rule, text, calls).await;
                 let stops = matches!(step.decision, CheckDecision::Deny | CheckDecision::Halt);
@@ -138,19 +154,19 @@ impl Checker<'_> {
         steps
     }
 
-    /// Names a model call, the same in every attempt: by how many calls of its kind were answered before it.
-    fn call_place(call: &ModelCall<'_>, answered: &[ModelStep]) -> String {
-        let before = answered.iter().filter(|step| step.asked.as_deref() == call.asked).count();
-        let name = call.asked.map_or("call", |fingerprint| &fingerprint[..fingerprint.len().min(12)]);
-        format!("{name}-{}{}", before + 1, if call.is_fallback { "-fallback" } else { "" })
-    }
-
     /// The answers so far, those that a branch begins with included.
     fn answered(&self) -> Vec<ModelStep> {
         self.journal.entries().iter().filter_map(|entry| entry.step.as_model().cloned()).collect()
     }
 
-    /// Changes messages again as they were changed before an earlier call.
+    /// Changes a message as it was changed before an earlier call.
+    pub(crate) fn as_sent(&self, message: &mut Message) {
+        for rule in self.rules.iter().filter(|rule| rule.runs_on(Moment::BeforeCall)) {
+            self.repeat_changes(rule, std::slice::from_mut(message));
+        }
+    }
+
+    /// Changes messages again as a check changed them before an earlier call.
     fn repeat_changes(&self, rule: &Rule, messages: &mut [Message]) {
         for message in messages {
             let Some(content) = messages::text(message) else { continue };
@@ -165,16 +181,28 @@ impl Checker<'_> {
         }
     }
 
+    /// Judges what is new, and earlier messages in words that were not judged yet. Those that were are changed again.
     async fn judge_messages(
         &self,
         rule: &Rule,
         about: About<'_>,
-        new: &mut [Message],
+        all: &mut [Message],
+        first_new: usize,
         mut step: CheckedStep,
     ) -> CheckedStep {
-        for message in new {
+        for (at, message) in all.iter_mut().enumerate() {
             let Some(content) = messages::text(message) else { continue };
+            // The agent's own answers were checked as such.
+            let is_own = matches!(message, Message::Assistant { .. });
+            let is_settled = at < first_new && (is_own || !rule.judges_earlier());
+            if is_settled || rule.is_outside() && self.recorded().has_judged(&rule.name, &content) {
+                self.repeat_changes(rule, std::slice::from_mut(message));
+                continue;
+            }
             let decided = self.judge(rule, about, &content).await;
+            if rule.is_outside() {
+                step.judged.insert(content.digest());
+            }
             if decided.decision == CheckDecision::Pass {
                 continue;
             }
@@ -187,6 +215,7 @@ impl Checker<'_> {
             step = with(step, decided);
             if Stopped::by(&step).is_some() {
                 step.changed.clear();
+                step.judged.clear();
                 break;
             }
         }
@@ -277,5 +306,57 @@ impl Checker<'_> {
             tracing::info!(check = %rule.name, ?wait, "a model call waits until the minute allows it");
             tokio::time::sleep(wait).await;
         }
+    }
+}
+
+/// Names a model call, the same in every attempt: by how many calls of its kind were answered before it, or by what
+/// it summarises.
+fn call_place(call: &ModelCall<'_>, answered: &[ModelStep]) -> String {
+    if let Some(to) = call.summary_of {
+        return format!("summary-{to}");
+    }
+    let before = answered.iter().filter(|step| step.asked.as_deref() == call.asked).count();
+    let name = call.asked.map_or("call", |fingerprint| &fingerprint[..fingerprint.len().min(12)]);
+    format!("{name}-{}{}", before + 1, if call.is_fallback { "-fallback" } else { "" })
+}
+
+/// Names what a human approves: this model, with these messages.
+fn approved_place(call: &ModelCall<'_>, call_place: &str) -> String {
+    format!("{call_place}-{}-{}", call.model, messages::digest(call.messages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b16_a_summary_has_a_place_of_its_own_and_an_approval_is_for_one_model_and_its_messages() {
+        let (model, other): (ModelName, ModelName) =
+            ("test/model".parse().unwrap(), "test/cheap".parse().unwrap());
+        let (task, told) = (Message::User("Your task".into()), Message::User("And this".into()));
+        let (first, both) = ([task.clone()], [task, told]);
+        let call = ModelCall {
+            asked: None,
+            summary_of: None,
+            messages: &first,
+            model: &model,
+            cost: Usd::ZERO,
+            is_fallback: false,
+        };
+        let summary = ModelCall { summary_of: Some(4), ..call };
+        assert_eq!(
+            (call_place(&call, &[]), call_place(&summary, &[])),
+            ("call-1".into(), "summary-4".into())
+        );
+        let approved = |call: &ModelCall<'_>| approved_place(call, &call_place(call, &[]));
+        let places = [
+            approved(&call),
+            approved(&summary),
+            approved(&ModelCall { model: &other, ..call }),
+            approved(&ModelCall { messages: &both, ..call }),
+        ];
+        let distinct: std::collections::BTreeSet<&String> = places.iter().collect();
+        assert_eq!(distinct.len(), places.len(), "{places:?}");
+        assert_eq!(approved(&call), places[0], "the same in every attempt");
     }
 }

@@ -2,7 +2,7 @@
 //! calls.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -165,6 +165,7 @@ pub(super) fn step(rule: &Rule, moment: Moment, decided: Decided) -> CheckedStep
         place: None,
         asked: false,
         changed: BTreeMap::new(),
+        judged: BTreeSet::new(),
     }
 }
 

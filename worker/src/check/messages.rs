@@ -1,5 +1,7 @@
-//! The messages of a model call as checks see them: each is a text by itself. New are those behind the model's last answer;
-//! the others were checked before an earlier call.
+//! The messages of a model call as checks see them: each is a text by itself. New are those behind the model's last answer.
+//! The others were sent before, but not always in the same words: a notice or a message may have been added to one.
+
+use shared::digest::SequenceDigest;
 
 use super::content::Content;
 use crate::model::Message;
@@ -8,6 +10,18 @@ use crate::model::Message;
 pub(super) fn first_new(messages: &[Message]) -> usize {
     let answer = messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
     answer.map_or(0, |at| at + 1)
+}
+
+/// Identifies the texts of a call.
+pub(super) fn digest(messages: &[Message]) -> String {
+    let mut digest = SequenceDigest::default();
+    for message in messages {
+        match text(message) {
+            Some(Content::Text(text)) => digest.add(&text),
+            Some(Content::Arguments(_)) | None => digest.add(""),
+        }
+    }
+    digest.short()
 }
 
 pub(super) fn text(message: &Message) -> Option<Content> {

@@ -17,6 +17,7 @@ mod messages;
 mod outside;
 mod rate;
 mod recorded;
+mod redaction;
 mod rule;
 mod tool;
 
@@ -24,3 +25,4 @@ pub(crate) use call::ModelCall;
 pub(crate) use checker::Checker;
 pub(crate) use gate::{Gate, Opened, Stopped};
 pub(crate) use outside::Outside;
+pub(crate) use redaction::Redaction;

@@ -1,6 +1,6 @@
 //! The decisions that the journal has. What is recorded for a call is not decided again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use shared::{
     check::{CheckDecision, Moment},
@@ -16,6 +16,8 @@ pub(super) struct Recorded {
     decisions: HashMap<(CheckName, Moment, String), CheckedStep>,
     /// What a check changed in messages and arguments, by the digest of what they were.
     changed: HashMap<CheckName, BTreeMap<String, String>>,
+    /// The digests of the messages that a check has judged.
+    judged: HashMap<CheckName, HashSet<String>>,
     halted: Option<(CheckName, String)>,
     /// How many decisions other than a pass the journal has, also in entries that a restore revoked.
     pub(super) count: u32,
@@ -41,6 +43,9 @@ impl Recorded {
             if !step.changed.is_empty() {
                 self.changed.entry(step.check.clone()).or_default().extend(step.changed.clone());
             }
+            if !step.judged.is_empty() {
+                self.judged.entry(step.check.clone()).or_default().extend(step.judged.iter().cloned());
+            }
             if let Some(place) = &step.place {
                 self.decisions.insert((step.check.clone(), step.moment, place.clone()), step.clone());
             }
@@ -55,6 +60,13 @@ impl Recorded {
     pub(super) fn changed(&self, check: &CheckName, content: &Content) -> Option<Content> {
         let changed = self.changed.get(check)?.get(&content.digest())?;
         Some(content.changed_to(changed))
+    }
+
+    /// Whether the check has judged exactly this content, before any call.
+    pub(super) fn has_judged(&self, check: &CheckName, content: &Content) -> bool {
+        let digest = content.digest();
+        self.judged.get(check).is_some_and(|judged| judged.contains(&digest))
+            || self.changed.get(check).is_some_and(|changed| changed.contains_key(&digest))
     }
 
     /// A context that a check halted does not go on, whatever else the journal says.

@@ -80,6 +80,41 @@ impl Rule {
         matches!(self.kind, Kind::Forbidden(_)) && self.on_hit == OnHit::Redact
     }
 
+    /// Whether a program or an MCP tool decides, who is asked about a text once.
+    pub(super) fn is_outside(&self) -> bool {
+        matches!(self.kind, Kind::Program(_) | Kind::Mcp(_))
+    }
+
+    /// Whether it also judges messages before the model's last answer: what it has not judged yet in exactly this text is
+    /// not sent. The others judge the form of what is new.
+    pub(super) fn judges_earlier(&self) -> bool {
+        match self.kind {
+            Kind::Forbidden(_) => !self.redacts(),
+            Kind::Program(_) | Kind::Mcp(_) | Kind::Unusable(_) => true,
+            Kind::Allowed(_)
+            | Kind::MaxBytes(_)
+            | Kind::Schema(_)
+            | Kind::PerMinute(_)
+            | Kind::MaxCost(_)
+            | Kind::Approval(_) => false,
+        }
+    }
+
+    /// Whether it is also for summaries (W7). What the agent's own prompts and answers have to look like is not asked of
+    /// them.
+    pub(super) fn runs_on_summaries(&self) -> bool {
+        match self.kind {
+            Kind::Allowed(_) | Kind::MaxBytes(_) | Kind::Schema(_) => false,
+            Kind::Forbidden(_)
+            | Kind::Program(_)
+            | Kind::Mcp(_)
+            | Kind::PerMinute(_)
+            | Kind::MaxCost(_)
+            | Kind::Approval(_)
+            | Kind::Unusable(_) => true,
+        }
+    }
+
     /// What a hit means. A match that can't be redacted is denied.
     pub(super) fn hit(&self) -> CheckDecision {
         match self.on_hit {

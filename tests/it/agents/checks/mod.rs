@@ -4,7 +4,9 @@ mod answers;
 mod approval;
 mod crash;
 mod outside;
+mod summaries;
 mod tools;
+mod wording;
 
 use serde_json::{Value, json};
 use shared::{

@@ -269,16 +269,17 @@ impl Conversation {
     }
 
     /// What a summary of everything up to entry `to` has to tell: the earlier summary and notices, then each message as
-    /// a text of its own.
-    pub(super) fn transcript(&self, terms: Terms, to: u32) -> Vec<String> {
+    /// a text of its own, in the words that `as_sent` gives it.
+    pub(super) fn transcript(&self, terms: Terms, to: u32, as_sent: impl Fn(&mut Message)) -> Vec<String> {
         let mut texts: Vec<String> = self.compacted.notice(0, false).into_iter().collect();
         for turn in self.turns.iter().filter(|turn| turn.number <= to) {
             if self.compacted.is_hidden(turn.number) {
                 continue;
             }
             let refers = |number| self.compacted.is_reference(number);
-            for message in turn.messages(None, terms, &refers).into_iter().flat_map(|(_, messages)| messages)
-            {
+            let messages = turn.messages(None, terms, &refers).into_iter().flat_map(|(_, messages)| messages);
+            for mut message in messages {
+                as_sent(&mut message);
                 texts.push(match message {
                     Message::System(text) | Message::User(text) => format!("Told: {text}"),
                     Message::Assistant { text, calls } => {
@@ -588,7 +589,7 @@ mod tests {
             "{text}"
         );
         // The next one tells of it, and replaces it.
-        let transcript = summed.transcript(TERMS, 6).join("\n");
+        let transcript = summed.transcript(TERMS, 6, |_| {}).join("\n");
         assert!(
             transcript.contains("a and b were read") && transcript.contains("answer to c"),
             "{transcript}"

@@ -9,7 +9,10 @@ use shared::{
 };
 
 use super::window::Window;
-use crate::tool::{READ_CONTEXT, may_call};
+use crate::{
+    check::Redaction,
+    tool::{READ_CONTEXT, may_call},
+};
 
 /// An input beyond this is shown by reference.
 const LARGE_INPUT_BYTES: u64 = 2048;
@@ -24,7 +27,9 @@ pub(super) fn show(window: &mut Window, work: &Execute) {
         window.add_shareable(ShareCategory::Context, whole(&small));
     }
     if !large.is_empty() {
-        let described: Vec<String> = large.iter().map(|(key, value)| describe(key, value.value())).collect();
+        let redaction = Redaction::of_messages(&work.agent.checks);
+        let described: Vec<String> =
+            large.iter().map(|(key, value)| describe(key, value.value(), &redaction)).collect();
         let shown = format!(
             "Large inputs; `{READ_CONTEXT}` with `key`, `offset` and `length`, or a JSON `pointer`, reads them:\n{}",
             described.join("\n")
@@ -40,7 +45,7 @@ fn whole(inputs: &[(&ContextKey, &Json)]) -> String {
     format!("Inputs:\n{:#}", Value::Object(inputs))
 }
 
-fn describe(key: &ContextKey, value: &Value) -> String {
+fn describe(key: &ContextKey, value: &Value, redaction: &Redaction) -> String {
     let (what, text) = match value {
         Value::String(text) => (format!("text of {} bytes", text.len()), text.clone()),
         Value::Array(items) => {
@@ -53,5 +58,28 @@ fn describe(key: &ContextKey, value: &Value) -> String {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => ("value".to_owned(), value.to_string()),
     };
-    format!("- `{key}`: {what}, begins: {}", cut(text, PREVIEW_BYTES))
+    format!("- `{key}`: {what}, begins: {}", cut(redaction.apply(text), PREVIEW_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn b16_a_preview_shows_no_part_of_what_a_pattern_redacts() {
+        let check = json!({"name": "keys", "then": "redact", "pattern": {"deny": ["sk-[a-z0-9]{20,}"]}});
+        let redaction = Redaction::of_messages(&[serde_json::from_value(check).unwrap()]);
+        let key: ContextKey = "log".parse().unwrap();
+        // The preview ends within the key.
+        let text = format!("{}sk-{} and more", "x".repeat(PREVIEW_BYTES - 10), "secret42".repeat(5));
+        let bytes = text.len();
+        for value in [json!(text), json!([text])] {
+            let shown = describe(&key, &value, &redaction);
+            assert!(!shown.contains("sk-"), "{shown}");
+        }
+        let shown = describe(&key, &json!(text), &redaction);
+        assert!(shown.contains(&format!("text of {bytes} bytes")), "{shown}");
+    }
 }

@@ -19,6 +19,7 @@ use crate::{
         model_call::{self, CallOutcome, Shortage},
         token_bound::PaidRequest,
     },
+    check::Redaction,
     model::ScriptInput,
 };
 
@@ -74,7 +75,11 @@ impl Agent<'_> {
     /// the money is too little, the provider fails, or the request itself is too large.
     async fn summarise(&mut self, to: u32, max_tokens: u32, limit: u64) -> Result<bool, Verdict> {
         let work = self.work();
-        let transcript = self.conversation.transcript(self.terms(), to);
+        // Its parts are cut: what must not be sent is taken out of them first (B16).
+        let transcript =
+            self.conversation.transcript(self.terms(), to, |message| self.checker.as_sent(message));
+        let redaction = Redaction::of_messages(&work.agent.checks);
+        let transcript: Vec<String> = transcript.into_iter().map(|part| redaction.apply(part)).collect();
         let request = summary::request(work.goal.as_str(), &transcript, max_tokens, self.estimate(), limit);
         let Some(messages) = request else { return Ok(false) };
         let request = PaidRequest {
@@ -92,7 +97,7 @@ impl Agent<'_> {
                 closing: false,
                 summary: true,
             }),
-            model: None,
+            model: self.conversation.model(),
             seen: None,
             asked: None,
             summary_of: Some(to),

@@ -1,0 +1,158 @@
+//! What a model is sent was judged in exactly these words: a change stays when something is added to a message, and what is
+//! added is judged too.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use shared::{
+    bus::Headers,
+    subject::Subject,
+    wire::{Compacted, EndStatus},
+};
+use trellis_tests::{
+    cluster::{Cluster, SOON, eventually},
+    processes::fresh_trace,
+    servers::{ModelServer, Prompt},
+};
+
+use super::decisions;
+use crate::agents::{
+    call,
+    compaction::{compacted, long_call, looping, profile},
+    foreign::embedded,
+    say,
+};
+
+/// An MCP server whose one tool takes a password out of texts, and adds each text to the file `judged` of a directory. It
+/// answers only when the file `go` is there.
+const SERVER: &str = r#"
+import json, os, sys, time
+directory = sys.argv[1]
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    if asked["method"] == "initialize":
+        version = asked["params"]["protocolVersion"]
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "guard", "version": "1"}}
+    elif asked["method"] == "tools/list":
+        result = {"tools": [{"name": "check", "description": "checks", "inputSchema": {"type": "object"}}]}
+    elif asked["method"] == "tools/call":
+        text = asked["params"]["arguments"]["text"]
+        with open(directory + "/judged", "a") as judged:
+            judged.write(json.dumps(text) + "\n")
+        while not os.path.exists(directory + "/go"):
+            time.sleep(0.01)
+        changed = {"decision": "change", "text": text.replace("hunter2", "[GONE]")}
+        told = changed if "hunter2" in text else {"decision": "pass"}
+        result = {"content": [{"type": "text", "text": json.dumps(told)}]}
+    else:
+        result = {}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"#;
+
+const SECRET: &str = "the password is hunter2";
+
+/// A cluster with the profile `long` and the check, which uses this directory.
+async fn guarded(model: &ModelServer, directory: &Path, mut agent: Value) -> Cluster {
+    std::fs::create_dir(directory).unwrap();
+    let mut settings = model.settings();
+    settings["mcp"] = json!({"guard": {"command": ["python3", "-c", SERVER, directory]}});
+    let tool = json!({"tool": "guard:check"});
+    agent["checks"] = json!([{"name": "guard", "on": ["before_call"], "timeout_ms": 60_000, "mcp": tool}]);
+    embedded(settings, json!([agent])).await
+}
+
+fn open(directory: &Path) {
+    std::fs::write(directory.join("go"), "").unwrap();
+}
+
+fn judged(directory: &Path) -> Vec<String> {
+    let lines = std::fs::read_to_string(directory.join("judged")).unwrap_or_default();
+    lines.lines().map(str::to_owned).collect()
+}
+
+fn assert_hidden(model: &ModelServer) {
+    for prompt in model.prompts() {
+        let text = prompt.to_string();
+        assert!(text.contains("the password is [GONE]") && !text.contains("hunter2"), "{text}");
+    }
+}
+
+/// proves: the task and the inputs stay as they were changed when a notice of dropped exchanges is added to them; a text is
+/// judged once.
+#[tokio::test(flavor = "multi_thread")]
+async fn b16_a_change_outlives_a_compaction() {
+    let model = looping(15, long_call).await;
+    let trace_id = fresh_trace();
+    let directory = std::env::temp_dir().join(trace_id.to_string());
+    let cluster = guarded(&model, &directory, profile(json!({"compaction": "drop"}))).await;
+    open(&directory);
+    let task = json!({"goal": "loop for long", "agent_id": "long", "trace_id": trace_id, "inputs": {"note": SECRET}});
+    let outcome = cluster.client.run(task).await;
+    assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+    let journal = cluster.client.journal(trace_id, &outcome.context.child_id).await;
+    assert!(compacted(&journal, Compacted::Dropped) > 1, "{journal:#?}");
+    assert_eq!(model.prompts().len(), 16);
+    assert_hidden(&model);
+    let mut texts = judged(&directory);
+    let all = texts.len();
+    texts.sort();
+    texts.dedup();
+    // The outputs of the tool are all the same text, and each is judged once it is known.
+    assert_eq!(texts.len(), all, "no text is judged twice: {texts:#?}");
+    cluster.stop().await;
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// proves: the prompt of the last report is judged, though the call before it was decided.
+#[tokio::test(flavor = "multi_thread")]
+async fn b16_a_change_outlives_the_last_report() {
+    let model = ModelServer::start(|_: &Prompt| say("this far I came")).await;
+    let trace_id = fresh_trace();
+    let directory = std::env::temp_dir().join(trace_id.to_string());
+    let cluster = guarded(&model, &directory, profile(json!({}))).await;
+    open(&directory);
+    let task = json!({"goal": "loop for long", "agent_id": "long", "trace_id": trace_id, "inputs": {"note": SECRET},
+        "max_cost_usd": 1, "closing_reserve_usd": 0.99999});
+    let outcome = cluster.client.run(task).await;
+    assert_eq!(outcome.context.status, EndStatus::Aborted, "{outcome:#?}");
+    let prompts = model.prompts();
+    assert!(prompts.len() == 1 && prompts[0].to_string().contains("Your budget ends here"), "{prompts:#?}");
+    assert_hidden(&model);
+    cluster.stop().await;
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// proves: a message that comes while the first call is checked is judged before it is sent, and so are the inputs beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
+    let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
+        0 => call("fs_read", json!({"path": "input.json"})),
+        _ => say("done"),
+    })
+    .await;
+    let trace_id = fresh_trace();
+    let directory = std::env::temp_dir().join(trace_id.to_string());
+    let mut agent = profile(json!({"window_tokens": 50_000}));
+    agent["tools"] = json!(["fs.write"]);
+    let cluster = guarded(&model, &directory, agent).await;
+    let task = json!({"goal": "loop for long", "agent_id": "long", "trace_id": trace_id, "inputs": {"note": SECRET}});
+    let tell = async {
+        eventually("its first call is checked", async || !judged(&directory).is_empty()).await;
+        let told = json!({"id": "one", "text": "the other word is hunter2 too."});
+        let query = serde_json::to_vec(&json!({"tell": {"trace_id": trace_id, "told": told}})).unwrap();
+        let bus = &cluster.client.bus;
+        bus.request(&Subject::Query, &Headers::new(), query.into(), SOON).await.unwrap();
+        open(&directory);
+    };
+    let (outcome, ()) = tokio::join!(cluster.client.run(task), tell);
+    let prompts = model.prompts();
+    assert!(prompts[0].to_string().contains("the other word is [GONE] too."), "{prompts:#?}");
+    assert_hidden(&model);
+    let journal = cluster.client.journal(trace_id, &outcome.context.child_id).await;
+    let expected = ["guard before_call change", "guard before_call change"];
+    assert_eq!(decisions(&journal), expected, "alone, and with the message");
+    cluster.stop().await;
+    std::fs::remove_dir_all(directory).unwrap();
+}
