@@ -632,6 +632,7 @@ mod tests {
             place: None,
             asked: false,
             changed: Default::default(),
+            judged: Default::default(),
         });
         let steps = vec![model_answer("asked a", &["a"]), tool_answer("a"), HistoryStep::Model(step)];
         let denied = conversation(steps);
