@@ -13,8 +13,7 @@ use shared::{
 };
 
 use super::{
-    ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, TokenHash, Trace, context_store, end,
-    limit,
+    ContextIndex, Event, Phase, Refusal, Requeue, Status, TokenHash, Trace, context_store, end, limit,
 };
 
 impl Trace {
@@ -230,22 +229,32 @@ fn completed(
     if let Some(passed) = limit::passed(node, progress).or_else(|| limit::too_large(node, &payload)) {
         return vec![passed.ends(trace, at)];
     }
-    match unfit(node, &payload) {
+    match unfit(trace, at, &payload) {
         Some(message) => {
             let failure = Failure { kind: FailureKind::OutputSchema, message, retryable: true };
-            vec![failed(trace, at, failure, progress, now)]
+            // What it wrote itself belongs to the result that is refused: it does not stand for the next one.
+            let mut events: Vec<_> = context_store::own_value_deleted(trace, at).into_iter().collect();
+            events.push(failed(trace, at, failure, progress, now));
+            events
         }
         None => finish(trace, at, payload),
     }
 }
 
-/// Why a result does not fit the schema, if it does not.
-fn unfit(node: &ContextNode, payload: &Payload) -> Option<String> {
-    let schema = node.order.output_schema.as_ref()?;
-    match payload {
+/// Why a result does not fit the schema, if it does not. The value that the context wrote to its output itself is read
+/// instead of the result, and must fit too.
+fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Option<String> {
+    let order = &trace.node(at).order;
+    let schema = order.output_schema.as_ref()?;
+    let result = match payload {
         Payload::Inline(value) => schema.check(value).err(),
         Payload::Reference(_) => Some("a result by reference can't be checked; keep it inline".into()),
-    }
+    };
+    result.or_else(|| {
+        let key = order.output_to.as_ref()?;
+        let why = schema.check(context_store::own_value(trace, at, key)?).err()?;
+        Some(format!("the value that it wrote to `{key}`: {why}"))
+    })
 }
 
 /// Completes, and writes the result to the context's output key, unless the context has written that itself. For a step its
@@ -328,7 +337,7 @@ pub(super) fn children_ended(
     }
     let end = trace.node(*child).end().expect("asked only when all have ended").clone();
     match (end.status, end.result.clone()) {
-        (EndStatus::Completed, Some(payload)) => match unfit(trace.node(at), &payload) {
+        (EndStatus::Completed, Some(payload)) => match unfit(trace, at, &payload) {
             Some(message) => vec![end::failed(trace, at, FailureKind::OutputSchema, message)],
             None => finish(trace, at, payload),
         },

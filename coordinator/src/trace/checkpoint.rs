@@ -1,6 +1,7 @@
 //! Restoring (W5): a live agent goes back to an earlier step of its journal. The coordinator does not read
 //! the journal: it fences the running attempt, and tells the next one which step to go back to. Money that
-//! was spent stays spent. An open question is withdrawn, and keeps its number.
+//! was spent stays spent. An open question is withdrawn, and keeps its number. What the agent wrote to its output itself is
+//! deleted, because the entry that wrote it may be one of those that no longer count.
 //!
 //! A call in flight is paid for, so it is finished and booked at its cost: its attempt keeps its lease, begins nothing
 //! else, and is fenced when the call has ended. If its worker dies, the lease ends the wait.
@@ -9,7 +10,10 @@
 
 use shared::{Timestamp, wire::Restore};
 
-use super::{ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, Trace, attempt::queue_again};
+use super::{
+    ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, Trace, attempt::queue_again,
+    context_store,
+};
 
 pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     let at = trace.known(&restore.child_id)?;
@@ -32,6 +36,7 @@ pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Resul
     }
     let (child_id, number, to) = (node.id.clone(), restore.number, restore.to);
     let mut events = vec![Event::Restored { child_id, number, to }];
+    events.extend(context_store::own_value_deleted(trace, at));
     events.extend(back_into_the_queue(trace, at, now));
     Ok(events)
 }

@@ -145,11 +145,16 @@ fn under_step(trace: &Trace, run: &GraphRun, writer: StepIndex, key: &ContextKey
 
 /// Deletes what a context wrote to its output before it ended without completing.
 pub(super) fn withdrawn(trace: &Trace, at: ContextIndex) -> Option<Event> {
+    let completed = trace.node(at).end().is_some_and(|end| end.status == EndStatus::Completed);
+    if completed { None } else { own_value_deleted(trace, at) }
+}
+
+/// Deletes what a context has written to its output itself, if it has.
+pub(super) fn own_value_deleted(trace: &Trace, at: ContextIndex) -> Option<Event> {
     let node = trace.node(at);
-    let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
-    let key = full_key(trace, node, node.order.output_to.as_ref()?);
-    let wrote = trace.store.get(&key)?.writer.as_ref() == Some(&node.id);
-    (wrote && !completed).then_some(Event::ValueDeleted { key })
+    let key = node.order.output_to.as_ref()?;
+    own_value(trace, at, key)?;
+    Some(Event::ValueDeleted { key: full_key(trace, node, key) })
 }
 
 /// C, I5: a child may read or write only what its parent may. The root may read and write everything. A graph also reads what

@@ -263,7 +263,7 @@ fn g2_a_key_under_a_step_that_can_not_be_read_is_refused_with_the_reason() {
     }
 }
 
-/// A graph whose step `look` needs two tries to write a list under its own id, whose ids are made up; `each` reads it.
+/// A graph whose step `each` reads the list that the context of `look` writes under its own id.
 fn list_under_a_step(look: Value, more: Value) -> World {
     let mut writer = json!({"id": "look", "agent_id": "writer", "task_description": "look"});
     writer.as_object_mut().unwrap().extend(look.as_object().unwrap().clone());
@@ -368,4 +368,67 @@ fn g2_until_reads_no_key_under_a_step() {
     ]);
     let refused = World::new().submit_graph(json!({"steps": steps})).unwrap_err().to_string();
     assert!(refused.contains("nothing writes `look.list`"), "{refused}");
+}
+
+/// What a context wrote to its output itself is read instead of its result, so the schema is for both. Its next attempt
+/// begins without it.
+#[test]
+fn c_an_own_value_that_does_not_fit_the_schema_is_refused_like_a_result() {
+    let schema = json!({"type": "object"});
+    for retries in [0, 1] {
+        let mut world = World::with_root(json!({}));
+        let root = world.claim("root");
+        let terms = json!({"goal": "a", "child_id": "a", "output_to": "notes", "output_schema": schema,
+            "limits": {"max_retries_total": retries}});
+        world.spawn(&root, terms).unwrap();
+        let lease = world.claim("a");
+        set(&mut world, &lease, "notes", json!("no object")).unwrap();
+        world.complete(&lease, json!({"fits": true})).unwrap();
+        assert!(!world.trace.values().contains_key("notes"));
+        if retries == 0 {
+            assert_eq!(world.status("a"), "failed");
+            let outcome = serde_json::to_value(world.trace.outcome(&id("a")).unwrap()).unwrap();
+            assert_eq!(outcome["error"]["kind"], "output_schema");
+            let message = outcome["error"]["message"].as_str().unwrap();
+            assert!(message.starts_with("the value that it wrote to `notes`: "), "{message}");
+            continue;
+        }
+        world.pass(500);
+        let lease = world.claim("a");
+        world.complete(&lease, json!({"fits": true})).unwrap();
+        assert_eq!(world.trace.values()["notes"].value.value(), &json!({"fits": true}));
+    }
+}
+
+#[test]
+fn c_an_own_value_of_a_step_must_fit_the_schema_of_the_step() {
+    let steps = json!([{"id": "s", "agent_id": "writer", "task_description": "s", "output_to": "draft",
+        "output_schema": {"type": "object"}, "retries": 0}]);
+    for (own, status) in [(json!("no object"), "failed"), (json!({"own": 1}), "succeeded")] {
+        let mut world = World::with_graph(json!({"steps": steps}));
+        let lease = world.claim("s");
+        set(&mut world, &lease, "draft", own).unwrap();
+        world.complete(&lease, json!({"result": 1})).unwrap();
+        assert_eq!(step_status(&world, "s").0, status);
+    }
+}
+
+/// The entry that wrote the value may have been taken back: the next result is written.
+#[test]
+fn w5_a_restore_deletes_what_the_agent_wrote_to_its_output() {
+    let (mut world, a, _) = two();
+    set(&mut world, &a, "notes", json!("revoked")).unwrap();
+    set(&mut world, &a, "a.scratch", json!("kept")).unwrap();
+    let restore = shared::wire::Restore { child_id: id("a"), number: 1, to: 1 };
+    world.handle(Command::Restore(restore.clone())).unwrap();
+    assert_eq!(read(&world, "b", "notes"), Ok(None));
+    assert_eq!(read(&world, "a", "a.scratch"), Ok(Some(json!("kept"))));
+    let again = world.claim("a");
+    set(&mut world, &again, "notes", json!("after it")).unwrap();
+    assert_eq!(world.handle(Command::Restore(restore)).unwrap(), [], "a second delivery changes nothing");
+    assert_eq!(read(&world, "b", "notes"), Ok(Some(json!("after it"))));
+    let second = shared::wire::Restore { child_id: id("a"), number: 2, to: 1 };
+    world.handle(Command::Restore(second)).unwrap();
+    world.run("a", "the result");
+    assert_eq!(read(&world, "b", "notes"), Ok(Some(json!("the result"))));
 }
