@@ -341,9 +341,7 @@ fn missing_in_log(
             None if latest == 0 => 1,
             Some(version) if *version == latest && !missing.contains_key(&agent) => {
                 let logged = logged.get(&agent).map(|entry| &entry.content);
-                // What can't be read can't be compared.
-                let is_known = !matches!(logged, Some(Content::Unreadable(_)));
-                let differs = is_known && content.profile().is_some() && logged != Some(&content);
+                let differs = content.profile().is_some() && logged != Some(&content);
                 if differs { latest + 1 } else { continue }
             }
             Some(version) if *version > latest => *version,
