@@ -95,7 +95,7 @@ async fn b16_no_part_of_a_secret_is_sent_for_a_summary() {
         }
         match made.fetch_add(1, Ordering::Relaxed) {
             n if n < LAST => {
-                let content = format!("{} sk-{} end", "word ".repeat(180), "SECRET".repeat(200));
+                let content = format!("{} sk-{} end", "word ".repeat(700), "SECRET".repeat(200));
                 crate::agents::call("fs_write", json!({"path": format!("outputs/{n}"), "content": content}))
             }
             _ => say(FINAL),
@@ -105,7 +105,8 @@ async fn b16_no_part_of_a_secret_is_sent_for_a_summary() {
     let checks = json!([
         {"name": "keys", "then": "redact", "on": ["before_call"], "pattern": {"deny": ["sk-[A-Z]{1200}"]}},
     ]);
-    let cluster = embedded(model.settings(), json!([profile(json!({"checks": checks}))])).await;
+    let agent = profile(json!({"checks": checks, "window_tokens": 6000}));
+    let cluster = embedded(model.settings(), json!([agent])).await;
     let (status, journal) = run(&cluster, json!({})).await;
     assert_eq!(status, EndStatus::Completed, "{:?}", decisions(&journal));
     let requests: Vec<Value> = model.prompts().into_iter().filter(is_summary).collect();
