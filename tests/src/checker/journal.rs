@@ -10,7 +10,7 @@ pub(super) async fn unaccounted(client: &Client, trace: &Trace) -> Result<(), St
     differences(client, trace, |_, statement, why| match why {
         Why::Older => true,
         // A cost of a commit that was lost is booked under an id of its own.
-        Why::NotBookedYet => !statement.differences.iter().any(|line| is_of_lost_commit(line)),
+        Why::NotBookedYet => !statement.differences.iter().any(is_of_lost_commit),
         Why::Corrected | Why::NotJournaled | Why::Estimated | Why::OfProgram | Why::Charge | Why::Dispute => {
             false
         }
