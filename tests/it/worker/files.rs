@@ -411,7 +411,7 @@ async fn i3_an_agent_that_hands_over_leaves_its_files() {
     site.stop().await;
 }
 
-/// The child begins with the caller's files, as copies of its own; so does a branch of it, and a restored child.
+/// The child begins with the caller's files, as copies of its own; so does a branch of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_delegate_hands_over_the_files_in_outputs() {
     let site = Site::in_one_process().await;
