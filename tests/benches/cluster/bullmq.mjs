@@ -5,6 +5,7 @@
 //   node bullmq.mjs client <redis port> <jobs> <in flight> <singles> <wide>     prints one line of JSON
 
 import { createRequire } from "node:module";
+import { measure } from "./measure.mjs";
 
 const require = createRequire(process.env.TRELLIS_BULLMQ + "/");
 const { FlowProducer, Queue, QueueEvents, Worker } = require("bullmq");
@@ -17,39 +18,19 @@ async function work() {
   console.log("ready");
 }
 
-async function measure([jobs, inFlight, singles, wide]) {
+async function submit(numbers) {
   const queue = new Queue("bench", { connection });
   const flows = new FlowProducer({ connection });
   const events = new QueueEvents("bench", { connection });
   [queue, events].forEach((emitter) => emitter.setMaxListeners(0));
   await events.waitUntilReady();
   const one = async () => (await queue.add("one", { goal: "hello" })).waitUntilFinished(events);
-  const many = async (count) => {
-    let begun = 0;
-    const lane = async () => {
-      while (begun++ < count) await one();
-    };
-    await Promise.all(Array.from({ length: inFlight }, lane));
-  };
-  await many(jobs / 10);
-  let began = performance.now();
-  await many(jobs);
-  const rate = jobs / ((performance.now() - began) / 1000);
-  const times = [];
-  for (let n = 0; n < singles; n++) {
-    began = performance.now();
-    await one();
-    times.push(performance.now() - began);
-  }
-  times.sort((a, b) => a - b);
-  const percentile = (percent) => times[Math.floor(((times.length - 1) * percent) / 100)];
   const child = { name: "child", queueName: "bench", data: { goal: "hello" } };
-  began = performance.now();
-  const flow = await flows.add({ name: "parent", queueName: "bench", data: {}, children: Array(wide).fill(child) });
-  await flow.job.waitUntilFinished(events);
-  const wideMs = performance.now() - began;
-  console.log(JSON.stringify({ rate, p50_ms: percentile(50), p99_ms: percentile(99), wide_ms: wideMs }));
-  process.exit(0);
+  const wide = async (count) => {
+    const parent = { name: "parent", queueName: "bench", data: {}, children: Array(count).fill(child) };
+    await (await flows.add(parent)).job.waitUntilFinished(events);
+  };
+  await measure(one, wide, numbers);
 }
 
-await (mode === "worker" ? work() : measure(numbers.map(Number)));
+await (mode === "worker" ? work() : submit(numbers.map(Number)));

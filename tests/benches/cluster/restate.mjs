@@ -12,6 +12,7 @@ import { createRequire } from "node:module";
 import net from "node:net";
 import os from "node:os";
 import path from "node:path";
+import { measure } from "./measure.mjs";
 
 const modules = process.env.TRELLIS_RESTATE;
 
@@ -80,33 +81,13 @@ async function begin() {
   return (handler, value) => post(`http://${ingress}/bench/${handler}`, value);
 }
 
-async function measure([jobs, inFlight, singles, wide]) {
+async function submit(numbers) {
   const call = await begin();
-  const many = async (count) => {
-    let begun = 0;
-    const lane = async () => {
-      while (begun++ < count) await call("one", "hello");
-    };
-    await Promise.all(Array.from({ length: inFlight }, lane));
+  const wide = async (count) => {
+    if ((await call("wide", count)) !== count) throw new Error("not all children ended");
   };
-  await many(jobs / 10);
-  let began = performance.now();
-  await many(jobs);
-  const rate = jobs / ((performance.now() - began) / 1000);
-  const times = [];
-  for (let n = 0; n < singles; n++) {
-    began = performance.now();
-    await call("one", "hello");
-    times.push(performance.now() - began);
-  }
-  times.sort((a, b) => a - b);
-  const percentile = (percent) => times[Math.floor(((times.length - 1) * percent) / 100)];
-  began = performance.now();
-  if ((await call("wide", wide)) !== wide) throw new Error("not all children ended");
-  const wideMs = performance.now() - began;
-  console.log(JSON.stringify({ rate, p50_ms: percentile(50), p99_ms: percentile(99), wide_ms: wideMs }));
-  process.exit(0);
+  await measure(() => call("one", "hello"), wide, numbers);
 }
 
 const words = process.argv.slice(2);
-await (words[0] === "service" ? serve() : measure(words.map(Number)));
+await (words[0] === "service" ? serve() : submit(words.map(Number)));
