@@ -131,17 +131,7 @@ fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amou
             copies -= 1;
             None
         }
-        HistoryStep::Model(step) => Some((&step.call_id, step.cost.amount)),
-        HistoryStep::Lost(lost) => Some((&lost.call_id, lost.amount)),
-        HistoryStep::Began { .. }
-        | HistoryStep::Tool(_)
-        | HistoryStep::Received { .. }
-        | HistoryStep::Told(_)
-        | HistoryStep::Rung(_)
-        | HistoryStep::Checked(_)
-        | HistoryStep::Compacted { .. }
-        | HistoryStep::Restored { .. }
-        | HistoryStep::Result(_) => None,
+        step => step.paid_call(),
     })
 }
 

@@ -80,6 +80,24 @@ impl HistoryStep {
         if let HistoryStep::Result(step) = self { Some(step) } else { None }
     }
 
+    /// The paid call that this entry tells of, and what it cost (B19).
+    pub fn paid_call(&self) -> Option<(&CallId, Amount)> {
+        match self {
+            HistoryStep::Model(step) => Some((&step.call_id, step.cost.amount)),
+            HistoryStep::Lost(lost) => Some((&lost.call_id, lost.amount)),
+            HistoryStep::Began { .. }
+            | HistoryStep::Tool(_)
+            | HistoryStep::Told(_)
+            | HistoryStep::Received { .. }
+            | HistoryStep::Rung(_)
+            | HistoryStep::Restored { .. }
+            | HistoryStep::Branched { .. }
+            | HistoryStep::Checked(_)
+            | HistoryStep::Compacted { .. }
+            | HistoryStep::Result(_) => None,
+        }
+    }
+
     /// The decisions of checks that this entry records (B16).
     pub fn checks(&self) -> &[CheckedStep] {
         match self {

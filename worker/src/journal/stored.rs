@@ -105,18 +105,5 @@ pub(super) fn known_cost<'e>(entry: &'e HistoryEntry, call_id: &CallId) -> Optio
 
 /// Whether this entry tells of the call.
 pub(super) fn is_of(entry: &HistoryEntry, call_id: &CallId) -> bool {
-    match &entry.step {
-        HistoryStep::Model(step) => step.call_id == *call_id,
-        HistoryStep::Lost(lost) => lost.call_id == *call_id,
-        HistoryStep::Began { .. }
-        | HistoryStep::Tool(_)
-        | HistoryStep::Told(_)
-        | HistoryStep::Rung(_)
-        | HistoryStep::Checked(_)
-        | HistoryStep::Compacted { .. }
-        | HistoryStep::Received { .. }
-        | HistoryStep::Restored { .. }
-        | HistoryStep::Branched { .. }
-        | HistoryStep::Result(_) => false,
-    }
+    entry.step.paid_call().is_some_and(|(paid, _)| paid == call_id)
 }
