@@ -154,17 +154,10 @@ impl Checker<'_> {
             self.write(step).await;
             return stopped.map_or(Gate::Open(None), Gate::Stopped);
         }
-        let decided = match &rule.kind {
-            Kind::PerMinute(per_minute) => self.tool_rate(rule, *per_minute),
-            Kind::Forbidden(_)
-            | Kind::Allowed(_)
-            | Kind::MaxBytes(_)
-            | Kind::Schema(_)
-            | Kind::Program(_)
-            | Kind::Mcp(_)
-            | Kind::MaxCost(_)
-            | Kind::Approval(_)
-            | Kind::Unusable(_) => Decided::pass(),
+        let decided = if let Kind::PerMinute(per_minute) = rule.kind {
+            self.tool_rate(rule, per_minute)
+        } else {
+            Decided::pass()
         };
         let step = step(rule, moment, decided);
         match Stopped::by(&step) {
