@@ -66,7 +66,7 @@ Exit codes: 0 no difference, 1 some difference, 2 wrong usage or a file that can
     },
     /// Delete an agent: new submissions can't name it any more. Running runs keep its profile.
     ///
-    /// Its versions are kept, and can be shown and applied again. An agent that is part of every deployment, such as
+    /// Its versions are kept until the log of profiles needs their room, and can be shown and applied again. An agent that is part of every deployment, such as
     /// `default`, can't be deleted.
     #[command(after_help = "Examples:\n  trellis agents delete writer")]
     Delete {
