@@ -122,16 +122,14 @@ impl ContextNode {
 /// What the entries of a journal cost, each with its call.
 fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amount)> {
     let mut copies = 0;
-    journal.iter().filter_map(move |entry| match &entry.step {
-        HistoryStep::Branched { copies: all, .. } => {
+    journal.iter().filter_map(move |entry| {
+        if let HistoryStep::Branched { copies: all, .. } = &entry.step {
             copies = *all;
-            None
-        }
-        step if copies > 0 && step.is_work() => {
+        } else if copies > 0 && entry.step.is_work() {
             copies -= 1;
-            None
+            return None;
         }
-        step => step.paid_call(),
+        entry.step.paid_call()
     })
 }
 

@@ -1,3 +1,5 @@
+//! A conversation as it is read from a journal, and what its window shows.
+
 use serde_json::json;
 use shared::{
     Amount, Timestamp,
