@@ -89,10 +89,10 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         Command::Delete { name } => Query::DeleteAgent { agent_id: name },
     };
     let bus = servers.cluster().await?;
-    match client::query(&bus, &query).await? {
-        QueryAnswer::Agents { agents, versions } => list(&agents, &versions, output),
-        QueryAnswer::Agent(found) => show(&found, output),
-        QueryAnswer::Applied { agents, versions, unchanged } => {
+    match client::query(&bus, &query).await?.or_refusal() {
+        Ok(QueryAnswer::Agents { agents, versions }) => list(&agents, &versions, output),
+        Ok(QueryAnswer::Agent(found)) => show(&found, output),
+        Ok(QueryAnswer::Applied { agents, versions, unchanged }) => {
             match output {
                 Output::Json => output::print_json(
                     &json!({"applied": agents, "versions": versions, "unchanged": unchanged}),
@@ -108,18 +108,15 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             }
             Ok(Ending::Completed)
         }
-        QueryAnswer::Deleted { agent_id, at } => {
+        Ok(QueryAnswer::Deleted { agent_id, at }) => {
             match output {
                 Output::Json => output::print_json(&json!({"deleted": agent_id, "at": at}))?,
                 Output::Text => output::print(&format!("{agent_id}: deleted at {at}\n"))?,
             }
             Ok(Ending::Completed)
         }
-        QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
-        other @ (QueryAnswer::Runs { .. }
-        | QueryAnswer::Coordinators { .. }
-        | QueryAnswer::Branches { .. }
-        | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
+        Err(refusal) => output::refuse(&refusal, output),
+        Ok(other) => Err(client::unexpected(&other)),
     }
 }
 
@@ -159,16 +156,10 @@ pub(crate) async fn apply(
     if agents.is_empty() {
         return Ok(None);
     }
-    match client::query(bus, &Query::ApplyAgents { agents }).await? {
-        QueryAnswer::Applied { .. } => Ok(None),
-        QueryAnswer::Refused(refusal) => output::refuse(&refusal, output).map(Some),
-        other @ (QueryAnswer::Runs { .. }
-        | QueryAnswer::Agents { .. }
-        | QueryAnswer::Agent(_)
-        | QueryAnswer::Deleted { .. }
-        | QueryAnswer::Coordinators { .. }
-        | QueryAnswer::Branches { .. }
-        | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
+    match client::query(bus, &Query::ApplyAgents { agents }).await?.or_refusal() {
+        Ok(QueryAnswer::Applied { .. }) => Ok(None),
+        Err(refusal) => output::refuse(&refusal, output).map(Some),
+        Ok(other) => Err(client::unexpected(&other)),
     }
 }
 

@@ -115,16 +115,10 @@ async fn version(
     agent: &AgentId,
     version: Option<u64>,
 ) -> anyhow::Result<Result<AgentVersion, Refusal>> {
-    match client::query(bus, &Query::Agent { agent_id: agent.clone(), version }).await? {
-        QueryAnswer::Agent(found) => Ok(Ok(*found)),
-        QueryAnswer::Refused(refusal) => Ok(Err(refusal)),
-        other @ (QueryAnswer::Runs { .. }
-        | QueryAnswer::Agents { .. }
-        | QueryAnswer::Applied { .. }
-        | QueryAnswer::Deleted { .. }
-        | QueryAnswer::Coordinators { .. }
-        | QueryAnswer::Branches { .. }
-        | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
+    match client::query(bus, &Query::Agent { agent_id: agent.clone(), version }).await?.or_refusal() {
+        Ok(QueryAnswer::Agent(found)) => Ok(Ok(*found)),
+        Err(refusal) => Ok(Err(refusal)),
+        Ok(other) => Err(client::unexpected(&other)),
     }
 }
 

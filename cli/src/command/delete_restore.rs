@@ -29,16 +29,10 @@ pub(crate) async fn delete(
 ) -> anyhow::Result<Ending> {
     let known = client::replay(bus, trace_id).await?;
     let delete = Delete { child_id: child.clone(), force, outside: Referrers::Known(Vec::new()) };
-    let branches = match client::query(bus, &Query::Branches { trace_id }).await? {
-        QueryAnswer::Branches { branches } => Some(branches),
-        QueryAnswer::Refused(_) => None,
-        other @ (QueryAnswer::Runs { .. }
-        | QueryAnswer::Agents { .. }
-        | QueryAnswer::Agent(_)
-        | QueryAnswer::Applied { .. }
-        | QueryAnswer::Deleted { .. }
-        | QueryAnswer::Coordinators { .. }
-        | QueryAnswer::Told { .. }) => return Err(client::unexpected(&other)),
+    let branches = match client::query(bus, &Query::Branches { trace_id }).await?.or_refusal() {
+        Ok(QueryAnswer::Branches { branches }) => Some(branches),
+        Err(_) => None,
+        Ok(other) => return Err(client::unexpected(&other)),
     };
     if let Some(ending) = refused(&known, Command::Delete { delete: delete.clone(), branches }, output)? {
         return Ok(ending);

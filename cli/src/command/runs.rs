@@ -93,16 +93,10 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
     match command {
-        Command::List { limit } => match client::query(&bus, &Query::Runs { limit }).await? {
-            QueryAnswer::Runs { runs } => list(&runs, output),
-            QueryAnswer::Refused(refusal) => output::refuse(&refusal, output),
-            other @ (QueryAnswer::Agents { .. }
-            | QueryAnswer::Agent(_)
-            | QueryAnswer::Applied { .. }
-            | QueryAnswer::Deleted { .. }
-            | QueryAnswer::Coordinators { .. }
-            | QueryAnswer::Branches { .. }
-            | QueryAnswer::Told { .. }) => Err(client::unexpected(&other)),
+        Command::List { limit } => match client::query(&bus, &Query::Runs { limit }).await?.or_refusal() {
+            Ok(QueryAnswer::Runs { runs }) => list(&runs, output),
+            Err(refusal) => output::refuse(&refusal, output),
+            Ok(other) => Err(client::unexpected(&other)),
         },
         Command::Describe { trace } => {
             let trace = client::replay(&bus, trace).await?;

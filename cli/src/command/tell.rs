@@ -57,8 +57,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let Named { trace: trace_id, child: child_id } = args.context;
     let told = Tell { child_id, id, text, by: args.by };
     let bus = servers.cluster().await?;
-    match client::query_again(&bus, &Query::Tell { trace_id, told }).await? {
-        QueryAnswer::Told { child_id, number } => {
+    match client::query_again(&bus, &Query::Tell { trace_id, told }).await?.or_refusal() {
+        Ok(QueryAnswer::Told { child_id, number }) => {
             match output {
                 Output::Json => output::print_json(&json!({"child_id": child_id, "number": number}))?,
                 Output::Text => {
@@ -69,20 +69,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             }
             Ok(Ending::Completed)
         }
-        QueryAnswer::Refused(refusal) => {
+        Err(refusal) => {
             let ending = output::refuse(&refusal, output)?;
             if let Some(hint) = hint(&refusal.code) {
                 output::note(&format!("\nhint: {hint}"));
             }
             Ok(ending)
         }
-        other @ (QueryAnswer::Runs { .. }
-        | QueryAnswer::Agents { .. }
-        | QueryAnswer::Agent(_)
-        | QueryAnswer::Deleted { .. }
-        | QueryAnswer::Applied { .. }
-        | QueryAnswer::Coordinators { .. }
-        | QueryAnswer::Branches { .. }) => Err(client::unexpected(&other)),
+        Ok(other) => Err(client::unexpected(&other)),
     }
 }
 

@@ -112,6 +112,13 @@ pub enum QueryAnswer {
     Refused(Refusal),
 }
 
+impl QueryAnswer {
+    /// The refusal, if it is one.
+    pub fn or_refusal(self) -> Result<Self, Refusal> {
+        if let QueryAnswer::Refused(refusal) = self { Err(refusal) } else { Ok(self) }
+    }
+}
+
 /// One version of an agent's profile, with what is known about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AgentVersion {
