@@ -16,6 +16,7 @@ mod policies;
 mod profiles;
 mod rebuild;
 mod retention;
+mod scenarios;
 mod servers;
 mod storage;
 mod telemetry;
