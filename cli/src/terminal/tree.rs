@@ -114,8 +114,7 @@ fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
 /// The status of a context; `partial` for a graph that completed in part.
 pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
     let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
-    let verdict = trace.graph_outcome(node).map(|outcome| outcome.verdict);
-    if completed && verdict == Some(GraphVerdict::Partial) {
+    if completed && trace.graph_verdict(node) == Some(GraphVerdict::Partial) {
         return "partial".into();
     }
     plain(serde_json::to_value(node.status_word()))
