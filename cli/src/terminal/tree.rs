@@ -60,7 +60,7 @@ pub(crate) fn checks(node: &ContextNode) -> Option<String> {
 enum Row<'a> {
     Context(&'a ContextNode),
     /// A step without a context, or with several.
-    Step(StepReport),
+    Step(Box<StepReport>),
 }
 
 /// One line for a context, then its descendants.
@@ -105,7 +105,7 @@ fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
         let summed_up = ran.is_empty() || ran.len() > 1 && step.reason.is_some() && !step.fallback;
         rows.extend(ran.into_iter().map(Row::Context));
         if summed_up {
-            rows.push(Row::Step(step));
+            rows.push(Row::Step(Box::new(step)));
         }
     }
     rows
