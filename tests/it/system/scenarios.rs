@@ -26,7 +26,8 @@ fn scenarios() -> Vec<PathBuf> {
 /// `trellis run`: without servers, or on a cluster. Questions are answered with `yes`.
 fn run(file: &PathBuf, cluster: Option<&Processes>) -> Command {
     let mut command = Command::new(binary());
-    command.arg("run").arg(file).args(["--answer", "yes", "-o", "json"]);
+    command.arg("run").arg(file).args(["--agents", "examples/scenarios/agents.yaml"]);
+    command.args(["--answer", "yes", "-o", "json"]);
     command.current_dir(repository()).env_clear().kill_on_drop(true);
     command.envs(cluster.map(|cluster| ("NATS_URL", cluster.nats.url())));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
