@@ -1,6 +1,7 @@
 //! The messages on the bus, as types whose fields are checked when they are read. A worker or client in any
 //! language needs these and the subjects, and nothing else. Decoding goes through [`crate::decode`].
 
+mod amend;
 mod ask;
 mod control;
 mod dead_letter;
@@ -16,6 +17,7 @@ mod schemas;
 mod service;
 mod submission;
 
+pub use amend::Amend;
 pub use ask::{
     Answer, Ask, AskMessage, Checked, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume,
     SettledCall, Tick, TimeLeft, exhausted,

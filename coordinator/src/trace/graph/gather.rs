@@ -88,7 +88,7 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
 /// Of the rounds of a loop only the last counts.
 fn is_last_word(trace: &Trace, graph: &ContextNode, node: &ContextNode) -> bool {
     let (Some((run, _)), Some(of)) = (trace.run_of(graph), node.step) else { return false };
-    let last = run.step(of.step).contexts.last().map(|last| &trace.node(*last).id);
+    let last = run.step(run.place(of.step)).contexts.last().map(|last| &trace.node(*last).id);
     !matches!(of.ran, Ran::Round(_)) || last == Some(&node.id)
 }
 
