@@ -28,7 +28,7 @@ pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
-pub use graph_answer::{GraphAnswer, ItemCounts, StepAnswer, StepFailure};
+pub use graph_answer::{GraphAnswer, StepAnswer};
 pub use history::{
     AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
     MissingLayer, ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput,
@@ -37,7 +37,7 @@ pub use history::{
 pub use news::{News, ReachedRung, Seen, Tell, Told};
 pub use outcome::{
     Acceptance, BudgetSnapshot, CheckCounts, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus,
-    GraphOutcome, GraphVerdict, Outcome, Question, StepReport, StepStatus,
+    GraphOutcome, GraphVerdict, ItemCounts, Outcome, Question, StepFailure, StepReport, StepStatus,
 };
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};

@@ -305,7 +305,9 @@ fn g13_the_graph_of_an_agent_is_amended_by_its_context() {
 
 #[test]
 fn g13_an_amend_counts_its_steps_for_max_contexts() {
-    let mut world = World::with_graph(with(three(), json!({"limits": {"max_contexts": 5}})));
+    let mut world = World::new();
+    world.settings.limits.max_contexts = 5;
+    world.submit_graph(with(three(), json!({"child_id": "graph"}))).unwrap();
     let (_, _, mut graph) = definition(&world);
     graph["steps"].as_array_mut().unwrap().push(step("d", json!({})));
     world.amend(None, "am-1", 0, graph.clone()).unwrap();
