@@ -16,7 +16,7 @@ use super::{
         rows::{Keyed, Rows},
         unsaved::Saved,
     },
-    Corrupt, FORM, FORM_STEERED, HEAD, Head, OUTPUTS,
+    Corrupt, FORM, FORM_GRAPHS, HEAD, Head, OUTPUTS,
     context::{Ceilings, Definition, Running, StoredStep, Sums},
     hash, parse, read, required,
 };
@@ -36,9 +36,9 @@ impl Trace {
         trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
         let head = read::<Head>(fields, HEAD)?;
         if let Some(Head { form, .. }) = head
-            && !(FORM..=FORM_STEERED).contains(&form)
+            && !(FORM..=FORM_GRAPHS).contains(&form)
         {
-            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_STEERED}");
+            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_GRAPHS}");
             return Err(Corrupt { field: HEAD.into(), reason });
         }
         if let Some(head) = head {
