@@ -6,6 +6,7 @@ mod mapped_groups;
 mod order;
 mod policies;
 mod race_loop_fallback;
+mod reports;
 
 use serde_json::{Value, json};
 use shared::wire::{GraphVerdict, StepStatus};
