@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::ITEM_KEYS;
 use crate::{
     id::{AgentId, ChildId, ContextKey, ModelName, StepId, ThreadId, ToolName, TraceId},
     json::Json,
@@ -120,6 +119,9 @@ impl TaskGraph {
         read.filter(|key| !is_known(key)).cloned().collect()
     }
 }
+
+/// The inputs of an item of `for_each`: its element, and its place in the list. A group's are read with `input_from`.
+pub(super) const ITEM_KEYS: [&str; 2] = ["item", "index"];
 
 /// A step: one agent's task, or a group (a step that has `steps`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Mode,
-    plan::{Body, Group, GroupIndex, ITEM_KEYS, Input, Source, StepIndex},
+    definition::ITEM_KEYS,
+    plan::{Body, Group, GroupIndex, Input, Source, StepIndex},
     steps::{Draft, join},
 };
 use crate::{

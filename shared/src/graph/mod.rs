@@ -15,7 +15,6 @@ pub use condition::{Condition, EvaluationError, Scope};
 pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};
 pub use output_schema::OutputSchema;
 pub use plan::{
-    Aggregate, Body, Fallback, ForEach, Group, GroupIndex, ITEM_KEYS, Input, Plan, Repeat, Source, Step,
-    StepIndex,
+    Aggregate, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step, StepIndex,
 };
 pub use read::{read, read_within};

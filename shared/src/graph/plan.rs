@@ -94,9 +94,6 @@ pub enum Source {
     PreviousRound,
 }
 
-/// The inputs of an item of `for_each`: its element, and its place in the list. A group's are read with `input_from`.
-pub const ITEM_KEYS: [&str; 2] = ["item", "index"];
-
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForEach {
     pub key: ContextKey,

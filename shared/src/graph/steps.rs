@@ -8,7 +8,8 @@ use std::{
 
 use super::{
     Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputSchema, Policy, StepDef, TaskGraph,
-    plan::{Aggregate, Fallback, ForEach, GroupIndex, ITEM_KEYS, Repeat, Step, StepIndex},
+    definition::ITEM_KEYS,
+    plan::{Aggregate, Fallback, ForEach, GroupIndex, Repeat, Step, StepIndex},
 };
 use crate::{
     id::{AgentId, ContextKey, StepId},

@@ -45,6 +45,9 @@ fn g1_a_group_runs_once_for_each_element_with_keys_of_its_own() {
     let texts = json!([{"draft": "about ants", "polish": "ANTS"}, {"draft": "about bees", "polish": "BEES"}]);
     assert_eq!(inputs(&world, "after"), json!({"texts": texts}));
     world.run("after", "done");
+    let outcome = world.trace.graph_outcome(world.node("graph")).unwrap();
+    assert_eq!(outcome.steps[0].result, Some(texts.into()), "the report of the step is the list");
+    assert!(outcome.steps[0].steps.is_empty());
     expect(&world, "graph", &[("map", "succeeded"), ("after", "succeeded")]);
     assert_eq!(verdict(&world), GraphVerdict::Succeeded);
     world.rest();
