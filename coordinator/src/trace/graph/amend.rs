@@ -120,9 +120,9 @@ impl Trace {
         Some(if is_open && word == "has begun" { Standing::Open } else { Standing::Fixed(word) })
     }
 
-    /// The group that runs for a step, if it takes amends.
+    /// The group that runs for a step, if it takes amends. The items of a `for_each` all run the steps that the first ran.
     fn open_run_of(&self, run: &GraphRun, step: &StepRun) -> Option<ContextIndex> {
-        let last = *step.contexts.last()?;
+        let last = *step.contexts.last().filter(|_| step.items.is_none())?;
         let inner = self.node(last).graph.as_deref()?;
         let takes = inner.plan == run.plan && inner.phase == RunPhase::Steps && self.node(last).is_live();
         takes.then_some(last)

@@ -357,3 +357,26 @@ fn g13_an_amended_graph_that_is_deleted_replays_without_its_content() {
     assert!(!kept.contains("secret"), "{kept}");
     world.check_replay();
 }
+
+#[test]
+fn g13_the_items_of_a_group_all_run_the_steps_that_the_first_ran() {
+    let mut world = World::with_graph(json!({"mode": "parallel", "inputs": {"list": [1, 2]}, "steps": [
+        {"id": "each", "for_each": "list", "steps": [step("deep", json!({})), step("deeper", json!({}))]},
+        step("last", json!({"depends_on": ["each"]})),
+    ]}));
+    world.run("deep-1", 1);
+    let (_, _, mut graph) = definition(&world);
+    let mut changed = graph.clone();
+    changed["steps"][0]["steps"][1]["agent_id"] = json!("critic");
+    let told = refused(world.amend(None, "am-1", 0, changed));
+    assert!(told.contains("`each` has begun and can't change: `steps`"), "{told}");
+    graph["steps"].as_array_mut().unwrap().insert(0, step("other", json!({})));
+    world.amend(None, "am-1", 0, graph).unwrap();
+    check(&mut world);
+    for name in ["deeper-1", "deep-2", "deeper-2", "last", "other"] {
+        world.run(name, name);
+    }
+    assert_eq!(world.status("graph"), "completed");
+    check(&mut world);
+    world.rest();
+}

@@ -3,6 +3,7 @@
 mod aggregate;
 mod amends;
 mod items;
+mod mapped_groups;
 mod order;
 mod policies;
 mod race_loop_fallback;
