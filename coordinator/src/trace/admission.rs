@@ -84,6 +84,29 @@ pub(super) fn step(
     Ok(events)
 }
 
+/// Checks the plan of an amend as that of a submission, and adds the profiles of the agents that it names (G13).
+pub(super) fn amended(
+    trace: &Trace,
+    graph: ContextIndex,
+    plan: &Plan,
+    agents: &Named,
+) -> Result<Vec<Event>, Refusal> {
+    let node = trace.node(graph);
+    let above = node.parent.map(|parent| (parent, trace.node(parent)));
+    let place = Place { trace, parent: above, limits: &node.limits, settings: trace.settings() };
+    place.check_shape(&node.order, Some(plan), agents, false)?;
+    let fixed = trace.standings(graph);
+    let begun =
+        plan.groups().iter().flat_map(|group| &group.steps).filter(|step| fixed.contains_key(&step.id));
+    let asked = plan.step_count().saturating_sub(index(begun.count()));
+    let (have, max) = (index(trace.contexts.len()), node.limits.max_contexts);
+    if have.saturating_add(asked) > max {
+        return Err(Refusal::MaxContexts { asked, have, max });
+    }
+    place.check_size(&node.order, &agents.profiles)?;
+    Ok(place.new_agents(&node.order, Some(plan), agents))
+}
+
 /// G8: a cancel that came before its context still counts. The context is admitted and ends at once, so
 /// that whoever waits for it gets an outcome.
 fn cancelled_before(trace: &Trace, child_id: &ChildId, whole_trace: Option<&String>) -> Option<Event> {
@@ -99,7 +122,7 @@ fn cancelled_before(trace: &Trace, child_id: &ChildId, whole_trace: Option<&Stri
 }
 
 fn same_content(trace: &Trace, node: &ContextNode, order: &Order, plan: Option<&Plan>) -> bool {
-    let has = node.graph.as_ref().map(|run| trace.plans[run.plan as usize].as_ref());
+    let has = node.graph.as_ref().map(|run| trace.plans[run.admitted as usize].as_ref());
     *node.order == *order && has == plan
 }
 
@@ -149,7 +172,7 @@ impl<'a> Place<'a> {
         if is_graph && limits.max_children == 0 {
             return Err(Refusal::MaxChildren { parent: order.child_id, max: 0 });
         }
-        if plan.is_some() {
+        if is_graph {
             self.check_inputs(&order)?;
         }
         self.check_files(&order, &limits)?;
@@ -185,7 +208,7 @@ impl<'a> Place<'a> {
             timeout_ms: timeout.of_attempts_ms,
             on_exhausted: self.on_exhausted(&order, agent),
             hitl: self.hitl(&order, agent),
-            scope: self.scope(&order, step.is_some(), is_graph),
+            scope: self.scope(&order, step.map(|(of, _)| of), is_graph),
             adjusted,
             order: Arc::new(order),
         })));
@@ -291,7 +314,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// L: the inputs of a graph go into the shared store, and its limits apply to them.
+    /// L: the inputs of a graph, or of an item that is a group, go into the shared store, and its limits apply to them.
     fn check_inputs(&self, order: &Order) -> Result<(), Refusal> {
         let mut total = self.trace.store_bytes;
         let lent = self.parent.into_iter().flat_map(|(_, caller)| lent_inputs(caller, order));

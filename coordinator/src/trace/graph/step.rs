@@ -21,11 +21,12 @@ pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex) -> Vec<Ev
     let node = trace.node(at);
     let (Some(graph), Some(of)) = (node.parent, node.step) else { return Vec::new() };
     let (run, group) = trace.expect_run(graph);
-    if run.step(of.step).status != StepStatus::Running || !trace.node(graph).is_live() {
+    let step = run.place(of.step);
+    if run.step(step).status != StepStatus::Running || !trace.node(graph).is_live() {
         return Vec::new();
     }
     let end = node.end().expect("asked when it has ended");
-    let over = Over { trace, graph, run, group, step: of.step, node, end };
+    let over = Over { trace, graph, run, group, step, node, end };
     match of.ran {
         Ran::Item(_) => over.item(),
         Ran::Round(number) => over.round(number),
@@ -240,8 +241,13 @@ fn all_items(
             Err(refusal) => (status, reason) = (StepStatus::Failed, Some(refused(&refusal))),
         }
     }
-    let partial = items.succeeded < items.total && status == StepStatus::Succeeded;
-    if partial || items.succeeded == 0 {
+    let is_incomplete = |at: &ContextIndex| {
+        let node = trace.node(*at);
+        node.end().is_some_and(|end| end.status == EndStatus::Completed) && trace.ended_partial(node)
+    };
+    let incomplete = items.succeeded < items.total || run.step(step).contexts.iter().any(is_incomplete);
+    let partial = incomplete && status == StepStatus::Succeeded;
+    if items.succeeded < items.total || items.succeeded == 0 {
         let missing =
             format!("{} of its {} items did not succeed", items.total - items.succeeded, items.total);
         let refused = first_refusal.or(run.step(step).reason.as_deref());

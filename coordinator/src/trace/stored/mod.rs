@@ -11,7 +11,7 @@
 //! | `l<n>` `b<n>` | its ceilings; its sums |
 //! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
 //! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` | its attempts, answers, messages, restores, notes, disputes |
-//! | `s<n>.<step>` `j<n>.<step>` | the steps of its graph; their lists of items |
+//! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
 
 mod context;
 mod read;
@@ -37,6 +37,8 @@ const FORM_FOLDED: u32 = 3;
 /// The form of a trace that has messages, rungs, told checks or a restore of a running attempt. A program that knows only
 /// the forms before would lose them.
 const FORM_STEERED: u32 = 4;
+/// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise.
+const FORM_GRAPHS: u32 = 5;
 
 /// What to write so that the stored trace equals this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::{fmt::Display, hash::Hash};
 
 use serde::Serialize;
+use shared::graph::{Group, Plan};
 
 use super::{
     super::{
@@ -10,8 +11,8 @@ use super::{
         rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, FORM_FOLDED, FORM_STEERED, HEAD, Head, OUTPUTS,
-    context::{Ceilings, Definition, Left, Running, StoredStep, Sums},
+    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_STEERED, HEAD, Head, OUTPUTS,
+    context::{Amended, Ceilings, Definition, Left, Running, StoredStep, Sums},
     hash, json,
 };
 
@@ -76,7 +77,8 @@ impl Trace {
         let (saved, stored_bytes) = (std::mem::take(&mut self.unsaved.saved), self.unsaved.stored_bytes);
         // What did not change has the form that was saved, or an earlier one.
         let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
-        let form = changed.fold(self.unsaved.form, u32::max);
+        let plans = self.unsaved.plans.iter().map(|at| form_of_plan(&self.plans[*at as usize]));
+        let form = changed.chain(plans).fold(self.unsaved.form, u32::max);
         let kept = Unsaved { saved, stored_bytes, form, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
@@ -116,6 +118,9 @@ impl Trace {
                 format!("d{}", at.0),
                 &Definition::of(node, node.parent.map(|parent| self.node(parent))),
             );
+            if let Some(amended) = node.graph.as_deref().and_then(Amended::of) {
+                fields.set(format!("v{}", at.0), &amended);
+            }
         }
         self.unsaved.saved.resize_with(self.contexts.len(), Saved::default);
         for ContextIndex(at) in unsaved.contexts {
@@ -157,11 +162,20 @@ impl Trace {
     }
 }
 
+/// The earliest form whose programs run it.
+fn form_of_plan(plan: &Plan) -> u32 {
+    let is_new = |group: &Group| group.own_keys.is_some() || (group.race && group.aggregate.is_some());
+    if plan.groups().iter().any(is_new) { FORM_GRAPHS } else { FORM }
+}
+
 impl ContextNode {
     /// The earliest form that has everything of it.
     fn form(&self) -> u32 {
         let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
         let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
+        if self.graph.as_deref().is_some_and(|run| run.plan != run.admitted) {
+            return FORM_GRAPHS;
+        }
         match (is_steered || is_restored, self.calls.has_folded()) {
             (true, _) => FORM_STEERED,
             (false, true) => FORM_FOLDED,
