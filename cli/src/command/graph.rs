@@ -1,4 +1,4 @@
-//! `trellis graph`: checks or rehearses a task graph.
+//! `trellis graph`: checks, plans or rehearses a task graph.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use shared::graph::Plan;
 
 use crate::{
-    command::rehearse,
+    cluster::connect::Servers,
+    command::{plan, rehearse},
     input::file::read_graph,
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -31,12 +32,18 @@ pub(crate) enum Command {
     /// that runs in production.
     #[command(after_help = EXIT_CODES)]
     Rehearse(rehearse::Args),
+    /// Show what a graph may cost at most, what it is expected to cost, and its critical path.
+    ///
+    /// The worst case comes from the ceilings of its steps: items, rounds and fallbacks count, retries stay within a
+    /// ceiling, and the budget of the graph bounds all. What is expected comes from earlier runs.
+    Plan(plan::Args),
 }
 
-pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Ending> {
+pub(crate) fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     match command {
         Command::Validate { files } => validate(&files, output),
         Command::Rehearse(args) => rehearse::run(&args, output),
+        Command::Plan(args) => plan::run(&args, servers, output),
     }
 }
 

@@ -3,7 +3,10 @@
 
 mod compile;
 mod condition;
+mod critical_path;
 mod definition;
+mod estimate;
+mod expected;
 mod expression_limits;
 mod link;
 mod output_schema;
@@ -12,7 +15,10 @@ mod read;
 mod steps;
 
 pub use condition::{Condition, EvaluationError, Scope};
+pub use critical_path::CriticalPath;
 pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};
+pub use estimate::{Estimate, Known, StepEstimate, Synthesis};
+pub use expected::{EarlierRun, Expected, Observed};
 pub use output_schema::OutputSchema;
 pub use plan::{
     Aggregate, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step, StepIndex,

@@ -14,6 +14,7 @@
 //! | `s<n>.<step>` `j<n>.<step>` | the steps of its graph; their lists of items |
 
 mod context;
+mod digest;
 mod read;
 mod write;
 
