@@ -353,7 +353,10 @@ fn all_mistakes_in_agent_profiles_are_listed() {
 #[test]
 fn commands_that_need_a_cluster_say_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
-    let all: [&[&str]; 20] = [
+    let all: [&[&str]; 23] = [
+        &["receipt", trace],
+        &["audit", trace],
+        &["events", trace],
         &["runs", "list"],
         &["runs", "describe", trace],
         &["runs", "watch", trace],
@@ -400,7 +403,7 @@ fn an_unreachable_server_has_its_own_exit_code() {
 
 #[test]
 fn every_command_has_help() {
-    let all = "run dev submit answer tell history outputs coordinator worker doctor schema completions graph runs budget agents workers";
+    let all = "run dev submit answer tell history outputs receipt audit events coordinator worker doctor schema completions graph runs budget agents workers";
     for command in all.split(' ') {
         let said = trellis(&[command, "--help"]);
         assert!(said.contains("Usage: trellis ") && said.ends_with("--- exit 0"), "{said}");
@@ -419,6 +422,37 @@ fn journals_files_and_checkpoints_have_help() {
     }
     let said = trellis(&["submit", "--goal", "x", "--branch-from", "0af7651916cd43dd8448eb211c80319c/root"]);
     assert!(said.contains("TRACE/CHILD@STEP") && said.ends_with("--- exit 2"), "{said}");
+}
+
+#[test]
+fn accounting_has_help() {
+    for command in [&["receipt"][..], &["audit"], &["events"], &["graph", "plan"]] {
+        insta::assert_snapshot!(command.join("_"), trellis(&[command, &["--help"]].concat()));
+    }
+    let said = trellis(&["graph", "validate", "examples/race.yaml", "-o", "csv"]);
+    assert!(
+        said.contains("only `trellis receipt` prints csv and md") && said.ends_with("--- exit 2"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_plan_shows_the_worst_case_and_whether_it_fits() {
+    insta::assert_snapshot!(trellis(&["graph", "plan", "examples/research.yaml"]));
+    let graph = "name: fits\nmax_cost_usd: 1\ninputs: {topics: [a, b, c]}\nsteps:\n  \
+        - {id: list, agent_id: writer, task_description: x, max_cost_usd: 0.1}\n  \
+        - {id: map, agent_id: writer, task_description: x, for_each: topics, max_cost_usd: 0.2}\n  \
+        - id: pair\n    loop: {max_rounds: 2}\n    steps:\n      \
+        - {id: draft, agent_id: writer, task_description: x, max_cost_usd: 0.05, fallback: editor}\n";
+    insta::assert_snapshot!("a_plan_that_fits", about("fits.yaml", graph, &["graph", "plan"]));
+    let said = about("fits.yaml", graph, &["graph", "plan", "--budget", "0.89", "-o", "json"]);
+    assert!(said.contains("\"fits\": false") && said.ends_with("--- exit 3"), "{said}");
+    let said = about("fits.yaml", graph, &["graph", "plan", "--budget", "0.9", "-o", "json"]);
+    assert!(said.contains("\"fits\": true") && said.ends_with("--- exit 0"), "{said}");
+    let run = ["run", "--agents", "examples/agents.yaml", "--must-fit", "--max-cost-usd", "0.89"];
+    let said = about("fits.yaml", graph, &run);
+    assert!(said.contains("refused (does_not_fit): ") && said.contains("may cost $0.90"), "{said}");
+    assert!(said.ends_with("--- exit 3"), "{said}");
 }
 
 /// Runs a command on a new file with this text; the path in the output is replaced.

@@ -14,7 +14,7 @@ use shared::{
     },
 };
 
-use crate::{invariants, log_cuts};
+use crate::{accounts, invariants, log_cuts};
 
 #[derive(Debug, Clone)]
 pub struct World {
@@ -379,6 +379,7 @@ impl World {
     pub fn check_replay(&self) {
         invariants::check_replay(&self.trace, &self.log).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
+        accounts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check_deleted(self.trace.id(), &self.commands, self.now)
             .unwrap_or_else(|what| panic!("{what}"));
     }

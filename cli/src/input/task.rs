@@ -46,6 +46,9 @@ pub(crate) struct Task {
     /// Token limit of the run; overrides the file.
     #[arg(long, value_name = "N", value_parser = parse::tokens)]
     max_tokens: Option<Tokens>,
+    /// Refuse the graph unless its worst case fits its cost limit; `trellis graph plan` shows it.
+    #[arg(long)]
+    must_fit: bool,
     /// Time limit of the run from its submission, such as 30s or 10m; overrides the file.
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
@@ -87,6 +90,9 @@ impl Task {
         }
         if let Some(tokens) = self.max_tokens {
             fields.insert("max_tokens".into(), json!(tokens));
+        }
+        if self.must_fit {
+            fields.insert("must_fit".into(), json!(true));
         }
         if let Some(timeout) = self.timeout {
             fields.insert("timeout_ms".into(), json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)));

@@ -6,7 +6,7 @@ use shared::{
     bus::Message,
     decode,
     graph::Plan,
-    wire::{self, Query, QueryAnswer, Refusal, RunSummary},
+    wire::{self, Query, QueryAnswer, Refusal, RunSummary, StateDigest},
 };
 
 use super::agents;
@@ -45,6 +45,7 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
         Ok(Query::DeleteAgent { agent_id }) => agents::delete(handles, agent_id).await,
         Ok(Query::Coordinators) => coordinators(handles).await,
         Ok(Query::Branches { trace_id }) => branches_of(handles, trace_id).await,
+        Ok(Query::Snapshot { trace_id }) => snapshot(handles, trace_id).await,
         Err(problems) => {
             dead_letter::keep_request(&handles.bus, message, problems.clone()).await;
             Ok(refused(problems))
@@ -86,6 +87,26 @@ async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer
         Err(branches::Error::Store(error)) => Err(error.into()),
         Err(error @ (branches::Error::Bus(_) | branches::Error::Corrupt(_))) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "it is unknown who branches from a run");
+            Ok(QueryAnswer::Refused(Refusal::unavailable()))
+        }
+    }
+}
+
+/// What the store has of a run. One that can't be read is rebuilt when it is next worked on: until then it is unavailable.
+async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, directory::Error> {
+    let record = handles.store.load(&[trace_id]).await?.pop().and_then(|loaded| loaded.record);
+    let Some(record) = record else { return Ok(QueryAnswer::Snapshot { state: None }) };
+    match Trace::from_stored(trace_id, record.version, &record.fields, &record.values) {
+        Ok(trace) => {
+            let state = trace.root().map(|root| StateDigest {
+                version: record.version,
+                digest: trace.digest(),
+                budget: root.budget.snapshot(),
+            });
+            Ok(QueryAnswer::Snapshot { state })
+        }
+        Err(error) => {
+            tracing::warn!(%trace_id, %error, "a stored trace can't be read, so nobody can be told what it is");
             Ok(QueryAnswer::Refused(Refusal::unavailable()))
         }
     }

@@ -179,6 +179,9 @@ impl<'a> Place<'a> {
         self.check_size(&order, &agents.profiles)?;
         self.check_checks(profile, step.is_some())?;
         let terms = self.check_budget(&order, agent, profile, &mut adjusted)?;
+        if let Some(plan) = plan.as_deref().filter(|plan| plan.must_fit()) {
+            self.check_worst_case(&order, plan, &agents, &terms)?;
+        }
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
         let body = match (step, &plan) {

@@ -11,6 +11,7 @@
 //! common: ids decide what is the same (a spawn by `child_id`, money by `call_id`, a claim by its token),
 //! attempt numbers only grow, and an ended context never changes its status.
 
+pub mod account;
 mod admission;
 mod agenda;
 mod apply;
@@ -57,6 +58,7 @@ mod terms;
 mod timer;
 mod token;
 mod unsaved;
+mod worst_case;
 
 pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use calls::{Calls, Known};

@@ -2,7 +2,7 @@
 //! claim, a report of an older attempt, a hold that does not fit.
 
 use shared::{
-    AgentId, CallId, ChildId, ContextKey, Dimension, Problems, Timestamp,
+    AgentId, CallId, ChildId, ContextKey, Dimension, Problems, Timestamp, Usd,
     id::{ModelName, ToolName},
     wire::{self, EndStatus, HoldDenied, exhausted},
 };
@@ -34,6 +34,9 @@ pub enum Refusal {
     Model { model: ModelName, by: ChildId },
     #[error("nothing is left of the {dimension} budget of `{context}`: no child may be spawned under it")]
     NothingLeft { context: ChildId, dimension: Dimension },
+
+    #[error("the worst case of the graph does not fit its budget of {budget}: {why}")]
+    DoesNotFit { budget: Usd, why: String },
 
     #[error("{}", .0.describe("hold"))]
     Denied(Box<HoldDenied>),
@@ -136,6 +139,7 @@ impl Refusal {
             Refusal::Tools { .. } => ("tools", "I5"),
             Refusal::Model { .. } => ("model", "P"),
             Refusal::NothingLeft { .. } => ("budget", "B6"),
+            Refusal::DoesNotFit { .. } => ("does_not_fit", "G11"),
             Refusal::Denied(_) => ("budget_denied", "B5"),
             Refusal::Busy(_) => ("budget_busy", "B5"),
             Refusal::Halted { .. } => ("halt", "B4"),

@@ -74,6 +74,9 @@ pub struct TaskGraph {
     pub max_cost_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<Tokens>,
+    /// Refuses the graph unless its worst case fits its budget (G11).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub must_fit: bool,
     #[serde(default)]
     pub funding: Funding,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,10 @@
 mod amend;
 mod compile;
 mod condition;
+mod critical_path;
 mod definition;
+mod estimate;
+mod expected;
 mod expression_limits;
 mod link;
 mod output_schema;
@@ -14,7 +17,10 @@ mod steps;
 
 pub use amend::{Standing, check_amend};
 pub use condition::{Condition, EvaluationError, Scope};
+pub use critical_path::CriticalPath;
 pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};
+pub use estimate::{Estimate, Known, StepEstimate, Synthesis};
+pub use expected::{EarlierRun, Expected, Observed};
 pub use output_schema::OutputSchema;
 pub use plan::{
     Aggregate, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step, StepIndex,

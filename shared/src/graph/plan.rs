@@ -23,6 +23,8 @@ pub struct Plan {
     pub(super) source: Arc<str>,
     pub(super) groups: Vec<Group>,
     pub(super) step_count: u32,
+    /// It is a condition of the submission, and no part of what is stored, compared and sent.
+    pub(super) must_fit: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -134,6 +136,11 @@ impl Plan {
     /// The number of steps in all groups: the graph runs at least as many contexts.
     pub fn step_count(&self) -> u32 {
         self.step_count
+    }
+
+    /// Whether it is to be refused unless its worst case fits (G11).
+    pub fn must_fit(&self) -> bool {
+        self.must_fit
     }
 
     /// The keys written within a group that none of its steps reads from the previous round.

@@ -43,8 +43,8 @@ pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use schemas::schemas;
 pub use service::{
-    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, RunSummary, Stop, SubmitAnswer,
-    WorkerCall, WorkerState,
+    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, RunSummary, StateDigest, Stop,
+    SubmitAnswer, WorkerCall, WorkerState,
 };
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 

@@ -59,6 +59,10 @@ pub enum Query {
     Branches {
         trace_id: TraceId,
     },
+    /// What the store has of a run, for an audit (G12).
+    Snapshot {
+        trace_id: TraceId,
+    },
     /// A message to an agent, as on `agent.input`; answered after its commit (G13).
     Tell {
         trace_id: TraceId,
@@ -109,6 +113,11 @@ pub enum QueryAnswer {
     Branches {
         branches: Vec<Branch>,
     },
+    /// None: the store no longer has it.
+    Snapshot {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state: Option<StateDigest>,
+    },
     /// The message is committed under this number. An agent that makes no further call never sees it.
     Told {
         child_id: ChildId,
@@ -141,6 +150,17 @@ pub struct AgentVersion {
     /// The latest version, and all earlier ones that are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<u64>,
+}
+
+/// What the store has of a run. Whoever replays the run's event log up to the same version gets the same digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StateDigest {
+    /// The number of its last event.
+    pub version: u64,
+    /// A digest of the whole state.
+    pub digest: String,
+    /// The budget of its root.
+    pub budget: BudgetSnapshot,
 }
 
 /// A version of an agent's profile, on `agent.profile.<agent_id>`.

@@ -21,7 +21,7 @@ use shared::{
         Verdict,
     },
 };
-use trellis_tests::{invariants, log_cuts, world::id};
+use trellis_tests::{accounts, invariants, log_cuts, world::id};
 
 fn cases() -> u32 {
     #[expect(clippy::disallowed_methods, reason = "the one setting of the long mode")]
@@ -660,6 +660,7 @@ proptest! {
         let at = usize::from(cut) % player.commands.len();
         log_cuts::check_at(player.trace.id(), &player.commands, at).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check_copied(player.trace.id(), &player.commands, at + 1).unwrap_or_else(|what| panic!("{what}"));
+        accounts::check(player.trace.id(), &player.commands).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check_deleted(player.trace.id(), &player.commands, player.now)
             .unwrap_or_else(|what| panic!("{what}"));
         for node in player.trace.contexts() {

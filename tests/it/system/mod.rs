@@ -1,5 +1,6 @@
 //! The whole system: in one process, and as processes on real NATS and Redis servers.
 
+mod accounts;
 mod agent_commands;
 mod amend;
 mod bad_input_end_to_end;

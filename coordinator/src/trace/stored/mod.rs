@@ -14,6 +14,7 @@
 //! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
 
 mod context;
+mod digest;
 mod read;
 mod write;
 

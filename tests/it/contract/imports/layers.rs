@@ -38,7 +38,7 @@ const COORDINATOR: Layers = &[
 
 const WORKER: Layers = &[
     &["lib.rs"],
-    &["service"],
+    &["service", "price_table.rs"],
     &["delivery"],
     &["agent"],
     &["billing"],
