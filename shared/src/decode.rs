@@ -384,6 +384,8 @@ impl Check {
             "pool" => reads::<id::PoolName>(value),
             "check" => reads::<id::CheckName>(value),
             "context key" => reads::<id::ContextKey>(value),
+            "label" => reads::<id::LabelKey>(value),
+            "label value" => reads::<id::LabelValue>(value),
             "tool" => reads::<id::ToolName>(value),
             "model" => reads::<id::ModelName>(value),
             "text" => reads::<Text>(value),

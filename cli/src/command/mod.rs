@@ -8,6 +8,7 @@ pub(crate) mod cli;
 pub(crate) mod delete_restore;
 pub(crate) mod dev;
 pub(crate) mod doctor;
+pub(crate) mod finding;
 pub(crate) mod graph;
 pub(crate) mod history;
 pub(crate) mod outputs;

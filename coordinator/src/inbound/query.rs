@@ -5,10 +5,10 @@ use shared::{
     Problems, TraceId,
     bus::Message,
     decode,
-    wire::{Query, QueryAnswer, Refusal, RunSummary},
+    wire::{Query, QueryAnswer, Refusal},
 };
 
-use super::agents;
+use super::{agents, finding};
 use crate::{
     branches, dead_letter, directory,
     handles::Handles,
@@ -17,11 +17,8 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    trace::{Command, Trace},
+    trace::Command,
 };
-
-/// The most runs one answer lists.
-const MAX_RUNS: u32 = 500;
 
 pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Message) {
     let answer = match decode::json::<Query>(&message.payload) {
@@ -29,7 +26,8 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
             let origin = Origin::Told { reply_to: message.reply_to.clone(), told: Box::new(told.clone()) };
             return dispatch.give(Job::command(trace_id, Command::Tell(told), origin)).await;
         }
-        Ok(Query::Runs { limit }) => runs(handles, limit.min(MAX_RUNS)).await,
+        Ok(Query::Runs(query)) => finding::runs(handles, &query).await,
+        Ok(Query::Pending(query)) => finding::pending(handles, &query).await,
         Ok(Query::Agents) => agents::all(handles).await,
         Ok(Query::Agent { agent_id, version }) => agents::one(handles, agent_id, version).await,
         Ok(Query::ApplyAgents { agents }) => agents::apply(handles, agents).await,
@@ -73,18 +71,4 @@ async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer
             Ok(QueryAnswer::Refused(Refusal::unavailable()))
         }
     }
-}
-
-async fn runs(handles: &Handles, limit: u32) -> Result<QueryAnswer, directory::Error> {
-    let newest = handles.store.runs(usize::try_from(limit).unwrap_or(usize::MAX)).await?;
-    let ids: Vec<_> = newest.iter().map(|(id, _)| *id).collect();
-    let roots = handles.store.fields(&ids, &Trace::SUMMARY_FIELDS).await?;
-    let summary = |(id, root)| {
-        Trace::summary(id, &root)
-            .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read; it is left out of the list of runs"))
-            .ok()
-            .flatten()
-    };
-    let runs: Vec<RunSummary> = ids.into_iter().zip(roots).filter_map(summary).collect();
-    Ok(QueryAnswer::Runs { runs })
 }

@@ -6,6 +6,7 @@ mod control;
 mod dead_letter;
 mod dispute;
 mod execute;
+mod finding;
 mod history;
 mod news;
 mod outcome;
@@ -25,6 +26,7 @@ pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
+pub use finding::{PendingQuery, PendingQuestion, RunSummary, RunsCursor, RunsQuery, TracePrefix};
 pub use history::{
     AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
     MissingLayer, ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput,
@@ -39,8 +41,8 @@ pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use schemas::schemas;
 pub use service::{
-    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, RunSummary, Stop, SubmitAnswer,
-    WorkerCall, WorkerState,
+    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, Stop, SubmitAnswer, WorkerCall,
+    WorkerState,
 };
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 

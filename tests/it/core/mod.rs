@@ -13,6 +13,7 @@ mod context_store;
 mod deleted;
 mod disputes;
 mod folded_calls;
+mod found_by;
 mod graph;
 mod graph_flow;
 mod growth;

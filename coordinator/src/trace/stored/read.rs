@@ -16,7 +16,7 @@ use super::{
         rows::{Keyed, Rows},
         unsaved::Saved,
     },
-    Corrupt, FORM, FORM_STEERED, HEAD, Head, OUTPUTS,
+    Corrupt, FORM, FORM_GRAPHS, HEAD, Head, OUTPUTS,
     context::{Ceilings, Definition, Running, StoredStep, Sums},
     hash, parse, read, required,
 };
@@ -36,9 +36,9 @@ impl Trace {
         trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
         let head = read::<Head>(fields, HEAD)?;
         if let Some(Head { form, .. }) = head
-            && !(FORM..=FORM_STEERED).contains(&form)
+            && !(FORM..=FORM_GRAPHS).contains(&form)
         {
-            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_STEERED}");
+            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_GRAPHS}");
             return Err(Corrupt { field: HEAD.into(), reason });
         }
         if let Some(head) = head {
@@ -47,6 +47,7 @@ impl Trace {
             trace.cancelled_before = head.cancelled_before;
             trace.generation = head.generation;
         }
+        trace.unsaved.index = fields.get(Self::INDEX_FIELD).cloned().unwrap_or_default();
         trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
         trace.copied_at = read(fields, Self::COPIED_FIELD)?;
         trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
@@ -163,7 +164,9 @@ impl Trace {
         }
         let definition: Definition = required(fields, "d0")?;
         let order: Order = required(fields, "o0")?;
-        let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
+        let running = required::<Running>(fields, "c0")?;
+        let waiting_for_human = running.waiting_for_humans > 0;
+        let status = running.status.with(Vec::new(), None);
         let budget = required::<Ceilings>(fields, "l0")?.with(required::<Sums>(fields, "b0")?);
         Ok(Some(RunSummary {
             trace_id: id,
@@ -174,6 +177,9 @@ impl Trace {
             child_id: definition.id,
             agent_id: order.agent_id,
             goal: order.goal,
+            thread_id: definition.thread_id,
+            labels: order.labels,
+            waiting_for_human,
         }))
     }
 

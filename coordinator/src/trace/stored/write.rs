@@ -10,7 +10,7 @@ use super::{
         rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, FORM_FOLDED, FORM_STEERED, HEAD, Head, OUTPUTS,
+    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_STEERED, HEAD, Head, OUTPUTS,
     context::{Ceilings, Definition, Left, Running, StoredStep, Sums},
     hash, json,
 };
@@ -77,7 +77,9 @@ impl Trace {
         // What did not change has the form that was saved, or an earlier one.
         let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
         let form = changed.fold(self.unsaved.form, u32::max);
-        let kept = Unsaved { saved, stored_bytes, form, ..Unsaved::default() };
+        let index = self.take_index();
+        let indexed = std::mem::take(&mut self.unsaved.index);
+        let kept = Unsaved { saved, stored_bytes, form, index: indexed, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
         // The head says which programs can read the trace.
@@ -131,7 +133,19 @@ impl Trace {
             |(name, text): &(String, Option<String>)| name.len() + text.as_ref().map_or(0, String::len);
         let grown = fields.grown + values.iter().map(of_values).sum::<usize>();
         self.unsaved.stored_bytes = (stored_bytes + grown).saturating_sub(fields.shrunk);
-        Changes { fields: fields.changed, values }
+        Changes { fields: fields.changed, values, index }
+    }
+
+    /// Where the index of runs has it from now on, if that changed.
+    fn take_index(&mut self) -> Option<String> {
+        if !self.unsaved.contexts.contains(&ContextIndex(0)) {
+            return None;
+        }
+        let index = self.index_text()?;
+        (index != self.unsaved.index).then(|| {
+            self.unsaved.index.clone_from(&index);
+            index
+        })
     }
 
     /// Marks everything as changed, as after a rebuild: what is stored then replaces what was.
@@ -152,6 +166,7 @@ impl Trace {
             saved: Vec::new(),
             stored_bytes: 0,
             form: 0,
+            index: String::new(),
         };
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
@@ -162,6 +177,9 @@ impl ContextNode {
     fn form(&self) -> u32 {
         let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
         let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
+        if !self.order.labels.is_empty() {
+            return FORM_GRAPHS;
+        }
         match (is_steered || is_restored, self.calls.has_folded()) {
             (true, _) => FORM_STEERED,
             (false, true) => FORM_FOLDED,
