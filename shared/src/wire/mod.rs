@@ -7,6 +7,7 @@ mod dead_letter;
 mod dispute;
 mod execute;
 mod finding;
+mod graph_answer;
 mod history;
 mod news;
 mod outcome;
@@ -27,6 +28,7 @@ pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
 pub use finding::{PendingQuery, PendingQuestion, RunSummary, RunsCursor, RunsQuery, TracePrefix};
+pub use graph_answer::{GraphAnswer, ItemCounts, StepAnswer, StepFailure};
 pub use history::{
     AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
     MissingLayer, ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput,
