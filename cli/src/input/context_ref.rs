@@ -8,7 +8,7 @@ use coordinator::trace::Trace;
 use shared::{
     ChildId, TraceId,
     bus::Bus,
-    wire::{Checkpoint, QueryAnswer, RunSummary, RunsQuery, TracePrefix},
+    wire::{Checkpoint, Query, QueryAnswer, RunSummary, RunsQuery, TracePrefix},
 };
 
 use crate::{cluster::client, terminal::text};
@@ -57,8 +57,10 @@ impl RunRef {
                 "there are no runs yet\n\nhint: `trellis submit` starts one".to_owned(),
             ),
         };
-        let runs = match client::query(bus, &shared::wire::Query::Runs(Box::new(query))).await?.or_refusal() {
-            Ok(QueryAnswer::Runs { runs, .. }) => runs,
+        let asked = Query::Runs(Box::new(query.clone()));
+        let runs: Vec<RunSummary> = match client::query(bus, &asked).await?.or_refusal() {
+            // A coordinator of an earlier version knows no filters, and answers with other runs.
+            Ok(QueryAnswer::Runs { runs, .. }) => runs.into_iter().filter(|run| query.matches(run)).collect(),
             Ok(other) => return Err(client::unexpected(&other)),
             Err(refusal) => bail!("refused ({}): {}", refusal.code, refusal.message),
         };
