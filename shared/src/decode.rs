@@ -323,6 +323,9 @@ fn hint_for(check: &str) -> String {
         "tokens" => "a whole number from 0 to 1000000000000",
         "trace_id" => "32 lowercase hex digits, or leave it out to get a new one",
         "context key" => "letters, digits, '-', '_' and '.', starting with a letter or digit",
+        "label value" => {
+            "a text of letters, digits and any of _ - . : / @ +, starting with a letter or digit, at most 128 characters"
+        }
         "text" => "a text that is not empty, at most 64 KiB",
         "tool" | "model" => "letters, digits and any of _ - . : / @ +, starting with a letter or digit",
         _ => "letters, digits, '-' and '_', starting with a letter or digit, at most 64 characters",

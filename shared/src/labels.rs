@@ -55,7 +55,8 @@ impl schemars::JsonSchema for Labels {
         schemars::json_schema!({
             "type": "object",
             "maxProperties": MAX_LABELS,
-            "propertyNames": LabelKey::json_schema(generator),
+            // Without the pattern: each mistake is told once, in words.
+            "propertyNames": {"type": "string", "x-check": "label"},
             "additionalProperties": LabelValue::json_schema(generator),
         })
     }

@@ -4,8 +4,10 @@
 use std::collections::HashMap;
 
 use shared::{
-    Timestamp, TraceId,
-    wire::{PendingQuery, PendingQuestion, QueryAnswer, RunSummary, RunsCursor, RunsQuery},
+    Problems, Timestamp, TraceId,
+    wire::{
+        PendingQuery, PendingQuestion, QueryAnswer, Refusal, RunSummary, RunsCursor, RunsQuery, TracePrefix,
+    },
 };
 
 use crate::{
@@ -33,7 +35,10 @@ struct Page {
 pub(super) async fn runs(handles: &Handles, query: &RunsQuery) -> Result<QueryAnswer, directory::Error> {
     let limit = query.limit.min(MAX_RUNS) as usize;
     let page = match &query.prefix {
-        Some(prefix) => named(handles, query, prefix.as_str(), limit).await?,
+        Some(prefix) => match named(handles, query, prefix.as_str(), limit).await? {
+            Some(page) => page,
+            None => return Ok(QueryAnswer::Refused(Refusal::invalid(&too_many(prefix)))),
+        },
         None => page(handles, query, limit).await?,
     };
     let none = page.runs.is_empty() && page.next.is_none() && query.is_filter();
@@ -78,14 +83,22 @@ async fn page(handles: &Handles, query: &RunsQuery, limit: usize) -> Result<Page
     }
 }
 
-/// The runs whose ids begin so: there are few, and they are sorted here.
+fn too_many(prefix: &TracePrefix) -> Problems {
+    let message = format!("more than {MAX_READ} runs begin with {prefix}");
+    Problems::one("runs.prefix", message, Some("give more digits".into()))
+}
+
+/// The runs whose ids begin so, sorted here; none if there are too many.
 async fn named(
     handles: &Handles,
     query: &RunsQuery,
     prefix: &str,
     limit: usize,
-) -> Result<Page, store::Error> {
-    let ids = handles.store.with_prefix(prefix, MAX_READ).await?;
+) -> Result<Option<Page>, store::Error> {
+    let ids = handles.store.with_prefix(prefix, MAX_READ + 1).await?;
+    if ids.len() > MAX_READ {
+        return Ok(None);
+    }
     let summaries = summaries(handles, &ids).await?;
     let after = |run: &RunSummary| {
         let after = query.after.map(|after| (after.started_at, after.trace_id));
@@ -96,7 +109,7 @@ async fn named(
     runs.sort_unstable_by_key(|run| std::cmp::Reverse((run.started_at, run.trace_id)));
     let next = (runs.len() > limit).then(|| runs.get(limit.saturating_sub(1)).map(place)).flatten();
     runs.truncate(limit);
-    Ok(Page { runs, next })
+    Ok(Some(Page { runs, next }))
 }
 
 fn place(run: &RunSummary) -> RunsCursor {

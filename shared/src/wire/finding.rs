@@ -34,7 +34,7 @@ pub struct RunsQuery {
     /// The agent of its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// Whether a context of it waits for a human.
+    /// Whether a context of it waits for a human: for an answer, or for a larger budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for_human: Option<bool>,
     /// It has spent at least this.
@@ -114,7 +114,7 @@ pub struct RunSummary {
     #[serde(default, skip_serializing_if = "crate::labels::is_none")]
     pub labels: Labels,
     pub status: ContextStatus,
-    /// A context of it waits for a human.
+    /// A context of it waits for a human: for an answer, or for a larger budget.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting_for_human: bool,
     pub started_at: Timestamp,

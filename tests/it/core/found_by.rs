@@ -108,7 +108,7 @@ fn g17_the_index_is_written_when_a_term_changes_and_at_the_end() {
     world.ask_human(&lease, "Which?").unwrap();
     assert_eq!(store(&mut world, &mut stored), text("- status:input_required human"));
     world.answer("root", 1, "This.").unwrap();
-    assert_eq!(store(&mut world, &mut stored), text("- status:submitted"));
+    assert_eq!(store(&mut world, &mut stored), text("- status:working"));
     world.cancel(None).unwrap();
     assert_eq!(store(&mut world, &mut stored), text("1020000000 status:cancelled"));
     let summary = Trace::summary(world.trace.id(), &stored).unwrap().unwrap();

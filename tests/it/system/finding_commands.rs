@@ -136,8 +136,9 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     }
     // Two runs that begin alike.
     for end in ["1", "2"] {
-        let graph = json!({"goal": "twin", "agent_id": "walker", "trace_id": format!("abcdef{end}{}", "0".repeat(25))});
-        cluster.begin(graph).await;
+        let twin: TraceId = format!("abcdef{end}{}", "0".repeat(25)).parse().unwrap();
+        cluster.begin_as(twin, json!({"goal": "twin", "agent_id": "walker", "child_id": "root"})).await;
+        cluster.outcome(twin).await;
     }
     let several = commands.say(&["runs", "describe", "abcd"]);
     for part in ["more than one run begins so:", "abcdef1", "abcdef2", "hint: give more digits"] {
