@@ -1,6 +1,13 @@
 //! Finding runs (G17): the first page of each filter, of ten thousand runs in a real Redis, as a ratio to the first page without
 //! a filter. `cargo bench --bench finding`. Nothing is asserted: machines differ.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::float_arithmetic,
+    clippy::print_stdout,
+    reason = "a bench reads the clock, computes ratios and prints them"
+)]
+
 use std::time::{Duration, Instant};
 
 use coordinator::store::{Redis, Store, Write};
@@ -14,6 +21,7 @@ use trellis_tests::{World, cluster::Cluster, cluster::name, servers::RedisServer
 
 const RUNS: u64 = 10_000;
 const TIMES: usize = 30;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(number: u64) -> Write {
     let mut world = World::new();
@@ -59,9 +67,8 @@ async fn measure(bus: &Bus, query: &Value) -> (Duration, usize) {
     let (mut took, mut found) = (Vec::new(), 0);
     for _ in 0..TIMES {
         let began = Instant::now();
-        let asked =
-            bus.request(&Subject::Query, &Headers::new(), payload.clone().into(), Duration::from_secs(60));
-        let answer: Value = serde_json::from_slice(&asked.await.expect("an answer")).expect("JSON");
+        let asked = bus.request(&Subject::Query, &Headers::new(), payload.clone().into(), PATIENCE).await;
+        let answer: Value = serde_json::from_slice(&asked.expect("an answer")).expect("JSON");
         took.push(began.elapsed());
         found = answer["runs"]["runs"].as_array().map_or(0, Vec::len);
     }

@@ -78,7 +78,7 @@ pub(super) async fn g17_pages_are_those_of_a_naive_list_while_runs_arrive(store:
             [format!("status:{}", number % 3), format!("agent:{}", number % 7), format!("label:n={number}")];
         Run {
             at,
-            cost: (number % 2 == 0).then_some(u64::try_from(number * 100).unwrap()),
+            cost: number.is_multiple_of(2).then_some(u64::try_from(number * 100).unwrap()),
             terms: terms.into(),
         }
     };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use coordinator::{
-    store::{Find, Write},
+    store::{Find, Store, Write},
     trace::Trace,
 };
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use shared::{
 };
 use trellis_tests::{
     World,
-    cluster::{Client, Cluster, SOON, eventually},
+    cluster::{Client, Cluster, SOON, eventually, name},
     world::cents,
 };
 
@@ -32,14 +32,14 @@ fn run(number: u64) -> World {
     world.now = shared::Timestamp::from_millis(1_700_000_000_000 + number / 3);
     let agent = ["default", "writer", "critic"][(number % 3) as usize];
     let mut spawn = json!({"goal": "g", "child_id": "root", "agent_id": agent, "labels": {"n": format!("{}", number % 11)}});
-    if number % 5 == 0 {
+    if number.is_multiple_of(5) {
         spawn["thread_id"] = json!(format!("t{}", number % 20));
     }
-    if number % 1000 == 0 {
+    if number.is_multiple_of(1000) {
         spawn["labels"]["rare"] = json!("yes");
     }
     world.submit(spawn).unwrap();
-    if number % 4 > 0 {
+    if !number.is_multiple_of(4) {
         let lease = world.claim("root");
         world.pay(&lease, "c", cents(number % 50)).unwrap();
         match number % 4 {
@@ -198,8 +198,12 @@ async fn two_runs(client: &Client) -> (TraceId, TraceId) {
 
 /// Starts a coordinator and a worker, and waits until a coordinator answers.
 async fn start(ground: &Ground, config: coordinator::Config) -> Cluster {
-    let cluster = ground.start(config);
-    let bus = cluster.client.bus.clone();
+    start_on(ground, ground.store.clone(), config).await
+}
+
+async fn start_on(ground: &Ground, store: Store, config: coordinator::Config) -> Cluster {
+    let (bus, worker) = (ground.bus.clone(), worker::Config::new(name("worker")));
+    let cluster = Cluster::start(bus.clone(), store, vec![config], vec![worker]);
     eventually("a coordinator answers", async || {
         let asked = bus.request(&Subject::Query, &Headers::new(), "\"coordinators\"".into(), SOON).await;
         !matches!(asked, Err(RequestError::NoResponders))
@@ -219,8 +223,7 @@ async fn g17_a_store_that_lost_everything_lists_its_rebuilt_runs_again() {
     let cluster = start(&ground, config()).await;
     let (ended, asking) = two_runs(&cluster.client).await;
     cluster.stop().await;
-    let emptied = Ground { store: Ground::in_memory().store, ..ground };
-    let cluster = start(&emptied, config()).await;
+    let cluster = start_on(&ground, Ground::in_memory().store, config()).await;
     eventually("both are listed again", async || {
         found(&cluster.client, json!({"labels": {"team": "a"}})).await == [asking, ended]
     })
