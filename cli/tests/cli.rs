@@ -353,11 +353,13 @@ fn all_mistakes_in_agent_profiles_are_listed() {
 #[test]
 fn commands_that_need_a_cluster_say_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
-    let all: [&[&str]; 23] = [
+    let all: [&[&str]; 25] = [
         &["receipt", trace],
         &["audit", trace],
         &["events", trace],
         &["runs", "list"],
+        &["runs", "pending"],
+        &["runs", "describe", "@last"],
         &["runs", "describe", trace],
         &["runs", "watch", trace],
         &["runs", "cancel", trace],
@@ -415,8 +417,10 @@ fn every_command_has_help() {
 fn journals_files_and_checkpoints_have_help() {
     let agents = ["apply", "show", "diff", "delete"].map(|command| ["agents", command]);
     let agents = agents.iter().map(|command| &command[..]);
-    let others = [&["history"][..], &["tell"], &["outputs"], &["runs", "restore"], &["runs", "delete"]];
-    for command in others.into_iter().chain(agents) {
+    let others = [&["history"][..], &["tell"], &["outputs"]];
+    let runs = ["list", "pending", "cancel", "restore", "delete"].map(|command| ["runs", command]);
+    let others = others.into_iter().chain(runs.iter().map(|command| &command[..]));
+    for command in others.chain(agents) {
         let said = trellis(&[command, &["--help"]].concat());
         insta::assert_snapshot!(command.join("_"), said);
     }

@@ -96,6 +96,7 @@ impl World {
             written += 2 * messages.iter().map(json_bytes).sum::<usize>();
         }
         let changes = self.trace.take_changes();
+        written += changes.index.as_ref().map_or(0, String::len);
         let changes = changes.fields.iter().chain(&changes.values);
         written +=
             changes.map(|(name, text)| name.len() + text.as_ref().map_or(0, String::len)).sum::<usize>();

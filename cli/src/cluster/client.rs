@@ -64,7 +64,7 @@ impl Submission {
 }
 
 fn fresh_trace() -> TraceId {
-    TraceId::from_u128(Uuid::now_v7().as_u128()).expect("a time and a version are not all zeros")
+    TraceId::from_u128(Uuid::new_v4().as_u128()).expect("a version is not all zeros")
 }
 
 /// Submits; the answer comes after the commit, or is a refusal.

@@ -5,7 +5,7 @@ use shared::{
     ChildId, Usd,
     bus::Bus,
     graph::{EarlierRun, Observed},
-    wire::{ContextStatus, Query, QueryAnswer, RunSummary},
+    wire::{ContextStatus, Query, QueryAnswer, RunSummary, RunsQuery},
 };
 
 use crate::cluster::client;
@@ -16,8 +16,9 @@ const LOOKED_AT: u32 = 500;
 /// The newest runs of a graph that completed, at most `most`, newest first. A run is one of the same graph if its root
 /// has the same name, and has steps.
 pub(crate) async fn of(bus: &Bus, root: &ChildId, most: usize) -> anyhow::Result<Vec<EarlierRun>> {
-    let answer = client::query(bus, &Query::Runs { limit: LOOKED_AT }).await?;
-    let QueryAnswer::Runs { runs } = answer else { return Err(client::unexpected(&answer)) };
+    let asked = RunsQuery { limit: LOOKED_AT, ..RunsQuery::default() };
+    let answer = client::query(bus, &Query::Runs(Box::new(asked))).await?;
+    let QueryAnswer::Runs { runs, .. } = answer else { return Err(client::unexpected(&answer)) };
     let is_of = |run: &&RunSummary| run.child_id == *root && matches!(run.status, ContextStatus::Ended(_));
     let mut found = Vec::new();
     for run in runs.iter().filter(is_of) {

@@ -2,13 +2,16 @@
 
 use serde_json::json;
 use shared::{
-    ChildId, TraceId,
+    ChildId,
     wire::{Question, Text},
 };
 
 use crate::{
     cluster::{client, connect::Servers, watch::questions},
-    input::parse,
+    input::{
+        context_ref::{Named, meant},
+        parse,
+    },
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -20,14 +23,15 @@ use crate::{
 /// If the run has only one open question, the context may be left out.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "trellis answer <TRACE> [CHILD] <TEXT>",
-    after_help = "Examples:\n  trellis answer 0af7…319c writer 'Yes, publish it.'\n  trellis answer 0af7…319c 'Yes.'"
+    override_usage = "trellis answer <TRACE[/CHILD]> <TEXT>",
+    after_help = "Examples:\n  trellis answer 0af765/writer 'Yes, publish it.'\n  trellis answer @last 'Yes.'"
 )]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it.
-    trace: TraceId,
-    /// The context that asks, then the answer; or the answer alone.
-    #[arg(required = true, num_args = 1..=2, value_names = ["CHILD", "TEXT"])]
+    /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD` names the context that asks.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    context: Named,
+    /// The answer. The context may come before it as a word of its own.
+    #[arg(required = true, num_args = 1..=2, value_name = "TEXT")]
     words: Vec<String>,
     /// The number of the question, counted from 1; without it, the open one.
     #[arg(long, value_name = "N")]
@@ -42,11 +46,13 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let text: Text = parse::text(text).map_err(anyhow::Error::msg)?;
     let bus = servers.cluster().await?;
-    let trace = client::replay(&bus, args.trace).await?;
+    let (trace_id, named) = args.context.context(&bus).await?;
+    let trace = client::replay(&bus, trace_id).await?;
+    let child = named.or_else(|| child.map(|child| meant(&trace, &child).clone()));
     let question = choose(questions(&trace), child.as_ref(), args.question)?;
     client::answer(&bus, &question, text).await?;
     let open = |trace: &_| !questions(trace).contains(&question);
-    let (_, taken) = client::until(&bus, args.trace, open).await?;
+    let (_, taken) = client::until(&bus, trace_id, open).await?;
     match output {
         Output::Json => {
             output::print_json(

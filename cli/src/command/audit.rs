@@ -18,6 +18,7 @@ use crate::{
         account, client,
         connect::{Servers, Unreachable},
     },
+    input::context_ref::RunRef,
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -46,7 +47,7 @@ Exit codes: 0 everything agrees, 1 something does not, 2 wrong usage or a log th
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The run's id, as `runs list` shows it.
-    trace: TraceId,
+    trace: RunRef,
     /// Do not list the bookings.
     #[arg(long)]
     brief: bool,
@@ -54,14 +55,15 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let audited = audit(&bus, args.trace).await?;
+    let trace = args.trace.find(&bus).await?;
+    let audited = audit(&bus, trace).await?;
     match output {
         Output::Json => output::print_json(&audited.to_json())?,
         Output::Text => {
             if !args.brief {
                 output::print(&bookings(&audited.ledger.postings))?;
             }
-            output::print(&audited.shown(args.trace))?;
+            output::print(&audited.shown(trace))?;
         }
     }
     for Finding { check, child_id, sequence, message } in &audited.audit.findings {

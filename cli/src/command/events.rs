@@ -6,7 +6,7 @@ use coordinator::trace::{
 };
 use serde_json::json;
 use shared::{
-    ChildId, Timestamp, TraceId,
+    ChildId, Timestamp,
     bus::From,
     subject::{Filter, Subject},
     wire::Outcome,
@@ -17,6 +17,7 @@ use crate::{
         account,
         connect::{Servers, unreachable},
     },
+    input::context_ref::RunRef,
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -43,7 +44,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The run's id, as `runs list` shows it.
-    trace: TraceId,
+    trace: RunRef,
     /// Only events about this context; may be given more than once.
     #[arg(long, value_name = "CHILD")]
     context: Vec<ChildId>,
@@ -57,13 +58,14 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
+    let trace = args.trace.find(&bus).await?;
     let told = |error| unreachable(&error);
     let mut printer = Printer { args: &args, output, last: None };
-    let events = Filter::EventsOf(args.trace);
+    let events = Filter::EventsOf(trace);
     if bus.last(&events).await.map_err(told)?.is_none() {
         anyhow::bail!(
             "there is no trace {}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time",
-            args.trace
+            trace
         );
     }
     printer.heading()?;
@@ -73,7 +75,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         }
         return Ok(Ending::Completed);
     }
-    let filters = [events, Filter::OutcomesOf(args.trace)];
+    let filters = [events, Filter::OutcomesOf(trace)];
     let mut follow = bus.follow(&filters, From::Start).await.map_err(told)?;
     loop {
         let stored = follow.next().await.map_err(told)?;

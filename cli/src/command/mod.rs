@@ -11,6 +11,7 @@ pub(crate) mod delete_restore;
 pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod events;
+pub(crate) mod finding;
 pub(crate) mod graph;
 pub(crate) mod history;
 pub(crate) mod outputs;

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use coordinator::trace::account::{ContextAccount, Line, Receipt, Repriced};
 use serde_json::json;
-use shared::{TraceId, Usd};
+use shared::Usd;
 
 use crate::{
     cluster::{account, connect::Servers},
     command::audit,
-    input::price_table,
+    input::{context_ref::RunRef, price_table},
     terminal::{
         ending::Ending,
         output::{self, Format},
@@ -38,7 +38,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The run's id, as `runs list` shows it.
-    trace: TraceId,
+    trace: RunRef,
     /// Also say what it would have cost with the prices of this file: a worker's settings, as TOML, YAML or JSON.
     ///
     /// Calls whose tokens are known are priced again. Estimates, programs' own costs and charges stay as they were.
@@ -52,11 +52,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, format: Format) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let bus = servers.cluster().await?;
-    let (log, ledger, journals) = account::read(&bus, args.trace).await?;
+    let trace = args.trace.find(&bus).await?;
+    let (log, ledger, journals) = account::read(&bus, trace).await?;
     let Some(receipt) = Receipt::of(&log, &ledger, &journals) else {
         anyhow::bail!(
             "the log of {} has no context to make a receipt of\n\nhint: `trellis audit` says why",
-            args.trace
+            trace
         )
     };
     if !log.findings.is_empty() {

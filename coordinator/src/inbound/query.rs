@@ -6,10 +6,10 @@ use shared::{
     bus::Message,
     decode,
     graph::Plan,
-    wire::{self, Query, QueryAnswer, Refusal, RunSummary, StateDigest},
+    wire::{self, Query, QueryAnswer, Refusal, StateDigest},
 };
 
-use super::agents;
+use super::{agents, finding};
 use crate::{
     branches, dead_letter, directory,
     handles::Handles,
@@ -20,9 +20,6 @@ use crate::{
     },
     trace::{Amend, Command, Trace, agents_of_plan},
 };
-
-/// The most runs one answer lists.
-const MAX_RUNS: u32 = 500;
 
 pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Message) {
     let answer = match decode::json::<Query>(&message.payload) {
@@ -38,7 +35,8 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
             }
             Err(problems) => Ok(refused(problems)),
         },
-        Ok(Query::Runs { limit }) => runs(handles, limit.min(MAX_RUNS)).await,
+        Ok(Query::Runs(query)) => finding::runs(handles, &query).await,
+        Ok(Query::Pending(query)) => finding::pending(handles, &query).await,
         Ok(Query::Agents) => agents::all(handles).await,
         Ok(Query::Agent { agent_id, version }) => agents::one(handles, agent_id, version).await,
         Ok(Query::ApplyAgents { agents }) => agents::apply(handles, agents).await,
@@ -110,18 +108,4 @@ async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, d
             Ok(QueryAnswer::Refused(Refusal::unavailable()))
         }
     }
-}
-
-async fn runs(handles: &Handles, limit: u32) -> Result<QueryAnswer, directory::Error> {
-    let newest = handles.store.runs(usize::try_from(limit).unwrap_or(usize::MAX)).await?;
-    let ids: Vec<_> = newest.iter().map(|(id, _)| *id).collect();
-    let roots = handles.store.fields(&ids, &Trace::SUMMARY_FIELDS).await?;
-    let summary = |(id, root)| {
-        Trace::summary(id, &root)
-            .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read; it is left out of the list of runs"))
-            .ok()
-            .flatten()
-    };
-    let runs: Vec<RunSummary> = ids.into_iter().zip(roots).filter_map(summary).collect();
-    Ok(QueryAnswer::Runs { runs })
 }

@@ -289,6 +289,7 @@ impl Shard {
             ended_at: super::commit::ended_at(&trace, now),
             opened_at: trace.root().map(|root| root.started_at),
             profiles: None,
+            index: changes.index,
         };
         if let Some(from) = trace.branches_from() {
             let noted = branches::note(&self.handles, from, &[trace.id()]).await;

@@ -268,6 +268,10 @@ impl<'a> Place<'a> {
             let hint = "use an agent of the kind `llm` or `command`";
             problems.add("branch_from", message, Some(hint.into()));
         }
+        if self.parent.is_some() && !order.labels.is_empty() {
+            let hint = "give the labels with the submission of the run";
+            problems.add("labels", "only a run has labels, and this is a child", Some(hint.into()));
+        }
         if !is_step {
             tool::check("tools", order.tools.iter().flat_map(|tools| tools.iter()), &mut problems);
             for (step, tools) in plan.into_iter().flat_map(Plan::tools) {

@@ -49,6 +49,7 @@ impl Trace {
             agent_id: node.order.agent_id.clone(),
             profile_version: node.order.agent_id.as_ref().and_then(|id| self.agent_versions.get(id).copied()),
             thread_id: node.thread_id.clone(),
+            labels: node.order.labels.clone(),
             depth: node.depth,
             status: node.status_word(),
             waiting_for: match &node.status {

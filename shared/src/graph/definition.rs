@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{AgentId, ChildId, ContextKey, ModelName, StepId, ThreadId, ToolName, TraceId},
     json::Json,
+    labels::Labels,
     ladder::Rung,
     limits::LimitOverrides,
     money::{Tokens, Usd},
@@ -70,6 +71,9 @@ pub struct TaskGraph {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
+    /// Keys and values to find the run by (G17). For submissions only: a child has none.
+    #[serde(default, skip_serializing_if = "crate::labels::is_none")]
+    pub labels: Labels,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,7 @@ mod control;
 mod dead_letter;
 mod dispute;
 mod execute;
+mod finding;
 mod graph_answer;
 mod history;
 mod news;
@@ -28,6 +29,7 @@ pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
+pub use finding::{PendingQuery, PendingQuestion, RunSummary, RunsCursor, RunsQuery, TracePrefix};
 pub use graph_answer::{GraphAnswer, StepAnswer};
 pub use history::{
     AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
@@ -43,8 +45,8 @@ pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use schemas::schemas;
 pub use service::{
-    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, RunSummary, StateDigest, Stop,
-    SubmitAnswer, WorkerCall, WorkerState,
+    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, StateDigest, Stop, SubmitAnswer,
+    WorkerCall, WorkerState,
 };
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 

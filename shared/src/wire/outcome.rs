@@ -9,6 +9,7 @@ use super::{Adjusted, Dispute, Failure, Funding, ObjectReference, Text};
 use crate::{
     id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
+    labels::Labels,
     ladder::Rung,
     limits::Limits,
     money::{Amount, Tokens, Usd, booked},
@@ -99,6 +100,9 @@ pub struct ContextSnapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile_version: Option<u64>,
     pub thread_id: Option<ThreadId>,
+    /// Of a root: the labels of the run (G17).
+    #[serde(default, skip_serializing_if = "crate::labels::is_none")]
+    pub labels: Labels,
     pub depth: u32,
     pub status: ContextStatus,
     /// The children it waits for.

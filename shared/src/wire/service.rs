@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptance, Amend, BudgetSnapshot, ContextStatus, Refusal, Tell, Text};
+use super::{
+    Acceptance, Amend, BudgetSnapshot, PendingQuery, PendingQuestion, Refusal, RunSummary, RunsCursor,
+    RunsQuery, Tell,
+};
 use crate::{
     agent::AgentProfile,
     id::{AgentId, ChildId, PoolName, TraceId, WorkerId},
@@ -34,11 +37,10 @@ pub struct Stop {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Query {
-    /// The newest runs.
-    Runs {
-        #[serde(default = "default_limit")]
-        limit: u32,
-    },
+    /// Runs, the newest first (G17).
+    Runs(Box<RunsQuery>),
+    /// Open questions of runs that wait for a human (G17).
+    Pending(PendingQuery),
     Agents,
     /// One profile: the latest, or the version asked for.
     Agent {
@@ -75,15 +77,26 @@ pub enum Query {
     },
 }
 
-fn default_limit() -> u32 {
-    50
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryAnswer {
     Runs {
         runs: Vec<RunSummary>,
+        /// Continues the list, as `after` of the next query; if absent, this is its end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<RunsCursor>,
+        /// How many runs are listed without a filter, if none is found with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unfiltered: Option<u64>,
+    },
+    Pending {
+        questions: Vec<PendingQuestion>,
+        /// As in `runs`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<RunsCursor>,
+        /// How many more questions these runs have: the answer would be too large with them.
+        #[serde(default, skip_serializing_if = "super::report::is_zero")]
+        left_out: u32,
     },
     Agents {
         agents: Vec<AgentProfile>,
@@ -200,22 +213,6 @@ pub struct Branch {
     pub trace_id: TraceId,
     /// The context of the other run whose journal it needs.
     pub from: ChildId,
-}
-
-/// A summary of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct RunSummary {
-    pub trace_id: TraceId,
-    pub child_id: ChildId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent_id: Option<AgentId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub goal: Option<Text>,
-    pub status: ContextStatus,
-    pub started_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<Timestamp>,
-    pub budget: BudgetSnapshot,
 }
 
 /// To every worker, on `agent.worker`.

@@ -15,6 +15,7 @@ mod deleted;
 mod disputes;
 mod estimates;
 mod folded_calls;
+mod found_by;
 mod graph;
 mod graph_flow;
 mod growth;

@@ -8,6 +8,8 @@ mod budget_commands;
 mod cluster;
 mod copies;
 mod embedded;
+mod finding;
+mod finding_commands;
 mod graphs_live;
 mod ground;
 mod large_submissions;

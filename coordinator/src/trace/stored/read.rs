@@ -47,6 +47,7 @@ impl Trace {
             trace.cancelled_before = head.cancelled_before;
             trace.generation = head.generation;
         }
+        trace.unsaved.index = fields.get(Self::INDEX_FIELD).cloned().unwrap_or_default();
         trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
         trace.copied_at = read(fields, Self::COPIED_FIELD)?;
         trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
@@ -167,7 +168,9 @@ impl Trace {
         }
         let definition: Definition = required(fields, "d0")?;
         let order: Order = required(fields, "o0")?;
-        let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
+        let running = required::<Running>(fields, "c0")?;
+        let waiting_for_human = running.waiting_for_humans > 0;
+        let status = running.status.with(Vec::new(), None);
         let budget = required::<Ceilings>(fields, "l0")?.with(required::<Sums>(fields, "b0")?);
         Ok(Some(RunSummary {
             trace_id: id,
@@ -178,6 +181,9 @@ impl Trace {
             child_id: definition.id,
             agent_id: order.agent_id,
             goal: order.goal,
+            thread_id: definition.thread_id,
+            labels: order.labels,
+            waiting_for_human,
         }))
     }
 

@@ -79,7 +79,9 @@ impl Trace {
         let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
         let plans = self.unsaved.plans.iter().map(|at| form_of_plan(&self.plans[*at as usize]));
         let form = changed.chain(plans).fold(self.unsaved.form, u32::max);
-        let kept = Unsaved { saved, stored_bytes, form, ..Unsaved::default() };
+        let index = self.take_index();
+        let indexed = std::mem::take(&mut self.unsaved.index);
+        let kept = Unsaved { saved, stored_bytes, form, index: indexed, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
         // The head says which programs can read the trace.
@@ -136,7 +138,19 @@ impl Trace {
             |(name, text): &(String, Option<String>)| name.len() + text.as_ref().map_or(0, String::len);
         let grown = fields.grown + values.iter().map(of_values).sum::<usize>();
         self.unsaved.stored_bytes = (stored_bytes + grown).saturating_sub(fields.shrunk);
-        Changes { fields: fields.changed, values }
+        Changes { fields: fields.changed, values, index }
+    }
+
+    /// Where the index of runs has it from now on, if that changed.
+    fn take_index(&mut self) -> Option<String> {
+        if !self.unsaved.contexts.contains(&ContextIndex(0)) {
+            return None;
+        }
+        let index = self.index_text()?;
+        (index != self.unsaved.index).then(|| {
+            self.unsaved.index.clone_from(&index);
+            index
+        })
     }
 
     /// Marks everything as changed, as after a rebuild: what is stored then replaces what was.
@@ -157,6 +171,7 @@ impl Trace {
             saved: Vec::new(),
             stored_bytes: 0,
             form: 0,
+            index: String::new(),
         };
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
@@ -173,7 +188,8 @@ impl ContextNode {
     fn form(&self) -> u32 {
         let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
         let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
-        if self.graph.as_deref().is_some_and(|run| run.plan != run.admitted) {
+        let is_amended = self.graph.as_deref().is_some_and(|run| run.plan != run.admitted);
+        if is_amended || !self.order.labels.is_empty() {
             return FORM_GRAPHS;
         }
         match (is_steered || is_restored, self.calls.has_folded()) {
