@@ -69,6 +69,13 @@ impl Reply {
                 reply.answer = Some(json(&answer));
             }
             Origin::Told { told, .. } => reply.answer = Some(json(&taken(trace, told, decided))),
+            Origin::Answered { answered, .. } => {
+                let (child_id, question) = (answered.child_id.clone(), answered.question);
+                reply.answer = Some(json(&match decided {
+                    Ok(()) => QueryAnswer::Answered { child_id, question },
+                    Err(refusal) => QueryAnswer::Refused(refusal.to_wire()),
+                }));
+            }
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
                     spans::admission(trace, submission, now);
@@ -115,7 +122,7 @@ impl Reply {
         let answer = match &job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
-            Origin::Told { .. } => Some(json(&QueryAnswer::Refused(refusal))),
+            Origin::Told { .. } | Origin::Answered { .. } => Some(json(&QueryAnswer::Refused(refusal))),
             // A published submission is delivered again; a requested one gets an answer.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
@@ -132,7 +139,10 @@ impl Reply {
         match self.job.origin {
             Origin::Timer | Origin::Sweep(_) => false,
             Origin::Ask { .. } => !self.early,
-            Origin::Told { .. } | Origin::Submission(_) | Origin::Queue { .. } => true,
+            Origin::Told { .. }
+            | Origin::Answered { .. }
+            | Origin::Submission(_)
+            | Origin::Queue { .. } => true,
         }
     }
 
@@ -163,6 +173,7 @@ impl Reply {
             | Origin::Sweep(_)
             | Origin::Ask { .. }
             | Origin::Told { .. }
+            | Origin::Answered { .. }
             | Origin::Queue { .. }) => other,
         };
         Ok(Job { trace_id, work, origin, tries, refused })
@@ -183,7 +194,11 @@ impl Reply {
     pub(crate) async fn finish(mut self, bus: &Bus) {
         self.send_answer(bus).await;
         let delivery = match &self.job.origin {
-            Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Told { .. } => None,
+            Origin::Timer
+            | Origin::Sweep(_)
+            | Origin::Ask { .. }
+            | Origin::Told { .. }
+            | Origin::Answered { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
             Origin::Queue { delivery, .. } => Some(&**delivery),
         };
@@ -198,7 +213,7 @@ impl Reply {
         let to = match &self.job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { reply_to, .. } => Some(reply_to),
-            Origin::Told { reply_to, .. } => reply_to.as_ref(),
+            Origin::Told { reply_to, .. } | Origin::Answered { reply_to, .. } => reply_to.as_ref(),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };
         if let (Some(to), Some(answer)) = (to, self.answer.take())

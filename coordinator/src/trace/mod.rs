@@ -44,6 +44,7 @@ mod named;
 mod news;
 mod order;
 mod parts;
+mod question;
 mod refusal;
 mod removal;
 mod replay;
@@ -72,6 +73,7 @@ pub use lost::LostCost;
 pub use message::answer_refusal;
 pub use named::{Named, agents_of, unreadable};
 pub use order::Order;
+pub use question::Asked;
 pub use refusal::Refusal;
 pub use replay::{Replay, Superseded};
 pub use rows::{Keyed, Rows};
@@ -104,7 +106,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
         Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
         Command::Checked(told) => checked::checked(trace, &told),
-        Command::Answer(answered) => attempt::answer(trace, &answered),
+        Command::Answer(answered) => question::answer(trace, &answered),
         Command::Tell(tell) => news::tell(trace, &tell),
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::ApproveDef;
+
 use crate::{
     id::{AgentId, ChildId, ContextKey, ModelName, StepId, ThreadId, ToolName, TraceId},
     json::Json,
@@ -157,6 +159,9 @@ pub struct StepDef {
     pub on_budget: Option<Vec<Rung>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
+    /// A human decides whether the graph goes on; no agent runs (G7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approve: Option<ApproveDef>,
     /// Runs once for each element of a list in the shared store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_each: Option<ForEachDef>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptance, BudgetSnapshot, ContextStatus, Refusal, Tell, Text};
+use super::{Acceptance, Answered, BudgetSnapshot, ContextStatus, Refusal, Tell, Text};
 use crate::{
     agent::AgentProfile,
     id::{AgentId, ChildId, PoolName, TraceId, WorkerId},
@@ -64,6 +64,11 @@ pub enum Query {
         trace_id: TraceId,
         told: Tell,
     },
+    /// An answer to a question, as on `agent.input`; answered after its commit (G7).
+    Answer {
+        trace_id: TraceId,
+        answered: Answered,
+    },
 }
 
 fn default_limit() -> u32 {
@@ -108,6 +113,11 @@ pub enum QueryAnswer {
     Told {
         child_id: ChildId,
         number: u32,
+    },
+    /// The answer to this question is committed.
+    Answered {
+        child_id: ChildId,
+        question: u32,
     },
     Refused(Refusal),
 }
@@ -182,6 +192,9 @@ pub struct RunSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Text>,
     pub status: ContextStatus,
+    /// How many of its contexts have asked a human and have no answer yet (G7).
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub questions: u32,
     pub started_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,

@@ -88,9 +88,9 @@ fn t9_what_earlier_programs_would_lose_has_a_form_of_its_own() {
         // A rebuilt trace is stored whole, in the same form.
         world.trace.mark_all_changed();
         assert!(stored.commit(&mut world) && stored.form() == 4, "{what}");
-        stored.0.insert("head".into(), stored.0["head"].replace(r#""form":4"#, r#""form":5"#));
+        stored.0.insert("head".into(), stored.0["head"].replace(r#""form":4"#, r#""form":6"#));
         let refused = Trace::from_stored(world.trace.id(), 1, &stored.0, &HashMap::new()).unwrap_err();
-        assert!(refused.to_string().contains("form 5"), "{refused}");
+        assert!(refused.to_string().contains("form 6"), "{refused}");
         world.report(&lease, Verdict::HandedBack).unwrap();
     }
 }

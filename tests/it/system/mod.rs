@@ -8,6 +8,7 @@ mod copies;
 mod embedded;
 mod graphs_live;
 mod ground;
+mod humans;
 mod large_submissions;
 mod marks;
 mod observers;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shared::{
     Amount, ContextKey, Json,
     graph::Body,
-    wire::{EndStatus, GraphOutcome, GraphVerdict, StepReport, StepStatus},
+    wire::{EndStatus, GraphOutcome, GraphVerdict, StepReport, StepStatus, Text},
 };
 
 use super::conclude::verdict;
@@ -26,7 +26,7 @@ impl Trace {
                     id: step.id.clone(),
                     agent_id: match &step.body {
                         Body::Agent { agent_id, .. } => Some(agent_id.clone()),
-                        Body::Group(_) => None,
+                        Body::Group(_) | Body::Approve(_) => None,
                     },
                     status: run.status,
                     reason: run.reason.as_deref().map(str::to_owned),
@@ -36,6 +36,7 @@ impl Trace {
                     cost_usd: spent.cost_usd,
                     tokens: spent.tokens,
                     attempts,
+                    answered_by: run.contexts.last().and_then(|context| self.decided_by(*context)),
                 }
             })
             .collect();
@@ -55,6 +56,12 @@ impl Trace {
             trace_id: self.id(),
             steps,
         })
+    }
+
+    /// Who decided an `approve` step.
+    fn decided_by(&self, context: ContextIndex) -> Option<Text> {
+        let node = self.node(context);
+        node.answers.last().filter(|_| node.is_approval())?.by.clone()
     }
 
     /// What the steps of a graph wrote, inner groups included, by their short names. After the root's end

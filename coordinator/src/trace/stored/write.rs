@@ -3,6 +3,7 @@
 use std::{fmt::Display, hash::Hash};
 
 use serde::Serialize;
+use shared::wire::GivenAnswer;
 
 use super::{
     super::{
@@ -10,7 +11,7 @@ use super::{
         rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, FORM_FOLDED, FORM_STEERED, HEAD, Head, OUTPUTS,
+    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_STEERED, HEAD, Head, OUTPUTS,
     context::{Ceilings, Definition, Left, Running, StoredStep, Sums},
     hash, json,
 };
@@ -162,6 +163,10 @@ impl ContextNode {
     fn form(&self) -> u32 {
         let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
         let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
+        let is_named = |given: &GivenAnswer| given.by.is_some() || given.default;
+        if self.is_approval() || self.asked().is_some() || self.answers.iter().any(is_named) {
+            return FORM_GRAPHS;
+        }
         match (is_steered || is_restored, self.calls.has_folded()) {
             (true, _) => FORM_STEERED,
             (false, true) => FORM_FOLDED,
