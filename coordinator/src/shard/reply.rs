@@ -139,10 +139,9 @@ impl Reply {
         match self.job.origin {
             Origin::Timer | Origin::Sweep(_) => false,
             Origin::Ask { .. } => !self.early,
-            Origin::Told { .. }
-            | Origin::Answered { .. }
-            | Origin::Submission(_)
-            | Origin::Queue { .. } => true,
+            Origin::Told { .. } | Origin::Answered { .. } | Origin::Submission(_) | Origin::Queue { .. } => {
+                true
+            }
         }
     }
 

@@ -9,8 +9,8 @@ use shared::{
 };
 
 use super::{
-    Asked, Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase, Status,
-    Trace, WaitingHold, checked, scrub,
+    Asked, Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase,
+    Status, Trace, WaitingHold, checked, scrub,
 };
 
 impl Trace {

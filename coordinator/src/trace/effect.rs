@@ -41,7 +41,9 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
     match event {
         Event::Admitted(admitted) => execute(trace, &admitted.order.child_id),
         Event::Requeued { child_id, .. } | Event::Redispatched { child_id } => execute(trace, child_id),
-        Event::InputRequired { child_id, .. } | Event::Reminded { child_id, .. } => vec![Effect::Question { child_id: child_id.clone() }],
+        Event::InputRequired { child_id, .. } | Event::Reminded { child_id, .. } => {
+            vec![Effect::Question { child_id: child_id.clone() }]
+        }
         Event::Ended(ended) => {
             let child_id = ended.child_id.clone();
             let ran = trace.context(&child_id).is_some_and(|node| node.attempt() > 0);

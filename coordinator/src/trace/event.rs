@@ -17,8 +17,8 @@ use shared::{
     limits::Settings,
     money::booked,
     wire::{
-        Adjusted, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress, Sender,
-        StepStatus, Text,
+        Adjusted, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress,
+        Sender, StepStatus, Text,
     },
 };
 

@@ -11,9 +11,7 @@ use shared::{
     wire::{Answered, EndStatus, FailureKind, GivenAnswer, Hitl, Payload, Text},
 };
 
-use super::{
-    ContextIndex, ContextNode, Event, Refusal, Requeue, Status, Trace, attempt::queue_again, end,
-};
+use super::{ContextIndex, ContextNode, Event, Refusal, Requeue, Status, Trace, attempt::queue_again, end};
 
 /// The longest name of who answers.
 const MAX_SENDER_BYTES: usize = 256;

@@ -206,7 +206,10 @@ mod tests {
         let form = form(serde_json::json!({"choices": ["red", "blue"]}));
         assert!(form.check_answer(&text("red")).is_ok());
         let mistakes = form.check_answer(&text("green")).unwrap_err();
-        assert_eq!(mistakes.to_string(), "answer: it is none of the choices\n  hint: answer one of `red`, `blue`");
+        assert_eq!(
+            mistakes.to_string(),
+            "answer: it is none of the choices\n  hint: answer one of `red`, `blue`"
+        );
     }
 
     #[test]
@@ -233,17 +236,24 @@ mod tests {
         assert_eq!(plain.approval(&text("perhaps")), None);
         let chosen = form(serde_json::json!({"approval": true, "choices": ["now", "tomorrow"]}));
         assert_eq!(chosen.approval(&text("Tomorrow")), approved("tomorrow"));
-        assert_eq!((chosen.approval(&text("yes")), chosen.approval(&text("no: why?"))),
-            (None, Some(Approval::Denied(Some("why?".into())))));
+        assert_eq!(
+            (chosen.approval(&text("yes")), chosen.approval(&text("no: why?"))),
+            (None, Some(Approval::Denied(Some("why?".into()))))
+        );
     }
 
     #[test]
     fn g7_a_form_that_nobody_could_answer_is_refused_with_all_its_mistakes() {
-        let form = form(serde_json::json!({"choices": ["a", "A"], "schema": {}, "timeout_ms": 0, "remind_every_ms": 5,
-            "default": "b", "who": "x".repeat(300)}));
+        let form = form(
+            serde_json::json!({"choices": ["a", "A"], "schema": {}, "timeout_ms": 0, "remind_every_ms": 5,
+            "default": "b", "who": "x".repeat(300)}),
+        );
         let mut problems = Problems::default();
         form.check("f", &mut problems);
         let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
-        assert_eq!(paths, ["f.who", "f.schema", "f.choices[1]", "f.timeout_ms", "f.remind_every_ms", "f.default"]);
+        assert_eq!(
+            paths,
+            ["f.who", "f.schema", "f.choices[1]", "f.timeout_ms", "f.remind_every_ms", "f.default"]
+        );
     }
 }

@@ -19,6 +19,7 @@ pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Polic
 pub use form::{Approval, Form, MAX_REMINDERS};
 pub use output_schema::OutputSchema;
 pub use plan::{
-    Aggregate, Approve, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step, StepIndex,
+    Aggregate, Approve, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step,
+    StepIndex,
 };
 pub use read::{read, read_within};

@@ -69,7 +69,10 @@ pub struct Step {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    Agent { agent_id: AgentId, goal: Text },
+    Agent {
+        agent_id: AgentId,
+        goal: Text,
+    },
     Group(GroupIndex),
     /// A human decides whether the graph goes on.
     Approve(Box<Approve>),

@@ -4,7 +4,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    Body, approve, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputSchema, Policy, StepDef, TaskGraph,
+    Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputSchema, Policy, StepDef, TaskGraph,
+    approve,
     plan::{Aggregate, Fallback, ForEach, GroupIndex, Repeat, Step, StepIndex},
 };
 use crate::{
@@ -359,7 +360,9 @@ impl<'a> Reader<'a> {
     /// G7: a graph that asks no human can't have a step that does nothing else.
     fn check_humans(&mut self, hitl: Option<Hitl>) {
         let asks = |draft: &&Draft<'_>| draft.definition.approve.is_some();
-        if hitl == Some(Hitl::Fail) && let Some(draft) = self.drafts.iter().flatten().find(asks) {
+        if hitl == Some(Hitl::Fail)
+            && let Some(draft) = self.drafts.iter().flatten().find(asks)
+        {
             let message = format!("{} asks a human, and `hitl` is `fail`", join(&draft.path, "approve"));
             self.problems.add("hitl", message, Some("leave `hitl` out, or the step".into()));
         }

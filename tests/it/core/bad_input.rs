@@ -288,8 +288,11 @@ fn g7_bad_approve_steps_are_told_of_all_their_mistakes() {
     let problems = Plan::compile(&graph).unwrap_err();
     let told: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
     insta::assert_snapshot!(told.join("\n"));
-    let unknown = refused::<TaskGraph>(br#"{"steps": [{"id": "a", "approve": {"question": "?", "otherwize": "fail"}}]}"#);
-    for says in ["steps[0].approve.otherwize: unknown field", "did you mean `otherwise`?", "`who` is missing"] {
+    let unknown = refused::<TaskGraph>(
+        br#"{"steps": [{"id": "a", "approve": {"question": "?", "otherwize": "fail"}}]}"#,
+    );
+    for says in ["steps[0].approve.otherwize: unknown field", "did you mean `otherwise`?", "`who` is missing"]
+    {
         assert!(unknown.contains(says), "{unknown}");
     }
 }

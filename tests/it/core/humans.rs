@@ -97,7 +97,8 @@ fn g7_a_trace_that_was_stored_without_the_counts_of_questions_has_them_when_it_i
     let mut trace = world.trace.clone();
     trace.mark_all_changed();
     let changes = trace.take_changes();
-    let without = |(name, text): (String, Option<String>)| (name, text.unwrap().replace(",\"questions\":1", ""));
+    let without =
+        |(name, text): (String, Option<String>)| (name, text.unwrap().replace(",\"questions\":1", ""));
     let fields: HashMap<String, String> = changes.fields.into_iter().map(without).collect();
     let values: HashMap<String, String> =
         changes.values.into_iter().map(|(name, text)| (name, text.unwrap())).collect();
@@ -117,7 +118,9 @@ fn form_of(world: &World) -> Value {
 
 /// The messages of an answer that was refused.
 fn refused(world: &mut World, child: &str, answer: &str) -> Vec<String> {
-    let Refusal::Malformed(problems) = world.answer(child, 1, answer).unwrap_err() else { panic!("no problems") };
+    let Refusal::Malformed(problems) = world.answer(child, 1, answer).unwrap_err() else {
+        panic!("no problems")
+    };
     problems.iter().map(|problem| problem.message.clone()).collect()
 }
 
@@ -133,12 +136,18 @@ fn g7_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() {
     world.answer_by("root", "tea", "Ada").unwrap();
     assert_eq!(world.answer("root", 1, "tea").unwrap(), [], "twice is once");
     let work = world.work(&id("root")).unwrap();
-    assert_eq!((work.answers[0].answer.as_str(), work.answers[0].by.as_ref().unwrap().as_str()), ("tea", "Ada"));
+    assert_eq!(
+        (work.answers[0].answer.as_str(), work.answers[0].by.as_ref().unwrap().as_str()),
+        ("tea", "Ada")
+    );
 
     let root = world.claim("root");
-    let schema = json!({"type": "object", "required": ["days", "why"], "properties": {"days": {"type": "integer"}}});
+    let schema =
+        json!({"type": "object", "required": ["days", "why"], "properties": {"days": {"type": "integer"}}});
     world.ask_with_form(&root, "how long?", json!({"schema": schema})).unwrap();
-    let Refusal::Malformed(problems) = world.answer("root", 2, r#"{"days": "x"}"#).unwrap_err() else { panic!() };
+    let Refusal::Malformed(problems) = world.answer("root", 2, r#"{"days": "x"}"#).unwrap_err() else {
+        panic!()
+    };
     assert_eq!(problems.iter().count(), 2, "{problems}");
     world.answer("root", 2, r#"{"days": 3, "why": "it rains"}"#).unwrap();
     world.run("root", "ok");
@@ -180,7 +189,10 @@ fn g7_without_an_answer_and_a_default_the_context_fails() {
     world.ask_with_form(&root, "go on?", json!({"timeout_ms": 1000})).unwrap();
     world.pass(1000);
     let end = world.node("root").end().unwrap();
-    assert_eq!((end.status, end.error.as_ref().unwrap().kind), (EndStatus::Failed, FailureKind::InputRequired));
+    assert_eq!(
+        (end.status, end.error.as_ref().unwrap().kind),
+        (EndStatus::Failed, FailureKind::InputRequired)
+    );
     assert_eq!(end.error.as_ref().unwrap().message, "nobody answered within 1000 ms");
     world.rest();
 }
@@ -196,7 +208,11 @@ fn g7_a_question_is_asked_again_ten_times_and_is_still_one_question() {
         assert!(matches!(effects(&world.trace, &events).as_slice(), [Effect::Question { .. }]));
         assert_eq!(world.trace.question(&id("root")).unwrap().reminder, reminder);
     }
-    assert_eq!((world.pass(100 * DAY_MS), world.trace.next_timer()), (Vec::new(), None), "then it is only waited for");
+    assert_eq!(
+        (world.pass(100 * DAY_MS), world.trace.next_timer()),
+        (Vec::new(), None),
+        "then it is only waited for"
+    );
     world.answer("root", 1, "yes").unwrap();
     world.run("root", "ok");
     world.rest();
@@ -209,7 +225,10 @@ fn g7_reminders_end_with_the_time_of_the_question_also_if_nobody_woke_the_trace(
     let form = json!({"remind_every_ms": 1000, "timeout_ms": 5000, "default": "x"});
     world.ask_with_form(&root, "well?", form).unwrap();
     let events = world.pass(60_000);
-    assert!(matches!(events.as_slice(), [Event::Answered { default: true, .. }, Event::Requeued { .. }]), "{events:?}");
+    assert!(
+        matches!(events.as_slice(), [Event::Answered { default: true, .. }, Event::Requeued { .. }]),
+        "{events:?}"
+    );
 }
 
 fn approval(terms: Value) -> Value {
@@ -231,7 +250,10 @@ fn g7_an_approve_step_waits_for_a_human_without_worker_lease_or_money() {
     let mut world = World::with_graph(graph);
     world.run("draft", "All about ants.");
     let ok = world.node("ok");
-    assert_eq!((ok.attempt(), world.status("ok"), world.status("graph")), (0, "input_required".into(), "input_required".into()));
+    assert_eq!(
+        (ok.attempt(), world.status("ok"), world.status("graph")),
+        (0, "input_required".into(), "input_required".into())
+    );
     assert!(world.node("graph").budget.held.is_zero());
     assert_eq!((world.queued(), world.trace.next_timer()), (Vec::new(), None));
     let question = world.trace.question(&id("ok")).unwrap();
@@ -246,7 +268,10 @@ fn g7_an_approve_step_waits_for_a_human_without_worker_lease_or_money() {
     assert_eq!(world.answer("ok", 1, "Yes").unwrap(), [], "twice is once, also when it has ended");
     assert_eq!((world.status("ok"), world.status("publish")), ("completed".into(), "submitted".into()));
     let report = world.trace.graph_outcome(world.node("graph")).unwrap().steps.remove(1);
-    assert_eq!((report.status, report.attempts, report.cost_usd), (StepStatus::Succeeded, 0, shared::Usd::ZERO));
+    assert_eq!(
+        (report.status, report.attempts, report.cost_usd),
+        (StepStatus::Succeeded, 0, shared::Usd::ZERO)
+    );
     assert_eq!(report.answered_by.unwrap().as_str(), "Ada");
     world.run("publish", "done");
     assert_eq!(world.status("graph"), "completed");
@@ -255,13 +280,18 @@ fn g7_an_approve_step_waits_for_a_human_without_worker_lease_or_money() {
 
 #[test]
 fn g7_g4_a_denied_step_fails_with_the_reason_as_any_other() {
-    for (policy, status, after) in [("fail", "failed", StepStatus::Skipped), ("continue", "completed", StepStatus::Succeeded)] {
+    for (policy, status, after) in
+        [("fail", "failed", StepStatus::Skipped), ("continue", "completed", StepStatus::Succeeded)]
+    {
         let steps = json!([approval(json!({})), writer("other")]);
         let mut world = World::with_graph(json!({"on_partial_success": policy, "steps": steps}));
         assert_eq!(refused(&mut world, "ok", "perhaps"), ["it neither approves nor denies"]);
         world.answer_by("ok", "no: it is too long", "Ada").unwrap();
         let error = world.node("ok").end().unwrap().error.clone().unwrap();
-        assert_eq!((error.kind, error.message.as_str()), (FailureKind::Denied, "denied by Ada: it is too long"));
+        assert_eq!(
+            (error.kind, error.message.as_str()),
+            (FailureKind::Denied, "denied by Ada: it is too long")
+        );
         if policy == "continue" {
             world.run("other", "x");
         }
@@ -301,7 +331,8 @@ fn g7_an_approve_step_that_nobody_answers_ends_as_otherwise_says() {
 #[test]
 fn g7_an_approve_step_in_a_loop_asks_each_round_and_in_a_race_is_cancelled_with_the_rest() {
     let inner = json!([writer("w"), approval(json!({"choices": ["again", "good"]}))]);
-    let group = json!({"id": "g", "steps": inner, "loop": {"max_rounds": 3, "until": "outputs.decision == 'good'"}});
+    let group =
+        json!({"id": "g", "steps": inner, "loop": {"max_rounds": 3, "until": "outputs.decision == 'good'"}});
     let mut world = World::with_graph(json!({"steps": [group]}));
     world.run("w", "one");
     world.answer("ok", 1, "again").unwrap();
@@ -351,4 +382,28 @@ fn g7_a_cancel_that_comes_before_an_approve_step_ends_it_before_it_asks() {
     world.spawn_graph(&root, json!({"child_id": "g", "steps": [approval(json!({}))]})).unwrap();
     assert_eq!((world.status("ok"), world.status("g")), ("cancelled".into(), "failed".into()));
     assert!(!world.log.iter().any(|(_, event)| matches!(event, Event::InputRequired { .. })));
+}
+
+#[test]
+fn g7_a_reminder_and_a_late_question_write_no_more_than_the_first() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    world.measured();
+    world.ask_with_form(&root, "well?", json!({"remind_every_ms": DAY_MS})).unwrap();
+    let reminders: Vec<usize> = (0..9)
+        .map(|_| {
+            world.pass(DAY_MS);
+            world.written()
+        })
+        .collect();
+    assert!(reminders.iter().all(|bytes| bytes.abs_diff(reminders[0]) <= 20), "{reminders:?}");
+
+    let mut asked = Vec::new();
+    for number in 1..=1_000 {
+        world.answer("root", number, "yes").unwrap();
+        let root = world.claim("root");
+        world.ask_with_form(&root, "well?", json!({"choices": ["yes"]})).unwrap();
+        asked.push(world.written());
+    }
+    assert!(asked[999].abs_diff(asked[9]) <= 40, "{} and {}", asked[9], asked[999]);
 }

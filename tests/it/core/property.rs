@@ -16,8 +16,8 @@ use shared::{
     limits::Settings,
     wire::{
         Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Form, Hold,
-        Lease, Payload, Progress, Raise, Referrers, Report, Restore, Resume, Seen, SettledCall, Tell, Text, Tick,
-        Verdict,
+        Lease, Payload, Progress, Raise, Referrers, Report, Restore, Resume, Seen, SettledCall, Tell, Text,
+        Tick, Verdict,
     },
 };
 use trellis_tests::{invariants, log_cuts, world::id};

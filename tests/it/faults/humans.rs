@@ -30,13 +30,17 @@ async fn answered_by_one_that_dies(point: &str) {
     cluster.run("c1");
     let outcome = cluster.outcome(run).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
-    assert_eq!([outcome.outputs["way"].to_text(), outcome.outputs["decision"].to_text()], ["left", "approve"]);
+    assert_eq!(
+        [outcome.outputs["way"].to_text(), outcome.outputs["decision"].to_text()],
+        ["left", "approve"]
+    );
     let steps = outcome.graph.unwrap().steps;
     assert_eq!((steps[0].attempts, steps[1].attempts), (2, 0));
     assert_eq!(steps[1].answered_by.as_ref().unwrap().as_str(), "Ann");
     let log = cluster.client.bus.read(&Filter::EventsOf(run)).await.unwrap();
     let log = log.iter().map(|stored| serde_json::from_slice::<Logged>(&stored.payload).unwrap());
-    let answers = log.flat_map(|logged| logged.events).filter(|event| matches!(event, Event::Answered { .. }));
+    let answers =
+        log.flat_map(|logged| logged.events).filter(|event| matches!(event, Event::Answered { .. }));
     assert_eq!(answers.count(), 2, "each answer counts once");
     cluster.check(&[run]).await;
 }

@@ -31,10 +31,19 @@ fn asks(question: &'static str) -> impl Fn(&Trace) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
     let model = ModelServer::start(|prompt| match prompt.turn() {
-        0 => agents::call("ask_human", json!({"question": "Which colour?", "choices": ["blue"], "default": "red"})),
+        0 => agents::call(
+            "ask_human",
+            json!({"question": "Which colour?", "choices": ["blue"], "default": "red"}),
+        ),
         1 => agents::call("ask_human", json!({"question": "Which colour?", "choices": ["blue", "green"]})),
-        2 => agents::call("ask_human", json!({"question": "How many?", "schema": {"type": "integer", "minimum": 1}})),
-        3 => agents::call("ask_human", json!({"question": "Really?", "timeout_ms": 50, "default": "of course"})),
+        2 => agents::call(
+            "ask_human",
+            json!({"question": "How many?", "schema": {"type": "integer", "minimum": 1}}),
+        ),
+        3 => agents::call(
+            "ask_human",
+            json!({"question": "Really?", "timeout_ms": 50, "default": "of course"}),
+        ),
         _ => agents::say(&prompt.last()),
     })
     .await;
@@ -50,21 +59,27 @@ async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
 
     cluster.until(run, "asking", asks("Which colour?")).await;
     let described = trellis(&nats, &["runs", "describe", &trace]);
-    for says in ["question 1 of house › paint: Which colour?", "  1  blue\n  2  green\n", "input_required"] {
+    for says in ["question 1 of house › paint: Which colour?", "  1  blue\n  2  green\n", "input_required"]
+    {
         assert!(described.contains(says), "{described}");
     }
     assert!(trellis(&nats, &["runs", "list"]).contains("input_required"));
     let refused = trellis(&nats, &["answer", &trace, "red"]);
     assert!(refused.contains("it is none of the choices") && refused.ends_with("exit Some(3)"), "{refused}");
-    let published = json!({"trace_id": run, "answered": {"child_id": "paint", "question": 1, "answer": "black"}});
+    let published =
+        json!({"trace_id": run, "answered": {"child_id": "paint", "question": 1, "answer": "black"}});
     cluster.client.publish(Subject::Input, &published).await;
     eventually("the answer is a dead letter", async || {
         let dead = cluster.client.bus.read(&Filter::Dead).await.unwrap();
-        let mut dead = dead.iter().map(|stored| serde_json::from_slice::<DeadLetter>(&stored.payload).unwrap());
+        let mut dead =
+            dead.iter().map(|stored| serde_json::from_slice::<DeadLetter>(&stored.payload).unwrap());
         dead.any(|letter| format!("{letter:?}").contains("it is none of the choices"))
     })
     .await;
-    assert_eq!(trellis(&nats, &["answer", &trace, "2", "--by", "Ann"]), "`paint` has its answer\n exit Some(0)");
+    assert_eq!(
+        trellis(&nats, &["answer", &trace, "2", "--by", "Ann"]),
+        "`paint` has its answer\n exit Some(0)"
+    );
 
     cluster.until(run, "asking", asks("How many?")).await;
     let refused = trellis(&nats, &["answer", &trace, "0"]);
@@ -79,7 +94,9 @@ async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
     assert!(question.form.approval);
     let refused = trellis(&nats, &["answer", &trace, "release", "perhaps"]);
     assert!(refused.contains("it neither approves nor denies"), "{refused}");
-    assert!(trellis(&nats, &["answer", &trace, "release", "approve", "--by", "Bob"]).ends_with("exit Some(0)"));
+    assert!(
+        trellis(&nats, &["answer", &trace, "release", "approve", "--by", "Bob"]).ends_with("exit Some(0)")
+    );
     let outcome = cluster.outcome(run).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     assert_eq!(outcome.graph.unwrap().steps[1].answered_by.as_ref().unwrap().as_str(), "Bob");

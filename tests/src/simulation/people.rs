@@ -139,8 +139,7 @@ impl People {
     /// Tells the agent of some live context of a run something.
     pub(crate) async fn tell(&mut self, run: &Run) {
         let Some(trace) = self.stored(run.trace_id).await else { return };
-        let agents =
-            trace.contexts().iter().filter(|node| node.is_live() && node.graph.is_none());
+        let agents = trace.contexts().iter().filter(|node| node.is_live() && node.graph.is_none());
         let agents: Vec<&ContextNode> = agents.filter(|node| !node.is_approval()).collect();
         if agents.is_empty() {
             return;

@@ -10,13 +10,14 @@ use shared::{
     id::ToolName,
     money::booked,
     wire::{
-        Adjusted, CheckCounts, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress, StepStatus, Text,
+        Adjusted, CheckCounts, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress, StepStatus,
+        Text,
     },
 };
 
 use super::super::{
-    Asked, Budget, ContextIndex, ContextNode, End, Granted, GraphRun, Items, Phase, Ran, RunPhase, Status, StepOf,
-    StepRun, WaitingHold, event::is_default,
+    Asked, Budget, ContextIndex, ContextNode, End, Granted, GraphRun, Items, Phase, Ran, RunPhase, Status,
+    StepOf, StepRun, WaitingHold, event::is_default,
 };
 
 /// What a context was admitted with.
