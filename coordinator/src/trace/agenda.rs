@@ -160,7 +160,10 @@ pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<
         FollowUp::Close(at) => call_ended(trace, at, now),
         FollowUp::Graph(at) => graph::advance(trace, at, now),
         FollowUp::Ask(at) => question::by_step(trace, at),
-        FollowUp::Answered(at) => question::answered(trace, at, now),
+        FollowUp::Answered(at) => {
+            let next = question::decided(trace, at);
+            vec![next.unwrap_or_else(|| queue_again(trace, at, Requeue::Answered, now))]
+        }
         FollowUp::Due(at) => timer::due(trace, at, now),
     }
 }

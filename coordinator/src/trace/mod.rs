@@ -14,6 +14,7 @@
 mod admission;
 mod agenda;
 mod apply;
+mod asked;
 mod attempt;
 mod books;
 mod budget;
@@ -59,6 +60,7 @@ mod timer;
 mod token;
 mod unsaved;
 
+pub use asked::Asked;
 pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use calls::{Calls, Known};
 pub use chain::{Rest, in_order};
@@ -73,7 +75,6 @@ pub use lost::LostCost;
 pub use message::answer_refusal;
 pub use named::{Named, agents_of, unreadable};
 pub use order::Order;
-pub use question::Asked;
 pub use refusal::Refusal;
 pub use replay::{Replay, Superseded};
 pub use rows::{Keyed, Rows};

@@ -5,40 +5,18 @@
 
 use shared::{
     Problems, Timestamp,
-    graph::{self, Approval, Form, MAX_REMINDERS},
+    graph::{self, Approval, Form},
     limits::MAX_TEXT_BYTES,
     text,
     wire::{Answered, EndStatus, FailureKind, GivenAnswer, Hitl, Payload, Text},
 };
 
-use super::{ContextIndex, ContextNode, Event, Refusal, Requeue, Status, Trace, attempt::queue_again, end};
+use super::{Asked, ContextIndex, ContextNode, Event, Refusal, Status, Trace, end};
 
 /// The longest name of who answers.
 const MAX_SENDER_BYTES: usize = 256;
 /// How much of each input an `approve` step shows.
 const INPUT_SHOWN: usize = 2_000;
-
-/// What is known of an open question that is more than its text.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
-    pub form: Form,
-    pub at: Timestamp,
-    /// How often it was asked again.
-    pub reminders: u32,
-}
-
-impl Asked {
-    pub fn answer_by(&self) -> Option<Timestamp> {
-        self.form.timeout_ms.map(|ms| self.at.plus_millis(ms))
-    }
-
-    /// When it is asked again, or no longer waited for.
-    pub(super) fn due(&self) -> Option<Timestamp> {
-        let every = self.form.remind_every_ms.filter(|_| self.reminders < MAX_REMINDERS);
-        let again = every.map(|ms| self.at.plus_millis(ms.saturating_mul(u64::from(self.reminders) + 1)));
-        self.answer_by().into_iter().chain(again).min()
-    }
-}
 
 impl ContextNode {
     /// The number of its open question, or of its next one.
@@ -142,15 +120,13 @@ pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, R
     }])
 }
 
-/// A question has its answer: its agent goes on, or its `approve` step ends.
-pub(super) fn answered(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
+/// A question has its answer: how its `approve` step ends; none if an agent asked, which goes on.
+pub(super) fn decided(trace: &Trace, at: ContextIndex) -> Option<Event> {
     let node = trace.node(at);
     let approval = node.asked().filter(|asked| asked.form.approval);
-    let (Some(asked), Some(given)) = (approval, node.answers.last()) else {
-        return vec![queue_again(trace, at, Requeue::Answered, now)];
-    };
+    let (asked, given) = approval.zip(node.answers.last())?;
     let by = given.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-    vec![match asked.form.approval(&given.answer) {
+    Some(match asked.form.approval(&given.answer) {
         Some(Approval::Approved(choice)) => {
             end::completed(trace, at, Some(Payload::Inline(choice.as_str().into())))
         }
@@ -163,7 +139,7 @@ pub(super) fn answered(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<E
             end::failed(trace, at, FailureKind::Denied, format!("denied{by}{why}"))
         }
         None => unreachable!("an answer was checked when it came"),
-    }]
+    })
 }
 
 /// The time of an open question has come: it gets its default, its context fails, or it is asked again.

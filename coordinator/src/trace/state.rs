@@ -21,8 +21,8 @@ use shared::{
 };
 
 use super::{
-    Asked, Calls, ContextIndex, GraphRun, Keyed, Order, Rows, StepOf, TokenHash, WaitingHold, budget::Budget,
-    unsaved::Unsaved,
+    Asked, Calls, ContextIndex, GraphRun, Keyed, Order, Ran, Rows, StepOf, TokenHash, WaitingHold,
+    budget::Budget, unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -222,6 +222,11 @@ impl ContextNode {
 
     pub fn is_live(&self) -> bool {
         self.end().is_none()
+    }
+
+    /// Whether it is an item of a group with `for_each`: it has keys of its own.
+    pub(super) fn is_group_item(&self) -> bool {
+        self.graph.is_some() && self.step.is_some_and(|of| matches!(of.ran, Ran::Item(_)))
     }
 
     /// The number of the latest attempt; 0 before the first.

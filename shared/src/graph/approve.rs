@@ -1,52 +1,16 @@
 //! `approve`: a step at which a human decides whether its graph goes on (G7). It runs no agent.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
-    StepDef,
+    definition::{ApproveDef, Otherwise, StepDef},
     form::{APPROVE, DENY, Form},
     plan::{Approve, Body},
-    steps::join,
 };
 use crate::{
     problem::Problems,
     terms::{Funding, Text},
 };
 
-/// A human decides whether the graph goes on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ApproveDef {
-    /// Who should decide; shown with the question.
-    pub who: Text,
-    /// What is asked; the values of `input_from` follow it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub question: Option<Text>,
-    /// How long an answer is waited for; absent: without end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
-    /// What happens if nobody has answered by then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub otherwise: Option<Otherwise>,
-    /// The answers that approve, instead of `approve`; the step's result is the one that was chosen.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub choices: Vec<Text>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remind_every_ms: Option<u64>,
-}
-
-/// What happens to an `approve` step that nobody has answered in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Otherwise {
-    /// As if it had been approved, with the first of its choices.
-    Approve,
-    /// As if it had been denied.
-    Deny,
-    /// It fails, because nobody answered.
-    Fail,
-}
-
+/// Reads `approve` of the step at `path`.
 pub(super) fn body(def: &StepDef, approve: &ApproveDef, path: &str, problems: &mut Problems) -> Body {
     for (field, given) in [
         ("agent_id", def.agent_id.is_some()),
@@ -66,22 +30,26 @@ pub(super) fn body(def: &StepDef, approve: &ApproveDef, path: &str, problems: &m
     ] {
         if given {
             let message = format!("a step with `approve` can't have `{field}`");
-            problems.add(join(path, field), message, Some("it runs no agent and costs nothing".into()));
+            problems.add(
+                format!("{path}.{field}"),
+                message,
+                Some("it runs no agent and costs nothing".into()),
+            );
         }
     }
     if def.timeout_ms.is_some() {
         let message = "a step with `approve` can't have `timeout_ms`";
         let hint = "say in `approve` how long an answer is waited for: `approve: {timeout_ms: …}`";
-        problems.add(join(path, "timeout_ms"), message, Some(hint.into()));
+        problems.add(format!("{path}.timeout_ms"), message, Some(hint.into()));
     }
     if def.hitl.is_some() {
         let message = "a step with `approve` can't have `hitl`";
-        problems.add(join(path, "hitl"), message, Some("asking a human is all that it does".into()));
+        problems.add(format!("{path}.hitl"), message, Some("asking a human is all that it does".into()));
     }
-    let at = join(path, "approve");
+    let at = format!("{path}.approve");
     if approve.otherwise.is_some() && approve.timeout_ms.is_none() {
         let hint = "say after which time: `timeout_ms`";
-        problems.add(join(&at, "otherwise"), "without `timeout_ms` it never applies", Some(hint.into()));
+        problems.add(format!("{at}.otherwise"), "without `timeout_ms` it never applies", Some(hint.into()));
     }
     let word = |word: &str| Text::new(word).expect("a valid literal");
     let default = match approve.otherwise {

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::ApproveDef;
-
 use crate::{
     id::{AgentId, ChildId, ContextKey, ModelName, StepId, ThreadId, ToolName, TraceId},
     json::Json,
@@ -96,12 +94,14 @@ pub struct TaskGraph {
 impl TaskGraph {
     /// The keys that steps read and nothing in this graph writes or gives.
     pub fn undeclared_keys(&self) -> BTreeSet<ContextKey> {
-        let mut steps: Vec<&StepDef> = self.steps.iter().collect();
+        // Each with whether it is in a group with `for_each`, whose items are given some keys.
+        let mut all: Vec<(&StepDef, bool)> = self.steps.iter().map(|step| (step, false)).collect();
         let mut done = 0;
-        while let Some(step) = steps.get(done) {
-            steps.extend(&step.steps);
+        while let Some((step, in_items)) = all.get(done).copied() {
+            all.extend(step.steps.iter().map(|inner| (inner, in_items || step.for_each.is_some())));
             done += 1;
         }
+        let steps: Vec<&StepDef> = all.iter().map(|(step, _)| *step).collect();
         let outputs: BTreeSet<&ContextKey> =
             steps.iter().filter_map(|step| step.output_to.as_ref()).collect();
         let ids: BTreeSet<&str> = steps.iter().filter_map(|step| Some(step.id.as_ref()?.as_str())).collect();
@@ -111,11 +111,17 @@ impl TaskGraph {
             let given = self.inputs.contains_key(key) || self.input_from.contains(key);
             given || outputs.contains(key) || is_under_a_step(key)
         };
-        let lists = steps.iter().filter_map(|step| Some(step.for_each.as_ref()?.key()));
-        let read = lists.chain(steps.iter().flat_map(|step| &step.input_from));
+        let read = all.iter().flat_map(|(step, in_items)| {
+            let list = step.for_each.as_ref().map(ForEachDef::key);
+            let keys = list.into_iter().chain(&step.input_from);
+            keys.filter(|key| !(*in_items && ITEM_KEYS.contains(&key.as_str())))
+        });
         read.filter(|key| !is_known(key)).cloned().collect()
     }
 }
+
+/// The inputs of an item of `for_each`: its element, and its place in the list. A group's are read with `input_from`.
+pub(super) const ITEM_KEYS: [&str; 2] = ["item", "index"];
 
 /// A step: one agent's task, or a group (a step that has `steps`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -185,6 +191,40 @@ pub struct StepDef {
     pub race: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<AggregateDef>,
+}
+
+/// A human decides whether the graph goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApproveDef {
+    /// Who should decide; shown with the question.
+    pub who: Text,
+    /// What is asked; the values of `input_from` follow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Text>,
+    /// How long an answer is waited for; absent: without end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// What happens if nobody has answered by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otherwise: Option<Otherwise>,
+    /// The answers that approve, instead of `approve`; the step's result is the one that was chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remind_every_ms: Option<u64>,
+}
+
+/// What happens to an `approve` step that nobody has answered in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Otherwise {
+    /// As if it had been approved, with the first of its choices.
+    Approve,
+    /// As if it had been denied.
+    Deny,
+    /// It fails, because nobody answered.
+    Fail,
 }
 
 /// `"for_each": "key"`, or with a limit on how many items run at once.

@@ -13,9 +13,10 @@ mod plan;
 mod read;
 mod steps;
 
-pub use approve::{ApproveDef, Otherwise};
 pub use condition::{Condition, EvaluationError, Scope};
-pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};
+pub use definition::{
+    AggregateDef, ApproveDef, FallbackDef, ForEachDef, LoopDef, Mode, Otherwise, Policy, StepDef, TaskGraph,
+};
 pub use form::{Approval, Form, MAX_REMINDERS};
 pub use output_schema::OutputSchema;
 pub use plan::{

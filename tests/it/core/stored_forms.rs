@@ -94,3 +94,20 @@ fn t9_what_earlier_programs_would_lose_has_a_form_of_its_own() {
         world.report(&lease, Verdict::HandedBack).unwrap();
     }
 }
+
+/// A graph that an earlier program would refuse is of a form that it does not read.
+#[test]
+fn t9_graphs_of_new_shapes_have_a_form_of_their_own() {
+    let step = json!({"id": "s", "agent_id": "writer", "task_description": "t"});
+    let group = json!({"id": "g", "for_each": "list", "steps": [step]});
+    for (graph, form) in [
+        (json!({"steps": [step]}), 2),
+        (json!({"inputs": {"list": [1]}, "steps": [group]}), 5),
+        (json!({"race": true, "aggregate": {}, "agent_id": "editor", "steps": [step]}), 5),
+    ] {
+        let mut world = World::with_graph(graph);
+        let mut stored = Stored::default();
+        assert!(stored.commit(&mut world));
+        assert_eq!(stored.form(), form);
+    }
+}

@@ -97,7 +97,7 @@ async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
     assert!(
         trellis(&nats, &["answer", &trace, "release", "approve", "--by", "Bob"]).ends_with("exit Some(0)")
     );
-    let outcome = cluster.outcome(run).await;
+    let outcome = cluster.client.outcome(run, &"house".parse().unwrap()).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     assert_eq!(outcome.graph.unwrap().steps[1].answered_by.as_ref().unwrap().as_str(), "Bob");
     let given: Vec<Value> = cluster.client.trace(run).await.contexts()[1]
