@@ -9,7 +9,7 @@ use shared::{
     limits::Settings,
     subject::{Home, Namespace, Partition},
     wire::{
-        Answer, Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Form, Hold, Lease, Payload,
+        Answer, Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload,
         Progress, Raise, Referrers, Report, Resume, Seen, SettledCall, Tell, Tick, Verdict,
     },
 };
@@ -320,7 +320,7 @@ impl World {
 
     pub fn ask_human(&mut self, lease: &Lease, question: &str) -> Result<Vec<Event>, Refusal> {
         let question = shared::wire::Text::new(question).expect("not empty");
-        self.report(lease, Verdict::InputRequired { question, form: Form::default() })
+        self.report(lease, Verdict::InputRequired { question, form: Box::default() })
     }
 
     pub fn answer(&mut self, child: &str, question: u32, answer: &str) -> Result<Vec<Event>, Refusal> {

@@ -195,7 +195,7 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
             vec![end::with_error(trace, at, EndStatus::Aborted, failure, reason)]
         }
         Verdict::Waiting { children, hand_over } => waiting(trace, at, &children, hand_over, now)?,
-        Verdict::InputRequired { question, form } => vec![question::by_agent(trace, at, question, form)?],
+        Verdict::InputRequired { question, form } => vec![question::by_agent(trace, at, question, *form)?],
         Verdict::OutOfBudget => vec![out_of_budget(trace, at, now)],
         Verdict::LastReport(payload) => vec![last_report(trace, at, payload)],
         Verdict::HandedBack => vec![queue_again(trace, at, Requeue::HandedBack, now)],

@@ -112,7 +112,7 @@ pub enum Verdict {
         question: super::Text,
         /// What the answer must be, and what happens without one.
         #[serde(flatten)]
-        form: Form,
+        form: Box<Form>,
     },
     /// A hold was denied or halted and the context may pause: waits for its budget to be raised.
     OutOfBudget,

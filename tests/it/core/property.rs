@@ -514,7 +514,9 @@ impl Player {
                 message: "f".into(),
                 retryable: c.is_multiple_of(2),
             }),
-            5 => Verdict::InputRequired { question: Text::new("q?").unwrap(), form: random_form(c) },
+            5 => {
+                Verdict::InputRequired { question: Text::new("q?").unwrap(), form: Box::new(random_form(c)) }
+            }
             6 if c.is_multiple_of(3) => Verdict::LastReport(Payload::Inline(Json::from("as far as it came"))),
             6 => Verdict::OutOfBudget,
             7 => Verdict::HandedBack,

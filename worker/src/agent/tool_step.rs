@@ -5,7 +5,7 @@ use shared::{
     Timestamp,
     id::ToolName,
     telemetry,
-    wire::{Form, HistoryEntry, HistoryStep, Said, ToolStep},
+    wire::{HistoryEntry, HistoryStep, Said, ToolStep},
 };
 
 use super::run::Run;
@@ -26,7 +26,7 @@ pub(super) async fn call(
 ) -> Outcome {
     let opened = match checker.before_tool(&invocation).await {
         Gate::Open(opened) => opened,
-        Gate::Asks { question } => return Outcome::Asks { question, form: Form::default() },
+        Gate::Asks { question } => return Outcome::Asks { question, form: Box::default() },
         Gate::Stopped(stopped) => return Outcome::Answered(denied(invocation.tool, stopped)),
     };
     let arguments = opened.changed.as_ref().unwrap_or(invocation.arguments);

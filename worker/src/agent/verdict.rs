@@ -2,7 +2,7 @@
 
 use shared::{
     Json,
-    wire::{Execute, Failure, FailureKind, Form, Payload, Text, Verdict},
+    wire::{Execute, Failure, FailureKind, Payload, Text, Verdict},
 };
 
 pub(super) fn completed(value: Json) -> Verdict {
@@ -16,7 +16,7 @@ pub(super) fn goal(work: &Execute) -> Verdict {
 
 /// A question that any text answers.
 pub(super) fn plain_question(question: Text) -> Verdict {
-    Verdict::InputRequired { question, form: Form::default() }
+    Verdict::InputRequired { question, form: Box::default() }
 }
 
 /// A failure of the worker's environment: another attempt may succeed.

@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
     /// The call is answered when a human has answered.
     Asks {
         question: Text,
-        form: Form,
+        form: Box<Form>,
     },
 }
 

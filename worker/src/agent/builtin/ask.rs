@@ -10,7 +10,7 @@ use crate::agent::{run::Run, verdict::completed};
 
 pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
     let question: Text = parameters.get_or("question", run.work().goal.clone())?;
-    let form: Form = parameters.get_or("form", Form::default())?;
+    let form: Box<Form> = parameters.get_or("form", Box::default())?;
     Ok(match run.work().answers.last().filter(|given| !given.withdrawn) {
         Some(given) => completed(Json::from(given.answer.as_str())),
         None => Verdict::InputRequired { question, form },

@@ -297,7 +297,7 @@ impl<'a> Agent<'a> {
     async fn call_tools(&mut self, pending: Vec<Pending>) -> Option<Verdict> {
         let shareable = self.window().shareable();
         let mut children: Vec<ChildId> = Vec::new();
-        let mut question: Option<(Text, Form)> = None;
+        let mut question: Option<(Text, Box<Form>)> = None;
         for Pending { call, place, alone } in pending {
             if let Some(verdict) = self.out_of_steps() {
                 return Some(verdict);
