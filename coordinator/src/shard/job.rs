@@ -64,6 +64,8 @@ pub(crate) enum Origin {
     Told { reply_to: Option<String>, told: Box<Tell> },
     /// A human's answer to a question, sent as a request; it is answered after the commit.
     Answered { reply_to: Option<String>, answered: Box<Answered> },
+    /// An amend of a graph; it is answered after the commit.
+    Amended { reply_to: Option<String> },
     /// A submission of a client.
     Submission(Box<Submission>),
     /// A message from a queue; it is acknowledged and gets no other answer.

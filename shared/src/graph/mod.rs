@@ -1,6 +1,7 @@
 //! Task graphs (section G): the definition that people write, and the plan it compiles into. Compiling
 //! finds every problem at once; a [`Plan`] is always valid. Nothing is run here.
 
+mod amend;
 mod approve;
 mod compile;
 mod condition;
@@ -13,6 +14,7 @@ mod plan;
 mod read;
 mod steps;
 
+pub use amend::{Standing, check_amend};
 pub use condition::{Condition, EvaluationError, Scope};
 pub use definition::{
     AggregateDef, ApproveDef, FallbackDef, ForEachDef, LoopDef, Mode, Otherwise, Policy, StepDef, TaskGraph,
