@@ -94,6 +94,30 @@ fn a_rehearsal_with_a_failure_shows_what_follows() {
 }
 
 #[test]
+fn g7_a_rehearsal_answers_for_a_human() {
+    let rehearse =
+        |more: &[&str]| trellis(&[&["graph", "rehearse", "examples/approval.yaml"], more].concat());
+    let said = rehearse(&[]);
+    assert!(said.contains("release") && said.ends_with("--- exit 0"), "{said}");
+    insta::assert_snapshot!(rehearse(&["--answer", "release=deny: too long"]));
+    let nobody = rehearse(&["--answer", "release=perhaps"]);
+    assert!(nobody.contains("denied: nobody answered within 86400000 ms"), "{nobody}");
+    let unknown = rehearse(&["--answer", "nobody=yes"]);
+    assert!(unknown.contains("the graph has no step `nobody`"), "{unknown}");
+}
+
+#[test]
+fn g7_a_graph_with_an_approve_step_runs_in_one_process() {
+    let said = trellis(&["run", "examples/approval.yaml", "--answer", "yes", "-o", "json"]);
+    assert!(said.contains("\"status\": \"completed\"") && said.ends_with("--- exit 0"), "{said}");
+    assert!(said.contains("question from approval › release: Shall this be published?"), "{said}");
+    let said = trellis(&["run", "examples/approval.yaml", "--answer", "deny: too long"]);
+    assert!(said.contains("denied: too long") && said.ends_with("--- exit 1"), "{said}");
+    let said = trellis(&["run", "examples/approval.yaml", "--answer", "perhaps"]);
+    assert!(said.contains("it neither approves nor denies"), "{said}");
+}
+
+#[test]
 fn a_rehearsed_loop_ends_at_its_bound() {
     insta::assert_snapshot!(trellis(&[
         "graph",
@@ -219,10 +243,10 @@ fn rehearse_has_help() {
 fn every_example_runs_without_servers() {
     for example in examples() {
         let name = example.trim_start_matches("examples/").split('.').next().unwrap().to_owned();
-        let said = trellis(&["run", &example]);
+        let said = trellis(&["run", &example, "--answer", "yes"]);
         assert!(said.ends_with("--- exit 0"), "{said}");
         insta::assert_snapshot!(format!("run_{name}"), stdout(&said));
-        let said = trellis(&["run", &example, "-o", "json"]);
+        let said = trellis(&["run", &example, "--answer", "yes", "-o", "json"]);
         let outcome = json(&said);
         assert_eq!(outcome["status"], "completed", "{said}");
         assert_eq!(outcome["graph"]["failed"], serde_json::json!([]), "{said}");

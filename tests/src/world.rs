@@ -342,12 +342,31 @@ impl World {
 
     pub fn ask_human(&mut self, lease: &Lease, question: &str) -> Result<Vec<Event>, Refusal> {
         let question = shared::wire::Text::new(question).expect("not empty");
-        self.report(lease, Verdict::InputRequired { question })
+        self.report(lease, Verdict::InputRequired { question, form: Box::default() })
     }
 
     pub fn answer(&mut self, child: &str, question: u32, answer: &str) -> Result<Vec<Event>, Refusal> {
         let answer = shared::wire::Text::new(answer).expect("not empty");
-        self.handle(Command::Answer(Answered { child_id: id(child), question, answer }))
+        self.handle(Command::Answer(Answered { child_id: id(child), question, answer, by: None }))
+    }
+
+    /// Asks a question that has a form.
+    pub fn ask_with_form(
+        &mut self,
+        lease: &Lease,
+        question: &str,
+        form: Value,
+    ) -> Result<Vec<Event>, Refusal> {
+        let question = shared::wire::Text::new(question).expect("not empty");
+        let form = serde_json::from_value(form).expect("a form");
+        self.report(lease, Verdict::InputRequired { question, form })
+    }
+
+    pub fn answer_by(&mut self, child: &str, answer: &str, by: &str) -> Result<Vec<Event>, Refusal> {
+        let text = |text| Some(shared::wire::Text::new(text).expect("not empty"));
+        let question = u32::try_from(self.node(child).answers.len()).expect("few") + 1;
+        let (answer, by) = (text(answer).expect("a text"), text(by));
+        self.handle(Command::Answer(Answered { child_id: id(child), question, answer, by }))
     }
 
     pub fn cancel(&mut self, child: Option<&str>) -> Result<Vec<Event>, Refusal> {

@@ -11,7 +11,7 @@ use shared::{
     graph::TaskGraph,
     subject::{Filter, Subject},
     wire::{
-        Answered, Cancel, Input, Query, QueryAnswer, Question, Spawn, SubmitAnswer, Text, WorkerCall,
+        Answered, Cancel, Query, QueryAnswer, Question, Refusal, Spawn, SubmitAnswer, Text, WorkerCall,
         WorkerState,
     },
 };
@@ -140,11 +140,20 @@ pub(crate) async fn cancel(
     publish(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
 }
 
-/// Answers a question of an agent. The answer is stored in the stream when this returns.
-pub(crate) async fn answer(bus: &Bus, question: &Question, text: Text) -> anyhow::Result<()> {
-    let answered = Answered { child_id: question.child_id.clone(), question: question.number, answer: text };
-    publish(bus, Subject::Input, &Input { trace_id: question.trace_id, answered: Some(answered), told: None })
-        .await
+/// Answers a question. It has the answer when this returns, or the answer is refused.
+pub(crate) async fn answer(
+    bus: &Bus,
+    question: &Question,
+    answer: Text,
+    by: Option<Text>,
+) -> anyhow::Result<Result<(), Refusal>> {
+    let (trace_id, child_id) = (question.trace_id, question.child_id.clone());
+    let answered = Answered { child_id, question: question.number, answer, by };
+    match query_again(bus, &Query::Answer { trace_id, answered }).await?.or_refusal() {
+        Ok(QueryAnswer::Answered { .. }) => Ok(Ok(())),
+        Err(refusal) => Ok(Err(refusal)),
+        Ok(other) => Err(unexpected(&other)),
+    }
 }
 
 /// The workers that answer a broadcast within [`WORKERS_ANSWER`], sorted by name.

@@ -15,12 +15,15 @@ use crate::{
     terminal::{
         ending::Ending,
         output::{self, Output},
+        questions::{expected, in_form},
     },
 };
 
 /// Answer a question of an agent, so that its run continues.
 ///
-/// If the run has only one open question, the context may be left out.
+/// If the run has only one open question, the context may be left out. A question with choices is answered by one of them,
+/// or by its number; one with a schema by JSON; an `approve` step by `approve`, one of its choices, `deny` or `deny: REASON`.
+/// An answer that does not fit is refused, and the question stays open.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "trellis answer <TRACE[/CHILD]> <TEXT>",
@@ -36,6 +39,9 @@ pub(crate) struct Args {
     /// The number of the question, counted from 1; without it, the open one.
     #[arg(long, value_name = "N")]
     question: Option<u32>,
+    /// Who answers; kept with the answer.
+    #[arg(long, value_name = "NAME", value_parser = parse::text)]
+    by: Option<Text>,
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -50,17 +56,15 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let trace = client::replay(&bus, trace_id).await?;
     let child = named.or_else(|| child.map(|child| meant(&trace, &child).clone()));
     let question = choose(questions(&trace), child.as_ref(), args.question)?;
-    client::answer(&bus, &question, text).await?;
-    let open = |trace: &_| !questions(trace).contains(&question);
-    let (_, taken) = client::until(&bus, trace_id, open).await?;
+    let answer = in_form(&question.form, text);
+    if let Err(refusal) = client::answer(&bus, &question, answer, args.by).await? {
+        return output::refuse(&refusal, output);
+    }
     match output {
-        Output::Json => {
-            output::print_json(
-                &json!({"child_id": question.child_id, "question": question.number, "taken": taken}),
-            )?;
-        }
-        Output::Text if taken => output::print(&format!("`{}` has its answer\n", question.child_id))?,
-        Output::Text => output::print("the answer is stored, but the agent was not seen to take it yet\n")?,
+        Output::Json => output::print_json(
+            &json!({"child_id": question.child_id, "question": question.number, "taken": true}),
+        )?,
+        Output::Text => output::print(&format!("`{}` has its answer\n", question.child_id))?,
     }
     Ok(Ending::Completed)
 }
@@ -69,7 +73,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> anyhow::Result<Question> {
     let listed = open
         .iter()
-        .map(|question| format!("\n  {} {}: {}", question.child_id, question.number, question.question));
+        .map(|question| format!("\n  {} {}: {}", question.child_id, question.number, question.question))
+        .zip(open.iter().map(expected))
+        .map(|(asked, expected)| format!("{asked}\n{expected}").trim_end().to_owned());
     let listed: String = if open.is_empty() { " none".into() } else { listed.collect() };
     let meant = |question: &Question| {
         child.is_none_or(|child| question.child_id == *child)

@@ -352,7 +352,7 @@ fn verdict(verdict: &Verdict) -> (&'static str, String) {
             ("handed over", format!("to {}", to.join(", ")))
         }
         Verdict::Waiting { hand_over: false, .. } => ("waiting", String::new()),
-        Verdict::InputRequired { question } => ("input required", question.to_string()),
+        Verdict::InputRequired { question, .. } => ("input required", question.to_string()),
         Verdict::OutOfBudget => ("out of budget", String::new()),
         Verdict::HandedBack => ("handed back", String::new()),
     }

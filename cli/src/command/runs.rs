@@ -22,7 +22,7 @@ use crate::{
         ending::{EXIT_CODES, Ending},
         live, news, outcome,
         output::{self, Output},
-        questions::{Answerer, Questions},
+        questions::{Answerer, Questions, expected},
         table, text, tree,
     },
 };
@@ -235,7 +235,9 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
     text.push_str(estimates);
     for question in questions(trace) {
         let (child, number) = (&question.child_id, question.number);
-        text.push_str(&format!("\nquestion {number} of {child}: {}\n", question.question));
+        let path = question.path.iter().map(ChildId::as_str).collect::<Vec<_>>().join(" › ");
+        text.push_str(&format!("\nquestion {number} of {path}: {}\n", question.question));
+        text.push_str(&expected(&question));
         text.push_str(&format!("  trellis answer {}/{child} 'TEXT'\n", trace.id()));
     }
     output::print(&text)?;

@@ -27,6 +27,11 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
             let origin = Origin::Told { reply_to: message.reply_to.clone(), told: Box::new(told.clone()) };
             return dispatch.give(Job::command(trace_id, Command::Tell(told), origin)).await;
         }
+        Ok(Query::Answer { trace_id, answered }) => {
+            let reply_to = message.reply_to.clone();
+            let origin = Origin::Answered { reply_to, answered: Box::new(answered.clone()) };
+            return dispatch.give(Job::command(trace_id, Command::Answer(answered), origin)).await;
+        }
         Ok(Query::Amend { trace_id, amend }) => match Plan::compile(&amend.graph) {
             Ok(plan) => {
                 let command = amended(handles, *amend, plan).await;

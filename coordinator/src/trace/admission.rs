@@ -153,10 +153,11 @@ impl<'a> Place<'a> {
         let profile = self.check_shape(&order, plan.as_deref(), &agents, step.is_some())?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
+        let is_approval = matches!(step, Some((_, Body::Approval)));
         // The profile of a graph's own agent is used for its synthesis only; the steps have their own
         // profiles.
         let agent = profile.filter(|_| !is_graph);
-        let depth = self.check_depth(is_graph)?;
+        let depth = self.check_depth(is_graph || is_approval)?;
         self.check_counts(plan.as_deref())?;
         if !is_graph {
             self.check_cycle(&order)?;
@@ -298,10 +299,10 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Depth counts agents: a graph or group has the depth of whoever runs it.
-    fn check_depth(&self, is_graph: bool) -> Result<u32, Refusal> {
+    /// Depth counts agents: a graph, a group or an `approve` step has the depth of whoever runs it.
+    fn check_depth(&self, runs_no_agent: bool) -> Result<u32, Refusal> {
         let Some((_, parent)) = self.parent else { return Ok(0) };
-        let depth = parent.depth + u32::from(!is_graph);
+        let depth = parent.depth + u32::from(!runs_no_agent);
         let max = self.limits.max_depth;
         if depth > max { Err(Refusal::Depth { depth, max }) } else { Ok(depth) }
     }

@@ -15,6 +15,7 @@ pub mod account;
 mod admission;
 mod agenda;
 mod apply;
+mod asked;
 mod attempt;
 mod books;
 mod budget;
@@ -46,6 +47,7 @@ mod named;
 mod news;
 mod order;
 mod parts;
+mod question;
 mod refusal;
 mod removal;
 mod replay;
@@ -61,6 +63,7 @@ mod token;
 mod unsaved;
 mod worst_case;
 
+pub use asked::Asked;
 pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use calls::{Calls, Known};
 pub use chain::{Rest, in_order};
@@ -108,7 +111,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
         Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
         Command::Checked(told) => checked::checked(trace, &told),
-        Command::Answer(answered) => attempt::answer(trace, &answered),
+        Command::Answer(answered) => question::answer(trace, &answered),
         Command::Tell(tell) => news::tell(trace, &tell),
         Command::Amend(amend) => graph::amend(trace, &amend),
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),

@@ -78,7 +78,9 @@ pub enum Refusal {
     NoQuestion { child_id: ChildId, question: u32 },
     #[error("a message with the id `{0}` was sent before with another text; a new message needs a new id")]
     MessageConflict(CallId),
-    #[error("`{child_id}` is a graph and runs no agent; send the message to one of its steps")]
+    #[error(
+        "`{child_id}` is a graph or an `approve` step and runs no agent; send the message to a step that does"
+    )]
     RunsNoAgent { child_id: ChildId },
     #[error("`{child_id}` has {has} messages; the most are {max}, and {max_bytes} bytes of text in all")]
     TooManyMessages { child_id: ChildId, has: usize, max: usize, max_bytes: usize },

@@ -21,8 +21,8 @@ use shared::{
 };
 
 use super::{
-    Calls, ContextIndex, GraphRun, Keyed, Order, Ran, Rows, StepOf, TokenHash, WaitingHold, budget::Budget,
-    unsaved::Unsaved,
+    Asked, Calls, ContextIndex, GraphRun, Keyed, Order, Ran, Rows, StepOf, TokenHash, WaitingHold,
+    budget::Budget, unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -132,6 +132,8 @@ pub struct ContextNode {
     pub timeout_ms: Option<u64>,
     /// How many contexts here and beneath wait for a human; its deadline stands still meanwhile.
     pub waiting_for_humans: u32,
+    /// How many of them have asked a question: the others wait for a raise.
+    pub questions: u32,
     pub clock_stopped_at: Timestamp,
     pub started_at: Timestamp,
     pub deleted: bool,
@@ -168,6 +170,8 @@ pub enum Status {
     Working(Phase),
     InputRequired {
         question: Text,
+        /// None if any text answers it, whenever it comes.
+        asked: Option<Box<Asked>>,
     },
     Paused {
         reason: String,

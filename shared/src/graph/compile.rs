@@ -57,6 +57,11 @@ fn forget(step: &mut StepDef) {
     if let Some(FallbackDef::Task(task)) = &mut step.fallback {
         task.task_description = task.task_description.take().map(blank);
     }
+    if let Some(approve) = &mut step.approve {
+        approve.who = blank(approve.who.clone());
+        approve.question = None;
+        approve.choices.clear();
+    }
     step.steps.iter_mut().for_each(forget);
 }
 

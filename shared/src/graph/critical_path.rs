@@ -46,7 +46,7 @@ fn longest(plan: &Plan, group: GroupIndex, time: &dyn Fn(&Step) -> Option<u64>) 
             let (mut length, mut path) = before.cloned().unwrap_or_default();
             let (inner, within) = match step.body {
                 Body::Group(inner) => longest(plan, inner, time),
-                Body::Agent { .. } => (1, Vec::new()),
+                Body::Agent { .. } | Body::Approve(_) => (1, Vec::new()),
             };
             let rounds = step.repeat.as_ref().map_or(1, |repeat| u64::from(repeat.max_rounds));
             length = length.saturating_add(time(step).unwrap_or(inner.saturating_mul(rounds)));

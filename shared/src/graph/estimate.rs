@@ -129,12 +129,14 @@ fn step(plan: &Plan, siblings: &[Step], step: &Step, known: &Known<'_>, in_items
     let (agent_id, inner) = match &step.body {
         Body::Agent { agent_id, .. } => (Some(agent_id.clone()), None),
         Body::Group(inner) => (None, Some(group(plan, *inner, known, in_items || step.for_each.is_some()))),
+        Body::Approve(_) => (None, None),
     };
     let of_profile = |agent: &AgentId| least(step.max_cost_usd, known.profiles.get(agent).copied());
     let each = match (&agent_id, &inner) {
         (Some(agent), _) => of_profile(agent),
         (None, Some((_, _, worst))) => least(step.max_cost_usd, *worst),
-        (None, None) => step.max_cost_usd,
+        // A human costs nothing.
+        (None, None) => Some(Usd::ZERO),
     };
     let (runs, repeats) = runs(step, known, in_items);
     let fallback = step.fallback.as_ref().map(|fallback| of_profile(&fallback.agent_id));

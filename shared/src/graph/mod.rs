@@ -2,6 +2,7 @@
 //! finds every problem at once; a [`Plan`] is always valid. Nothing is run here.
 
 mod amend;
+mod approve;
 mod compile;
 mod condition;
 mod critical_path;
@@ -9,6 +10,7 @@ mod definition;
 mod estimate;
 mod expected;
 mod expression_limits;
+mod form;
 mod link;
 mod output_schema;
 mod plan;
@@ -18,11 +20,15 @@ mod steps;
 pub use amend::{Standing, check_amend};
 pub use condition::{Condition, EvaluationError, Scope};
 pub use critical_path::CriticalPath;
-pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};
+pub use definition::{
+    AggregateDef, ApproveDef, FallbackDef, ForEachDef, LoopDef, Mode, Otherwise, Policy, StepDef, TaskGraph,
+};
 pub use estimate::{Estimate, Known, StepEstimate, Synthesis};
 pub use expected::{EarlierRun, Expected, Observed};
+pub use form::{Approval, Form, MAX_REMINDERS};
 pub use output_schema::OutputSchema;
 pub use plan::{
-    Aggregate, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step, StepIndex,
+    Aggregate, Approve, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step,
+    StepIndex,
 };
 pub use read::{read, read_within};

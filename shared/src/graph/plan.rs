@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-use super::{Condition, Mode, OutputSchema, Policy, TaskGraph};
+use super::{Condition, Form, Mode, OutputSchema, Policy, TaskGraph};
 use crate::{
     id::{AgentId, ContextKey, ModelName, StepId, ToolName},
     ladder::Rung,
@@ -73,8 +73,19 @@ pub struct Step {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    Agent { agent_id: AgentId, goal: Text },
+    Agent {
+        agent_id: AgentId,
+        goal: Text,
+    },
     Group(GroupIndex),
+    /// A human decides whether the graph goes on.
+    Approve(Box<Approve>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Approve {
+    pub question: Option<Text>,
+    pub form: Form,
 }
 
 /// A key that a step reads, and where its value comes from.
@@ -171,7 +182,7 @@ impl Plan {
     /// The contexts that one run of a step starts at least.
     pub fn contexts_of(&self, step: &Step) -> usize {
         match step.body {
-            Body::Agent { .. } => 1,
+            Body::Agent { .. } | Body::Approve(_) => 1,
             Body::Group(inner) => 1 + self.steps_within(inner).len(),
         }
     }
@@ -188,7 +199,7 @@ impl Plan {
             let steps = group.steps.iter().flat_map(|step| {
                 let body = match &step.body {
                     Body::Agent { agent_id, .. } => Some(agent_id),
-                    Body::Group(_) => None,
+                    Body::Group(_) | Body::Approve(_) => None,
                 };
                 let fallback = step.fallback.as_ref().map(|f| &f.agent_id);
                 body.into_iter().chain(fallback).map(|agent| (agent, Some(&step.id)))

@@ -114,6 +114,9 @@ pub struct RunSummary {
     #[serde(default, skip_serializing_if = "crate::labels::is_none")]
     pub labels: Labels,
     pub status: ContextStatus,
+    /// How many of its contexts have asked a human and have no answer yet (G7).
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub questions: u32,
     /// A context of it waits for a human: for an answer, or for a larger budget.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting_for_human: bool,
@@ -136,7 +139,7 @@ pub struct PendingQuery {
 }
 
 /// A question that nobody has answered yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PendingQuestion {
     #[serde(flatten)]
     pub question: Question,

@@ -51,6 +51,7 @@ pub use service::{
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 
 pub use crate::{
+    graph::Form,
     terms::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted, Text},
     usage::Usage,
 };

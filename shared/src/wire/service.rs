@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Acceptance, Amend, BudgetSnapshot, PendingQuery, PendingQuestion, Refusal, RunSummary, RunsCursor,
-    RunsQuery, Tell,
+    Acceptance, Amend, Answered, BudgetSnapshot, PendingQuery, PendingQuestion, Refusal, RunSummary,
+    RunsCursor, RunsQuery, Tell,
 };
 use crate::{
     agent::AgentProfile,
@@ -70,6 +70,11 @@ pub enum Query {
         trace_id: TraceId,
         told: Tell,
     },
+    /// An answer to a question, as on `agent.input`; answered after its commit (G7).
+    Answer {
+        trace_id: TraceId,
+        answered: Answered,
+    },
     /// Replaces, adds or removes steps of a graph that have not begun; answered after its commit (G13).
     Amend {
         trace_id: TraceId,
@@ -77,7 +82,7 @@ pub enum Query {
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryAnswer {
     Runs {
@@ -135,6 +140,11 @@ pub enum QueryAnswer {
     Told {
         child_id: ChildId,
         number: u32,
+    },
+    /// The answer to this question is committed.
+    Answered {
+        child_id: ChildId,
+        question: u32,
     },
     /// The graph that runs in this context goes on as amended, for the `revision`-th time.
     Amended {

@@ -20,6 +20,7 @@ mod graph;
 mod graph_flow;
 mod growth;
 mod handed_over;
+mod humans;
 mod lent_keys;
 mod log_cuts;
 mod lost_costs;

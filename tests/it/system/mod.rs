@@ -12,6 +12,7 @@ mod finding;
 mod finding_commands;
 mod graphs_live;
 mod ground;
+mod humans;
 mod large_submissions;
 mod marks;
 mod observers;

@@ -104,6 +104,7 @@ impl Waits {
             let doing = match admitted.body {
                 Body::Agent => Doing::Queued,
                 Body::Graph { .. } => Doing::Children,
+                Body::Approval => Doing::Asking,
             };
             let clock = Clock { doing, since: at, wait: Wait::default() };
             self.clocks.insert(admitted.order.child_id.clone(), clock);

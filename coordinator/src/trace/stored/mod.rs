@@ -38,8 +38,8 @@ const FORM_FOLDED: u32 = 3;
 /// The form of a trace that has messages, rungs, told checks or a restore of a running attempt. A program that knows only
 /// the forms before would lose them.
 const FORM_STEERED: u32 = 4;
-/// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise, or with
-/// labels, which it would lose.
+/// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise; or with
+/// labels, an `approve` step, a question with a form, or an answer with a name or by default, which it would lose.
 const FORM_GRAPHS: u32 = 5;
 
 /// What to write so that the stored trace equals this one.

@@ -156,9 +156,20 @@ impl Trace {
         {
             let tickets = self.node(index).waiting.iter().map(|hold| (hold.ticket, index));
             self.line.extend(tickets.collect::<Vec<_>>());
+            self.count_question(index);
             self.retime(index);
         }
         self.unsaved.contexts.clear();
+    }
+
+    /// Counts the question of a context on all above it. Earlier versions did not store the counts.
+    fn count_question(&mut self, index: ContextIndex) {
+        let mut asks = Some(index).filter(|index| self.node(*index).asks());
+        while let Some(ContextIndex(at)) = asks {
+            let node = &mut self.contexts[at as usize];
+            node.questions += 1;
+            asks = node.parent;
+        }
     }
 
     /// A summary of a run, from [`Trace::SUMMARY_FIELDS`].
@@ -168,13 +179,14 @@ impl Trace {
         }
         let definition: Definition = required(fields, "d0")?;
         let order: Order = required(fields, "o0")?;
-        let running = required::<Running>(fields, "c0")?;
+        let running: Running = required(fields, "c0")?;
         let waiting_for_human = running.waiting_for_humans > 0;
-        let status = running.status.with(Vec::new(), None);
+        let (status, questions) = (running.status.with(Vec::new(), None), running.questions);
         let budget = required::<Ceilings>(fields, "l0")?.with(required::<Sums>(fields, "b0")?);
         Ok(Some(RunSummary {
             trace_id: id,
-            status: status.word(),
+            status: status.shown(questions),
+            questions,
             started_at: definition.started_at,
             ended_at: status.end().map(|end| end.at),
             budget: budget.snapshot(),
@@ -269,6 +281,7 @@ impl ContextNode {
             deadline: running.deadline,
             timeout_ms: definition.timeout_ms,
             waiting_for_humans: running.waiting_for_humans,
+            questions: 0,
             clock_stopped_at: running.clock_stopped_at,
             started_at: definition.started_at,
             deleted: running.deleted,

@@ -3,7 +3,10 @@
 use std::{fmt::Display, hash::Hash};
 
 use serde::Serialize;
-use shared::graph::{Group, Plan};
+use shared::{
+    graph::{Group, Plan},
+    wire::GivenAnswer,
+};
 
 use super::{
     super::{
@@ -188,8 +191,10 @@ impl ContextNode {
     fn form(&self) -> u32 {
         let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
         let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
+        let is_named = |given: &GivenAnswer| given.by.is_some() || given.default;
         let is_amended = self.graph.as_deref().is_some_and(|run| run.plan != run.admitted);
-        if is_amended || !self.order.labels.is_empty() {
+        let is_asked = self.is_approval() || self.asked().is_some() || self.answers.iter().any(is_named);
+        if is_amended || is_asked || !self.order.labels.is_empty() {
             return FORM_GRAPHS;
         }
         match (is_steered || is_restored, self.calls.has_folded()) {
