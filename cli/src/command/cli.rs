@@ -1,13 +1,12 @@
 //! The command line as a whole: global options, all commands, and which of them need a runtime.
 
 use clap::{CommandFactory, Parser, Subcommand};
-use shared::telemetry;
 
 use crate::{
     cluster::connect::Servers,
     command::{
         agents, answer, audit, budget, dev, doctor, events, graph, history, outputs, receipt, run, runs,
-        schema, serve, submit, tell, workers,
+        runtime, schema, serve, submit, tell, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -86,10 +85,10 @@ pub(crate) enum Online {
     Doctor(doctor::Args),
 }
 
-/// The commands that need no server.
+/// The commands that need no server and no runtime, apart from those of `graph` about a graph that runs, or ran.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Offline {
-    /// Check, plan or rehearse a task graph.
+    /// Check, plan or rehearse a task graph, or amend one that runs.
     #[command(subcommand)]
     Graph(graph::Command),
     /// Print the JSON Schema of a message; without a name, list them.
@@ -103,9 +102,14 @@ pub(crate) enum Offline {
     Completions { shell: clap_complete::Shell },
 }
 
-pub(crate) fn run_offline(command: Offline, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+pub(crate) fn run_offline(
+    command: Offline,
+    servers: &Servers,
+    output: Output,
+    log_json: bool,
+) -> anyhow::Result<Ending> {
     match command {
-        Offline::Graph(command) => graph::run(command, servers, output),
+        Offline::Graph(command) => graph::run(command, servers, output, log_json),
         Offline::Schema { name } => schema::run(name.as_deref(), output),
         Offline::Completions { shell } => {
             let mut script = Vec::new();
@@ -122,17 +126,8 @@ pub(crate) fn run_online(
     format: Format,
     log_json: bool,
 ) -> anyhow::Result<Ending> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(async {
-        let (service, quiet) = service(&command);
-        let telemetry = telemetry::start(service, log_json, quiet);
-        let ended = talk(command, servers, format).await;
-        telemetry.stop().await;
-        ended
-    });
-    // A blocking read of the terminal can't be cancelled: do not wait for it. Nothing else is left to do.
-    runtime.shutdown_background();
-    ended
+    let (service, quiet) = service(&command);
+    runtime::run(service, quiet, log_json, talk(command, servers, format))
 }
 
 async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Result<Ending> {

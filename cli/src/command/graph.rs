@@ -1,4 +1,4 @@
-//! `trellis graph`: checks, plans or rehearses a task graph.
+//! `trellis graph`: checks, plans or rehearses a task graph, and amends one that runs.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use shared::graph::Plan;
 
 use crate::{
     cluster::connect::Servers,
-    command::{plan, rehearse},
+    command::{amend, plan, rehearse, runtime},
     input::file::read_graph,
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -37,13 +37,22 @@ pub(crate) enum Command {
     /// The worst case comes from the ceilings of its steps: items, rounds and fallbacks count, retries stay within a
     /// ceiling, and the budget of the graph bounds all. What is expected comes from earlier runs.
     Plan(plan::Args),
+    Show(amend::Show),
+    Amend(amend::Args),
 }
 
-pub(crate) fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+pub(crate) fn run(
+    command: Command,
+    servers: &Servers,
+    output: Output,
+    log_json: bool,
+) -> anyhow::Result<Ending> {
     match command {
         Command::Validate { files } => validate(&files, output),
         Command::Rehearse(args) => rehearse::run(&args, output),
         Command::Plan(args) => plan::run(&args, servers, output),
+        Command::Show(args) => runtime::block_on(log_json, amend::show(args, servers, output)),
+        Command::Amend(args) => runtime::block_on(log_json, amend::run(args, servers, output)),
     }
 }
 

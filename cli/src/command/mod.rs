@@ -2,6 +2,7 @@
 
 pub(crate) mod agents;
 mod agents_diff;
+pub(crate) mod amend;
 pub(crate) mod answer;
 pub(crate) mod audit;
 pub(crate) mod budget;
@@ -18,6 +19,7 @@ pub(crate) mod receipt;
 pub(crate) mod rehearse;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod runtime;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod submit;

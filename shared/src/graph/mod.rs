@@ -1,6 +1,7 @@
 //! Task graphs (section G): the definition that people write, and the plan it compiles into. Compiling
 //! finds every problem at once; a [`Plan`] is always valid. Nothing is run here.
 
+mod amend;
 mod compile;
 mod condition;
 mod critical_path;
@@ -14,6 +15,7 @@ mod plan;
 mod read;
 mod steps;
 
+pub use amend::{Standing, check_amend};
 pub use condition::{Condition, EvaluationError, Scope};
 pub use critical_path::CriticalPath;
 pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod agent_commands;
+mod amend;
 mod bad_input_end_to_end;
 mod budget_commands;
 mod cluster;
