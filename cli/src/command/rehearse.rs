@@ -165,7 +165,7 @@ impl<'a> Cast<'a> {
         let meant = |name: &StepId| means(name.as_str(), question.child_id.as_str());
         if let Some((name, text)) = self.args.answer.iter().find(|(name, _)| meant(name)) {
             self.used.borrow_mut().insert(name);
-            return Some(questions::meant(&question.form, text.clone()));
+            return Some(questions::in_form(&question.form, text.clone()));
         }
         question.form.choices.first().cloned().or_else(|| Text::new("yes").ok())
     }

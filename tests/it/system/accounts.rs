@@ -94,7 +94,8 @@ async fn b19_an_audit_is_red_once_the_log_is_changed() {
     let settles = |stored: &&Stored| String::from_utf8_lossy(&stored.payload).contains("\"settled\"");
     let again = |stored: &Stored, payload: Vec<u8>| Outgoing {
         subject: stored.subject.clone(),
-        id: Some("another".into()),
+        // The server drops a second message with the same id.
+        id: Some(format!("another-{}", stored.sequence)),
         headers: Headers::new(),
         payload: payload.into(),
         expect_last: None,
