@@ -41,6 +41,7 @@ impl Trace {
                 self.unsaved.plans.insert(u32::try_from(self.plans.len()).expect("max_contexts was checked"));
                 self.plans.push(plan.clone());
             }
+            Event::Amended { child_id, id, plan, .. } => self.apply_amend(self.expect(child_id), id, plan),
             Event::Tombstoned { child_id, reason } => match child_id {
                 Some(child_id) => {
                     self.unsaved.tombstones.insert(child_id.clone());

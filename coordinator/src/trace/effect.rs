@@ -58,6 +58,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Rebuilt { .. }
         | Event::AgentAdded { .. }
         | Event::PlanAdded { .. }
+        | Event::Amended { .. }
         | Event::Tombstoned { .. }
         | Event::WindowClamped { .. }
         | Event::Claimed { .. }

@@ -101,7 +101,7 @@ pub(super) fn begin(
         // The fallback gets the terms of a step that has none of its own.
         Ran::Fallback => Order { funding: Funding::Shared, ..order },
     };
-    admission::step(trace, graph, order, body, StepOf { step, ran }, now)
+    admission::step(trace, graph, order, body, StepOf { step: run.number(step), ran }, now)
 }
 
 /// The keys that the context reads. An item of `for_each` has its element, and the list only if `input_from` names
@@ -112,7 +112,9 @@ fn read_keys(plan: &graph::Step) -> Vec<ContextKey> {
 }
 
 fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::BTreeMap<ContextKey, Json> {
-    let (Ran::Item(number), Some(list)) = (ran, run.lists.get(&step)) else { return Default::default() };
+    let (Ran::Item(number), Some(list)) = (ran, run.lists.get(&run.number(step))) else {
+        return Default::default();
+    };
     let key = |name| ContextKey::new(name).expect("a valid literal");
     let item = list.elements().and_then(|list| list.get(number as usize)).cloned().unwrap_or_default();
     [(key("item"), Json::from(item)), (key("index"), Json::from(serde_json::Value::from(number)))].into()
