@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Command::Offline(command) => {
             output.output().and_then(|output| cli::run_offline(command, &servers, output, log_json))
         }
-        Command::Online(command) => cli::run_online(command, &servers, output, log_json),
+        Command::Online(command) => cli::run_online(*command, &servers, output, log_json),
     };
     match ended {
         Ok(ending) => ending.into(),

@@ -28,9 +28,9 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis graph show 0af7…319c > graph.json        the graph as it is now; edit its steps, then
-  trellis graph amend 0af7…319c graph.json
-  trellis graph amend 0af7…319c --remove review --add check.yaml
+  trellis graph show 0af765 > graph.json        the graph as it is now; edit its steps, then
+  trellis graph amend 0af765 graph.json
+  trellis graph amend 0af765 --remove review --add check.yaml
 ";
 
 /// Print the definition of a graph that runs, for an amend: every step with its id, and which have not begun.

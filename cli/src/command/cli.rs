@@ -43,7 +43,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     #[command(flatten)]
-    Online(Online),
+    Online(Box<Online>),
     #[command(flatten)]
     Offline(Offline),
     /// Restricts this process and then becomes the program: workers start sub-process agents with it.
