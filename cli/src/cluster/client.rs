@@ -11,7 +11,7 @@ use shared::{
     graph::TaskGraph,
     subject::{Filter, Subject},
     wire::{
-        Answered, Cancel, Input, Query, QueryAnswer, Question, Spawn, SubmitAnswer, Text, WorkerCall,
+        Answered, Cancel, Input, Query, QueryAnswer, Question, Rerun, Spawn, SubmitAnswer, Text, WorkerCall,
         WorkerState,
     },
 };
@@ -38,6 +38,7 @@ pub(crate) const WORKERS_ANSWER: Duration = Duration::from_millis(500);
 pub(crate) enum Submission {
     Spawn(Box<Spawn>),
     Graph(Box<TaskGraph>),
+    Rerun(Box<Rerun>),
 }
 
 impl Submission {
@@ -59,11 +60,13 @@ impl Submission {
         match self {
             Submission::Spawn(spawn) => serde_json::to_vec(spawn),
             Submission::Graph(graph) => serde_json::to_vec(graph),
+            Submission::Rerun(rerun) => serde_json::to_vec(rerun),
         }
     }
 }
 
-fn fresh_trace() -> TraceId {
+/// An id for a new run.
+pub(crate) fn fresh_trace() -> TraceId {
     TraceId::from_u128(Uuid::now_v7().as_u128()).expect("a time and a version are not all zeros")
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod graph;
 pub(crate) mod history;
 pub(crate) mod outputs;
 pub(crate) mod rehearse;
+pub(crate) mod rerun;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schema;

@@ -20,26 +20,33 @@ use shared::{
     },
     problem::nearest,
     tool,
-    wire::{EndStatus, ObjectReference},
+    wire::{EndStatus, ObjectReference, TakenFrom},
 };
 
 use super::{
-    Admitted, Body, ContextIndex, ContextNode, Ended, Event, Named, Order, Refusal, Spawn, StepOf, Submit,
-    Trace, agents_of,
+    Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
+    Submit, Trace, agents_of,
     context_store::{check_declared, lent_inputs},
-    unreadable,
+    rerun, unreadable,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(root) = trace.root() {
-        let same = same_content(trace, root, &submit.order, submit.plan.as_deref());
+        let same = rerun::is_same(root, &submit)
+            .unwrap_or_else(|| same_content(trace, root, &submit.order, submit.plan.as_deref()));
         return if same { Ok(Vec::new()) } else { Err(Refusal::Conflict { child_id: root.id.clone() }) };
     }
     let settings = submit.settings;
     let mut events = vec![Event::Opened { settings: Box::new(settings.clone()) }];
+    if let Some(Earlier { rerun, kept }) = submit.rerun.transpose()? {
+        events.push(Event::RerunBegun { rerun: Box::new(rerun) });
+        let kept = kept.into_iter();
+        events.extend(kept.map(|(place, kept)| Event::ResultKept { place, kept: Box::new(kept) }));
+    }
     let place = Place { trace, parent: None, limits: &settings.limits, settings: &settings };
     let child_id = submit.order.child_id.clone();
-    let request = Request { order: submit.order, plan: submit.plan, agents: submit.agents, step: None };
+    let (plan, agents) = (submit.plan, submit.agents);
+    let request = Request { order: submit.order, plan, agents, step: None, taken: None };
     events.extend(place.admit(request, now)?);
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
@@ -62,7 +69,8 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
         return Err(Refusal::ChildBranches { child_id });
     }
     let parent = trace.running(&spawn.lease)?;
-    let request = Request { order: spawn.order, plan: spawn.plan, agents: spawn.agents, step: None };
+    let (plan, agents) = (spawn.plan, spawn.agents);
+    let request = Request { order: spawn.order, plan, agents, step: None, taken: None };
     let mut events = Place::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -78,10 +86,26 @@ pub(super) fn step(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let child_id = order.child_id.clone();
-    let request = Request { order, plan: None, agents: Named::default(), step: Some((step, body)) };
+    let agents = Named::default();
+    let request = Request { order, plan: None, agents, step: Some((step, body)), taken: None };
     let mut events = Place::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
+}
+
+/// Admits a context for a step whose result is taken from an earlier run (G15): it runs nothing, and costs nothing.
+pub(super) fn taken(
+    trace: &Trace,
+    graph: ContextIndex,
+    order: Order,
+    body: Body,
+    step: StepOf,
+    from: TakenFrom,
+    now: Timestamp,
+) -> Result<Vec<Event>, Refusal> {
+    let agents = Named::default();
+    let request = Request { order, plan: None, agents, step: Some((step, body)), taken: Some(from) };
+    Place::under(trace, graph).admit(request, now)
 }
 
 /// G8: a cancel that came before its context still counts. The context is admitted and ends at once, so
@@ -109,6 +133,7 @@ struct Request {
     plan: Option<Arc<Plan>>,
     agents: Named,
     step: Option<(StepOf, Body)>,
+    taken: Option<TakenFrom>,
 }
 
 /// Where it is to be admitted: under a parent, or as the root of a trace.
@@ -126,7 +151,7 @@ impl<'a> Place<'a> {
     }
 
     fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-        let Request { order, plan, agents, step } = request;
+        let Request { order, plan, agents, step, taken } = request;
         let profile = self.check_shape(&order, plan.as_deref(), &agents, step.is_some())?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
@@ -135,12 +160,15 @@ impl<'a> Place<'a> {
         let agent = profile.filter(|_| !is_graph);
         let depth = self.check_depth(is_graph)?;
         self.check_counts(plan.as_deref())?;
-        if !is_graph {
+        let runs = taken.is_none();
+        if !is_graph && runs {
             self.check_cycle(&order)?;
         }
         let tools = self.check_tools(&order, agent)?;
-        self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
-        self.check_ladder_models(&order, profile)?;
+        if runs {
+            self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
+            self.check_ladder_models(&order, profile)?;
+        }
         if let (Some((_, parent)), None) = (self.parent, step) {
             check_declared(self.trace, parent, &order, is_graph)?;
         }
@@ -155,7 +183,10 @@ impl<'a> Place<'a> {
         self.check_files(&order, &limits)?;
         self.check_size(&order, &agents.profiles)?;
         self.check_checks(profile, step.is_some())?;
-        let terms = self.check_budget(&order, agent, profile, &mut adjusted)?;
+        let terms = match runs {
+            true => self.check_budget(&order, agent, profile, &mut adjusted)?,
+            false => self.nothing_to_spend(),
+        };
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
         let body = match (step, &plan) {
@@ -172,6 +203,7 @@ impl<'a> Place<'a> {
             parent_id: self.parent.map(|(_, node)| node.id.clone()),
             body,
             step: step.map(|(step, _)| step),
+            taken,
             depth,
             ceiling: terms.ceiling,
             granted: terms.granted,

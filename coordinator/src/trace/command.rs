@@ -13,7 +13,7 @@ use shared::{
     },
 };
 
-use super::{LostCost, Named, Order, named::agents_of};
+use super::{Earlier, LostCost, Named, Order, Refusal, named::agents_of};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -89,6 +89,8 @@ pub struct Submit {
     pub plan: Option<Arc<Plan>>,
     pub agents: Named,
     pub settings: Settings,
+    /// Of a rerun: what the earlier run has, or why it can't be run again.
+    pub rerun: Option<Result<Earlier, Refusal>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -11,6 +11,7 @@ mod news;
 mod outcome;
 mod refusal;
 mod report;
+mod rerun;
 mod schemas;
 mod service;
 mod submission;
@@ -37,6 +38,7 @@ pub use outcome::{
 };
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
+pub use rerun::{Rerun, RerunOf, TakenFrom};
 pub use schemas::schemas;
 pub use service::{
     AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, RunSummary, Stop, SubmitAnswer,

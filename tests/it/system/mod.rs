@@ -15,6 +15,7 @@ mod outbox;
 mod policies;
 mod profiles;
 mod rebuild;
+mod rerun;
 mod retention;
 mod servers;
 mod storage;

@@ -33,6 +33,11 @@ impl Trace {
                     partial: run.partial,
                     fallback: run.contexts.last().and_then(ran) == Some(Ran::Fallback),
                     contexts: run.contexts.iter().map(|context| self.node(*context).id.clone()).collect(),
+                    taken_from: run
+                        .contexts
+                        .iter()
+                        .filter_map(|context| self.node(*context).taken.clone())
+                        .collect(),
                     cost_usd: spent.cost_usd,
                     tokens: spent.tokens,
                     attempts,

@@ -10,7 +10,8 @@ use shared::{
     id::ToolName,
     money::booked,
     wire::{
-        Adjusted, CheckCounts, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus, Text,
+        Adjusted, CheckCounts, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus,
+        TakenFrom, Text,
     },
 };
 
@@ -29,6 +30,8 @@ pub(super) struct Definition {
     pub(super) graph: Option<OfGraph>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) step: Option<StepOf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) taken: Option<TakenFrom>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) scope: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,6 +73,7 @@ impl Definition {
             depth: node.depth,
             graph: node.graph.as_deref().map(graph),
             step: node.step,
+            taken: node.taken.clone(),
             scope: node.scope.clone(),
             thread_id: node.thread_id.clone(),
             limits: (!inherits).then(|| node.limits.clone()),

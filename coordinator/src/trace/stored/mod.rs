@@ -6,6 +6,7 @@
 //! | `head` `made` `copied` | settings, generation, form; when the last commit was made, and the last copy |
 //! | `a<agent>` `z<agent>` | profiles; their versions |
 //! | `p<number>` `t<child>` `outputs` | plans, cancels that came early, the shared store at the end |
+//! | `rerun` `x<place>` | the run that it takes results from; those that are not taken yet |
 //! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
 //! | `l<n>` `b<n>` | its ceilings; its sums |
@@ -30,6 +31,7 @@ use super::Trace;
 
 const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
+const RERUN: &str = "rerun";
 /// The number of this stored form. A trace in a form that a program does not know is rebuilt from its event log.
 const FORM: u32 = 2;
 /// The form of a trace that has folded calls. A program that knows only `FORM` would not find them, and book them twice.
@@ -37,6 +39,10 @@ const FORM_FOLDED: u32 = 3;
 /// The form of a trace that has messages, rungs, told checks or a restore of a running attempt. A program that knows only
 /// the forms before would lose them.
 const FORM_STEERED: u32 = 4;
+
+/// The form of a trace that takes over results of an earlier run. A program that knows only the forms before would run them
+/// again.
+const FORM_GRAPHS: u32 = 5;
 
 /// What to write so that the stored trace equals this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::{
         rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, FORM_FOLDED, FORM_STEERED, HEAD, Head, OUTPUTS,
+    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_STEERED, HEAD, Head, OUTPUTS, RERUN,
     context::{Ceilings, Definition, Left, Running, StoredStep, Sums},
     hash, json,
 };
@@ -76,7 +76,8 @@ impl Trace {
         let (saved, stored_bytes) = (std::mem::take(&mut self.unsaved.saved), self.unsaved.stored_bytes);
         // What did not change has the form that was saved, or an earlier one.
         let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
-        let form = changed.fold(self.unsaved.form, u32::max);
+        let of_trace = if self.rerun.is_some() { FORM_GRAPHS } else { 0 };
+        let form = changed.fold(self.unsaved.form.max(of_trace), u32::max);
         let kept = Unsaved { saved, stored_bytes, form, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
@@ -99,6 +100,10 @@ impl Trace {
         if unsaved.outputs {
             fields.set(OUTPUTS.into(), &self.outputs);
         }
+        if unsaved.rerun {
+            fields.set(RERUN.into(), &self.rerun);
+        }
+        fields.entries("x".into(), &mut self.kept);
         for id in &unsaved.agents {
             fields.set(format!("a{id}"), &self.agents[id]);
             if let Some(version) = self.agent_versions.get(id) {
@@ -142,6 +147,7 @@ impl Trace {
             made: true,
             copied: true,
             outputs: true,
+            rerun: self.rerun.is_some(),
             agents: self.agents.keys().cloned().collect(),
             plans: (0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX)).collect(),
             tombstones: self.tombstones.keys().cloned().collect(),
@@ -153,6 +159,7 @@ impl Trace {
             stored_bytes: 0,
             form: 0,
         };
+        self.kept.mark_all();
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
 }

@@ -1,0 +1,331 @@
+//! What of an ended run may be taken over, and what is asked for the new one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use shared::{
+    ChildId, ContextKey, Json, Problems,
+    graph::{Body, Group, GroupIndex, Input, Plan, Source, Step, StepIndex},
+    problem::nearest,
+    wire::{self, EndStatus, Payload, StepStatus, TakenFrom},
+};
+
+use super::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of};
+use crate::trace::{
+    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, Trace, context_store::under_step,
+    graph_run::failed,
+};
+
+/// The most bytes of results and values that one run takes over: they go into one commit.
+const MAX_TAKEN_BYTES: u64 = 64 * 1024 * 1024;
+
+impl Trace {
+    /// The order and the plan of a rerun of this run, and what it may take over. `objects`: what it has stored besides its state
+    /// is still there.
+    pub fn rerun(
+        &self,
+        asked: &wire::Rerun,
+        child_id: ChildId,
+        request: RerunOrder,
+        objects: bool,
+    ) -> Result<(Order, Arc<Plan>, Earlier), Refusal> {
+        let at = |path: &str, message: String, hint: &str| {
+            Refusal::Malformed(Problems::one(path, message, Some(hint.into())))
+        };
+        let id = asked.rerun.trace_id;
+        let Some(root) = self.root() else { return Err(not_there(id)) };
+        let Some((run, group)) = self.run_of(root) else {
+            let hint =
+                "begin with the journal of its agent, with `branch_from` (`trellis submit --branch-from`)";
+            return Err(at("rerun.trace_id", format!("run {id} has one agent and no graph"), hint));
+        };
+        if root.deleted {
+            let hint = "submit the graph again, without `rerun`";
+            return Err(at("rerun.trace_id", format!("run {id} was deleted, with its results"), hint));
+        }
+        if root.is_live() {
+            let hint = "wait for its end, or cancel it";
+            return Err(at("rerun.trace_id", format!("run {id} has not ended"), hint));
+        }
+        let plan = self.plans[run.plan as usize].clone();
+        let mut problems = Problems::default();
+        let again = Again::from(&plan, &asked.rerun.from, &mut problems);
+        for key in asked.inputs.keys().filter(|key| !root.order.inputs.contains_key(*key)) {
+            let known = root.order.inputs.keys().map(ContextKey::as_str);
+            let hint = nearest(key.as_str(), known).map(|meant| format!("did you mean `{meant}`?"));
+            problems.add(format!("inputs.{key}"), "the graph was given no such input", hint);
+        }
+        problems.or(()).map_err(Refusal::Malformed)?;
+        let completed = root.end().is_some_and(|end| end.status == EndStatus::Completed);
+        let succeeded = completed && !self.has_failed_steps();
+        let new = |(key, value): (&ContextKey, &Json)| root.order.inputs.get(key) != Some(value);
+        if succeeded && asked.rerun.from.is_empty() && !asked.inputs.iter().any(new) {
+            let hint = "name a step in `from` (`--from STEP`): it and all that come after it are run again";
+            return Err(at("rerun", format!("run {id} succeeded: nothing of it is to be run again"), hint));
+        }
+
+        let mut found = Found::new(self, &plan, &again, objects);
+        found.collect(ContextIndex(0), run, group, "");
+        let Found { kept, mut needs, .. } = found;
+        let size = kept.iter().map(|(_, kept)| kept.size_bytes()).sum();
+        if size > MAX_TAKEN_BYTES {
+            let limit = "what a rerun may take over; run more steps again, with `from`";
+            return Err(Refusal::TooLarge { size, max: MAX_TAKEN_BYTES, limit });
+        }
+        // What it took over itself, groups without their contexts among it, may refer to objects of others.
+        needs.extend(self.rerun.iter().flat_map(|rerun| rerun.needs.iter().cloned()));
+        let mut order = Order { child_id, rerun: Some(request), ..(*root.order).clone() };
+        order.inputs.extend(asked.inputs.clone());
+        order.max_cost_usd = asked.max_cost_usd.or(order.max_cost_usd);
+        order.max_tokens = asked.max_tokens.or(order.max_tokens);
+        let rerun = Rerun { trace_id: id, needs: needs.into_iter().collect() };
+        Ok((order, plan.clone(), Earlier { rerun, kept }))
+    }
+}
+
+impl Trace {
+    /// Whether any step of a graph in it failed; who loses a race does not.
+    fn has_failed_steps(&self) -> bool {
+        let mut runs = self.contexts().iter().filter_map(|node| self.run_of(node));
+        runs.any(|(run, group)| !group.race && run.steps.iter().any(|step| failed(step.status)))
+    }
+}
+
+/// Why nothing is taken from a run that nobody knows.
+pub(super) fn not_there(id: shared::TraceId) -> Refusal {
+    let message = format!("there is no run {id}: nothing was submitted under this id, or it has expired");
+    Refusal::Malformed(Problems::one("rerun.trace_id", message, Some("`trellis runs list` shows all".into())))
+}
+
+impl Earlier {
+    /// The refusal of a rerun of a run that is not known.
+    pub fn unknown(id: shared::TraceId) -> Refusal {
+        not_there(id)
+    }
+}
+
+impl Kept {
+    fn size_bytes(&self) -> u64 {
+        let result = match &self.result {
+            Some(Payload::Inline(value)) => value.size_bytes(),
+            Some(Payload::Reference(_)) | None => 0,
+        };
+        result + self.own.values().chain(self.values.values()).map(Json::size_bytes).sum::<u64>()
+    }
+}
+
+/// The steps that are run again because a submission says so, by group.
+#[derive(Default)]
+struct Again {
+    whole: BTreeSet<(GroupIndex, StepIndex)>,
+    /// Groups within which some steps are.
+    within: BTreeSet<(GroupIndex, StepIndex)>,
+}
+
+impl Again {
+    fn from(plan: &Plan, from: &[shared::StepId], problems: &mut Problems) -> Self {
+        let mut again = Again::default();
+        for (i, id) in from.iter().enumerate() {
+            let steps = || {
+                (0u32..).zip(plan.groups()).flat_map(|(group, of)| {
+                    (0u32..).zip(&of.steps).map(move |(number, step)| ((group, number), step))
+                })
+            };
+            match steps().find(|(_, step)| step.id == *id) {
+                Some((place, _)) => again.add(plan, place),
+                None => {
+                    let hint = nearest(id.as_str(), steps().map(|(_, step)| step.id.as_str()));
+                    let hint = hint.map(|meant| format!("did you mean `{meant}`?"));
+                    problems.add(format!("rerun.from[{i}]"), format!("the graph has no step `{id}`"), hint);
+                }
+            }
+        }
+        again
+    }
+
+    /// A step, and all that come after it, there and in the groups around it.
+    fn add(&mut self, plan: &Plan, (group, step): (GroupIndex, StepIndex)) {
+        let mut open = vec![step];
+        while let Some(step) = open.pop() {
+            if self.whole.insert((group, step)) {
+                open.extend(&plan.group(group).steps[step as usize].dependents);
+            }
+        }
+        self.around(plan, group);
+    }
+
+    fn around(&mut self, plan: &Plan, group: GroupIndex) {
+        let Some((outer, owner)) = plan.group(group).owner else { return };
+        let step = &plan.group(outer).steps[owner as usize];
+        if step.repeat.is_some() {
+            return self.add(plan, (outer, owner));
+        }
+        if self.within.insert((outer, owner)) {
+            step.dependents.iter().for_each(|after| self.add(plan, (outer, *after)));
+            self.around(plan, outer);
+        }
+    }
+}
+
+struct Found<'a> {
+    trace: &'a Trace,
+    plan: &'a Plan,
+    again: &'a Again,
+    objects: bool,
+    /// The outputs under the id of a context, by that.
+    under: HashMap<&'a str, Vec<(&'a ContextKey, &'a Json)>>,
+    /// Digests of outputs: many steps may read the same.
+    digests: HashMap<ContextKey, String>,
+    kept: Vec<(StepPlace, Kept)>,
+    needs: BTreeSet<TakenFrom>,
+}
+
+impl<'a> Found<'a> {
+    fn new(trace: &'a Trace, plan: &'a Plan, again: &'a Again, objects: bool) -> Self {
+        let mut under: HashMap<&str, Vec<_>> = HashMap::new();
+        for (key, value) in trace.outputs() {
+            if let Some((id, _)) = key.as_str().split_once('.') {
+                under.entry(id).or_default().push((key, value));
+            }
+        }
+        let (digests, kept, needs) = (HashMap::new(), Vec::new(), BTreeSet::new());
+        Found { trace, plan, again, objects, under, digests, kept, needs }
+    }
+
+    /// Collects what a graph or group has; `inside` is how its places begin.
+    fn collect(&mut self, graph: ContextIndex, run: &GraphRun, group: &Group, inside: &str) {
+        for (number, (ran, step)) in (0u32..).zip(run.steps.iter().zip(&group.steps)) {
+            let here = (run.group, number);
+            if self.again.whole.contains(&here) {
+                continue;
+            }
+            let whole = !self.again.within.contains(&here);
+            let read = self.read(graph, step);
+            for context in &ran.contexts {
+                let node = self.trace.node(*context);
+                let Some(of) = node.step else { continue };
+                let is_last = ran.contexts.last() == Some(context);
+                let (item, counts) = match of.ran {
+                    Ran::Item(item) => (Some(item), true),
+                    Ran::Itself | Ran::Round(_) | Ran::Fallback => {
+                        (None, is_last && ran.status == StepStatus::Succeeded)
+                    }
+                };
+                let place = StepPlace::of(inside, number, item);
+                if whole && counts && self.may_keep(*context) {
+                    let kept = self.keep(*context, step, read.clone());
+                    self.kept.push((place, kept));
+                } else if let (Ran::Itself | Ran::Item(_), Some((run, group))) =
+                    (of.ran, self.trace.run_of(node))
+                {
+                    self.collect(*context, run, group, &place.inside());
+                }
+            }
+        }
+    }
+
+    /// Whether the context completed, as a whole, and what it left is still there.
+    fn may_keep(&self, at: ContextIndex) -> bool {
+        let node = self.trace.node(at);
+        let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
+        let there = |at: &ContextIndex| {
+            let node = self.trace.node(*at);
+            !node.deleted && (self.objects || reference(node).is_none())
+        };
+        completed && !self.trace.ended_partial(node) && self.trace.subtree(at).iter().all(there)
+    }
+
+    fn keep(&mut self, at: ContextIndex, step: &Step, read: BTreeMap<ContextKey, String>) -> Kept {
+        let node = self.trace.node(at);
+        let of = |node: &ContextNode| {
+            let own = || TakenFrom { trace_id: self.trace.id(), child_id: node.id.clone() };
+            node.taken.clone().unwrap_or_else(own)
+        };
+        let subtree = self.trace.subtree(at);
+        let nodes = || subtree.iter().map(|at| self.trace.node(*at));
+        let needs: Vec<TakenFrom> = nodes().filter(|node| reference(node).is_some()).map(of).collect();
+        let rest = |key: &ContextKey| key.as_str().split_once('.').map(|(_, rest)| rest.to_owned());
+        let item = node.order.inputs.iter().find(|(key, _)| key.as_str() == "item").map(|(_, item)| item);
+        let mut kept = Kept {
+            from: of(node),
+            fallback: node.step.is_some_and(|of| of.ran == Ran::Fallback),
+            result: node.end().and_then(|end| end.result.clone()),
+            read,
+            item: item.filter(|_| step.for_each.is_some()).map(digest_of),
+            own: BTreeMap::new(),
+            values: BTreeMap::new(),
+            steps: Vec::new(),
+        };
+        let under = |id: &ChildId| self.under.get(id.as_str()).into_iter().flatten();
+        kept.own.extend(under(&node.id).filter_map(|(key, value)| Some((rest(key)?, (*value).clone()))));
+        if node.graph.is_some() {
+            let inner = nodes().skip(1).flat_map(|node| under(&node.id));
+            kept.values.extend(inner.map(|(key, value)| ((*key).clone(), (*value).clone())));
+        }
+        let inner = if let Body::Group(inner) = step.body { Some(inner) } else { None };
+        let within = inner.into_iter().flat_map(|inner| self.plan.steps_within(inner));
+        let written = within.filter_map(|step| step.output_to.as_ref()).chain(&node.order.output_to);
+        let value = |key: &ContextKey| Some((key.clone(), self.trace.outputs().get(key)?.clone()));
+        kept.values.extend(written.filter_map(value));
+        if let Some((run, _)) = self.trace.run_of(node) {
+            let ended = |step: &crate::trace::StepRun| KeptStep {
+                status: step.status,
+                reason: step.reason.as_deref().map(str::to_owned),
+            };
+            kept.steps = run.steps.iter().map(ended).collect();
+        }
+        self.needs.extend(needs);
+        kept
+    }
+
+    /// Digests of the values that a step read.
+    fn read(&mut self, graph: ContextIndex, step: &Step) -> BTreeMap<ContextKey, String> {
+        let trace = self.trace;
+        let full = |input: &Input| {
+            let (run, _) = trace.run_of(trace.node(graph))?;
+            let succeeded = |step: StepIndex| run.step(step).status == StepStatus::Succeeded;
+            match input.source {
+                Source::Sibling(writer) if succeeded(writer) => Some(input.key.clone()),
+                Source::UnderSibling(writer) if succeeded(writer) => {
+                    under_step(trace, run, writer, &input.key)
+                }
+                Source::Outside => Some(input.key.clone()),
+                Source::Sibling(_) | Source::UnderSibling(_) | Source::PreviousRound => None,
+            }
+        };
+        let own = own_reads(step).filter_map(|input| Some((input.key.clone(), full(input)?)));
+        let outside = outside_reads(self.plan, step).into_iter().map(|key| (key.clone(), key.clone()));
+        let mut read = BTreeMap::new();
+        for (key, full) in own.chain(outside).collect::<Vec<_>>() {
+            let Some(value) = trace.outputs().get(&full) else { continue };
+            let digest = self.digests.entry(full).or_insert_with(|| digest_of(value));
+            read.insert(key, digest.clone());
+        }
+        read
+    }
+}
+
+/// Whether its result is stored as an object.
+fn reference(node: &ContextNode) -> Option<&Payload> {
+    node.end()?.result.as_ref().filter(|result| matches!(result, Payload::Reference(_)))
+}
+
+/// The inputs of a step that decide whether it is taken: not what a loop reads of itself, and not a list whose elements decide
+/// one by one.
+pub(super) fn own_reads(step: &Step) -> impl Iterator<Item = &Input> {
+    let list = step.for_each.as_ref().filter(|each| !each.shows_list).map(|each| &each.key);
+    let decides = move |input: &&Input| input.source != Source::PreviousRound && Some(&input.key) != list;
+    step.inputs.iter().filter(decides)
+}
+
+/// The keys that the steps of a group read from outside of it.
+pub(super) fn outside_reads<'a>(plan: &'a Plan, step: &Step) -> BTreeSet<&'a ContextKey> {
+    let Body::Group(inner) = step.body else { return BTreeSet::new() };
+    let within = plan.steps_within(inner);
+    let written: BTreeSet<&ContextKey> = within.iter().filter_map(|step| step.output_to.as_ref()).collect();
+    let inputs = within.iter().flat_map(|step| &step.inputs);
+    let outside = inputs.filter(|input| input.source == Source::Outside && !written.contains(&input.key));
+    outside.map(|input| &input.key).collect()
+}
