@@ -60,7 +60,7 @@ pub(crate) fn checks(node: &ContextNode) -> Option<String> {
 enum Row<'a> {
     Context(&'a ContextNode),
     /// A step without a context, or with several.
-    Step(StepReport),
+    Step(Box<StepReport>),
 }
 
 /// One line for a context, then its descendants.
@@ -111,7 +111,7 @@ fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
         let summed_up = ran.is_empty() || ran.len() > 1 && step.reason.is_some() && !step.fallback;
         rows.extend(ran.into_iter().map(Row::Context));
         if summed_up {
-            rows.push(Row::Step(step));
+            rows.push(Row::Step(Box::new(step)));
         }
     }
     rows
@@ -120,8 +120,7 @@ fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
 /// The status of a context; `partial` for a graph that completed in part.
 pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
     let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
-    let verdict = trace.graph_outcome(node).map(|outcome| outcome.verdict);
-    if completed && verdict == Some(GraphVerdict::Partial) {
+    if completed && trace.graph_verdict(node) == Some(GraphVerdict::Partial) {
         return "partial".into();
     }
     plain(serde_json::to_value(node.status_word()))

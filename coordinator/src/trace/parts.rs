@@ -10,7 +10,7 @@ use shared::{
     json,
     limits::MAX_TEXT_BYTES,
     text,
-    wire::{ChildResult, GivenAnswer, Lease, LeftOut, Part, PartName, StepStatus},
+    wire::{ChildResult, GivenAnswer, Lease, LeftOut, Part, PartName, Payload, StepStatus},
 };
 
 use super::{ContextNode, Refusal, Trace};
@@ -53,7 +53,7 @@ impl Trace {
                 let own = |child: &&ContextNode| {
                     child.step.is_none() && child.parent.is_some_and(|parent| self.node(parent).id == node.id)
                 };
-                Ok(Part::Child(self.context(child_id).filter(own).and_then(child_result)))
+                Ok(Part::Child(self.context(child_id).filter(own).and_then(|child| self.child_result(child))))
             }
             PartName::Input(key) => {
                 let given = node.graph.is_none() && node.order.inputs.contains_key(key);
@@ -75,7 +75,9 @@ impl Trace {
     fn add_children(&self, node: &ContextNode, parts: &mut Parts) {
         let spawned = node.children.iter().rev().map(|child| self.node(*child));
         let mut room = MAX_CHILDREN_BYTES;
-        for result in spawned.filter(|child| child.step.is_none()).filter_map(child_result) {
+        for result in
+            spawned.filter(|child| child.step.is_none()).filter_map(|child| self.child_result(child))
+        {
             let rest = room.checked_sub(json::size_bytes(&result));
             match rest.filter(|_| parts.children.len() < MAX_CHILDREN) {
                 Some(rest) => {
@@ -89,6 +91,22 @@ impl Trace {
             }
         }
         parts.children.reverse();
+    }
+
+    /// The only thing that a parent gets from its child (I2), once it has ended: its result, and of a graph every step.
+    fn child_result(&self, child: &ContextNode) -> Option<ChildResult> {
+        let end = child.end()?;
+        let error = end.error.as_ref().map(|error| &error.message).or(end.reason.as_ref());
+        let report = self.graph_answer(child).map(|answer| {
+            let answer = serde_json::to_value(answer).expect("a message has string keys only");
+            Payload::Inline(Json::from(answer))
+        });
+        Some(ChildResult {
+            child_id: child.id.clone(),
+            status: end.status,
+            result: report.or_else(|| end.result.clone()),
+            error: error.map(|error| text::cut(error.clone(), MAX_TEXT_BYTES)),
+        })
     }
 
     /// Its declared inputs: those given with the order, the others from the store, null for absent keys.
@@ -152,16 +170,4 @@ fn add_answers(node: &ContextNode, parts: &mut Parts) {
     let first = node.answers.len() - count;
     parts.answers = node.answers[first..].to_vec();
     parts.left_out.answers = u32::try_from(first).unwrap_or(u32::MAX);
-}
-
-/// The only thing that a parent gets from its child (I2), once it has ended.
-fn child_result(child: &ContextNode) -> Option<ChildResult> {
-    let end = child.end()?;
-    let error = end.error.as_ref().map(|error| &error.message).or(end.reason.as_ref());
-    Some(ChildResult {
-        child_id: child.id.clone(),
-        status: end.status,
-        result: end.result.clone(),
-        error: error.map(|error| text::cut(error.clone(), MAX_TEXT_BYTES)),
-    })
 }

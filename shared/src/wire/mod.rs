@@ -6,6 +6,7 @@ mod control;
 mod dead_letter;
 mod dispute;
 mod execute;
+mod graph_answer;
 mod history;
 mod news;
 mod outcome;
@@ -26,6 +27,7 @@ pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
+pub use graph_answer::{GraphAnswer, ItemCounts, StepAnswer, StepFailure};
 pub use history::{
     AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
     MissingLayer, ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput,

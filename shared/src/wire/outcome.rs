@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Adjusted, Dispute, Failure, Funding, ObjectReference, TakenFrom, Text};
+use super::{Adjusted, Dispute, Failure, Funding, ItemCounts, ObjectReference, StepFailure, TakenFrom, Text};
 use crate::{
     id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
@@ -183,7 +183,10 @@ impl Outcome {
         self.context.result_object = None;
         self.context.error = None;
         self.outputs.clear();
-        self.graph.iter_mut().for_each(|graph| graph.outputs.clear());
+        if let Some(graph) = &mut self.graph {
+            graph.outputs.clear();
+            graph.steps.iter_mut().for_each(StepReport::remove_content);
+        }
         self
     }
 }
@@ -280,4 +283,36 @@ pub struct StepReport {
     #[serde(deserialize_with = "booked::tokens")]
     pub tokens: Tokens,
     pub attempts: u32,
+    /// The key that its result is written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_to: Option<ContextKey>,
+    /// What it wrote to `output_to`, else its result; of a `for_each`, the list of results. A group shows those of its
+    /// `steps` instead, and the winner of a race is the graph's own result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    /// Where its result is stored, if that was too large for a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_object: Option<ObjectReference>,
+    /// The size of a result that this report has no room for: the outcomes of its contexts have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_bytes: Option<u64>,
+    /// How many items a `for_each` has, and how many succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<ItemCounts>,
+    /// The first of its contexts that did not succeed, with the reason of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<StepFailure>,
+    /// The steps of a group, as its last context ran them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepReport>,
+}
+
+impl StepReport {
+    /// Takes out what agents wrote.
+    fn remove_content(&mut self) {
+        self.result = None;
+        self.result_object = None;
+        self.failures.iter_mut().for_each(|failure| failure.reason = None);
+        self.steps.iter_mut().for_each(StepReport::remove_content);
+    }
 }

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{
-    Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, HistoryEntry, Input, Offer,
-    Outcome, ProfileVersion, Query, QueryAnswer, Question, Refusal, Rerun, Result, Spawn, Stop, StreamPiece,
-    SubmitAnswer, WorkerCall, WorkerState,
+    Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, GraphAnswer, HistoryEntry, Input,
+    Offer, Outcome, ProfileVersion, Query, QueryAnswer, Question, Refusal, Rerun, Result, Spawn, Stop,
+    StreamPiece, SubmitAnswer, WorkerCall, WorkerState,
 };
 use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, schema::of};
 
@@ -30,6 +30,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("question", of::<Question>()),
         ("snapshot", of::<ContextSnapshot>()),
         ("outcome", of::<Outcome>()),
+        ("graph-answer", of::<GraphAnswer>()),
         ("dead-letter", of::<DeadLetter>()),
         ("stop", of::<Stop>()),
         ("query", of::<Query>()),

@@ -52,6 +52,7 @@ fn check(name: &str, text: &str) -> Result<(), String> {
         "control" => reads::<wire::Control>(text),
         "question" => reads::<wire::Question>(text),
         "outcome" => reads::<wire::Outcome>(text),
+        "graph-answer" => reads::<wire::GraphAnswer>(text),
         "dead-letter" => reads::<wire::DeadLetter>(text),
         "stop" => reads::<wire::Stop>(text),
         "query" => reads::<wire::Query>(text),

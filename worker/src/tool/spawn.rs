@@ -46,7 +46,7 @@ pub(super) const PIPELINE: &str = shared::tool::RUN_PIPELINE;
 /// All tools that start a child, and their one name in a journal (I2).
 pub(crate) const TOOLS: [&str; 3] = [SPAWN, DELEGATE, PIPELINE];
 const JOURNALED: &str = "agent:spawn";
-pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and returns the results of all steps. Use it for work of more \
+pub(super) const PIPELINE_DESCRIPTION: &str = "Runs several agents as a graph and returns every step with its status, result or reason, and cost. Use it for work of more \
      than one step: steps that run at the same time (mode parallel), or that pass results on (a step's \
      output_to is a key that later steps list in input_from). For a single agent use spawn.";
 
@@ -201,7 +201,7 @@ pub(super) async fn call(kind: Kind, invocation: Invocation<'_>) -> Outcome {
         Err(failure) => attempt.give_up(failure).await,
     };
     if let Some(ended) = ended {
-        let observation = Observation::new(agent_spawn(), result(attempt, &ended).await);
+        let observation = Observation::new(agent_spawn(), result(attempt, kind, &ended).await);
         return Outcome::Answered(Observation { note: Some(note(&child_id, &goal)), ..observation });
     }
     let files = if hands_over { files(invocation).await } else { Ok(Vec::new()) };
@@ -286,7 +286,7 @@ fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildReque
     Ok(ChildRequest { child: Child::Graph(Box::new(graph)), goal, shared_messages: Vec::new() })
 }
 
-async fn result(attempt: &Attempt, ended: &ChildResult) -> Output {
+async fn result(attempt: &Attempt, kind: Kind, ended: &ChildResult) -> Output {
     let ChildResult { child_id, status, result, error } = ended;
     let value = match result {
         Some(Payload::Inline(value)) => Some(value.to_text()),
@@ -314,8 +314,9 @@ async fn result(attempt: &Attempt, ended: &ChildResult) -> Output {
             let status = serde_json::to_value(status).expect("a unit variant");
             let status = status.as_str().unwrap_or_default().replace('_', " ");
             let why = error.as_deref().unwrap_or("no reason was given");
-            // Its last report, if it wrote one (B7).
-            let report = value.map(|value| format!("\n\nits last report: {value}")).unwrap_or_default();
+            // Its last report, if it wrote one (B7); of a graph, every step.
+            let what = if kind == Kind::Pipeline { "what its steps did" } else { "its last report" };
+            let report = value.map(|value| format!("\n\n{what}: {value}")).unwrap_or_default();
             Err(format!("`{child_id}` {status}: {why}{report}"))
         }
     }

@@ -107,24 +107,19 @@ fn fail(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Ev
     }
 }
 
-/// The winner's result; for the graph of an agent, what its steps wrote; for a group whose result someone
-/// reads, the results of its steps.
+/// The winner's result; for a group whose result someone reads, the results of its steps. What an agent gets of the
+/// graph that it ran is made when it is sent (`graph_answer`).
 fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Option<Payload> {
-    let node = trace.node(graph);
     if let Some(winner) = run.winner {
         return result_of(trace, run.step(winner)).map(Payload::Inline);
     }
-    let results: Map<String, Value> = if node.parent.is_some() && node.step.is_none() {
-        let outputs = trace.outputs_of(node).into_iter();
-        outputs.map(|(key, value)| (key.to_string(), value.value().clone())).collect()
-    } else if is_read(trace, node) {
-        let steps = run.steps.iter().zip(&group.steps).filter(|(run, _)| run.status == StepStatus::Succeeded);
-        steps
-            .filter_map(|(run, step)| Some((step.id.to_string(), result_of(trace, run)?.value().clone())))
-            .collect()
-    } else {
+    if !is_read(trace, trace.node(graph)) {
         return None;
-    };
+    }
+    let steps = run.steps.iter().zip(&group.steps).filter(|(run, _)| run.status == StepStatus::Succeeded);
+    let results: Map<String, Value> = steps
+        .filter_map(|(run, step)| Some((step.id.to_string(), result_of(trace, run)?.value().clone())))
+        .collect();
     Some(Payload::Inline(Json::from(Value::Object(results))))
 }
 

@@ -5,6 +5,7 @@
 mod conclude;
 mod gather;
 mod report;
+mod results;
 mod schedule;
 mod scope;
 mod start;

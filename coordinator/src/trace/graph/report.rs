@@ -1,58 +1,35 @@
-//! The result of a graph (G5): every step with its own status, cost, attempts and attribution.
+//! The result of a graph (G5): every step with its own status, result, cost, attempts and attribution, under every
+//! policy. It is derived: each result is stored once, with the context that gave it.
 
 use std::collections::BTreeMap;
 
 use shared::{
     Amount, ContextKey, Json,
-    graph::Body,
-    wire::{EndStatus, GraphOutcome, GraphVerdict, StepReport, StepStatus},
+    graph::{Body, Group, Step},
+    wire::{
+        EndStatus, GraphAnswer, GraphOutcome, GraphVerdict, ItemCounts, Payload, StepFailure, StepReport,
+        StepStatus,
+    },
 };
 
-use super::conclude::verdict;
-use crate::trace::{ContextIndex, ContextNode, Ran, Trace, context_store::full_key, graph_run::failed};
+use super::{conclude::verdict, results::Results};
+use crate::trace::{
+    ContextIndex, ContextNode, GraphRun, Ran, StepRun, Trace, context_store::full_key, graph_run::failed,
+};
+
+/// The most failed contexts that a report names for one step.
+const MAX_FAILURES: usize = 16;
 
 impl Trace {
     /// The outcome of a graph's context, at any moment; none for a context that runs an agent.
     pub fn graph_outcome(&self, node: &ContextNode) -> Option<GraphOutcome> {
         let (run, group) = self.run_of(node)?;
-        let steps: Vec<StepReport> = run
-            .steps
-            .iter()
-            .zip(&group.steps)
-            .map(|(run, step)| {
-                let (spent, attempts) = self.used_by(&run.contexts);
-                let ran = |context: &ContextIndex| self.node(*context).step.map(|of| of.ran);
-                StepReport {
-                    id: step.id.clone(),
-                    agent_id: match &step.body {
-                        Body::Agent { agent_id, .. } => Some(agent_id.clone()),
-                        Body::Group(_) => None,
-                    },
-                    status: run.status,
-                    reason: run.reason.as_deref().map(str::to_owned),
-                    partial: run.partial,
-                    fallback: run.contexts.last().and_then(ran) == Some(Ran::Fallback),
-                    contexts: run.contexts.iter().map(|context| self.node(*context).id.clone()).collect(),
-                    taken_from: run
-                        .contexts
-                        .iter()
-                        .filter_map(|context| self.node(*context).taken.clone())
-                        .collect(),
-                    cost_usd: spent.cost_usd,
-                    tokens: spent.tokens,
-                    attempts,
-                }
-            })
-            .collect();
+        let steps = self.step_reports(node, run, group, &mut Results::new(self));
         let ids = |which: fn(StepStatus) -> bool| {
             steps.iter().filter(|step| which(step.status)).map(|step| step.id.clone()).collect()
         };
         Some(GraphOutcome {
-            // A stopped graph did not succeed, whatever its steps had done by then.
-            verdict: match node.end() {
-                Some(end) if end.status != EndStatus::Completed => GraphVerdict::Failed,
-                Some(_) | None => verdict(run, group),
-            },
+            verdict: final_verdict(node, run, group),
             succeeded: ids(|status| status == StepStatus::Succeeded),
             failed: ids(failed),
             skipped: ids(|status| status == StepStatus::Skipped),
@@ -60,6 +37,100 @@ impl Trace {
             trace_id: self.id(),
             steps,
         })
+    }
+
+    /// Whether a graph succeeded, as far as it is; none for a context that runs an agent.
+    pub fn graph_verdict(&self, node: &ContextNode) -> Option<GraphVerdict> {
+        self.run_of(node).map(|(run, group)| final_verdict(node, run, group))
+    }
+
+    /// What the agent that ran a graph gets of it, once it has ended (G10).
+    pub(in crate::trace) fn graph_answer(&self, node: &ContextNode) -> Option<GraphAnswer> {
+        let (run, group) = self.run_of(node)?;
+        let end = node.end()?;
+        let steps = self.step_reports(node, run, group, &mut Results::new(self));
+        let result = match end.result.clone() {
+            None => (None, None),
+            Some(Payload::Inline(value)) => (Some(value), None),
+            Some(Payload::Reference(object)) => (None, Some(object)),
+        };
+        let combined = group.aggregate.is_some() && end.status == EndStatus::Completed;
+        Some(GraphAnswer::new(final_verdict(node, run, group), result, steps, combined))
+    }
+
+    fn step_reports(
+        &self,
+        node: &ContextNode,
+        run: &GraphRun,
+        group: &Group,
+        results: &mut Results<'_>,
+    ) -> Vec<StepReport> {
+        let steps = (0u32..).zip(run.steps.iter().zip(&group.steps));
+        let report = |(number, (ran, step))| {
+            let won = run.winner == Some(number);
+            self.step_report(node, ran, step, won, results)
+        };
+        steps.map(report).collect()
+    }
+
+    fn step_report(
+        &self,
+        node: &ContextNode,
+        run: &StepRun,
+        step: &Step,
+        won: bool,
+        results: &mut Results<'_>,
+    ) -> StepReport {
+        let (spent, attempts) = self.used_by(&run.contexts);
+        let last = run.contexts.last().map(|context| self.node(*context));
+        let inner = last.and_then(|node| Some((node, self.run_of(node)?)));
+        // The results of a plain group are those of its steps. The winner's is the graph's own.
+        // Of a group that was taken over (G15) the steps have none here.
+        let own = |(node, (_, group)): &(&ContextNode, (&GraphRun, &Group))| {
+            group.race || group.aggregate.is_some() || node.taken.is_some()
+        };
+        let shown = !won && inner.as_ref().is_none_or(own);
+        let result = if shown { results.take(node, run, step) } else { Default::default() };
+        StepReport {
+            id: step.id.clone(),
+            agent_id: match &step.body {
+                Body::Agent { agent_id, .. } => Some(agent_id.clone()),
+                Body::Group(_) => None,
+            },
+            status: run.status,
+            reason: run.reason.as_deref().map(str::to_owned),
+            partial: run.partial,
+            fallback: last.and_then(|node| node.step).map(|of| of.ran) == Some(Ran::Fallback),
+            contexts: run.contexts.iter().map(|context| self.node(*context).id.clone()).collect(),
+            taken_from: run.contexts.iter().filter_map(|at| self.node(*at).taken.clone()).collect(),
+            cost_usd: spent.cost_usd,
+            tokens: spent.tokens,
+            attempts,
+            output_to: step.output_to.clone(),
+            result: result.inline,
+            result_object: result.object,
+            result_bytes: result.left_out_bytes,
+            items: run.items.map(|items| ItemCounts { total: items.total, succeeded: items.succeeded }),
+            failures: self.failures(run),
+            steps: match inner {
+                Some((node, (run, group))) => self.step_reports(node, run, group, results),
+                None => Vec::new(),
+            },
+        }
+    }
+
+    /// The first contexts of a step that did not succeed. One that is the whole step has the step's reason.
+    fn failures(&self, run: &StepRun) -> Vec<StepFailure> {
+        if run.contexts.len() < 2 {
+            return Vec::new();
+        }
+        let ended = run.contexts.iter().map(|context| self.node(*context));
+        let ended = ended.filter_map(|node| Some((node, node.end()?)));
+        let failed = ended.filter(|(_, end)| end.status != EndStatus::Completed).map(|(node, end)| {
+            let reason = end.error.as_ref().map(|error| error.message.clone()).or_else(|| end.reason.clone());
+            StepFailure { child_id: node.id.clone(), status: end.status, reason }
+        });
+        failed.take(MAX_FAILURES).collect()
     }
 
     /// What the steps of a graph wrote, inner groups included, by their short names. After the root's end
@@ -93,5 +164,13 @@ impl Trace {
             (sum, attempts + node.attempt())
         };
         contexts.iter().map(|context| self.node(*context)).fold((Amount::ZERO, 0), add)
+    }
+}
+
+/// A stopped graph did not succeed, whatever its steps had done by then.
+fn final_verdict(node: &ContextNode, run: &GraphRun, group: &Group) -> GraphVerdict {
+    match node.end() {
+        Some(end) if end.status != EndStatus::Completed => GraphVerdict::Failed,
+        Some(_) | None => verdict(run, group),
     }
 }

@@ -5,6 +5,7 @@ mod items;
 mod order;
 mod policies;
 mod race_loop_fallback;
+mod reports;
 
 use serde_json::{Value, json};
 use shared::wire::{GraphVerdict, StepStatus};

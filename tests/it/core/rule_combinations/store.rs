@@ -61,7 +61,8 @@ fn g10_an_agent_gets_what_its_pipeline_wrote() {
     world.run("a", "found");
     let work = world.work(&id("root")).unwrap();
     let children = serde_json::to_value(&work.children).unwrap();
-    assert_eq!(children[0]["result"]["inline"], json!({"x": "found"}));
+    let step = &children[0]["result"]["inline"]["steps"][0];
+    assert_eq!((&step["output_to"], &step["result"]), (&json!("x"), &json!("found")));
 }
 
 #[test]
