@@ -27,12 +27,15 @@ use super::{
     Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
     Submit, Trace, agents_of,
     context_store::{check_declared, lent_inputs},
-    rerun, unreadable,
+    unreadable,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(root) = trace.root() {
-        let same = rerun::is_same(root, &submit)
+        // Of two reruns only what was asked can be compared: the earlier run may be gone when the second delivery comes.
+        let reruns = root.order.rerun.as_ref().zip(submit.order.rerun.as_ref());
+        let same = reruns
+            .map(|(has, asked)| has == asked)
             .unwrap_or_else(|| same_content(trace, root, &submit.order, submit.plan.as_deref()));
         return if same { Ok(Vec::new()) } else { Err(Refusal::Conflict { child_id: root.id.clone() }) };
     }

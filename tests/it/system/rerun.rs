@@ -15,6 +15,7 @@ use super::ground::{Ground, config, query};
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 async fn apply(client: &Client, last: &str) {
+    client.run(json!({"goal": "is anybody there?"})).await;
     let agents = json!([
         {"agent_id": "last", "kind": "builtin", "builtin": last},
     ]);

@@ -12,9 +12,9 @@ use shared::{
     wire::{self, EndStatus, Payload, StepStatus, TakenFrom},
 };
 
-use super::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of};
+use super::kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of};
 use crate::trace::{
-    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, Trace, context_store::under_step,
+    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, StepRun, Trace, context_store::under_step,
     graph_run::failed,
 };
 
@@ -86,10 +86,11 @@ impl Trace {
 }
 
 impl Trace {
-    /// Whether any step of a graph in it failed; who loses a race does not.
+    /// Whether any step of a graph in it failed, if only in part; who loses a race does not.
     fn has_failed_steps(&self) -> bool {
         let mut runs = self.contexts().iter().filter_map(|node| self.run_of(node));
-        runs.any(|(run, group)| !group.race && run.steps.iter().any(|step| failed(step.status)))
+        let missed = |step: &StepRun| failed(step.status) || step.partial;
+        runs.any(|(run, group)| !group.race && run.steps.iter().any(missed))
     }
 }
 
@@ -270,7 +271,7 @@ impl<'a> Found<'a> {
         let value = |key: &ContextKey| Some((key.clone(), self.trace.outputs().get(key)?.clone()));
         kept.values.extend(written.filter_map(value));
         if let Some((run, _)) = self.trace.run_of(node) {
-            let ended = |step: &crate::trace::StepRun| KeptStep {
+            let ended = |step: &StepRun| KeptStep {
                 status: step.status,
                 reason: step.reason.as_deref().map(str::to_owned),
             };

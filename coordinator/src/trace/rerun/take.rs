@@ -10,10 +10,10 @@ use shared::{
 };
 
 use super::{
-    Kept, StepPlace, digest_of,
     earlier::{outside_reads, own_reads},
+    kept::{Kept, StepPlace, digest_of},
 };
-use crate::trace::{ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, graph};
+use crate::trace::{ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, graph::begin_taken};
 
 /// Takes a step as a whole, if it may: its result is there, and it would read the same values again.
 pub(in crate::trace) fn step(
@@ -107,7 +107,7 @@ fn take(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     check_room(trace, kept)?;
-    let (child_id, mut events) = graph::begin_taken(trace, graph, step, ran, kept.from.clone(), now)?;
+    let (child_id, mut events) = begin_taken(trace, graph, step, ran, kept.from.clone(), now)?;
     events.push(Event::KeptTaken { child_id: child_id.clone(), place });
     for (number, step) in (0u32..).zip(&kept.steps) {
         let (status, reason) = (step.status, step.reason.clone());
