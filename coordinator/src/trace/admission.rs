@@ -180,7 +180,7 @@ impl<'a> Place<'a> {
         if is_graph && limits.max_children == 0 {
             return Err(Refusal::MaxChildren { parent: order.child_id, max: 0 });
         }
-        if plan.is_some() {
+        if is_graph {
             self.check_inputs(&order)?;
         }
         self.check_files(&order, &limits)?;
@@ -220,7 +220,7 @@ impl<'a> Place<'a> {
             timeout_ms: timeout.of_attempts_ms,
             on_exhausted: self.on_exhausted(&order, agent),
             hitl: self.hitl(&order, agent),
-            scope: self.scope(&order, step.is_some(), is_graph),
+            scope: self.scope(&order, step.map(|(of, _)| of), is_graph),
             adjusted,
             order: Arc::new(order),
         })));
@@ -326,7 +326,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// L: the inputs of a graph go into the shared store, and its limits apply to them.
+    /// L: the inputs of a graph, or of an item that is a group, go into the shared store, and its limits apply to them.
     fn check_inputs(&self, order: &Order) -> Result<(), Refusal> {
         let mut total = self.trace.store_bytes;
         let lent = self.parent.into_iter().flat_map(|(_, caller)| lent_inputs(caller, order));

@@ -203,10 +203,7 @@ impl Trace {
                 };
                 self.put_value(key.clone(), entry);
             }
-            Event::ValueDeleted { key } => {
-                self.unsaved.values.insert(key.clone());
-                self.store_bytes -= self.store.remove(key).map_or(0, |entry| entry.size_bytes);
-            }
+            Event::ValueDeleted { key } => self.remove_value(key),
             Event::StoreCleared => {
                 self.drop_kept(|_| true);
                 let values = std::mem::take(&mut self.store);
@@ -284,6 +281,13 @@ impl Trace {
         self.store_bytes += entry.size_bytes;
         let before = self.store.insert(key, entry);
         self.store_bytes -= before.map_or(0, |entry| entry.size_bytes);
+    }
+
+    pub(super) fn remove_value(&mut self, key: &ContextKey) {
+        if let Some(entry) = self.store.remove(key) {
+            self.unsaved.values.insert(key.clone());
+            self.store_bytes -= entry.size_bytes;
+        }
     }
 
     pub(super) fn change(&mut self, child_id: &ChildId, change: impl FnOnce(&mut ContextNode)) {

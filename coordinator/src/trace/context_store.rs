@@ -4,6 +4,9 @@
 //! The graph that an agent runs keeps its keys under the agent's id, so that the keys of two graphs never
 //! clash. Its steps still use the short names. The keys of the agent that it names in `input_from` mean to it and its
 //! steps what they mean to the agent: the current value of the store, or what the agent was given itself (G10).
+//!
+//! An item of `for_each` that is a group keeps what is written in it under its own id too, with `item` and `index`, until
+//! it ends. All other keys mean to its steps what they mean to the graph around it.
 
 use shared::{
     ChildId, ContextKey, Json,
@@ -65,10 +68,25 @@ impl Trace {
     /// The agent whose key of the store this is, if a graph that it runs reads it for this context (G10). What the agent was
     /// given itself is among the graph's own values.
     pub(super) fn lender(&self, node: &ContextNode, key: &ContextKey) -> Option<&ContextNode> {
-        let graph = self.context(node.scope.as_ref()?)?;
+        let graph = self.key_owner(node, key)?;
         let reads = node.graph.is_some() || node.order.input_from.contains(key);
         let caller = self.node(graph.parent.filter(|_| reads && graph.order.input_from.contains(key))?);
         (!is_own_input(caller, key)).then_some(caller)
+    }
+
+    /// The graph or item whose key this is; none for the root's.
+    fn key_owner(&self, node: &ContextNode, key: &ContextKey) -> Option<&ContextNode> {
+        let mut owner = self.context(node.scope.as_ref()?)?;
+        while owner.is_group_item() && !self.is_own_key(owner, key) {
+            owner = self.context(self.node(owner.parent?).scope.as_ref()?)?;
+        }
+        Some(owner)
+    }
+
+    fn is_own_key(&self, item: &ContextNode, key: &ContextKey) -> bool {
+        let own = self.run_of(item).and_then(|(_, group)| group.own_keys.as_ref());
+        // What the item's own agent writes under its id must not meet what its steps write.
+        own.is_some_and(|own| own.contains(key)) || key.is_under(&item.id)
     }
 
     /// What a step of a graph reads before it has a context: the list of `for_each`, or a value in `when`. What a sibling
@@ -113,14 +131,17 @@ pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> C
     if let Some(key) = under_sibling(trace, node, key) {
         return key;
     }
-    let Some(scope) = &node.scope else { return key.clone() };
+    if node.scope.is_none() {
+        return key.clone();
+    }
     let declared = node.order.output_to.as_ref() == Some(key) || node.order.input_from.contains(key);
     let of_the_graph = node.graph.is_some() || (node.step.is_some() && declared);
     let above = node.parent.into_iter().flat_map(|parent| trace.chain(parent).map(|(_, node)| node));
     if !of_the_graph && std::iter::once(node).chain(above).any(|owner| key.is_under(&owner.id)) {
         return key.clone();
     }
-    ContextKey::new(&format!("{scope}.{key}")).unwrap_or_else(|_| key.clone())
+    let Some(owner) = trace.key_owner(node, key) else { return key.clone() };
+    ContextKey::new(&format!("{}.{key}", owner.id)).unwrap_or_else(|_| key.clone())
 }
 
 /// The full name of `<step>.<key>` for a step that reads it: the key under the id of the context that completed that step. The

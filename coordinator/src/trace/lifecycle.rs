@@ -17,7 +17,7 @@ impl Trace {
     pub(super) fn admitted(&mut self, admitted: &Admitted, now: Timestamp) {
         let at = ContextIndex(u32::try_from(self.contexts.len()).expect("max_contexts was checked"));
         let node = self.new_context(admitted, now);
-        let is_graph_of_its_own = node.graph.is_some() && node.step.is_none();
+        let has_own_keys = node.graph.is_some() && (node.step.is_none() || node.is_group_item());
         let parent = node.parent;
         self.by_id.insert(node.id.clone(), at);
         self.unsaved.contexts.insert(at);
@@ -28,7 +28,7 @@ impl Trace {
             self.child_admitted(parent, at, admitted.step);
         }
         self.hold_on_parent_for_new(at);
-        if is_graph_of_its_own {
+        if has_own_keys {
             self.give_inputs(at);
         }
         self.retime(at);
@@ -240,6 +240,7 @@ impl Trace {
         });
         self.retime(at);
         self.end_steps(at);
+        self.forget_item(at);
         let (parent, step) = (self.node(at).parent, self.node(at).step);
         let Some(parent) = parent else { return };
         let parent_is_live = self.node(parent).is_live();
@@ -259,6 +260,17 @@ impl Trace {
                 run.unfinished -= 1;
             }
         }
+    }
+
+    /// Deletes the values of an item that is a group: nobody can read them any more, and there may be thousands of items.
+    fn forget_item(&mut self, at: ContextIndex) {
+        let node = self.node(at);
+        if !node.is_group_item() {
+            return;
+        }
+        let keys = self.run_of(node).and_then(|(_, group)| group.own_keys.as_ref());
+        let keys: Vec<_> = keys.into_iter().flatten().map(|key| full_key(self, node, key)).collect();
+        keys.iter().for_each(|key| self.remove_value(key));
     }
 
     /// Ends all steps of an ended graph: steps that have not begun are skipped; steps with items left and

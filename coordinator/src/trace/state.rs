@@ -21,7 +21,7 @@ use shared::{
 };
 
 use super::{
-    Calls, ContextIndex, GraphRun, Kept, Keyed, Order, Rerun, Rows, StepOf, StepPlace, TokenHash,
+    Calls, ContextIndex, GraphRun, Kept, Keyed, Order, Ran, Rerun, Rows, StepOf, StepPlace, TokenHash,
     WaitingHold, budget::Budget, unsaved::Unsaved,
 };
 
@@ -223,6 +223,11 @@ impl ContextNode {
 
     pub fn is_live(&self) -> bool {
         self.end().is_none()
+    }
+
+    /// Whether it is an item of a group with `for_each`: it has keys of its own.
+    pub(super) fn is_group_item(&self) -> bool {
+        self.graph.is_some() && self.step.is_some_and(|of| matches!(of.ran, Ran::Item(_)))
     }
 
     /// The number of the latest attempt; 0 before the first.

@@ -13,7 +13,7 @@ use shared::{
     wire::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted},
 };
 
-use super::{ContextIndex, ContextNode, Order, Refusal, admission::Place, budget::Granted};
+use super::{ContextIndex, ContextNode, Order, Ran, Refusal, StepOf, admission::Place, budget::Granted};
 
 /// What a context may spend, and how its parent funds it.
 pub(super) struct Terms {
@@ -241,10 +241,11 @@ impl Place<'_> {
         Some(window)
     }
 
-    /// The graph whose keys it reads and writes.
-    pub(super) fn scope(&self, order: &Order, is_step: bool, is_graph: bool) -> Option<ChildId> {
+    /// The graph whose keys it reads and writes: its own, if it is one that an agent runs, or an item.
+    pub(super) fn scope(&self, order: &Order, step: Option<StepOf>, is_graph: bool) -> Option<ChildId> {
         let (_, parent) = self.parent?;
-        if is_graph && !is_step { Some(order.child_id.clone()) } else { parent.scope.clone() }
+        let has_own_keys = step.is_none_or(|of| matches!(of.ran, Ran::Item(_)));
+        if is_graph && has_own_keys { Some(order.child_id.clone()) } else { parent.scope.clone() }
     }
 }
 

@@ -94,12 +94,14 @@ pub struct TaskGraph {
 impl TaskGraph {
     /// The keys that steps read and nothing in this graph writes or gives.
     pub fn undeclared_keys(&self) -> BTreeSet<ContextKey> {
-        let mut steps: Vec<&StepDef> = self.steps.iter().collect();
+        // Each with whether it is in a group with `for_each`, whose items are given some keys.
+        let mut all: Vec<(&StepDef, bool)> = self.steps.iter().map(|step| (step, false)).collect();
         let mut done = 0;
-        while let Some(step) = steps.get(done) {
-            steps.extend(&step.steps);
+        while let Some((step, in_items)) = all.get(done).copied() {
+            all.extend(step.steps.iter().map(|inner| (inner, in_items || step.for_each.is_some())));
             done += 1;
         }
+        let steps: Vec<&StepDef> = all.iter().map(|(step, _)| *step).collect();
         let outputs: BTreeSet<&ContextKey> =
             steps.iter().filter_map(|step| step.output_to.as_ref()).collect();
         let ids: BTreeSet<&str> = steps.iter().filter_map(|step| Some(step.id.as_ref()?.as_str())).collect();
@@ -109,11 +111,17 @@ impl TaskGraph {
             let given = self.inputs.contains_key(key) || self.input_from.contains(key);
             given || outputs.contains(key) || is_under_a_step(key)
         };
-        let lists = steps.iter().filter_map(|step| Some(step.for_each.as_ref()?.key()));
-        let read = lists.chain(steps.iter().flat_map(|step| &step.input_from));
+        let read = all.iter().flat_map(|(step, in_items)| {
+            let list = step.for_each.as_ref().map(ForEachDef::key);
+            let keys = list.into_iter().chain(&step.input_from);
+            keys.filter(|key| !(*in_items && ITEM_KEYS.contains(&key.as_str())))
+        });
         read.filter(|key| !is_known(key)).cloned().collect()
     }
 }
+
+/// The inputs of an item of `for_each`: its element, and its place in the list. A group's are read with `input_from`.
+pub(super) const ITEM_KEYS: [&str; 2] = ["item", "index"];
 
 /// A step: one agent's task, or a group (a step that has `steps`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

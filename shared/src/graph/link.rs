@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Mode,
+    definition::ITEM_KEYS,
     plan::{Body, Group, GroupIndex, Input, Source, StepIndex},
     steps::{Draft, join},
 };
@@ -26,6 +27,7 @@ pub(super) fn link(
 ) {
     let mut linker = Linker { groups, drafts, problems, producers: HashMap::new(), places: HashMap::new() };
     linker.find_producers(given);
+    linker.check_item_keys(given);
     for (group, steps) in drafts.iter().enumerate() {
         for step in 0..steps.len() {
             let place = (index(group), index(step));
@@ -79,6 +81,85 @@ impl Linker<'_, '_> {
         }
     }
 
+    /// Every run of a group with `for_each` has its own values of what is written in it, under the id of its context. Such a
+    /// name must be a valid key, and nobody else's.
+    fn check_item_keys(&mut self, given: &BTreeSet<ContextKey>) {
+        let is_mapped = |place: &Place| self.step(*place).for_each.is_some();
+        let places = self
+            .drafts
+            .iter()
+            .enumerate()
+            .flat_map(|(group, steps)| (0..steps.len()).map(move |step| (index(group), index(step))));
+        let places: Vec<Place> = places.collect();
+        let groups = places.iter().filter(|p| is_mapped(p) && matches!(self.step(**p).body, Body::Group(_)));
+        let prefixes: Vec<String> = groups.map(|place| format!("{}-", self.step(*place).id)).collect();
+        let is_an_items = |key: &ContextKey| {
+            let id = key.as_str().split_once('.').map(|(id, _)| id);
+            id.is_some_and(|id| prefixes.iter().any(|prefix| id.starts_with(prefix.as_str())))
+        };
+        let taken = "it would be a value of an item of a group with `for_each`";
+        for key in given.iter().filter(|key| is_an_items(key)) {
+            self.problems.add(format!("inputs.{key}"), taken, Some("give it another name".into()));
+        }
+        for place in places {
+            let draft = self.draft(place);
+            let Some(key) = draft.definition.output_to.clone() else { continue };
+            let path = join(&draft.path, "output_to");
+            if is_an_items(&key) {
+                self.problems.add(&path, taken, Some("give it another name".into()));
+            }
+            let Some(items) = self.items_around(place.0) else { continue };
+            if ITEM_KEYS.contains(&key.as_str()) {
+                let message = format!("`{key}` is given to every item of `{}`", self.step(items).id);
+                self.problems.add(&path, message, Some("give it another name".into()));
+            } else if ContextKey::new(&format!("{}.{key}", "x".repeat(64))).is_err() {
+                let message = format!("the key `{key}` is too long: it is stored behind the id of an item");
+                self.problems.add(&path, message, None);
+            }
+            if let Body::Group(inner) = self.step(items).body {
+                self.groups[inner as usize].own_keys.get_or_insert_default().insert(key);
+            }
+        }
+    }
+
+    /// The nearest step with `for_each` that is this group, or a group around it.
+    fn items_around(&self, group: GroupIndex) -> Option<Place> {
+        let mut around = self.group(group).owner;
+        while let Some(owner) = around {
+            if self.step(owner).for_each.is_some() {
+                return Some(owner);
+            }
+            around = self.group(owner.0).owner;
+        }
+        None
+    }
+
+    /// The group with `for_each` that a value is written in, once for each item, while its reader is not in it.
+    fn hidden_in_items(&self, reader: Place, writer: Place) -> Option<Place> {
+        let around_reader = self.ancestry(reader);
+        let mut around = self.items_around(writer.0);
+        while let Some(items) = around {
+            if items == reader || !around_reader.contains(&items) {
+                return Some(items);
+            }
+            around = self.items_around(items.0);
+        }
+        None
+    }
+
+    /// Refuses to read such a value.
+    fn is_hidden(&mut self, reader: Place, writer: Place, key: &str, path: &str) -> bool {
+        let Some(items) = self.hidden_in_items(reader, writer) else { return false };
+        let group = self.step(items);
+        let hint = match &group.output_to {
+            Some(list) => format!("read `{list}`, the list of the items' results"),
+            None => format!("give `{}` an `output_to`: the list of the items' results", group.id),
+        };
+        let message = format!("`{key}` is written once for each item of `{}`", group.id);
+        self.problems.add(path, message, Some(hint));
+        true
+    }
+
     fn order(&mut self, (group, step): Place) {
         let sequential = self.group(group).mode == Mode::Sequential && !self.group(group).race;
         if sequential && step > 0 {
@@ -92,7 +173,15 @@ impl Linker<'_, '_> {
             self.step(place).for_each.as_ref().map(|each| (each.key.clone(), join(&draft.path, "for_each")));
         let named = draft.definition.input_from.iter().enumerate();
         let named = named.map(|(i, key)| (key.clone(), format!("{}.input_from[{i}]", draft.path)));
-        for (key, path) in each.into_iter().chain(named).collect::<Vec<_>>() {
+        let own_item = each.is_some() && self.items_around(place.0).is_some();
+        let twice = named.clone().find(|(key, _)| own_item && ITEM_KEYS.contains(&key.as_str()));
+        let named: Vec<_> = each.into_iter().chain(named).collect();
+        if let Some((key, path)) = twice {
+            let hint = "it gets its own without asking; have an earlier step of the group write what it needs of the other";
+            let message = format!("`{key}` is both its own and that of the group around it");
+            self.problems.add(path, message, Some(hint.into()));
+        }
+        for (key, path) in named {
             let Some(source) = self.source(place, key.as_str(), &path, given) else { continue };
             let inputs = &mut self.step_mut(place).inputs;
             if inputs.iter().all(|input| input.key != key) {
@@ -119,9 +208,12 @@ impl Linker<'_, '_> {
         }
         // `until` is evaluated after a round, so the round's own outputs exist: only the names are checked.
         let Some(until) = until else { return };
-        for key in until.outputs().filter(|key| !given.contains(*key)) {
-            match self.producers.get(key) {
-                Some(writer) => match self.relation(place, *writer) {
+        let items = self.items_around(place.0).is_some();
+        let is_given = |key: &str| given.contains(key) || (items && ITEM_KEYS.contains(&key));
+        for key in until.outputs().filter(|key| !is_given(key)) {
+            match self.producers.get(key).copied() {
+                Some(writer) if self.is_hidden(place, writer, key, &until_at) => {}
+                Some(writer) => match self.relation(place, writer) {
                     Relation::Siblings { group, reader, writer } if reader != writer => {
                         self.waits(group, reader, writer);
                     }
@@ -147,7 +239,8 @@ impl Linker<'_, '_> {
         path: &str,
         given: &BTreeSet<ContextKey>,
     ) -> Option<Source> {
-        if given.contains(key) {
+        let is_of_an_item = ITEM_KEYS.contains(&key) && self.items_around(place.0).is_some();
+        if is_of_an_item || given.contains(key) {
             return Some(Source::Outside);
         }
         let Some(writer) = self.producers.get(key).copied() else {
@@ -156,6 +249,9 @@ impl Linker<'_, '_> {
                 None
             });
         };
+        if self.is_hidden(place, writer, key, path) {
+            return None;
+        }
         match self.relation(place, writer) {
             Relation::Siblings { group, reader, writer } if reader != writer => {
                 let comes_later = writer > reader && self.group(group).mode == Mode::Sequential;
@@ -293,12 +389,15 @@ impl Linker<'_, '_> {
         self.producers.get(key).is_some_and(|writer| self.is_inside(*writer, place))
     }
 
-    /// Whether a loop on this group, or around it, repeats it.
+    /// Whether a loop on this group, or around it, repeats it with the same keys: an item begins without any.
     fn repeats(&self, group: GroupIndex) -> bool {
         let mut around = self.group(group).owner;
         while let Some(owner) = around {
             if self.step(owner).repeat.is_some() {
                 return true;
+            }
+            if self.step(owner).for_each.is_some() {
+                return false;
             }
             around = self.group(owner.0).owner;
         }

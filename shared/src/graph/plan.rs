@@ -1,7 +1,7 @@
 //! A compiled task graph: groups of steps with their dependencies resolved. It is made once from a
 //! definition and never changes. It is stored as that definition and compiled again when read.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
@@ -34,6 +34,8 @@ pub struct Group {
     pub steps: Vec<Step>,
     /// The step that is this group; none for the graph itself.
     pub owner: Option<(GroupIndex, StepIndex)>,
+    /// If every run of it has keys of its own, as an item of `for_each` has: those keys. Others are those around it.
+    pub own_keys: Option<BTreeSet<ContextKey>>,
 }
 
 #[derive(Debug, Clone)]
@@ -61,7 +63,7 @@ pub struct Step {
     pub funding: Funding,
     pub timeout_ms: Option<u64>,
     pub retries: Option<u32>,
-    pub tools: Option<Arc<std::collections::BTreeSet<ToolName>>>,
+    pub tools: Option<Arc<BTreeSet<ToolName>>>,
     pub model: Option<ModelName>,
     pub on_budget: Option<Vec<Rung>>,
     pub hitl: Option<Hitl>,
@@ -159,6 +161,14 @@ impl Plan {
         found
     }
 
+    /// The contexts that one run of a step starts at least.
+    pub fn contexts_of(&self, step: &Step) -> usize {
+        match step.body {
+            Body::Agent { .. } => 1,
+            Body::Group(inner) => 1 + self.steps_within(inner).len(),
+        }
+    }
+
     /// The definition it was compiled from.
     pub fn definition(&self) -> TaskGraph {
         serde_json::from_str(&self.source).expect("it was written from a definition")
@@ -181,7 +191,7 @@ impl Plan {
     }
 
     /// The tools that steps name, with the step.
-    pub fn tools(&self) -> impl Iterator<Item = (&StepId, &std::collections::BTreeSet<ToolName>)> {
+    pub fn tools(&self) -> impl Iterator<Item = (&StepId, &BTreeSet<ToolName>)> {
         let steps = self.groups.iter().flat_map(|group| &group.steps);
         steps.filter_map(|step| Some((&step.id, step.tools.as_deref()?)))
     }

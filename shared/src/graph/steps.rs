@@ -1,14 +1,18 @@
 //! The first pass over a definition: each step by itself. Gives every step its id and place, and collects
 //! problems. The dependencies between steps are the second pass, `link`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use super::{
     Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputSchema, Policy, StepDef, TaskGraph,
+    definition::ITEM_KEYS,
     plan::{Aggregate, Fallback, ForEach, GroupIndex, Repeat, Step, StepIndex},
 };
 use crate::{
-    id::{AgentId, StepId},
+    id::{AgentId, ContextKey, StepId},
     ladder,
     limits::{Ceilings, MAX_GROUP_NESTING, MAX_LOOP_ROUNDS, check_ceilings},
     problem::Problems,
@@ -79,6 +83,7 @@ pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
         aggregate,
         steps: Vec::new(),
         owner: None,
+        own_keys: None,
     };
     reader.group(GroupTerms { steps: &graph.steps, group, path: String::new(), nesting: 0 });
     reader.name_steps();
@@ -101,14 +106,6 @@ impl<'a> Reader<'a> {
         let index = self.groups.len();
         let number = GroupIndex::try_from(index).expect("no more groups than steps");
         let policy = terms.group.policy;
-        if terms.group.race && terms.group.aggregate.is_some() {
-            let hint = "a race has one result, its winner's: there is nothing to gather";
-            self.problems.add(
-                join(&terms.path, "aggregate"),
-                "a race can't have `aggregate`",
-                Some(hint.into()),
-            );
-        }
         self.groups.push(terms.group);
         self.drafts.push(Vec::new());
         let steps_path = join(&terms.path, "steps");
@@ -216,11 +213,6 @@ impl<'a> Reader<'a> {
     ) -> Body {
         for (field, given, hint) in [
             ("retries", def.retries.is_some(), "put `retries` on its steps, or give the group a `loop`"),
-            (
-                "for_each",
-                def.for_each.is_some(),
-                "use one `for_each` step after another, each over the last one's list",
-            ),
             ("output_schema", def.output_schema.is_some(), "put `output_schema` on its steps"),
             ("input_from", !def.input_from.is_empty(), "put `input_from` on its steps"),
             ("tools", def.tools.is_some(), "put `tools` on its steps"),
@@ -258,6 +250,7 @@ impl<'a> Reader<'a> {
             aggregate,
             steps: Vec::new(),
             owner: Some(place),
+            own_keys: def.for_each.as_ref().map(|_| item_keys()),
         };
         Body::Group(self.group(GroupTerms {
             steps: &def.steps,
@@ -392,6 +385,10 @@ impl<'a> Reader<'a> {
             }
         }
     }
+}
+
+fn item_keys() -> BTreeSet<ContextKey> {
+    ITEM_KEYS.map(|key| ContextKey::new(key).expect("a valid literal")).into()
 }
 
 /// `base-number`, shortened so that it stays a valid id.

@@ -5,6 +5,7 @@ use shared::{
     decode::{self, Format},
     graph::{Body, Mode, Plan, TaskGraph, read},
 };
+use trellis_tests::world::with;
 
 fn compile(graph: &Value) -> Result<Plan, String> {
     let graph: TaskGraph = decode::value(graph).map_err(|problems| problems.to_string())?;
@@ -123,7 +124,7 @@ fn g2_all_errors_at_once_each_with_its_path_and_a_hint() {
         {"id": "two", "agent_id": "a"},
         step(json!({"id": "three", "depends_on": ["tow"], "when": "outptus.research > 1"})),
         step(json!({"id": "four", "output_to": "research", "loop": {"max_rounds": 0}})),
-        {"id": "five", "steps": [step(json!({"id": "six", "mode": "parallel"}))], "for_each": "research", "retries": 2},
+        {"id": "five", "steps": [step(json!({"id": "six", "mode": "parallel"}))], "tools": [], "retries": 2},
         step(json!({"id": "seven", "output_schema": {"type": "nonsense"}})),
         step(json!({"id": "eight", "depends_on": ["six"]})),
     ], "aggregate": {}}))
@@ -137,7 +138,7 @@ fn g2_all_errors_at_once_each_with_its_path_and_a_hint() {
         "steps[3].when: unknown variable `outptus`\n  hint: did you mean `outputs`?",
         "steps[4].output_to: `research` is written by two steps",
         "steps[4].loop.max_rounds: a loop has 1 to 100 rounds",
-        "steps[5].for_each: a group can't have `for_each`",
+        "steps[5].tools: a group can't have `tools`",
         "steps[5].retries: a group can't have `retries`",
         "steps[5].steps[0].mode: `mode` belongs to a group",
         "steps[6].output_schema: not a JSON Schema",
@@ -211,4 +212,90 @@ fn g1_a_plan_is_stored_as_its_definition() {
     assert_eq!(stored["steps"][0]["required"], false);
     let read: Plan = serde_json::from_value(stored).unwrap();
     assert_eq!(read, plan);
+}
+
+/// What belongs to the items of a group with `for_each` is nobody else's.
+#[test]
+fn g2_the_keys_of_items_are_kept_apart() {
+    let long = "k".repeat(100);
+    let mapped =
+        |more: Value, steps: Value| with(json!({"id": "map", "for_each": "list", "steps": steps}), more);
+    let write = |key: &str| step(json!({"id": "write", "output_to": key}));
+    let graph = |steps: Value| json!({"mode": "parallel", "inputs": {"list": []}, "steps": steps});
+    let cases = [
+        (
+            "the list may be read, and what the others write",
+            graph(json!([
+                mapped(
+                    json!({"output_to": "all"}),
+                    json!([step(json!({"input_from": ["item", "outside", "list"]}))])
+                ),
+                step(json!({"id": "before", "output_to": "outside"})),
+                step(json!({"id": "after", "input_from": ["all"]})),
+            ])),
+        ),
+        (
+            "read from outside",
+            graph(json!([
+                mapped(json!({"output_to": "all"}), json!([write("text")])),
+                step(json!({"id": "after", "input_from": ["text"], "when": "has(outputs.text)"})),
+            ])),
+        ),
+        (
+            "read from outside, and there is no list",
+            graph(json!([
+                mapped(json!({}), json!([write("text")])),
+                step(json!({"id": "after", "input_from": ["text"]})),
+            ])),
+        ),
+        (
+            "read by a condition of a loop around it",
+            graph(json!([
+                {"id": "loop", "loop": {"max_rounds": 2, "until": "size(outputs.text) > 1"},
+                 "steps": [mapped(json!({}), json!([write("text")]))]},
+            ])),
+        ),
+        ("written over", graph(json!([mapped(json!({}), json!([write("item")]))]))),
+        ("too long", graph(json!([mapped(json!({}), json!([write(&long)]))]))),
+        (
+            "written from outside",
+            graph(json!([
+                mapped(json!({}), json!([write("text")])),
+                step(json!({"id": "sly", "output_to": "map-1.text"})),
+            ])),
+        ),
+        (
+            "of two items",
+            graph(json!([mapped(
+                json!({}),
+                json!([step(json!({"id": "in", "for_each": "item", "input_from": ["item"]}))])
+            ),])),
+        ),
+        (
+            "no item here",
+            graph(json!([
+                mapped(json!({}), json!([step(json!({"id": "in"}))])),
+                step(json!({"id": "out", "input_from": ["item"]})),
+            ])),
+        ),
+        (
+            "of the previous round",
+            graph(json!([
+                {"id": "loop", "loop": {"max_rounds": 2}, "steps": [mapped(json!({}), json!([
+                    step(json!({"id": "in", "input_from": ["later"]})), step(json!({"id": "then", "output_to": "later"})),
+                ]))]},
+            ])),
+        ),
+        (
+            "what a group can't have, and a bound of nothing",
+            graph(json!([mapped(
+                json!({"for_each": {"in": "lits", "max_parallel": 0}, "loop": {"max_rounds": 2}, "input_from": ["list"]}),
+                json!([write("text")]),
+            )])),
+        ),
+    ];
+    let told = cases.map(|(what, graph)| {
+        format!("{what}\n{}\n", compile(&graph).map_or_else(|errors| errors, |_| "fine".into()))
+    });
+    insta::assert_snapshot!(told.join("\n"));
 }

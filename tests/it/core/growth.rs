@@ -161,6 +161,41 @@ fn an_item_of_a_for_each_of_ten_thousand_writes_no_more_than_one_of_a_hundred() 
     assert_flat("an item", (narrow, wide));
 }
 
+/// The bytes of one item in the middle of a `for_each` this wide, on a group of three steps.
+fn of_one_group_item(width: usize) -> usize {
+    let mut world = World::new();
+    large(&mut world);
+    let items: Vec<Value> = (0..width).map(|n| json!(format!("item {n:05}"))).collect();
+    let step = |name: &str, reads: &str| json!({"id": name, "agent_id": "writer", "task_description": "t", "input_from": [reads], "output_to": format!("{name}-text")});
+    world
+        .submit_graph(json!({
+            "child_id": "graph", "max_cost_usd": 100_000, "inputs": {"items": items},
+            "steps": [{"id": "map", "for_each": {"in": "items", "max_parallel": 10}, "output_to": "all",
+                "steps": [step("a", "item"), step("b", "a-text"), step("c", "b-text")]}],
+        }))
+        .unwrap();
+    world.measured();
+    let mut written = Vec::with_capacity(width);
+    for n in 1..=width {
+        let mut bytes = 0;
+        for step in ["a", "b", "c"] {
+            let lease = world.claim(&format!("{step}-{n}"));
+            bytes += world.written();
+            world.complete(&lease, "done").unwrap();
+            bytes += world.written();
+        }
+        written.push(bytes);
+        assert!(world.trace.values().len() <= 1 + 10 * 5, "the values of an item that has ended are deleted");
+    }
+    assert!(!world.node("graph").is_live());
+    *written[..width - 1].iter().max().unwrap()
+}
+
+#[test]
+fn g1_an_item_of_three_steps_of_ten_thousand_writes_no_more_than_one_of_a_hundred() {
+    assert_flat("an item", (of_one_group_item(100), of_one_group_item(10_000)));
+}
+
 #[test]
 fn a_pipeline_writes_no_more_when_two_hundred_have_run_before_it() {
     let (mut world, lease) = root();

@@ -225,8 +225,13 @@ impl Player {
                         let inner = |m: u32| json!({"id": format!("i{m}-{n}-{name}"), "agent_id": "default", "task_description": "t"});
                         let race = bit(n + 3) % 2 == 0;
                         step = json!({"id": step["id"], "output_to": step["output_to"], "race": race, "mode": "parallel", "steps": [inner(0), inner(1)]});
-                        match bit(n + 4) % 4 {
+                        match bit(n + 4) % 5 {
                             0 => step["loop"] = json!({"max_rounds": 2}),
+                            4 => {
+                                step["for_each"] = json!("items");
+                                step["steps"][0]["input_from"] = json!(["item"]);
+                                step["steps"][0]["output_to"] = json!(format!("own{n}"));
+                            }
                             1 => step["fallback"] = json!({"agent_id": "other", "task_description": "instead"}),
                             2 => step["on_partial_success"] = json!("continue"),
                             _ => {}
@@ -250,6 +255,9 @@ impl Player {
         }
         if c % 7 == 0 {
             graph["closing_reserve_usd"] = json!(0.005);
+        }
+        if a % 9 == 0 {
+            graph["race"] = json!(true);
         }
         if a % 4 == 0 {
             graph["aggregate"] = json!({"timeout_ms": 30_000});

@@ -163,6 +163,35 @@ fn g15_items_with_the_same_element_are_taken() {
 }
 
 #[test]
+fn g15_items_that_are_groups_are_taken_whole_or_step_by_step() {
+    let graph = json!({"mode": "sequential", "on_partial_success": "continue", "inputs": {"list": [1, 2]}, "steps": [
+        {"id": "each", "for_each": "list", "mode": "sequential", "output_to": "all", "steps": [
+            step("p", json!({"input_from": ["item"], "output_to": "ps"})),
+            step("q", json!({"input_from": ["ps"], "output_to": "qs"})),
+        ]},
+    ]});
+    let mut earlier = World::with_graph(graph);
+    for name in ["p-1", "p-2", "q-1"] {
+        earlier.run(name, name);
+    }
+    earlier.break_it("q-2");
+    let mut world = rerun(&earlier, json!({}));
+    assert_eq!(queued(&world), ["q-2"]);
+    assert_eq!(world.node("each-1").taken.as_ref().unwrap().child_id.as_str(), "each-1");
+    assert_eq!(world.node("p-2").taken.as_ref().unwrap().child_id.as_str(), "p-2");
+    world.run("q-2", "good");
+    let all = serde_json::to_value(&world.trace.outcome(&id("root")).unwrap().outputs["all"]).unwrap();
+    let mut whole = earlier.rerun(json!({"rerun": {"from": ["each"]}})).unwrap();
+    for name in ["p-1", "p-2", "q-1"] {
+        whole.run(name, name);
+    }
+    whole.run("q-2", "good");
+    let expected = serde_json::to_value(&whole.trace.outcome(&id("root")).unwrap().outputs["all"]).unwrap();
+    assert_eq!(all, expected, "as if all of it had run");
+    world.rest();
+}
+
+#[test]
 fn g15_items_that_read_something_else_now_all_run() {
     let graph = json!({"mode": "sequential", "on_partial_success": "continue", "inputs": {"list": [1, 2], "how": "short"}, "steps": [
         step("each", json!({"for_each": "list", "input_from": ["how"], "output_to": "all"})),

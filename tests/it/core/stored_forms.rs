@@ -88,9 +88,26 @@ fn t9_what_earlier_programs_would_lose_has_a_form_of_its_own() {
         // A rebuilt trace is stored whole, in the same form.
         world.trace.mark_all_changed();
         assert!(stored.commit(&mut world) && stored.form() == 4, "{what}");
-        stored.0.insert("head".into(), stored.0["head"].replace(r#""form":4"#, r#""form":5"#));
+        stored.0.insert("head".into(), stored.0["head"].replace(r#""form":4"#, r#""form":6"#));
         let refused = Trace::from_stored(world.trace.id(), 1, &stored.0, &HashMap::new()).unwrap_err();
-        assert!(refused.to_string().contains("form 5"), "{refused}");
+        assert!(refused.to_string().contains("form 6"), "{refused}");
         world.report(&lease, Verdict::HandedBack).unwrap();
+    }
+}
+
+/// A graph that an earlier program would refuse is of a form that it does not read.
+#[test]
+fn t9_graphs_of_new_shapes_have_a_form_of_their_own() {
+    let step = json!({"id": "s", "agent_id": "writer", "task_description": "t"});
+    let group = json!({"id": "g", "for_each": "list", "steps": [step]});
+    for (graph, form) in [
+        (json!({"steps": [step]}), 2),
+        (json!({"inputs": {"list": [1]}, "steps": [group]}), 5),
+        (json!({"race": true, "aggregate": {}, "agent_id": "editor", "steps": [step]}), 5),
+    ] {
+        let mut world = World::with_graph(graph);
+        let mut stored = Stored::default();
+        assert!(stored.commit(&mut world));
+        assert_eq!(stored.form(), form);
     }
 }

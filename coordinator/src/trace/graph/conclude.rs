@@ -1,5 +1,5 @@
 //! How a graph ends: by a race's winner, a failure, the end of its last step, or its own agent's synthesis
-//! (G4, G6).
+//! (G1, G4, G6). The synthesis of a race has the winner's finding alone.
 
 use serde_json::{Map, Value};
 use shared::{
@@ -30,12 +30,31 @@ pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Ve
     if verdict == GraphVerdict::Failed {
         events.push(fail(trace, graph, run, group));
     } else if group.aggregate.is_some() && succeeded(run) > 0 {
+        events.extend(losers_cancelled(trace, graph, run, group));
         events.push(Event::SynthesisBegun { child_id, lowered: lowered(trace, graph) });
         events.push(attempt::queue_again(trace, graph, Requeue::Synthesis, now));
     } else {
         events.push(end::completed(trace, graph, result(trace, graph, run, group)));
     }
     events
+}
+
+/// A race is won, and its graph goes on with the synthesis: what still runs is cancelled.
+fn losers_cancelled(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Vec<Event> {
+    let Some(winner) = run.winner else { return Vec::new() };
+    let node = trace.node(graph);
+    let reason = format!("`{}` won the race", group.steps[winner as usize].id);
+    let running = (0u32..).zip(run.steps.iter()).filter(|(_, step)| step.status == StepStatus::Running);
+    let ended = running.map(|(step, _)| Event::StepEnded {
+        child_id: node.id.clone(),
+        step,
+        status: StepStatus::Cancelled,
+        reason: Some(reason.clone()),
+        partial: false,
+    });
+    let live = node.children.iter().filter(|child| trace.node(**child).is_live());
+    let stopped = live.map(|child| end::stopped(trace, *child, EndStatus::Cancelled, reason.clone()));
+    ended.chain(stopped).collect()
 }
 
 /// B17: what the profile of the graph's own agent bounds: its calls alone, not those of the steps.

@@ -1,5 +1,5 @@
-//! What a graph's own agent synthesises from (G6): each finding once, with who found it. The agent gets
-//! this text and nothing else from its steps.
+//! What a graph's own agent synthesises from (G6): each finding once, with who found it; of a race, the winner's. The
+//! agent gets this text and nothing else from its steps.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use shared::{
 };
 
 use super::view::value_of;
-use crate::trace::{ContextNode, Ran, Trace};
+use crate::trace::{ContextNode, Ran, StepOf, Trace};
 
 struct Finding {
     by: String,
@@ -28,7 +28,7 @@ pub(in crate::trace) fn synthesis_goal(trace: &Trace, graph: &ContextNode) -> Op
         .steps
         .iter()
         .zip(&group.steps)
-        .filter(|(run, _)| run.status != StepStatus::Succeeded)
+        .filter(|(step, _)| run.winner.is_none() && step.status != StepStatus::Succeeded)
         .map(|(_, step)| step.id.as_str())
         .collect();
     let mut head = aggregate.task.as_ref().map_or(String::new(), |task| format!("{task}\n\n"));
@@ -57,8 +57,10 @@ impl Finding {
 
 fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
     let mut numbers: HashMap<Option<&AgentId>, u32> = HashMap::new();
-    let ran: Vec<&ContextNode> =
-        graph.children.iter().map(|child| trace.node(*child)).filter(|n| n.step.is_some()).collect();
+    let winner = graph.graph.as_ref().and_then(|run| run.winner);
+    let counts_for = |of: StepOf| winner.is_none_or(|winner| of.step == winner);
+    let children = graph.children.iter().map(|child| trace.node(*child));
+    let ran: Vec<&ContextNode> = children.filter(|node| node.step.is_some_and(counts_for)).collect();
     let mut counts: HashMap<Option<&AgentId>, u32> = HashMap::new();
     ran.iter().for_each(|node| *counts.entry(node.order.agent_id.as_ref()).or_default() += 1);
     let mut found: Vec<Finding> = Vec::new();

@@ -83,7 +83,8 @@ impl Trace {
     ) -> StepReport {
         let (spent, attempts) = self.used_by(&run.contexts);
         let last = run.contexts.last().map(|context| self.node(*context));
-        let inner = last.and_then(|node| Some((node, self.run_of(node)?)));
+        // The items of a group are reported by the list of their results.
+        let inner = last.filter(|_| run.items.is_none()).and_then(|node| Some((node, self.run_of(node)?)));
         // The results of a plain group are those of its steps. The winner's is the graph's own.
         // Of a group that was taken over (G15) the steps have none here.
         let own = |(node, (_, group)): &(&ContextNode, (&GraphRun, &Group))| {

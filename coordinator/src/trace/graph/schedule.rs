@@ -187,8 +187,10 @@ impl Start<'_> {
         };
         let (asked, have) = (elements.len(), self.trace.contexts().len());
         let max = graph.limits.max_contexts as usize;
-        if asked + have > max {
-            let reason = format!("max_contexts: {asked} items on {have} contexts would exceed {max}");
+        let each = self.trace.plans[self.run.plan as usize].contexts_of(self.plan());
+        if asked.saturating_mul(each).saturating_add(have) > max {
+            let of = if each == 1 { String::new() } else { format!(" of {each} contexts each") };
+            let reason = format!("max_contexts: {asked} items{of} on {have} contexts would exceed {max}");
             return vec![self.ended(StepStatus::Failed, Some(reason))];
         }
         let none = asked == 0;

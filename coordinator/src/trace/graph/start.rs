@@ -123,7 +123,7 @@ fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Orde
             })
         }),
         output_schema: plan.output_schema.clone(),
-        ..Order::new(fresh_id(trace, &plan.id, ran))
+        ..Order::new(fresh_id(trace, graph, &plan.id, ran))
     };
     let order = match ran {
         // A ceiling on a `for_each` applies to each item; a grant is carved out item by item.
@@ -148,14 +148,15 @@ fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::B
     [(key("item"), Json::from(item)), (key("index"), Json::from(serde_json::Value::from(number)))].into()
 }
 
-/// A context's id from its step's: `writer`, `writer-3` for an item, `writer-r2` for a round. If that is
-/// taken, as in a second run of the same group, the number of the context is appended.
-fn fresh_id(trace: &Trace, step: &StepId, ran: Ran) -> ChildId {
+/// A context's id from its step's: `writer`, `writer-3` for an item and for a step within the third item of a group,
+/// `writer-r2` for a round. If that is taken, as in a second run of the same group, the number of the context is appended.
+fn fresh_id(trace: &Trace, graph: ContextIndex, step: &StepId, ran: Ran) -> ChildId {
+    let around = numbers_of_items(trace, graph);
     let named = match ran {
-        Ran::Itself => suffixed(step, ""),
-        Ran::Item(number) => suffixed(step, &format!("-{}", number + 1)),
-        Ran::Round(number) => suffixed(step, &format!("-r{number}")),
-        Ran::Fallback => suffixed(step, "-fallback"),
+        Ran::Itself => suffixed(step, &around),
+        Ran::Item(number) => suffixed(step, &format!("{around}-{}", number + 1)),
+        Ran::Round(number) => suffixed(step, &format!("{around}-r{number}")),
+        Ran::Fallback => suffixed(step, &format!("{around}-fallback")),
     };
     let mut number = trace.contexts().len();
     let mut id = named;
@@ -164,6 +165,22 @@ fn fresh_id(trace: &Trace, step: &StepId, ran: Ran) -> ChildId {
         number += 1;
     }
     id
+}
+
+/// `-3-1` within the first item of a group that is within the third item of another.
+fn numbers_of_items(trace: &Trace, graph: ContextIndex) -> String {
+    /// So that the name of the step stays recognisable.
+    const LONGEST: usize = 40;
+    let groups = trace.chain(graph).map_while(|(_, node)| node.step);
+    let mut numbers: Vec<String> = groups
+        .filter_map(|of| match of.ran {
+            Ran::Item(number) => Some(format!("-{}", number + 1)),
+            Ran::Itself | Ran::Round(_) | Ran::Fallback => None,
+        })
+        .collect();
+    numbers.reverse();
+    let numbers = numbers.concat();
+    if numbers.len() > LONGEST { String::new() } else { numbers }
 }
 
 fn suffixed(step: &StepId, suffix: &str) -> ChildId {

@@ -240,8 +240,13 @@ fn all_items(
             Err(refusal) => (status, reason) = (StepStatus::Failed, Some(refused(&refusal))),
         }
     }
-    let partial = items.succeeded < items.total && status == StepStatus::Succeeded;
-    if partial || items.succeeded == 0 {
+    let is_incomplete = |at: &ContextIndex| {
+        let node = trace.node(*at);
+        node.end().is_some_and(|end| end.status == EndStatus::Completed) && trace.ended_partial(node)
+    };
+    let incomplete = items.succeeded < items.total || run.step(step).contexts.iter().any(is_incomplete);
+    let partial = incomplete && status == StepStatus::Succeeded;
+    if items.succeeded < items.total || items.succeeded == 0 {
         let missing =
             format!("{} of its {} items did not succeed", items.total - items.succeeded, items.total);
         let refused = first_refusal.or(run.step(step).reason.as_deref());

@@ -14,7 +14,8 @@ use shared::{
 
 use super::kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of};
 use crate::trace::{
-    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, StepRun, Trace, context_store::under_step,
+    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, StepRun, Trace,
+    context_store::{full_key, under_step},
     graph_run::failed,
 };
 
@@ -261,14 +262,20 @@ impl<'a> Found<'a> {
         };
         let under = |id: &ChildId| self.under.get(id.as_str()).into_iter().flatten();
         kept.own.extend(under(&node.id).filter_map(|(key, value)| Some((rest(key)?, (*value).clone()))));
-        if node.graph.is_some() {
+        if node.graph.is_some() && node.scope.is_none() {
             let inner = nodes().skip(1).flat_map(|node| under(&node.id));
             kept.values.extend(inner.map(|(key, value)| ((*key).clone(), (*value).clone())));
         }
-        let inner = if let Body::Group(inner) = step.body { Some(inner) } else { None };
+        // What is written within an item is under the item's own id.
+        let inner =
+            if let (Body::Group(inner), None) = (&step.body, &step.for_each) { Some(*inner) } else { None };
         let within = inner.into_iter().flat_map(|inner| self.plan.steps_within(inner));
         let written = within.filter_map(|step| step.output_to.as_ref()).chain(&node.order.output_to);
-        let value = |key: &ContextKey| Some((key.clone(), self.trace.outputs().get(key)?.clone()));
+        let outer = node.parent.map(|parent| self.trace.node(parent));
+        let value = |key: &ContextKey| {
+            let full = full_key(self.trace, outer?, key);
+            Some((key.clone(), self.trace.outputs().get(&full)?.clone()))
+        };
         kept.values.extend(written.filter_map(value));
         if let Some((run, _)) = self.trace.run_of(node) {
             let ended = |step: &StepRun| KeptStep {
@@ -284,20 +291,21 @@ impl<'a> Found<'a> {
     /// Digests of the values that a step read.
     fn read(&mut self, graph: ContextIndex, step: &Step) -> BTreeMap<ContextKey, String> {
         let trace = self.trace;
+        let here = |key: &ContextKey| full_key(trace, trace.node(graph), key);
         let full = |input: &Input| {
             let (run, _) = trace.run_of(trace.node(graph))?;
             let succeeded = |step: StepIndex| run.step(step).status == StepStatus::Succeeded;
             match input.source {
-                Source::Sibling(writer) if succeeded(writer) => Some(input.key.clone()),
+                Source::Sibling(writer) if succeeded(writer) => Some(here(&input.key)),
                 Source::UnderSibling(writer) if succeeded(writer) => {
                     under_step(trace, run, writer, &input.key)
                 }
-                Source::Outside => Some(input.key.clone()),
+                Source::Outside => Some(here(&input.key)),
                 Source::Sibling(_) | Source::UnderSibling(_) | Source::PreviousRound => None,
             }
         };
         let own = own_reads(step).filter_map(|input| Some((input.key.clone(), full(input)?)));
-        let outside = outside_reads(self.plan, step).into_iter().map(|key| (key.clone(), key.clone()));
+        let outside = outside_reads(self.plan, step).into_iter().map(|key| (key.clone(), here(key)));
         let mut read = BTreeMap::new();
         for (key, full) in own.chain(outside).collect::<Vec<_>>() {
             let Some(value) = trace.outputs().get(&full) else { continue };

@@ -13,7 +13,9 @@ use super::{
     earlier::{outside_reads, own_reads},
     kept::{Kept, StepPlace, digest_of},
 };
-use crate::trace::{ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, graph::begin_taken};
+use crate::trace::{
+    ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, context_store::full_key, graph::begin_taken,
+};
 
 /// Takes a step as a whole, if it may: its result is there, and it would read the same values again.
 pub(in crate::trace) fn step(
@@ -119,7 +121,8 @@ fn take(
     }
     let under = |rest: &String| ContextKey::new(&format!("{child_id}.{rest}")).ok();
     let own = kept.own.iter().filter_map(|(rest, value)| Some((under(rest)?, value.clone())));
-    let values = kept.values.iter().map(|(key, value)| (key.clone(), value.clone()));
+    let outer = trace.node(graph);
+    let values = kept.values.iter().map(|(key, value)| (full_key(trace, outer, key), value.clone()));
     let writer = Some(child_id.clone());
     events.extend(own.chain(values).map(|(key, value)| Event::ValueSet {
         key,

@@ -39,9 +39,8 @@ const FORM_FOLDED: u32 = 3;
 /// The form of a trace that has messages, rungs, told checks or a restore of a running attempt. A program that knows only
 /// the forms before would lose them.
 const FORM_STEERED: u32 = 4;
-
-/// The form of a trace that takes over results of an earlier run. A program that knows only the forms before would run them
-/// again.
+/// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise; of one that
+/// takes over results of an earlier run, too.
 const FORM_GRAPHS: u32 = 5;
 
 /// What to write so that the stored trace equals this one.

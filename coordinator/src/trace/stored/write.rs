@@ -3,6 +3,7 @@
 use std::{fmt::Display, hash::Hash};
 
 use serde::Serialize;
+use shared::graph::{Group, Plan};
 
 use super::{
     super::{
@@ -76,8 +77,9 @@ impl Trace {
         let (saved, stored_bytes) = (std::mem::take(&mut self.unsaved.saved), self.unsaved.stored_bytes);
         // What did not change has the form that was saved, or an earlier one.
         let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
+        let plans = self.unsaved.plans.iter().map(|at| form_of_plan(&self.plans[*at as usize]));
         let of_trace = if self.rerun.is_some() { FORM_GRAPHS } else { 0 };
-        let form = changed.fold(self.unsaved.form.max(of_trace), u32::max);
+        let form = changed.chain(plans).fold(self.unsaved.form.max(of_trace), u32::max);
         let kept = Unsaved { saved, stored_bytes, form, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
@@ -162,6 +164,12 @@ impl Trace {
         self.kept.mark_all();
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
+}
+
+/// The earliest form whose programs run it.
+fn form_of_plan(plan: &Plan) -> u32 {
+    let is_new = |group: &Group| group.own_keys.is_some() || (group.race && group.aggregate.is_some());
+    if plan.groups().iter().any(is_new) { FORM_GRAPHS } else { FORM }
 }
 
 impl ContextNode {

@@ -205,3 +205,32 @@ fn b7_the_synthesis_of_a_group_has_its_agents_closing_reserve() {
     world.hold(&lease, "1", cents(1)).unwrap_err();
     world.hold_to_close(&lease, "2", cents(20)).unwrap();
 }
+
+/// The first success wins, the rest is cancelled, and the graph's own agent gets the winner's finding alone.
+#[test]
+fn g6_the_synthesis_of_a_race_has_the_winners_finding() {
+    let race = || {
+        World::with_graph(json!({
+            "race": true, "agent_id": "editor", "task_description": "Write it up.", "aggregate": {"timeout_ms": 1000},
+            "inputs": {"items": [1, 2]},
+            "steps": [step("many", json!({"for_each": "items"})), step("slow", json!({})), step("fast", json!({}))],
+        }))
+    };
+    let mut world = race();
+    let slow = world.claim("slow");
+    world.hold(&slow, "c1", cents(3)).unwrap();
+    world.run("many-1", "half of it");
+    world.run("fast", "F");
+    expect(&world, "graph", &[("many", "cancelled"), ("slow", "cancelled"), ("fast", "succeeded")]);
+    assert_eq!(["many-2", "slow"].map(|c| world.status(c)), ["cancelled", "cancelled"]);
+    let goal = world.work(&id("graph")).unwrap().goal.to_string();
+    assert_eq!(goal, "Write it up.\n\nSynthesize these findings:\nWriter: F");
+    world.settle(&slow, "c1", cents(2)).ok();
+    world.run("graph", "written up");
+    assert_eq!(verdict(&world), GraphVerdict::Succeeded);
+    world.rest();
+
+    let mut world = race();
+    world.pass(1000);
+    assert_eq!(world.status("graph"), "failed", "without a winner there is nothing to write up");
+}

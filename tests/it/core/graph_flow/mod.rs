@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod items;
+mod mapped_groups;
 mod order;
 mod policies;
 mod race_loop_fallback;

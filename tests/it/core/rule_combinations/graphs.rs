@@ -80,13 +80,6 @@ fn g5_a_refused_fallback_leaves_the_status_the_step_had() {
 }
 
 #[test]
-fn g2_a_race_has_nothing_to_aggregate() {
-    let mut world = World::new();
-    let graph = json!({"race": true, "aggregate": {}, "agent_id": "writer", "steps": [step("a", json!({}))]});
-    assert!(world.submit_graph(graph).unwrap_err().to_string().contains("a race can't have `aggregate`"));
-}
-
-#[test]
 fn g3_until_may_ask_about_the_steps_of_the_round() {
     let mut world = World::with_graph(json!({"steps": [
         {"id": "g", "loop": {"max_rounds": 3, "until": "steps.c.status == \"succeeded\""}, "steps": [step("c", json!({}))]},
