@@ -7,6 +7,7 @@ use shared::{
     TraceId,
     bus::{self, Stored},
     subject::Filter,
+    wire::{ObjectReference, TakenFrom},
 };
 
 use crate::{
@@ -23,17 +24,11 @@ pub(crate) enum Error {
     Bus(#[from] bus::Error),
 }
 
-pub(crate) struct Found {
-    pub(crate) trace: Trace,
-    /// The store has it. What it has on the bus besides its log is removed before it is removed from the store.
-    pub(crate) stored: bool,
-}
-
 /// The run as it is; none if nobody knows it.
-pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Found>, Error> {
+pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Trace>, Error> {
     if let Some(record) = handles.store.load(&[id]).await?.into_iter().find_map(|loaded| loaded.record) {
         match Trace::from_stored(id, record.version, &record.fields, &record.values) {
-            Ok(trace) => return Ok(Some(Found { trace, stored: true })),
+            Ok(trace) => return Ok(Some(trace)),
             Err(error) => {
                 tracing::error!(trace_id = %id, %error, "a stored trace can't be read; trying its event log");
             }
@@ -44,6 +39,15 @@ pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Found>
     let Some(log) = log.iter().map(logged).collect::<Option<Vec<Logged>>>() else { return Ok(None) };
     // A log that contradicts itself must not end the coordinator.
     let replayed = catch_unwind(AssertUnwindSafe(|| Replay::all(Trace::new(id), log)));
-    let trace = replayed.ok().map(|(trace, _)| trace).filter(|trace| trace.version() > 0);
-    Ok(trace.map(|trace| Found { trace, stored: false }))
+    Ok(replayed.ok().map(|(trace, _)| trace).filter(|trace| trace.version() > 0))
+}
+
+/// Whether the objects of all these contexts are there. They go with the retention of their run, whose log is kept for longer.
+pub(crate) async fn has_objects(handles: &Handles, of: &[TakenFrom]) -> Result<bool, bus::Error> {
+    for TakenFrom { trace_id, child_id } in of {
+        if handles.bus.objects(&ObjectReference::prefix(*trace_id, child_id)).await?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -22,7 +22,7 @@ use crate::{
     handles::Handles,
     shard::job::{Job, Origin, Submission},
     store,
-    trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, agents_of},
+    trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, agents_of},
 };
 
 /// Larger messages are read beside the loop that takes them: a large graph may take a second to compile.
@@ -207,11 +207,17 @@ enum NotOrdered {
 async fn rerun(handles: &Handles, asked: &wire::Rerun, ids: &Ids) -> Result<Ordered, earlier::Error> {
     let found = earlier::read(handles, asked.rerun.trace_id).await?;
     let request = RerunOrder::new(asked, &ids.root);
-    let root_of = |found: &earlier::Found| found.trace.root().map(|root| root.id.clone());
+    let root_of = |found: &Trace| found.root().map(|root| root.id.clone());
     let of_earlier = found.as_ref().and_then(root_of).filter(|_| ids.elsewhere.is_none());
     let child_id = asked.child_id.clone().or(of_earlier).unwrap_or_else(|| ids.root.clone());
+    let made = |found: &Trace, objects| found.rerun(asked, child_id.clone(), request.clone(), objects);
     let made = match &found {
-        Some(found) => found.trace.rerun(asked, child_id.clone(), request.clone(), found.stored),
+        Some(found) => match made(found, true) {
+            Ok((.., earlier)) if !earlier::has_objects(handles, &earlier.rerun.needs).await? => {
+                made(found, false)
+            }
+            made => made,
+        },
         None => Err(Earlier::unknown(asked.rerun.trace_id)),
     };
     Ok(match made {

@@ -219,9 +219,8 @@ impl<'a> Found<'a> {
                 if whole && counts && self.may_keep(*context) {
                     let kept = self.keep(*context, step, read.clone());
                     self.kept.push((place, kept));
-                } else if let (Ran::Itself | Ran::Item(_), Some((run, group))) =
-                    (of.ran, self.trace.run_of(node))
-                {
+                } else if let (Ran::Itself, Some((run, group))) = (of.ran, self.trace.run_of(node)) {
+                    // What was written within an item is gone with it: it is taken whole or not at all.
                     self.collect(*context, run, group, &place.inside());
                 }
             }

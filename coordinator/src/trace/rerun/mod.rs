@@ -33,7 +33,7 @@ impl Trace {
         }
     }
 
-    /// How the places in a graph begin; none within a loop, which is taken as a whole or not at all.
+    /// How the places in a graph begin; none within an item or a loop, which is taken as a whole or not at all.
     fn places_in(&self, graph: ContextIndex) -> Option<String> {
         let node = self.node(graph);
         let (Some(parent), Some(of)) = (node.parent, node.step) else {
@@ -42,8 +42,7 @@ impl Trace {
         let outside = self.places_in(parent)?;
         match of.ran {
             Ran::Itself => Some(StepPlace::of(&outside, of.step, None).inside()),
-            Ran::Item(number) => Some(StepPlace::of(&outside, of.step, Some(number)).inside()),
-            Ran::Round(_) | Ran::Fallback => None,
+            Ran::Item(_) | Ran::Round(_) | Ran::Fallback => None,
         }
     }
 }
