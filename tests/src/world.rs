@@ -2,12 +2,12 @@
 //! a refusal must not change the trace.
 
 use coordinator::trace::{
-    Command, ContextNode, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace, logged,
+    Amend, Command, ContextNode, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace, logged,
 };
 use serde_json::{Value, json};
 use shared::{
     AgentProfile, Amount, ChildId, Json, Timestamp, TraceId, Usd, decode,
-    graph::TaskGraph,
+    graph::{Plan, TaskGraph},
     limits::Settings,
     subject::{Home, Namespace, Partition},
     wire::{
@@ -272,6 +272,27 @@ impl World {
         let text = shared::wire::Text::new(text).expect("not empty");
         let (child_id, id) = (child.map(id), key.parse().expect("a valid id"));
         self.handle(Command::Tell(Tell { child_id, id, text, by: None }))
+    }
+
+    /// Amends the graph of a context, or the root's: the whole definition as it is to be.
+    pub fn amend(
+        &mut self,
+        child: Option<&str>,
+        key: &str,
+        revision: u32,
+        graph: Value,
+    ) -> Result<Vec<Event>, Refusal> {
+        let graph: TaskGraph = decode::value(&graph).map_err(Refusal::Malformed)?;
+        let plan = Plan::compile(&graph).map_err(Refusal::Malformed)?.into();
+        let (child_id, id, agents) = (child.map(id), key.parse().expect("a valid id"), self.agents.clone());
+        self.handle(Command::Amend(Box::new(Amend {
+            child_id,
+            id,
+            revision,
+            plan,
+            by: None,
+            agents: agents.into(),
+        })))
     }
 
     /// A hold for the agent's last report.

@@ -1,13 +1,12 @@
 //! The command line as a whole: global options, all commands, and which of them need a runtime.
 
 use clap::{CommandFactory, Parser, Subcommand};
-use shared::telemetry;
 
 use crate::{
     cluster::connect::Servers,
     command::{
-        agents, answer, budget, dev, doctor, graph, history, outputs, run, runs, schema, serve, submit, tell,
-        workers,
+        agents, answer, budget, dev, doctor, graph, history, outputs, run, runs, runtime, schema, serve,
+        submit, tell, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -83,10 +82,10 @@ pub(crate) enum Online {
     Doctor(doctor::Args),
 }
 
-/// The commands that need no server and no runtime.
+/// The commands that need no server and no runtime, apart from those of `graph` about a graph that runs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Offline {
-    /// Check or rehearse a task graph.
+    /// Check or rehearse a task graph, or amend one that runs.
     #[command(subcommand)]
     Graph(graph::Command),
     /// Print the JSON Schema of a message; without a name, list them.
@@ -100,9 +99,14 @@ pub(crate) enum Offline {
     Completions { shell: clap_complete::Shell },
 }
 
-pub(crate) fn run_offline(command: Offline, output: Output) -> anyhow::Result<Ending> {
+pub(crate) fn run_offline(
+    command: Offline,
+    servers: &Servers,
+    output: Output,
+    log_json: bool,
+) -> anyhow::Result<Ending> {
     match command {
-        Offline::Graph(command) => graph::run(command, output),
+        Offline::Graph(command) => graph::run(command, servers, output, log_json),
         Offline::Schema { name } => schema::run(name.as_deref(), output),
         Offline::Completions { shell } => {
             let mut script = Vec::new();
@@ -119,17 +123,8 @@ pub(crate) fn run_online(
     output: Output,
     log_json: bool,
 ) -> anyhow::Result<Ending> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(async {
-        let (service, quiet) = service(&command);
-        let telemetry = telemetry::start(service, log_json, quiet);
-        let ended = talk(command, servers, output).await;
-        telemetry.stop().await;
-        ended
-    });
-    // A blocking read of the terminal can't be cancelled: do not wait for it. Nothing else is left to do.
-    runtime.shutdown_background();
-    ended
+    let (service, quiet) = service(&command);
+    runtime::run(service, quiet, log_json, talk(command, servers, output))
 }
 
 async fn talk(command: Online, servers: &Servers, output: Output) -> anyhow::Result<Ending> {

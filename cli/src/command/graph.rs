@@ -1,4 +1,4 @@
-//! `trellis graph`: checks or rehearses a task graph.
+//! `trellis graph`: checks or rehearses a task graph, and amends one that runs.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use shared::graph::Plan;
 
 use crate::{
-    command::rehearse,
+    cluster::connect::Servers,
+    command::{amend, rehearse, runtime},
     input::file::read_graph,
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -31,12 +32,21 @@ pub(crate) enum Command {
     /// that runs in production.
     #[command(after_help = EXIT_CODES)]
     Rehearse(rehearse::Args),
+    Show(amend::Show),
+    Amend(amend::Args),
 }
 
-pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Ending> {
+pub(crate) fn run(
+    command: Command,
+    servers: &Servers,
+    output: Output,
+    log_json: bool,
+) -> anyhow::Result<Ending> {
     match command {
         Command::Validate { files } => validate(&files, output),
         Command::Rehearse(args) => rehearse::run(&args, output),
+        Command::Show(args) => runtime::block_on(log_json, amend::show(args, servers, output)),
+        Command::Amend(args) => runtime::block_on(log_json, amend::run(args, servers, output)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod agents;
 mod agents_diff;
+pub(crate) mod amend;
 pub(crate) mod answer;
 pub(crate) mod budget;
 pub(crate) mod cli;
@@ -15,6 +16,7 @@ pub(crate) mod rehearse;
 pub(crate) mod rerun;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod runtime;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod submit;

@@ -1,11 +1,12 @@
 //! Queries about runs, agents and coordinators, answered by any coordinator from the store. Those in `agents` may write, and
-//! `tell` is a command for the shard of its trace.
+//! `tell` and `amend` are commands for the shard of their trace.
 
 use shared::{
     Problems, TraceId,
     bus::Message,
     decode,
-    wire::{Query, QueryAnswer, Refusal, RunSummary},
+    graph::Plan,
+    wire::{self, Query, QueryAnswer, Refusal, RunSummary},
 };
 
 use super::agents;
@@ -17,7 +18,7 @@ use crate::{
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    trace::{Command, Trace},
+    trace::{Amend, Command, Trace, agents_of_plan},
 };
 
 /// The most runs one answer lists.
@@ -29,6 +30,14 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
             let origin = Origin::Told { reply_to: message.reply_to.clone(), told: Box::new(told.clone()) };
             return dispatch.give(Job::command(trace_id, Command::Tell(told), origin)).await;
         }
+        Ok(Query::Amend { trace_id, amend }) => match Plan::compile(&amend.graph) {
+            Ok(plan) => {
+                let command = amended(handles, *amend, plan).await;
+                let origin = Origin::Amended { reply_to: message.reply_to.clone() };
+                return dispatch.give(Job::command(trace_id, command, origin)).await;
+            }
+            Err(problems) => Ok(refused(problems)),
+        },
         Ok(Query::Runs { limit }) => runs(handles, limit.min(MAX_RUNS)).await,
         Ok(Query::Agents) => agents::all(handles).await,
         Ok(Query::Agent { agent_id, version }) => agents::one(handles, agent_id, version).await,
@@ -49,6 +58,13 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
         let answer = serde_json::to_vec(&answer).expect("messages have string keys only");
         handles.bus.reply(to, answer.into()).await.ok();
     }
+}
+
+/// The command of an amend, with the profiles of the agents that it names.
+async fn amended(handles: &Handles, amend: wire::Amend, plan: Plan) -> Command {
+    let agents = handles.directory.find(&agents_of_plan(&plan)).await;
+    let wire::Amend { child_id, id, revision, by, graph: _ } = amend;
+    Command::Amend(Box::new(Amend { child_id, id, revision, plan: plan.into(), by, agents }))
 }
 
 fn refused(problems: Problems) -> QueryAnswer {

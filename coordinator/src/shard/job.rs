@@ -62,6 +62,8 @@ pub(crate) enum Origin {
     Ask { reply_to: String, kind: AnswerKind },
     /// A client's message to an agent; it is answered after the commit.
     Told { reply_to: Option<String>, told: Box<Tell> },
+    /// An amend of a graph; it is answered after the commit.
+    Amended { reply_to: Option<String> },
     /// A submission of a client.
     Submission(Box<Submission>),
     /// A message from a queue; it is acknowledged and gets no other answer.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     dead_letter,
-    trace::{Refusal, Trace, answer_refusal},
+    trace::{Command, Refusal, Trace, answer_refusal},
 };
 
 /// Redelivery delay of a message that could not be handled.
@@ -68,6 +68,7 @@ impl Reply {
                 reply.waits = matches!(answer, Answer::Wait(_));
                 reply.answer = Some(json(&answer));
             }
+            Origin::Amended { .. } => reply.answer = Some(json(&amended(trace, &reply.job.work, decided))),
             Origin::Told { told, .. } => reply.answer = Some(json(&taken(trace, told, decided))),
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
@@ -115,7 +116,7 @@ impl Reply {
         let answer = match &job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
-            Origin::Told { .. } => Some(json(&QueryAnswer::Refused(refusal))),
+            Origin::Told { .. } | Origin::Amended { .. } => Some(json(&QueryAnswer::Refused(refusal))),
             // A published submission is delivered again; a requested one gets an answer.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
@@ -132,7 +133,9 @@ impl Reply {
         match self.job.origin {
             Origin::Timer | Origin::Sweep(_) => false,
             Origin::Ask { .. } => !self.early,
-            Origin::Told { .. } | Origin::Submission(_) | Origin::Queue { .. } => true,
+            Origin::Told { .. } | Origin::Amended { .. } | Origin::Submission(_) | Origin::Queue { .. } => {
+                true
+            }
         }
     }
 
@@ -163,6 +166,7 @@ impl Reply {
             | Origin::Sweep(_)
             | Origin::Ask { .. }
             | Origin::Told { .. }
+            | Origin::Amended { .. }
             | Origin::Queue { .. }) => other,
         };
         Ok(Job { trace_id, work, origin, tries, refused })
@@ -183,7 +187,11 @@ impl Reply {
     pub(crate) async fn finish(mut self, bus: &Bus) {
         self.send_answer(bus).await;
         let delivery = match &self.job.origin {
-            Origin::Timer | Origin::Sweep(_) | Origin::Ask { .. } | Origin::Told { .. } => None,
+            Origin::Timer
+            | Origin::Sweep(_)
+            | Origin::Ask { .. }
+            | Origin::Told { .. }
+            | Origin::Amended { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
             Origin::Queue { delivery, .. } => Some(&**delivery),
         };
@@ -198,7 +206,7 @@ impl Reply {
         let to = match &self.job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { reply_to, .. } => Some(reply_to),
-            Origin::Told { reply_to, .. } => reply_to.as_ref(),
+            Origin::Told { reply_to, .. } | Origin::Amended { reply_to } => reply_to.as_ref(),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };
         if let (Some(to), Some(answer)) = (to, self.answer.take())
@@ -244,6 +252,22 @@ fn taken(trace: &Trace, told: &Tell, decided: Result<(), Refusal>) -> QueryAnswe
     match (decided, trace.told(told)) {
         (Ok(()), Some((node, number))) => QueryAnswer::Told { child_id: node.id.clone(), number },
         (Ok(()), None) => QueryAnswer::Refused(wire::Refusal::unexpected("tell")),
+        (Err(refusal), _) => QueryAnswer::Refused(refusal.to_wire()),
+    }
+}
+
+/// The answer to an amend: the revision that it made, now or before.
+fn amended(trace: &Trace, work: &Work, decided: Result<(), Refusal>) -> QueryAnswer {
+    let made = if let Work::Command(command) = work
+        && let Command::Amend(amend) = &**command
+    {
+        trace.amended(amend)
+    } else {
+        None
+    };
+    match (decided, made) {
+        (Ok(()), Some((node, revision))) => QueryAnswer::Amended { child_id: node.id.clone(), revision },
+        (Ok(()), None) => QueryAnswer::Refused(wire::Refusal::unexpected("amend")),
         (Err(refusal), _) => QueryAnswer::Refused(refusal.to_wire()),
     }
 }

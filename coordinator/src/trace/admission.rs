@@ -111,6 +111,29 @@ pub(super) fn taken(
     Place::under(trace, graph).admit(request, now)
 }
 
+/// Checks the plan of an amend as that of a submission, and adds the profiles of the agents that it names (G13).
+pub(super) fn amended(
+    trace: &Trace,
+    graph: ContextIndex,
+    plan: &Plan,
+    agents: &Named,
+) -> Result<Vec<Event>, Refusal> {
+    let node = trace.node(graph);
+    let above = node.parent.map(|parent| (parent, trace.node(parent)));
+    let place = Place { trace, parent: above, limits: &node.limits, settings: trace.settings() };
+    place.check_shape(&node.order, Some(plan), agents, false)?;
+    let fixed = trace.standings(graph);
+    let begun =
+        plan.groups().iter().flat_map(|group| &group.steps).filter(|step| fixed.contains_key(&step.id));
+    let asked = plan.step_count().saturating_sub(index(begun.count()));
+    let (have, max) = (index(trace.contexts.len()), node.limits.max_contexts);
+    if have.saturating_add(asked) > max {
+        return Err(Refusal::MaxContexts { asked, have, max });
+    }
+    place.check_size(&node.order, &agents.profiles)?;
+    Ok(place.new_agents(&node.order, Some(plan), agents))
+}
+
 /// G8: a cancel that came before its context still counts. The context is admitted and ends at once, so
 /// that whoever waits for it gets an outcome.
 fn cancelled_before(trace: &Trace, child_id: &ChildId, whole_trace: Option<&String>) -> Option<Event> {
@@ -126,7 +149,7 @@ fn cancelled_before(trace: &Trace, child_id: &ChildId, whole_trace: Option<&Stri
 }
 
 fn same_content(trace: &Trace, node: &ContextNode, order: &Order, plan: Option<&Plan>) -> bool {
-    let has = node.graph.as_ref().map(|run| trace.plans[run.plan as usize].as_ref());
+    let has = node.graph.as_ref().map(|run| trace.plans[run.admitted as usize].as_ref());
     *node.order == *order && has == plan
 }
 

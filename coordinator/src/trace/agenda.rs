@@ -101,6 +101,14 @@ impl Agenda {
                     self.add(FollowUp::Graph(at));
                 }
             }
+            Event::Amended { child_id, .. } => {
+                // A graph that is paused goes on first, if it need not wait any more.
+                self.add(FollowUp::Returned);
+                trace
+                    .open_runs(trace.expect(child_id))
+                    .into_iter()
+                    .for_each(|at| self.add(FollowUp::Graph(at)));
+            }
             Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
             Event::Opened { .. }
             | Event::Rebuilt { .. }

@@ -48,6 +48,11 @@ impl Trace {
             Event::ResultKept { place, kept } => self.kept.insert(place.clone(), (**kept).clone()),
             Event::KeptTaken { place, .. } => drop(self.kept.remove(place)),
             Event::KeptDropped { place, .. } => self.drop_kept(|of| of.is_item_of(place)),
+            Event::Amended { child_id, id, plan, .. } => {
+                // Results are kept by the places of their steps, which an amend moves.
+                self.drop_kept(|_| true);
+                self.apply_amend(self.expect(child_id), id, plan);
+            }
             Event::Tombstoned { child_id, reason } => match child_id {
                 Some(child_id) => {
                     self.unsaved.tombstones.insert(child_id.clone());

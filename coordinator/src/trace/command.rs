@@ -9,11 +9,14 @@ use shared::{
     limits::Settings,
     wire::{
         Answered, Branch, Charge, Checked, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore,
-        Resume, Tell, Tick,
+        Resume, Tell, Text, Tick,
     },
 };
 
-use super::{Earlier, LostCost, Named, Order, Refusal, named::agents_of};
+use super::{
+    Earlier, LostCost, Named, Order, Refusal,
+    named::{agents_of, agents_of_plan},
+};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -59,6 +62,8 @@ pub enum Command {
     Answer(Answered),
     /// A message to an agent.
     Tell(Tell),
+    /// Other steps for a graph that runs.
+    Amend(Box<Amend>),
     /// The whole trace, or one context and its descendants.
     Cancel {
         child_id: Option<ChildId>,
@@ -101,6 +106,19 @@ pub struct Spawn {
     pub agents: Named,
 }
 
+/// The steps of a graph as they are to be (G13).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Amend {
+    /// The context of the graph, or of a group in it; none: the root.
+    pub child_id: Option<ChildId>,
+    pub id: CallId,
+    /// How often the graph had been amended when this was made.
+    pub revision: u32,
+    pub plan: Arc<Plan>,
+    pub by: Option<Text>,
+    pub agents: Named,
+}
+
 impl Command {
     /// The revision of the directory whose profiles it has, if it has any.
     pub fn profiles(&self) -> Option<u64> {
@@ -108,6 +126,8 @@ impl Command {
             submit.agents.revision
         } else if let Command::Spawn(spawn) = self {
             spawn.agents.revision
+        } else if let Command::Amend(amend) = self {
+            amend.agents.revision
         } else {
             None
         }
@@ -119,6 +139,8 @@ impl Command {
             (&submit.order, &submit.plan, &mut submit.agents)
         } else if let Command::Spawn(spawn) = self {
             (&spawn.order, &spawn.plan, &mut spawn.agents)
+        } else if let Command::Amend(amend) = self {
+            return Some((agents_of_plan(&amend.plan), &mut amend.agents));
         } else {
             return None;
         };

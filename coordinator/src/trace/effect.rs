@@ -62,6 +62,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::ResultKept { .. }
         | Event::KeptTaken { .. }
         | Event::KeptDropped { .. }
+        | Event::Amended { .. }
         | Event::Tombstoned { .. }
         | Event::WindowClamped { .. }
         | Event::Claimed { .. }

@@ -59,6 +59,16 @@ pub enum Event {
         place: StepPlace,
         kept: Box<Kept>,
     },
+    /// A graph goes on with another plan. Steps with the same id are the same steps; those that have begun are in it
+    /// unchanged (G13).
+    Amended {
+        /// The context of the whole graph.
+        child_id: ChildId,
+        id: CallId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Text>,
+        plan: Arc<Plan>,
+    },
     /// A cancel came before the context it cancels.
     Tombstoned {
         child_id: Option<ChildId>,
@@ -539,6 +549,7 @@ impl Event {
             | Event::Replenished { child_id }
             | Event::KeptTaken { child_id, .. }
             | Event::KeptDropped { child_id, .. }
+            | Event::Amended { child_id, .. }
             | Event::StepContinues { child_id, .. }
             | Event::ConditionAsked { child_id, .. }
             | Event::ItemsTaken { child_id, .. }

@@ -5,18 +5,25 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    Json, Timestamp,
+    CallId, Json, Timestamp,
     graph::{Group, GroupIndex, Policy, StepIndex},
     wire::StepStatus,
 };
 
 use super::{ContextIndex, Keyed, Ran, Rows};
 
-/// The state of a running graph. Its plan never changes.
+/// The state of a running graph. Its plan changes only by an amend (G13).
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphRun {
     pub plan: u32,
     pub group: GroupIndex,
+    /// The plan that it was admitted with.
+    pub admitted: u32,
+    /// The numbers of its steps, which contexts and lists name; empty while each is its place in the plan. An amend moves
+    /// steps, and their numbers stay.
+    pub(super) numbers: Vec<StepIndex>,
+    /// The amends of the whole graph, by the ids of their senders, each with its plan; none on a group.
+    pub amends: Vec<(CallId, u32)>,
     /// The version of the trace when it began.
     pub begun: u64,
     pub phase: RunPhase,
@@ -61,6 +68,22 @@ pub struct StepRun {
     pub items: Option<Items>,
 }
 
+impl StepRun {
+    /// A step that has not begun.
+    pub(super) fn pending() -> Self {
+        StepRun {
+            status: StepStatus::Pending,
+            blockers: 0,
+            ready: None,
+            next: None,
+            contexts: Vec::new(),
+            reason: None,
+            partial: false,
+            items: None,
+        }
+    }
+}
+
 /// How far a `for_each` is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Items {
@@ -74,20 +97,18 @@ impl GraphRun {
     /// A graph of which no step has begun.
     pub(super) fn new(plan: u32, number: GroupIndex, group: &Group, now: Timestamp, begun: u64) -> Self {
         let fresh = |blockers: usize| StepRun {
-            status: StepStatus::Pending,
             blockers: u32::try_from(blockers).expect("a step waits for its siblings at most"),
             ready: (blockers == 0).then_some(begun),
-            next: None,
-            contexts: Vec::new(),
-            reason: None,
-            partial: false,
-            items: None,
+            ..StepRun::pending()
         };
         let steps: Vec<StepRun> = group.steps.iter().map(|step| fresh(step.waits_for.len())).collect();
         let count = u32::try_from(steps.len()).expect("a graph has at most MAX_STEPS steps");
         GraphRun {
             plan,
             group: number,
+            admitted: plan,
+            numbers: Vec::new(),
+            amends: Vec::new(),
             begun,
             phase: RunPhase::Steps,
             ready: (0..count).filter_map(|step| Some((steps[step as usize].ready?, step))).collect(),
@@ -103,6 +124,27 @@ impl GraphRun {
 
     pub(super) fn step(&self, step: StepIndex) -> &StepRun {
         &self.steps[step as usize]
+    }
+
+    /// The number of a step, by its place in the plan.
+    pub(super) fn number(&self, place: StepIndex) -> StepIndex {
+        self.numbers.get(place as usize).copied().unwrap_or(place)
+    }
+
+    /// The place of a step in the plan, by its number.
+    pub fn place(&self, number: StepIndex) -> StepIndex {
+        let found = (0..).zip(&self.numbers).find(|(_, of)| **of == number);
+        found.map_or(number, |(place, _)| place)
+    }
+
+    /// Puts the steps of another plan.
+    pub(super) fn put_rows(&mut self, rows: Vec<StepRun>, numbers: Vec<StepIndex>) {
+        let open = |row: &&StepRun| matches!(row.status, StepStatus::Pending | StepStatus::Running);
+        self.unfinished = u32::try_from(rows.iter().filter(open).count()).unwrap_or(u32::MAX);
+        self.ready = (0..).zip(&rows).filter_map(|(place, row)| Some((row.ready?, place))).collect();
+        let moved = (0..).zip(&numbers).any(|(place, number)| place != *number);
+        self.numbers = if moved { numbers } else { Vec::new() };
+        self.steps.replace(rows);
     }
 
     /// The steps that may start, the longest ready first.
@@ -151,7 +193,7 @@ impl GraphRun {
         let row = self.steps.row_mut(step);
         row.status = StepStatus::Running;
         row.items = Some(Items { total, started: 0, ended: 0, succeeded: 0 });
-        self.lists.insert(step, list);
+        self.lists.insert(self.number(step), list);
         if total == 0 {
             self.not_ready(step);
         }

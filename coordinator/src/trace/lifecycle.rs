@@ -116,13 +116,14 @@ impl Trace {
         node.children.push(child);
         node.live_children += 1;
         if let (Some(of), Some(run)) = (step, &mut node.graph) {
-            let step = run.steps.row_mut(of.step);
+            let place = run.place(of.step);
+            let step = run.steps.row_mut(place);
             step.status = StepStatus::Running;
             step.next = None;
             step.contexts.push(child);
             match of.ran {
-                Ran::Item(_) => run.item_started(of.step),
-                Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(of.step),
+                Ran::Item(_) => run.item_started(place),
+                Ran::Itself | Ran::Round(_) | Ran::Fallback => run.not_ready(place),
             }
         }
     }
@@ -247,7 +248,7 @@ impl Trace {
         let node = self.node_mut(parent);
         node.live_children -= 1;
         if let (Some(of), Some(run)) = (step, &mut node.graph) {
-            let step = run.steps.row_mut(of.step);
+            let step = run.steps.row_mut(run.place(of.step));
             let status = status_of(ended.status);
             if let (Ran::Item(_), Some(items)) = (of.ran, &mut step.items) {
                 items.ended += 1;

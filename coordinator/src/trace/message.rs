@@ -208,6 +208,11 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         | Refusal::MessageConflict(_)
         | Refusal::RunsNoAgent { .. }
         | Refusal::TooManyMessages { .. }
+        | Refusal::RunsNoGraph(_)
+        | Refusal::AmendConflict(_)
+        | Refusal::GraphMoved { .. }
+        | Refusal::SynthesisBegun(_)
+        | Refusal::TooManyAmends { .. }
         | Refusal::NotWritable { .. }
         | Refusal::NotReadable { .. }
         | Refusal::TooLarge { .. }

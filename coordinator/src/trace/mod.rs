@@ -62,7 +62,7 @@ mod unsaved;
 pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use calls::{Calls, Known};
 pub use chain::{Rest, in_order};
-pub use command::{Command, Spawn, Submit};
+pub use command::{Amend, Command, Spawn, Submit};
 pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Copied, Ended, Event, Lowered, Ran, Requeue, StepOf};
 pub use graph_run::{GraphRun, Items, RunPhase, StepRun};
@@ -71,7 +71,7 @@ pub use lease::Renewal;
 pub use log::{Commit, Logged, logged};
 pub use lost::LostCost;
 pub use message::answer_refusal;
-pub use named::{Named, agents_of, unreadable};
+pub use named::{Named, agents_of, agents_of_plan, unreadable};
 pub use order::Order;
 pub use refusal::Refusal;
 pub use replay::{Replay, Superseded};
@@ -108,6 +108,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Checked(told) => checked::checked(trace, &told),
         Command::Answer(answered) => attempt::answer(trace, &answered),
         Command::Tell(tell) => news::tell(trace, &tell),
+        Command::Amend(amend) => graph::amend(trace, &amend),
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
         Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),

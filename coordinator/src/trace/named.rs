@@ -34,8 +34,12 @@ impl From<Vec<AgentProfile>> for Named {
 
 /// The agents that an order and its plan name.
 pub fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
-    let of_plan = plan.into_iter().flat_map(|plan| plan.agents().map(|(agent, _)| agent.clone()));
-    order.agent_id.iter().cloned().chain(of_plan).collect()
+    order.agent_id.iter().cloned().chain(plan.into_iter().flat_map(agents_of_plan)).collect()
+}
+
+/// The agents that a plan names.
+pub fn agents_of_plan(plan: &Plan) -> BTreeSet<AgentId> {
+    plan.agents().map(|(agent, _)| agent.clone()).collect()
 }
 
 /// Why no run is admitted with a profile that this program can't read, and what to do about it.

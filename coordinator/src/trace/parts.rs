@@ -148,7 +148,7 @@ impl Trace {
         }
         let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
         let Some((run, group)) = self.run_of(self.node(parent)) else { return false };
-        let input = group.steps[of.step as usize].inputs.iter().find(|input| input.key == *key);
+        let input = group.steps[run.place(of.step) as usize].inputs.iter().find(|input| input.key == *key);
         match input.map(|input| input.source) {
             Some(Source::Sibling(writer) | Source::UnderSibling(writer)) => {
                 run.steps[writer as usize].status != StepStatus::Succeeded

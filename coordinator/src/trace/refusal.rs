@@ -80,6 +80,19 @@ pub enum Refusal {
     #[error("`{child_id}` has {has} messages; the most are {max}, and {max_bytes} bytes of text in all")]
     TooManyMessages { child_id: ChildId, has: usize, max: usize, max_bytes: usize },
 
+    #[error("`{0}` runs an agent and no graph; name the context of a graph")]
+    RunsNoGraph(ChildId),
+    #[error("an amend with the id `{0}` was made before with another definition; a new amend needs a new id")]
+    AmendConflict(CallId),
+    #[error(
+        "`{child_id}` was amended meanwhile: this amend was made for revision {made_for}, and it has {revision}"
+    )]
+    GraphMoved { child_id: ChildId, made_for: u32, revision: u32 },
+    #[error("the steps of `{0}` are done and its own agent works on their findings: they can't be amended")]
+    SynthesisBegun(ChildId),
+    #[error("`{child_id}` was amended {max} times, and takes no more")]
+    TooManyAmends { child_id: ChildId, max: usize },
+
     #[error(
         "`{child_id}` may not write `{key}`; it may write its output_to and keys that begin with `{child_id}.`"
     )]
@@ -144,6 +157,11 @@ impl Refusal {
             Refusal::MessageConflict(_) => ("message_conflict", "G13"),
             Refusal::RunsNoAgent { .. } => ("runs_no_agent", "G13"),
             Refusal::TooManyMessages { .. } => ("too_many_messages", "G13"),
+            Refusal::RunsNoGraph(_) => ("runs_no_graph", "G13"),
+            Refusal::AmendConflict(_) => ("amend_conflict", "G13"),
+            Refusal::GraphMoved { .. } => ("graph_moved", "G13"),
+            Refusal::SynthesisBegun(_) => ("synthesis_begun", "G13"),
+            Refusal::TooManyAmends { .. } => ("too_many_amends", "G13"),
             Refusal::NotWritable { .. } => ("not_writable", "C"),
             Refusal::NotReadable { .. } => ("not_readable", "C"),
             Refusal::TooLarge { .. } => ("too_large", "L"),

@@ -39,6 +39,13 @@ impl<T> Rows<T> {
         &mut self.rows[number as usize]
     }
 
+    /// Puts other rows in their place.
+    pub(super) fn replace(&mut self, rows: Vec<T>) {
+        self.mark_all();
+        self.rows = rows;
+        self.mark_all();
+    }
+
     pub(super) fn clear(&mut self) {
         self.mark_all();
         self.rows.clear();

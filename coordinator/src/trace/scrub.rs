@@ -72,6 +72,9 @@ impl Event {
     fn without_content(self) -> Self {
         match self {
             Event::PlanAdded { plan: whole } => Event::PlanAdded { plan: plan(&whole) },
+            Event::Amended { child_id, id, by: _, plan: whole } => {
+                Event::Amended { child_id, id, by: None, plan: plan(&whole) }
+            }
             Event::Admitted(admitted) => {
                 let order = Arc::new(order(&admitted.order));
                 Event::Admitted(Box::new(Admitted { order, ..*admitted }))

@@ -1,6 +1,7 @@
 //! Task graphs (section G): the definition that people write, and the plan it compiles into. Compiling
 //! finds every problem at once; a [`Plan`] is always valid. Nothing is run here.
 
+mod amend;
 mod compile;
 mod condition;
 mod definition;
@@ -11,6 +12,7 @@ mod plan;
 mod read;
 mod steps;
 
+pub use amend::{Standing, check_amend};
 pub use condition::{Condition, EvaluationError, Scope};
 pub use definition::{AggregateDef, FallbackDef, ForEachDef, LoopDef, Mode, Policy, StepDef, TaskGraph};
 pub use output_schema::OutputSchema;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndStatus, GraphVerdict, ObjectReference, StepReport, StepStatus};
+use super::{GraphVerdict, ItemCounts, ObjectReference, StepFailure, StepReport, StepStatus};
 use crate::{
-    id::{ChildId, ContextKey, StepId},
+    id::{ContextKey, StepId},
     json::Json,
     money::{Tokens, Usd, booked},
     text,
@@ -14,22 +14,6 @@ use crate::{
 const MAX_STEPS: usize = 1_000;
 /// The longest reason in an answer.
 const MAX_REASON_BYTES: usize = 1_000;
-
-/// How many items a `for_each` has, and how many succeeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct ItemCounts {
-    pub total: u32,
-    pub succeeded: u32,
-}
-
-/// A context of a step that did not succeed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct StepFailure {
-    pub child_id: ChildId,
-    pub status: EndStatus,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
 
 /// The result of a graph for the agent that ran it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -1,6 +1,7 @@
 //! The messages on the bus, as types whose fields are checked when they are read. A worker or client in any
 //! language needs these and the subjects, and nothing else. Decoding goes through [`crate::decode`].
 
+mod amend;
 mod ask;
 mod control;
 mod dead_letter;
@@ -17,6 +18,7 @@ mod schemas;
 mod service;
 mod submission;
 
+pub use amend::Amend;
 pub use ask::{
     Answer, Ask, AskMessage, Checked, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume,
     SettledCall, Tick, TimeLeft, exhausted,
@@ -27,7 +29,7 @@ pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
-pub use graph_answer::{GraphAnswer, ItemCounts, StepAnswer, StepFailure};
+pub use graph_answer::{GraphAnswer, StepAnswer};
 pub use history::{
     AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
     MissingLayer, ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput,
@@ -36,7 +38,7 @@ pub use history::{
 pub use news::{News, ReachedRung, Seen, Tell, Told};
 pub use outcome::{
     Acceptance, BudgetSnapshot, CheckCounts, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus,
-    GraphOutcome, GraphVerdict, Outcome, Question, StepReport, StepStatus,
+    GraphOutcome, GraphVerdict, ItemCounts, Outcome, Question, StepFailure, StepReport, StepStatus,
 };
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};

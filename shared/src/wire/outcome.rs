@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Adjusted, Dispute, Failure, Funding, ItemCounts, ObjectReference, StepFailure, TakenFrom, Text};
+use super::{Adjusted, Dispute, Failure, Funding, ObjectReference, TakenFrom, Text};
 use crate::{
     id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
@@ -305,6 +305,22 @@ pub struct StepReport {
     /// The steps of a group, as its last context ran them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepReport>,
+}
+
+/// How many items a `for_each` has, and how many succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ItemCounts {
+    pub total: u32,
+    pub succeeded: u32,
+}
+
+/// A context of a step that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StepFailure {
+    pub child_id: ChildId,
+    pub status: EndStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl StepReport {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptance, BudgetSnapshot, ContextStatus, Refusal, Tell, Text};
+use super::{Acceptance, Amend, BudgetSnapshot, ContextStatus, Refusal, Tell, Text};
 use crate::{
     agent::AgentProfile,
     id::{AgentId, ChildId, PoolName, TraceId, WorkerId},
@@ -31,7 +31,7 @@ pub struct Stop {
 }
 
 /// A query on `agent.query`, answered by any coordinator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Query {
     /// The newest runs.
@@ -63,6 +63,11 @@ pub enum Query {
     Tell {
         trace_id: TraceId,
         told: Tell,
+    },
+    /// Replaces, adds or removes steps of a graph that have not begun; answered after its commit (G13).
+    Amend {
+        trace_id: TraceId,
+        amend: Box<Amend>,
     },
 }
 
@@ -108,6 +113,11 @@ pub enum QueryAnswer {
     Told {
         child_id: ChildId,
         number: u32,
+    },
+    /// The graph that runs in this context goes on as amended, for the `revision`-th time.
+    Amended {
+        child_id: ChildId,
+        revision: u32,
     },
     Refused(Refusal),
 }

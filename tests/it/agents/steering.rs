@@ -227,3 +227,31 @@ async fn b21_an_agent_is_told_what_is_left_and_goes_on_with_a_cheaper_model() {
     assert_eq!(trace.root().unwrap().rungs, 2);
     check_bill(&model, &[&trace], 0);
 }
+
+/// The tool's answer has every step of a pipeline that failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g5_g10_an_agent_gets_every_step_of_a_pipeline_that_failed() {
+    let graph = json!({"steps": [
+        {"id": "look", "agent_id": "lister", "task_description": "look"},
+        {"id": "check", "agent_id": "nobody-answers", "task_description": "check", "retries": 0},
+        {"id": "write", "agent_id": "lister", "task_description": "write"},
+    ]});
+    let model = ModelServer::start(move |prompt| match (prompt.task().as_str(), prompt.turn()) {
+        ("plan", 0) => call("run_pipeline", json!({"graph": graph})),
+        ("look", _) => say("many ants"),
+        (_, _) => say("done"),
+    })
+    .await;
+    let mut planner = frugal("planner");
+    planner["tools"] = json!(["run_pipeline"]);
+    let broken = json!({"agent_id": "nobody-answers", "kind": "builtin", "builtin": "fail"});
+    let cluster = cluster(1, &model, json!([planner, frugal("lister"), broken])).await;
+    let run = cluster.begin(json!({"goal": "plan", "agent_id": "planner"})).await;
+    let (outcome, _) = finished(&cluster, run).await;
+    assert_eq!(outcome["result"], json!("done"), "{outcome:#}");
+    let prompts = model.prompts();
+    let last = prompts.last().unwrap()["messages"].to_string().replace('\\', "");
+    for part in ["what its steps did", "many ants", r#""status":"failed""#, r#""status":"skipped""#] {
+        assert!(last.contains(part), "no {part} in {last}");
+    }
+}

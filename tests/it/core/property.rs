@@ -5,7 +5,8 @@
 use std::collections::HashSet;
 
 use coordinator::trace::{
-    CallState, Command, ContextNode, Event, Order, Phase, RerunOrder, Spawn, Status, Submit, TokenHash, Trace,
+    Amend, CallState, Command, ContextNode, Event, Order, Phase, RerunOrder, Spawn, Status, Submit,
+    TokenHash, Trace,
 };
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use shared::{
     AgentProfile, Amount, ChildId, Json, Timestamp, Tokens, TraceId, Usd,
     check::{CheckDecision, Moment},
     decode,
+    graph::Plan,
     limits::Settings,
     wire::{
         Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Hold, Lease,
@@ -124,6 +126,45 @@ impl Player {
         let (_, first) = &self.commands[0];
         let Command::Submit(submit) = first else { panic!("a run begins with its submission") };
         submit.settings.clone()
+    }
+
+    /// Removes, adds or changes a step of some graph, whether it has begun or not.
+    fn amend(&mut self, Op(_, a, b, c): Op) {
+        let graphs: Vec<ChildId> = self
+            .trace
+            .contexts()
+            .iter()
+            .filter(|node| node.graph.is_some() && node.is_live())
+            .map(|node| node.id.clone())
+            .collect();
+        let Some(child_id) = graphs.get(usize::from(a) % graphs.len().max(1)) else { return };
+        let Some((_, revision, graph)) = self.trace.definition_of(child_id) else { return };
+        let mut graph = serde_json::to_value(graph).unwrap();
+        let mut steps = &mut graph["steps"];
+        let place = usize::from(b) % steps.as_array().unwrap().len();
+        if steps[place]["steps"].is_array() && c % 2 == 0 {
+            steps = &mut steps[place]["steps"];
+        }
+        let steps = steps.as_array_mut().unwrap();
+        let place = usize::from(b) % steps.len();
+        let new = json!({"id": format!("new{}", self.fresh), "agent_id": "other", "task_description": "n"});
+        match b % 5 {
+            0 if steps.len() > 1 => drop(steps.remove(place)),
+            1 => steps.insert(place, new),
+            2 => steps[place]["required"] = json!(false),
+            3 => steps.rotate_left(1),
+            _ => steps.push(new),
+        }
+        let Ok(graph) = decode::value(&graph) else { return };
+        let Ok(plan) = Plan::compile(&graph) else { return };
+        self.handle(Command::Amend(Box::new(Amend {
+            child_id: Some(child_id.clone()),
+            id: format!("am{}", self.fresh).parse().unwrap(),
+            revision: revision + u32::from(a % 7 == 0),
+            plan: plan.into(),
+            by: None,
+            agents: self.agents.clone().into(),
+        })));
     }
 
     /// A tree to begin with: up to three hundred running contexts, eight deep.
@@ -377,6 +418,7 @@ impl Player {
                     answer: Text::new("yes").unwrap(),
                 }));
             }
+            33 if c % 3 == 0 => self.amend(op),
             33 => {
                 let child_id = (a % 5 > 0).then(|| self.any_child(a));
                 let id = format!("m{}", b % 40).parse().unwrap();

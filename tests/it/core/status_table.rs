@@ -3,12 +3,13 @@
 
 use std::fmt::Write;
 
-use coordinator::trace::{Command, Earlier, Order, RerunOrder, Spawn, Submit};
+use coordinator::trace::{Amend, Command, Earlier, Order, RerunOrder, Spawn, Submit};
 use serde_json::json;
 use shared::{
     Json, Usd,
     check::{CheckDecision, Moment},
     decode,
+    graph::Plan,
     wire::{
         Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Hold, Lease, Payload, Progress,
         Raise, Referrers, Report, Restore, Resume, Seen, Tell, Text, Tick, Verdict,
@@ -181,6 +182,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
                 by: None,
             }),
         ),
+        ("amend", Command::Amend(Box::new(amend(world)))),
         ("cancel", Command::Cancel { child_id: Some(id("x")), reason: None }),
         ("cancel trace", Command::Cancel { child_id: None, reason: None }),
         (
@@ -205,6 +207,20 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ("spare", Command::Spare { until: shared::Timestamp::from_millis(u64::from(u32::MAX)) }),
         ("wake", Command::Wake),
     ]
+}
+
+/// Another step behind the first, which has begun.
+fn amend(world: &World) -> Amend {
+    let step = |name: &str| json!({"id": name, "agent_id": "writer", "task_description": "t"});
+    let graph = json!({"child_id": "x", "steps": [step("s"), step("s2")], "max_cost_usd": 1});
+    Amend {
+        child_id: Some(id("x")),
+        id: "am".parse().unwrap(),
+        revision: 0,
+        plan: Plan::compile(&decode::value(&graph).unwrap()).unwrap().into(),
+        by: None,
+        agents: world.agents.clone().into(),
+    }
 }
 
 #[test]

@@ -1,8 +1,13 @@
-//! Messages to agents while coordinators are killed.
+//! Messages to agents, and amends of graphs, while coordinators are killed.
 
 use serde_json::json;
-use shared::{bus::Headers, subject::Subject, wire::EndStatus};
+use shared::{
+    bus::Headers,
+    subject::Subject,
+    wire::{EndStatus, QueryAnswer},
+};
 use trellis_tests::{
+    cluster::SOON,
     processes::{LEASE, Processes},
     servers::{Gate, ModelServer, Reply},
 };
@@ -54,4 +59,53 @@ async fn g13_a_coordinator_killed_before_its_commit_of_a_message() {
 async fn g13_a_coordinator_killed_between_commit_and_answer_of_a_message() {
     killed_at("committed:1").await;
     killed_at("sent:1").await;
+}
+
+/// proves: an amend is known by the id of its sender. The coordinator is killed between taking it and answering; the
+/// sender, which got no answer, sends it again: it is one amend, and the graph runs what it says.
+async fn amend_killed_at(point: &str) {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let model = ModelServer::start(move |prompt| Reply {
+        gate: prompt.task().contains("do first").then(|| held.clone()),
+        ..agents::say("done")
+    })
+    .await;
+    let profile = json!({"agent_id": "author", "kind": "llm", "model": "test/model", "tools": []});
+    let mut cluster: Processes = agents::cluster(1, &model, json!([profile])).await;
+    let step =
+        |name: &str| json!({"id": name, "agent_id": "author", "task_description": format!("do {name}")});
+    let run = cluster.begin(json!({"steps": [step("first"), step("second")]})).await;
+    gate.reached().await;
+    cluster.kill("c1");
+    cluster.run_with("c1", &["--crash-at", point]);
+    let graph = json!({"steps": [step("first"), step("third"), step("fourth")]});
+    let query = json!({"amend": {"trace_id": run, "amend": {"id": "one", "revision": 0, "graph": graph}}});
+    let payload = serde_json::to_vec(&query).unwrap();
+    while cluster.is_running("c1") {
+        let (headers, payload) = (Headers::new(), payload.clone().into());
+        cluster.client.bus.request(&Subject::Query, &headers, payload, LEASE).await.ok();
+    }
+    cluster.gone("c1").await;
+    cluster.run("c1");
+    cluster.all_there().await;
+    let answer = cluster.client.bus.request(&Subject::Query, &Headers::new(), payload.into(), SOON).await;
+    let answer: QueryAnswer = serde_json::from_slice(&answer.unwrap()).unwrap();
+    let QueryAnswer::Amended { revision, .. } = answer else { panic!("{point}: {answer:?}") };
+    assert_eq!(revision, 1, "{point}: one amend");
+    gate.open();
+    let (outcome, _) = agents::finished(&cluster, run).await;
+    let steps = outcome["graph"]["succeeded"].clone();
+    assert_eq!(steps, json!(["first", "third", "fourth"]), "{point}: {outcome:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_coordinator_killed_before_its_commit_of_an_amend() {
+    amend_killed_at("decided:1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_coordinator_killed_between_commit_and_answer_of_an_amend() {
+    amend_killed_at("committed:1").await;
+    amend_killed_at("sent:1").await;
 }

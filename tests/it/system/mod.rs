@@ -1,6 +1,7 @@
 //! The whole system: in one process, and as processes on real NATS and Redis servers.
 
 mod agent_commands;
+mod amend;
 mod bad_input_end_to_end;
 mod budget_commands;
 mod cluster;

@@ -132,6 +132,14 @@ impl Log {
                 ensure(*rung == seen.rungs + 1, || "B21: a rung is left out, or reached twice".into())?;
                 seen.rungs = *rung;
             }
+            Event::Amended { child_id, plan, .. } => {
+                self.live(child_id)?;
+                self.plans.push(plan.clone());
+                // Steps have other places from here on, in the groups of this graph too.
+                for seen in self.contexts.values_mut() {
+                    (seen.graph, seen.steps_ended) = (None, Default::default());
+                }
+            }
             Event::StepEnded { child_id, step, .. } => {
                 let seen = self.live(child_id)?;
                 ensure(seen.steps_ended.insert(*step), || "t2: a step ended twice".into())?;

@@ -146,8 +146,8 @@ fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> 
 /// gathers findings, is a race, or has a result that is read in turn.
 fn is_read(trace: &Trace, node: &ContextNode) -> bool {
     let (Some(parent), Some(of)) = (node.parent, node.step) else { return false };
-    let (_, group) = trace.expect_run(parent);
-    let step = &group.steps[of.step as usize];
+    let (run, group) = trace.expect_run(parent);
+    let step = &group.steps[run.place(of.step) as usize];
     step.output_to.is_some() || group.aggregate.is_some() || group.race || is_read(trace, trace.node(parent))
 }
 

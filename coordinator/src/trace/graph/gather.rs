@@ -57,8 +57,9 @@ impl Finding {
 
 fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
     let mut numbers: HashMap<Option<&AgentId>, u32> = HashMap::new();
-    let winner = graph.graph.as_ref().and_then(|run| run.winner);
-    let counts_for = |of: StepOf| winner.is_none_or(|winner| of.step == winner);
+    let run = graph.graph.as_deref();
+    let winner = run.and_then(|run| Some((run, run.winner?)));
+    let counts_for = |of: StepOf| winner.is_none_or(|(run, winner)| run.place(of.step) == winner);
     let children = graph.children.iter().map(|child| trace.node(*child));
     let ran: Vec<&ContextNode> = children.filter(|node| node.step.is_some_and(counts_for)).collect();
     let mut counts: HashMap<Option<&AgentId>, u32> = HashMap::new();
@@ -90,7 +91,7 @@ fn findings(trace: &Trace, graph: &ContextNode) -> Vec<Finding> {
 /// Of the rounds of a loop only the last counts.
 fn is_last_word(trace: &Trace, graph: &ContextNode, node: &ContextNode) -> bool {
     let (Some((run, _)), Some(of)) = (trace.run_of(graph), node.step) else { return false };
-    let last = run.step(of.step).contexts.last().map(|last| &trace.node(*last).id);
+    let last = run.step(run.place(of.step)).contexts.last().map(|last| &trace.node(*last).id);
     !matches!(of.ran, Ran::Round(_)) || last == Some(&node.id)
 }
 

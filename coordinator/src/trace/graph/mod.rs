@@ -2,6 +2,7 @@
 //! for each of its steps. `schedule` decides what starts and `start` how, `step` what the end of a step
 //! means, `conclude` how the graph ends, `gather` what its agent synthesises from.
 
+mod amend;
 mod conclude;
 mod gather;
 mod report;
@@ -12,6 +13,7 @@ mod start;
 mod step;
 mod view;
 
+pub(super) use amend::amend;
 pub(super) use conclude::gathering_is_over;
 pub(super) use gather::synthesis_goal;
 pub(super) use schedule::{advance, next_is_busy};

@@ -67,7 +67,7 @@ impl Trace {
     ) -> Vec<StepReport> {
         let steps = (0u32..).zip(run.steps.iter().zip(&group.steps));
         let report = |(number, (ran, step))| {
-            let won = run.winner == Some(number);
+            let won = run.winner == Some(number) && group.aggregate.is_none();
             self.step_report(node, ran, step, won, results)
         };
         steps.map(report).collect()

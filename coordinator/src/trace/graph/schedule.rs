@@ -210,7 +210,9 @@ impl Start<'_> {
 
     /// The result of an item in the earlier run, if this is a rerun that may take it.
     fn taken(&self, ran: Ran) -> Option<Result<Vec<Event>, Refusal>> {
-        let (Ran::Item(number), Some(list)) = (ran, self.run.lists.get(&self.step)) else { return None };
+        let (Ran::Item(number), Some(list)) = (ran, self.run.lists.get(&self.run.number(self.step))) else {
+            return None;
+        };
         let element = Json::from(list.elements()?.get(number as usize)?.clone());
         rerun::item(self.trace, self.graph, self.step, number, &element, self.now)
     }

@@ -55,7 +55,7 @@ pub(super) fn begin(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let (order, body) = order(trace, graph, step, ran);
-    admission::step(trace, graph, order, body, StepOf { step, ran }, now)
+    admission::step(trace, graph, order, body, step_of(trace, graph, step, ran), now)
 }
 
 /// The context of a step whose result is taken from an earlier run (G15). It runs nothing, and needs no terms.
@@ -78,8 +78,13 @@ pub(in crate::trace) fn begin_taken(
         ..Order::new(order.child_id)
     };
     let child_id = order.child_id.clone();
-    let events = admission::taken(trace, graph, order, body, StepOf { step, ran }, from, now)?;
+    let events = admission::taken(trace, graph, order, body, step_of(trace, graph, step, ran), from, now)?;
     Ok((child_id, events))
+}
+
+fn step_of(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> StepOf {
+    let (run, _) = trace.expect_run(graph);
+    StepOf { step: run.number(step), ran }
 }
 
 /// What is asked for a context of a step, and what it runs.
@@ -142,7 +147,9 @@ fn read_keys(plan: &graph::Step) -> Vec<ContextKey> {
 }
 
 fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::BTreeMap<ContextKey, Json> {
-    let (Ran::Item(number), Some(list)) = (ran, run.lists.get(&step)) else { return Default::default() };
+    let (Ran::Item(number), Some(list)) = (ran, run.lists.get(&run.number(step))) else {
+        return Default::default();
+    };
     let key = |name| ContextKey::new(name).expect("a valid literal");
     let item = list.elements().and_then(|list| list.get(number as usize)).cloned().unwrap_or_default();
     [(key("item"), Json::from(item)), (key("index"), Json::from(serde_json::Value::from(number)))].into()

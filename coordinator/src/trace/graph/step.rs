@@ -21,11 +21,12 @@ pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex) -> Vec<Ev
     let node = trace.node(at);
     let (Some(graph), Some(of)) = (node.parent, node.step) else { return Vec::new() };
     let (run, group) = trace.expect_run(graph);
-    if run.step(of.step).status != StepStatus::Running || !trace.node(graph).is_live() {
+    let step = run.place(of.step);
+    if run.step(step).status != StepStatus::Running || !trace.node(graph).is_live() {
         return Vec::new();
     }
     let end = node.end().expect("asked when it has ended");
-    let over = Over { trace, graph, run, group, step: of.step, node, end };
+    let over = Over { trace, graph, run, group, step, node, end };
     match of.ran {
         Ran::Item(_) => over.item(),
         Ran::Round(number) => over.round(number),

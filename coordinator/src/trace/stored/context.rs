@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    Amount, ChildId, Dimension, Limits, ThreadId, Timestamp, Tokens, Usd,
+    Amount, CallId, ChildId, Dimension, Limits, ThreadId, Timestamp, Tokens, Usd,
     graph::{GroupIndex, StepIndex},
     id::ToolName,
     money::booked,
@@ -61,6 +61,28 @@ pub(super) struct OfGraph {
     pub(super) group: GroupIndex,
     /// The version of the trace when it began.
     pub(super) begun: u64,
+}
+
+/// What amends changed of a graph (G13).
+#[derive(Serialize, Deserialize)]
+pub(super) struct Amended {
+    pub(super) admitted: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) numbers: Vec<StepIndex>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) amends: Vec<(CallId, u32)>,
+}
+
+impl Amended {
+    /// None if there was no amend.
+    pub(super) fn of(run: &GraphRun) -> Option<Self> {
+        let GraphRun { admitted, numbers, amends, plan, .. } = run;
+        (plan != admitted).then(|| Amended {
+            admitted: *admitted,
+            numbers: numbers.clone(),
+            amends: amends.clone(),
+        })
+    }
 }
 
 impl Definition {

@@ -12,7 +12,7 @@
 //! | `l<n>` `b<n>` | its ceilings; its sums |
 //! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
 //! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` | its attempts, answers, messages, restores, notes, disputes |
-//! | `s<n>.<step>` `j<n>.<step>` | the steps of its graph; their lists of items |
+//! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
 
 mod context;
 mod read;

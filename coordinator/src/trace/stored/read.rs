@@ -18,7 +18,7 @@ use super::{
         unsaved::Saved,
     },
     Corrupt, FORM, FORM_GRAPHS, HEAD, Head, OUTPUTS, RERUN,
-    context::{Ceilings, Definition, Running, StoredStep, Sums},
+    context::{Amended, Ceilings, Definition, Running, StoredStep, Sums},
     hash, parse, read, required,
 };
 
@@ -88,7 +88,11 @@ impl Trace {
         let graph = definition.graph.map(|of| {
             let plan = self.plans.get(of.plan as usize).ok_or_else(|| corrupt("its plan is missing"))?;
             let group = plan.group(of.group);
-            Ok(Box::new(GraphRun::new(of.plan, of.group, group, definition.started_at, of.begun)))
+            let mut run = GraphRun::new(of.plan, of.group, group, definition.started_at, of.begun);
+            if let Some(Amended { admitted, numbers, amends }) = read(fields, &format!("v{index}"))? {
+                (run.admitted, run.numbers, run.amends) = (admitted, numbers, amends);
+            }
+            Ok(Box::new(run))
         });
         let node = ContextNode::from_stored(definition, limits, graph.transpose()?, index, fields)?;
         self.by_id.insert(node.id.clone(), ContextIndex(index));
@@ -149,7 +153,7 @@ impl Trace {
             parent.children.push(index);
             parent.live_children += u32::from(is_live);
             if let (Some(of), Some(run)) = (step, &mut parent.graph) {
-                run.steps.unstored_mut(of.step).contexts.push(index);
+                run.steps.unstored_mut(run.place(of.step)).contexts.push(index);
             }
         }
         for index in (0..self.contexts.len()).map(|place| ContextIndex(u32::try_from(place).expect("a u32")))

@@ -12,7 +12,7 @@ use super::{
         unsaved::{Saved, Unsaved},
     },
     Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_STEERED, HEAD, Head, OUTPUTS, RERUN,
-    context::{Ceilings, Definition, Left, Running, StoredStep, Sums},
+    context::{Amended, Ceilings, Definition, Left, Running, StoredStep, Sums},
     hash, json,
 };
 
@@ -123,6 +123,9 @@ impl Trace {
                 format!("d{}", at.0),
                 &Definition::of(node, node.parent.map(|parent| self.node(parent))),
             );
+            if let Some(amended) = node.graph.as_deref().and_then(Amended::of) {
+                fields.set(format!("v{}", at.0), &amended);
+            }
         }
         self.unsaved.saved.resize_with(self.contexts.len(), Saved::default);
         for ContextIndex(at) in unsaved.contexts {
@@ -177,6 +180,9 @@ impl ContextNode {
     fn form(&self) -> u32 {
         let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
         let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
+        if self.graph.as_deref().is_some_and(|run| run.plan != run.admitted) {
+            return FORM_GRAPHS;
+        }
         match (is_steered || is_restored, self.calls.has_folded()) {
             (true, _) => FORM_STEERED,
             (false, true) => FORM_FOLDED,

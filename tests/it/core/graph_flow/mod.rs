@@ -1,6 +1,7 @@
 //! Running a graph (G): which steps start, when, and what the end of a step means for its graph.
 
 mod aggregate;
+mod amends;
 mod items;
 mod mapped_groups;
 mod order;

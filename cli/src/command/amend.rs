@@ -1,0 +1,253 @@
+//! `trellis graph show` and `trellis graph amend`: the definition of a graph that runs, and other steps for it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use coordinator::trace::Trace;
+use serde_json::{Value, json};
+use shared::{
+    CallId, Problems, StepId,
+    decode::{self, Format},
+    graph::{self, TaskGraph},
+    wire::{Amend, Query, QueryAnswer, StepReport, StepStatus, Text},
+};
+use uuid::Uuid;
+
+use crate::{
+    cluster::{client, connect::Servers},
+    input::{
+        context_ref::Named,
+        file::{Unusable, read_value},
+        parse,
+    },
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis graph show 0af7…319c > graph.json        the graph as it is now; edit its steps, then
+  trellis graph amend 0af7…319c graph.json
+  trellis graph amend 0af7…319c --remove review --add check.yaml
+";
+
+/// Print the definition of a graph that runs, for an amend: every step with its id, and which have not begun.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    /// The run's id, for the graph at its root; `TRACE/CHILD` for the graph that runs in another context.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    context: Named,
+}
+
+/// Replace, add or remove steps of a graph that have not begun.
+///
+/// FILE is the whole definition as it is to be: what `graph show` prints, with other steps. Steps that have begun, ended
+/// or been skipped, and the fields of the graph itself, must be as they are. The amend is refused if somebody else
+/// amended the graph since FILE was printed, or if a step that it changes has begun meanwhile; nothing is changed then.
+/// The options change the definition as it is now instead.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The run's id, for the graph at its root; `TRACE/CHILD` for the graph that runs in another context.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    context: Named,
+    /// The definition: JSON, YAML or TOML; `-` is stdin.
+    #[arg(required_unless_present_any = ["remove", "add", "replace"], conflicts_with_all = ["remove", "add", "replace"])]
+    file: Option<PathBuf>,
+    /// Remove this step; may be given more than once.
+    #[arg(long, value_name = "STEP")]
+    remove: Vec<StepId>,
+    /// Add the step, or the list of steps, of a file behind the others; may be given more than once.
+    #[arg(long, value_name = "FILE")]
+    add: Vec<PathBuf>,
+    /// Put the step, or the steps, of a file in place of those with the same ids; may be given more than once.
+    #[arg(long, value_name = "FILE")]
+    replace: Vec<PathBuf>,
+    /// Who amends it; the event says so.
+    #[arg(long, value_name = "NAME", value_parser = parse::text)]
+    by: Option<Text>,
+    /// Your own name for the amend: sent again under the same name, it is still one amend.
+    #[arg(long, value_name = "ID")]
+    id: Option<CallId>,
+}
+
+pub(crate) async fn show(args: Show, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    let trace = client::replay(&bus, args.context.trace).await?;
+    let (now, pending) = current(&trace, &args.context)?;
+    if output == Output::Text {
+        output::note(&format!("steps that have not begun: {}", names(&pending)));
+    }
+    output::print_json(&json!({"revision": now.revision, "graph": now.graph}))?;
+    Ok(Ending::Completed)
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    let trace = client::replay(&bus, args.context.trace).await?;
+    let (now, _) = current(&trace, &args.context)?;
+    let revision = now.revision;
+    let (path, made) = match &args.file {
+        Some(path) => (path.as_path(), from_file(path, now.revision)),
+        None => {
+            (Path::new("the amended definition"), edited(&args, now).map(|graph| Made { revision, graph }))
+        }
+    };
+    let made = match made {
+        Ok(made) => made,
+        Err(unusable) => return unusable.report(path, output),
+    };
+    let id = args.id.map_or_else(|| Uuid::now_v7().simple().to_string().parse(), Ok)?;
+    let Named { trace: trace_id, child: child_id } = args.context;
+    let Made { revision, graph } = made;
+    let amend = Box::new(Amend { child_id, id, revision, graph, by: args.by });
+    match client::query_again(&bus, &Query::Amend { trace_id, amend }).await?.or_refusal() {
+        Ok(QueryAnswer::Amended { child_id, revision }) => {
+            match output {
+                Output::Json => output::print_json(&json!({"child_id": child_id, "revision": revision}))?,
+                Output::Text => {
+                    output::print(&format!("`{child_id}` goes on as amended, revision {revision}\n"))?
+                }
+            }
+            Ok(Ending::Completed)
+        }
+        Err(refusal) => {
+            let ending = output::refuse(&refusal, output)?;
+            if let Some(hint) = hint(&refusal.code) {
+                output::note(&format!("\nhint: {hint}"));
+            }
+            Ok(ending)
+        }
+        Ok(other) => Err(client::unexpected(&other)),
+    }
+}
+
+/// A definition, and how often the graph had been amended when it was made.
+struct Made {
+    revision: u32,
+    graph: TaskGraph,
+}
+
+/// The graph as it is now, and its steps that have not begun.
+fn current(trace: &Trace, context: &Named) -> anyhow::Result<(Made, Vec<StepId>)> {
+    let child = match &context.child {
+        Some(child) => child,
+        None => &trace.root().context("the trace has no root")?.id,
+    };
+    let (node, revision, graph) = trace.definition_of(child).with_context(|| {
+        format!("`{child}` runs no graph\n\nhint: `trellis runs describe` lists the contexts of a run")
+    })?;
+    let mut pending = Vec::new();
+    collect_pending(
+        &trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default(),
+        &mut pending,
+    );
+    Ok((Made { revision, graph }, pending))
+}
+
+fn collect_pending(steps: &[StepReport], found: &mut Vec<StepId>) {
+    for step in steps {
+        if step.status == StepStatus::Pending {
+            found.push(step.id.clone());
+        }
+        collect_pending(&step.steps, found);
+    }
+}
+
+fn names(steps: &[StepId]) -> String {
+    let names: Vec<&str> = steps.iter().map(StepId::as_str).collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// What `graph show` printed, or a definition alone, which is taken as made for the graph as it is now.
+fn from_file(path: &Path, revision: u32) -> Result<Made, Unusable> {
+    let value = read_value(path)?;
+    let shown = value.get("graph").zip(value.get("revision").and_then(Value::as_u64));
+    let (graph, revision) = match shown {
+        Some((graph, revision)) => (graph, u32::try_from(revision).unwrap_or(u32::MAX)),
+        None => (&value, revision),
+    };
+    let graph = compiled(graph)?;
+    Ok(Made { revision, graph })
+}
+
+fn compiled(graph: &Value) -> Result<TaskGraph, Unusable> {
+    graph::read(graph.to_string().as_bytes(), Format::Json).map(|(graph, _)| graph).map_err(Unusable::Wrong)
+}
+
+/// The graph as it is now, with what the options change.
+fn edited(args: &Args, now: Made) -> Result<TaskGraph, Unusable> {
+    let mut graph = now.graph;
+    let mut problems = Problems::default();
+    for id in &args.remove {
+        if !put(&mut graph.steps, id, None) {
+            problems.add("--remove", format!("there is no step `{id}`"), None);
+        }
+    }
+    for path in &args.replace {
+        for step in steps(path)? {
+            let replaced = step.id.clone().is_some_and(|id| put(&mut graph.steps, &id, Some(step.clone())));
+            if !replaced {
+                let name = step.id.map_or("a step without an id".into(), |id| format!("`{id}`"));
+                problems.add("--replace", format!("{}: {name} replaces no step", path.display()), None);
+            }
+        }
+    }
+    for path in &args.add {
+        graph.steps.extend(steps(path)?);
+    }
+    problems.or(()).map_err(Unusable::Wrong)?;
+    compiled(&json!(graph))
+}
+
+/// Replaces or removes a step, in a group too; false if there is none.
+fn put(steps: &mut Vec<graph::StepDef>, id: &StepId, by: Option<graph::StepDef>) -> bool {
+    if let Some(place) = steps.iter().position(|step| step.id.as_ref() == Some(id)) {
+        match by {
+            Some(step) => steps[place] = step,
+            None => drop(steps.remove(place)),
+        }
+        return true;
+    }
+    steps.iter_mut().any(|step| put(&mut step.steps, id, by.clone()))
+}
+
+/// The step, or the steps, of a file.
+fn steps(path: &Path) -> Result<Vec<graph::StepDef>, Unusable> {
+    let value = read_value(path)?;
+    let steps = match value {
+        Value::Array(steps) => steps,
+        Value::Object(ref fields) if fields.contains_key("steps") && !fields.contains_key("id") => {
+            fields["steps"].as_array().cloned().unwrap_or_default()
+        }
+        one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            vec![one]
+        }
+    };
+    let mut problems = Problems::default();
+    let mut read = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        match decode::value::<graph::StepDef>(step) {
+            Ok(step) => read.push(step),
+            Err(wrong) => {
+                for problem in wrong.iter() {
+                    let path = format!("{}: [{number}].{}", path.display(), problem.path);
+                    problems.add(path, &problem.message, problem.hint.clone());
+                }
+            }
+        }
+    }
+    problems.or(read).map_err(Unusable::Wrong)
+}
+
+fn hint(code: &str) -> Option<&'static str> {
+    match code {
+        "graph_moved" => Some("print it again with `trellis graph show`, and make your changes to that"),
+        "ended" => Some("`trellis submit` runs another graph"),
+        "unknown_context" | "runs_no_graph" => Some("`trellis runs describe` lists the contexts of a run"),
+        "no_trace" => Some("`trellis runs list` shows the newest runs"),
+        _ => None,
+    }
+}

@@ -1,0 +1,32 @@
+//! The runtime of the commands that talk to a cluster, and their telemetry.
+
+use shared::telemetry;
+
+use crate::terminal::ending::Ending;
+
+/// Runs a command that prints its progress.
+pub(crate) fn block_on(
+    log_json: bool,
+    command: impl Future<Output = anyhow::Result<Ending>>,
+) -> anyhow::Result<Ending> {
+    run("trellis", true, log_json, command)
+}
+
+/// Runs a command under the service name of its spans; a quiet one logs little.
+pub(crate) fn run(
+    service: &'static str,
+    quiet: bool,
+    log_json: bool,
+    command: impl Future<Output = anyhow::Result<Ending>>,
+) -> anyhow::Result<Ending> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let telemetry = telemetry::start(service, log_json, quiet);
+        let ended = command.await;
+        telemetry.stop().await;
+        ended
+    });
+    // A blocking read of the terminal can't be cancelled: do not wait for it. Nothing else is left to do.
+    runtime.shutdown_background();
+    ended
+}

@@ -1,0 +1,161 @@
+//! What an amend may change of a graph that runs (G13): steps that have not begun, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::{
+    Body, Plan, StepDef, TaskGraph,
+    plan::{GroupIndex, Step, StepIndex},
+};
+use crate::{id::StepId, problem::Problems};
+
+/// What became of a step so far. A step that is not named has not begun, and is free to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It runs, has ended or was skipped: nothing of it can change, nor of the steps in it. The word says which.
+    Fixed(&'static str),
+    /// A group that runs: its own fields can't change; its steps stand for themselves.
+    Open,
+}
+
+/// Fields that say where a graph runs and who asked for it: an amended definition may leave them out.
+const LABELS: [&str; 5] = ["trace_id", "child_id", "thread_id", "reply_to", "name"];
+
+/// Everything that an amend changes and may not, with its place in the new definition.
+pub fn check_amend(before: &Plan, after: &Plan, standings: &BTreeMap<StepId, Standing>) -> Problems {
+    let mut problems = Problems::default();
+    check_terms(before, after, &mut problems);
+    let (old, new) = (before.placed(), after.placed());
+    for (id, standing) in standings {
+        let Some(was) = old.get(id) else { continue };
+        let Some(is) = new.get(id) else {
+            let message = format!("`{id}` {} and can't be removed", standing.word());
+            problems.add("steps", message, Some(SHOW.into()));
+            continue;
+        };
+        if was.group != is.group {
+            let message = format!("`{id}` {} and can't move to another group", standing.word());
+            problems.add(&is.path, message, Some(SHOW.into()));
+        }
+        let fields = differing(was.definition.clone(), is.definition.clone(), *standing);
+        if !fields.is_empty() {
+            let message = format!("`{id}` {} and can't change: {}", standing.word(), fields.join(", "));
+            problems.add(&is.path, message, Some(SHOW.into()));
+        }
+        // What has begun can't wait any more.
+        let later = after.group(is.place.0).steps[is.place.1 as usize].waits_for.iter();
+        let later = later.map(|step| &after.group(is.place.0).steps[*step as usize].id);
+        if let Some(later) = later.into_iter().find(|step| !standings.contains_key(*step)) {
+            let message =
+                format!("`{id}` {} and can't wait for `{later}`, which has not begun", standing.word());
+            problems.add(&is.path, message, Some("put new steps behind those that have begun".into()));
+        }
+    }
+    problems
+}
+
+const SHOW: &str = "begin with what `trellis graph show` prints, and change only steps that are pending";
+
+impl Standing {
+    fn word(self) -> &'static str {
+        match self {
+            Standing::Fixed(word) => word,
+            Standing::Open => "runs",
+        }
+    }
+}
+
+/// The fields of the graph itself can't change.
+fn check_terms(before: &Plan, after: &Plan, problems: &mut Problems) {
+    let terms = |plan: &Plan| {
+        let mut fields = object(&plan.definition());
+        fields.remove("steps");
+        fields
+    };
+    let (old, new) = (terms(before), terms(after));
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for name in names {
+        let left_out = LABELS.contains(&name.as_str()) && !new.contains_key(name);
+        if old.get(name) != new.get(name) && !left_out {
+            let hint = match name.as_str() {
+                "max_cost_usd" | "max_tokens" => "use `trellis budget raise`",
+                "inputs" => "put the value into the task of a new step",
+                _ => "leave it as `trellis graph show` prints it",
+            };
+            problems.add(name, "an amend changes steps, not the graph itself", Some(hint.into()));
+        }
+    }
+}
+
+/// The names of the fields in which two definitions of a step differ.
+fn differing(mut was: StepDef, mut is: StepDef, standing: Standing) -> Vec<String> {
+    if standing == Standing::Open {
+        was.steps.clear();
+        is.steps.clear();
+    }
+    let (was, is) = (object(&was), object(&is));
+    let names: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
+    names.into_iter().filter(|name| was.get(*name) != is.get(*name)).map(|name| format!("`{name}`")).collect()
+}
+
+fn object(of: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(of) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+/// A step of a definition, with its place.
+struct Placed {
+    definition: StepDef,
+    path: String,
+    place: (GroupIndex, StepIndex),
+    /// The step that is its group; none in the graph itself.
+    group: Option<StepId>,
+}
+
+impl Plan {
+    /// The definition, with the id of every step.
+    pub fn named_definition(&self) -> TaskGraph {
+        let mut definition = self.definition();
+        self.name(0, &mut definition.steps);
+        definition
+    }
+
+    fn name(&self, group: GroupIndex, definitions: &mut [StepDef]) {
+        for (step, definition) in self.group(group).steps.iter().zip(definitions) {
+            definition.id = Some(step.id.clone());
+            if let Body::Group(inner) = step.body {
+                self.name(inner, &mut definition.steps);
+            }
+        }
+    }
+
+    /// Where a step is, by its id.
+    pub fn place_of(&self, id: &StepId) -> Option<(GroupIndex, StepIndex)> {
+        let groups = (0u32..).zip(self.groups());
+        let mut steps =
+            groups.flat_map(|(group, of)| (0u32..).zip(&of.steps).map(move |(step, of)| (group, step, of)));
+        steps.find(|(_, _, step)| step.id == *id).map(|(group, step, _)| (group, step))
+    }
+
+    fn placed(&self) -> BTreeMap<StepId, Placed> {
+        let definition = self.named_definition();
+        let mut found = BTreeMap::new();
+        let mut open = vec![(0, None, "steps".to_owned(), definition.steps)];
+        while let Some((group, owner, path, definitions)) = open.pop() {
+            let steps: Vec<(u32, &Step)> = (0u32..).zip(&self.group(group).steps).collect();
+            for ((number, step), definition) in steps.into_iter().zip(definitions) {
+                let path = format!("{path}[{number}]");
+                if let Body::Group(inner) = step.body {
+                    let (owner, within) = (Some(step.id.clone()), format!("{path}.steps"));
+                    open.push((inner, owner, within, definition.steps.clone()));
+                }
+                let (place, group) = ((group, number), owner.clone());
+                found.insert(step.id.clone(), Placed { definition, path, place, group });
+            }
+        }
+        found
+    }
+}
