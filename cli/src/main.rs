@@ -29,8 +29,10 @@ fn main() -> ExitCode {
     let ended = match command {
         // Before any thread is started: the sandbox changes what this process is.
         Command::Sandbox { stage, told } => return worker::enter_sandbox(stage.as_deref(), &told),
-        Command::Offline(command) => cli::run_offline(command, &servers, output, log_json),
-        Command::Online(command) => cli::run_online(command, &servers, output, log_json),
+        Command::Offline(command) => {
+            output.output().and_then(|output| cli::run_offline(command, &servers, output, log_json))
+        }
+        Command::Online(command) => cli::run_online(*command, &servers, output, log_json),
     };
     match ended {
         Ok(ending) => ending.into(),

@@ -94,6 +94,30 @@ fn a_rehearsal_with_a_failure_shows_what_follows() {
 }
 
 #[test]
+fn g7_a_rehearsal_answers_for_a_human() {
+    let rehearse =
+        |more: &[&str]| trellis(&[&["graph", "rehearse", "examples/approval.yaml"], more].concat());
+    let said = rehearse(&[]);
+    assert!(said.contains("release") && said.ends_with("--- exit 0"), "{said}");
+    insta::assert_snapshot!(rehearse(&["--answer", "release=deny: too long"]));
+    let nobody = rehearse(&["--answer", "release=perhaps"]);
+    assert!(nobody.contains("denied: nobody answered within 86400000 ms"), "{nobody}");
+    let unknown = rehearse(&["--answer", "nobody=yes"]);
+    assert!(unknown.contains("the graph has no step `nobody`"), "{unknown}");
+}
+
+#[test]
+fn g7_a_graph_with_an_approve_step_runs_in_one_process() {
+    let said = trellis(&["run", "examples/approval.yaml", "--answer", "yes", "-o", "json"]);
+    assert!(said.contains("\"status\": \"completed\"") && said.ends_with("--- exit 0"), "{said}");
+    assert!(said.contains("question from approval › release: Shall this be published?"), "{said}");
+    let said = trellis(&["run", "examples/approval.yaml", "--answer", "deny: too long"]);
+    assert!(said.contains("denied: too long") && said.ends_with("--- exit 1"), "{said}");
+    let said = trellis(&["run", "examples/approval.yaml", "--answer", "perhaps"]);
+    assert!(said.contains("it neither approves nor denies"), "{said}");
+}
+
+#[test]
 fn a_rehearsed_loop_ends_at_its_bound() {
     insta::assert_snapshot!(trellis(&[
         "graph",
@@ -219,10 +243,10 @@ fn rehearse_has_help() {
 fn every_example_runs_without_servers() {
     for example in examples() {
         let name = example.trim_start_matches("examples/").split('.').next().unwrap().to_owned();
-        let said = trellis(&["run", &example]);
+        let said = trellis(&["run", &example, "--answer", "yes"]);
         assert!(said.ends_with("--- exit 0"), "{said}");
         insta::assert_snapshot!(format!("run_{name}"), stdout(&said));
-        let said = trellis(&["run", &example, "-o", "json"]);
+        let said = trellis(&["run", &example, "--answer", "yes", "-o", "json"]);
         let outcome = json(&said);
         assert_eq!(outcome["status"], "completed", "{said}");
         assert_eq!(outcome["graph"]["failed"], serde_json::json!([]), "{said}");
@@ -353,8 +377,13 @@ fn all_mistakes_in_agent_profiles_are_listed() {
 #[test]
 fn commands_that_need_a_cluster_say_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
-    let all: [&[&str]; 20] = [
+    let all: [&[&str]; 25] = [
+        &["receipt", trace],
+        &["audit", trace],
+        &["events", trace],
         &["runs", "list"],
+        &["runs", "pending"],
+        &["runs", "describe", "@last"],
         &["runs", "describe", trace],
         &["runs", "watch", trace],
         &["runs", "cancel", trace],
@@ -400,7 +429,7 @@ fn an_unreachable_server_has_its_own_exit_code() {
 
 #[test]
 fn every_command_has_help() {
-    let all = "run dev submit answer tell history outputs coordinator worker doctor schema completions graph runs budget agents workers";
+    let all = "run dev submit answer tell history outputs receipt audit events coordinator worker doctor schema completions graph runs budget agents workers";
     for command in all.split(' ') {
         let said = trellis(&[command, "--help"]);
         assert!(said.contains("Usage: trellis ") && said.ends_with("--- exit 0"), "{said}");
@@ -412,13 +441,46 @@ fn every_command_has_help() {
 fn journals_files_and_checkpoints_have_help() {
     let agents = ["apply", "show", "diff", "delete"].map(|command| ["agents", command]);
     let agents = agents.iter().map(|command| &command[..]);
-    let others = [&["history"][..], &["tell"], &["outputs"], &["runs", "restore"], &["runs", "delete"]];
-    for command in others.into_iter().chain(agents) {
+    let others = [&["history"][..], &["tell"], &["outputs"]];
+    let runs = ["list", "pending", "cancel", "restore", "delete"].map(|command| ["runs", command]);
+    let others = others.into_iter().chain(runs.iter().map(|command| &command[..]));
+    for command in others.chain(agents) {
         let said = trellis(&[command, &["--help"]].concat());
         insta::assert_snapshot!(command.join("_"), said);
     }
     let said = trellis(&["submit", "--goal", "x", "--branch-from", "0af7651916cd43dd8448eb211c80319c/root"]);
     assert!(said.contains("TRACE/CHILD@STEP") && said.ends_with("--- exit 2"), "{said}");
+}
+
+#[test]
+fn accounting_has_help() {
+    for command in [&["receipt"][..], &["audit"], &["events"], &["graph", "plan"]] {
+        insta::assert_snapshot!(command.join("_"), trellis(&[command, &["--help"]].concat()));
+    }
+    let said = trellis(&["graph", "validate", "examples/race.yaml", "-o", "csv"]);
+    assert!(
+        said.contains("only `trellis receipt` prints csv and md") && said.ends_with("--- exit 2"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_plan_shows_the_worst_case_and_whether_it_fits() {
+    insta::assert_snapshot!(trellis(&["graph", "plan", "examples/research.yaml"]));
+    let graph = "name: fits\nmax_cost_usd: 1\ninputs: {topics: [a, b, c]}\nsteps:\n  \
+        - {id: list, agent_id: writer, task_description: x, max_cost_usd: 0.1}\n  \
+        - {id: map, agent_id: writer, task_description: x, for_each: topics, max_cost_usd: 0.2}\n  \
+        - id: pair\n    loop: {max_rounds: 2}\n    steps:\n      \
+        - {id: draft, agent_id: writer, task_description: x, max_cost_usd: 0.05, fallback: editor}\n";
+    insta::assert_snapshot!("a_plan_that_fits", about("fits.yaml", graph, &["graph", "plan"]));
+    let said = about("fits.yaml", graph, &["graph", "plan", "--budget", "0.89", "-o", "json"]);
+    assert!(said.contains("\"fits\": false") && said.ends_with("--- exit 3"), "{said}");
+    let said = about("fits.yaml", graph, &["graph", "plan", "--budget", "0.9", "-o", "json"]);
+    assert!(said.contains("\"fits\": true") && said.ends_with("--- exit 0"), "{said}");
+    let run = ["run", "--agents", "examples/agents.yaml", "--must-fit", "--max-cost-usd", "0.89"];
+    let said = about("fits.yaml", graph, &run);
+    assert!(said.contains("refused (does_not_fit): ") && said.contains("may cost $0.90"), "{said}");
+    assert!(said.ends_with("--- exit 3"), "{said}");
 }
 
 /// Runs a command on a new file with this text; the path in the output is replaced.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use shared::{
     Amount, CallId, ChildId, LeaseToken, Timestamp, TraceId, WorkerId,
     subject::{Home, Partition},
-    wire::{Answered, Claim, Execute, Hold, Lease, Progress, Report, Text, Verdict},
+    wire::{Answered, Claim, Execute, Hold, Lease, Progress, Question, Report, Text, Verdict},
 };
 
 use crate::trace::{Command, Effect, Event, Refusal, Submit, Trace, effects};
@@ -58,7 +58,7 @@ impl Rehearsal {
     pub fn play(
         &mut self,
         mut play: impl FnMut(&Execute) -> Played,
-        mut answer: impl FnMut(&Text) -> Option<Text>,
+        mut answer: impl FnMut(&Question) -> Option<Text>,
     ) {
         for _ in 0..MAX_TURNS {
             if let Some(child_id) = self.queue.pop_front() {
@@ -115,13 +115,15 @@ impl Rehearsal {
         }
     }
 
-    fn answer_one(&mut self, answer: &mut impl FnMut(&Text) -> Option<Text>) -> bool {
+    /// Answers the first question whose answer is taken. One that is refused leaves its question open.
+    fn answer_one(&mut self, answer: &mut impl FnMut(&Question) -> Option<Text>) -> bool {
         let questions = self.trace.contexts().iter().filter_map(|node| self.trace.question(&node.id));
-        let answered = questions.into_iter().find_map(|question| {
-            let answer = answer(&question.question)?;
-            Some(Answered { child_id: question.child_id, question: question.number, answer })
+        let answered = questions.filter_map(|question| {
+            let answer = answer(&question)?;
+            Some(Answered { child_id: question.child_id, question: question.number, answer, by: None })
         });
-        answered.is_some_and(|answered| self.handle(Command::Answer(answered)).is_ok())
+        let answered: Vec<Answered> = answered.collect();
+        answered.into_iter().any(|answered| self.handle(Command::Answer(answered)).is_ok())
     }
 
     fn pass_time(&mut self) -> bool {

@@ -323,6 +323,9 @@ fn hint_for(check: &str) -> String {
         "tokens" => "a whole number from 0 to 1000000000000",
         "trace_id" => "32 lowercase hex digits, or leave it out to get a new one",
         "context key" => "letters, digits, '-', '_' and '.', starting with a letter or digit",
+        "label value" => {
+            "a text of letters, digits and any of _ - . : / @ +, starting with a letter or digit, at most 128 characters"
+        }
         "text" => "a text that is not empty, at most 64 KiB",
         "tool" | "model" => "letters, digits and any of _ - . : / @ +, starting with a letter or digit",
         _ => "letters, digits, '-' and '_', starting with a letter or digit, at most 64 characters",
@@ -384,6 +387,8 @@ impl Check {
             "pool" => reads::<id::PoolName>(value),
             "check" => reads::<id::CheckName>(value),
             "context key" => reads::<id::ContextKey>(value),
+            "label" => reads::<id::LabelKey>(value),
+            "label value" => reads::<id::LabelValue>(value),
             "tool" => reads::<id::ToolName>(value),
             "model" => reads::<id::ModelName>(value),
             "text" => reads::<Text>(value),

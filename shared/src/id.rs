@@ -15,6 +15,8 @@ pub struct Grammar {
 impl Grammar {
     const ID: Grammar = Grammar { extra: "_-", max_len: 64 };
     const KEY: Grammar = Grammar { extra: "_-.", max_len: 160 };
+    const LABEL: Grammar = Grammar { extra: "_-./", max_len: 64 };
+    const VALUE: Grammar = Grammar { extra: "_-.:/@+", max_len: 128 };
     const NAME: Grammar = Grammar { extra: "_-.:/@+", max_len: 160 };
 
     fn check(self, what: &'static str, text: &str) -> Result<(), Error> {
@@ -128,6 +130,8 @@ id!(/** A label handed down unchanged; it grants no access (I6). */ ThreadId, "t
 id!(/** Which workers may take a context. */ PoolName, "pool", ID);
 id!(/** A check that runs before or after calls (B16). */ CheckName, "check", ID);
 id!(/** A key of the shared context store. */ ContextKey, "context key", KEY);
+id!(/** The key of a label of a run (G17). */ LabelKey, "label", LABEL);
+id!(/** The value of a label of a run (G17). */ LabelValue, "label value", VALUE);
 id!(/** A tool, `fs.read` or `server:tool`. */ ToolName, "tool", NAME);
 id!(/** A model as its provider spells it. */ ModelName, "model", NAME);
 

@@ -14,6 +14,7 @@ pub mod graph;
 pub mod health;
 pub mod id;
 pub mod json;
+pub mod labels;
 pub mod ladder;
 pub mod limits;
 pub mod link;
@@ -36,6 +37,7 @@ pub use id::{
     AgentId, CallId, ChildId, ContextKey, LeaseToken, PoolName, StepId, ThreadId, TraceId, WorkerId,
 };
 pub use json::Json;
+pub use labels::Labels;
 pub use limits::Limits;
 pub use money::{Amount, Dimension, Tokens, Usd};
 pub use problem::{Problem, Problems};

@@ -27,6 +27,33 @@ impl Timestamp {
         Timestamp(millis)
     }
 
+    /// A day in UTC, or a time of it, to the minute or the second: `2026-01-31`, `2026-01-31T08:15Z`,
+    /// `2026-01-31T08:15:00Z`. From 1970 on.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |digits: &str, most: u64| {
+            let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse().ok().filter(|number: &u64| whole && *number <= most)
+        };
+        let (date, time) = text.split_once('T').map_or((text, None), |(date, time)| (date, Some(time)));
+        let [year, month, day] = <[&str; 3]>::try_from(date.split('-').collect::<Vec<_>>()).ok()?;
+        let (year, month, day) = (number(year, 9999)?, number(month, 12)?, number(day, 31)?);
+        let mut of_day = 0;
+        if let Some(time) = time {
+            let parts: Vec<&str> = time.strip_suffix('Z')?.split(':').collect();
+            let (hours, minutes) = (number(parts.first()?, 23)?, number(parts.get(1)?, 59)?);
+            let seconds = parts.get(2).map_or(Some(0), |seconds| number(seconds, 59))?;
+            of_day = hours * 3600 + minutes * 60 + seconds;
+            (parts.len() <= 3).then_some(())?;
+        }
+        // The years begin in March, as they are shown.
+        let (years, months) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+        let days = years * 365 + years / 4 - years / 100 + years / 400 + (153 * months + 2) / 5;
+        let days = (days + day.checked_sub(1)?).checked_sub(719_468)?;
+        let at = Timestamp((days * 86_400 + of_day) * 1000);
+        // A day that its month does not have would be shown as one of the next.
+        at.to_string().starts_with(&format!("{year:04}-{month:02}-{day:02}T")).then_some(at)
+    }
+
     pub const fn millis(self) -> u64 {
         self.0
     }
@@ -85,6 +112,18 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(Timestamp::from_millis(seconds * 1000).to_string(), shown);
+            assert_eq!(Timestamp::parse(shown), Some(Timestamp::from_millis(seconds * 1000)));
+        }
+        for wrong in [
+            "2026-02-30",
+            "2026-00-01",
+            "2026-1",
+            "1969-12-31",
+            "2026-01-01T25:00Z",
+            "2026-01-01T1:1",
+            "+1-01-01",
+        ] {
+            assert_eq!(Timestamp::parse(wrong), None, "{wrong}");
         }
     }
 }

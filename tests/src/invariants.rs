@@ -76,6 +76,10 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     ensure(node.waiting_for_humans == parked, || {
         format!("{} wait for humans here and beneath, counted {}", parked, node.waiting_for_humans)
     })?;
+    let questions = children.iter().fold(u32::from(node.asks()), |sum, child| sum + child.questions);
+    ensure(node.questions == questions, || {
+        format!("G7: {questions} have asked here and beneath, counted {}", node.questions)
+    })?;
     let final_now = !node.is_live() && budget.held.is_zero();
     ensure(!(final_now && node.outcome_due), || "B20: nothing is held, and its outcome is due".into())?;
     let live = children.iter().filter(|child| child.is_live()).count();

@@ -1,6 +1,7 @@
 //! What the tests share: the core with one trace (`world`), its invariants, clusters in this process and as processes,
 //! real servers, a simulation, and chaos.
 
+pub mod accounts;
 pub mod chaos;
 pub mod checker;
 pub mod cluster;

@@ -236,7 +236,7 @@ fn agree(
 /// An answer a human gave.
 pub fn given(question: &str, answer: &str) -> GivenAnswer {
     let text = |text: &str| wire::Text::new(text).expect("not empty");
-    GivenAnswer { question: text(question), answer: text(answer), withdrawn: false }
+    GivenAnswer { question: text(question), answer: text(answer), by: None, default: false, withdrawn: false }
 }
 
 /// A result as it is given inline.

@@ -16,7 +16,7 @@ use shared::{
     },
 };
 
-use crate::{invariants, log_cuts};
+use crate::{accounts, invariants, log_cuts};
 
 #[derive(Debug, Clone)]
 pub struct World {
@@ -98,6 +98,7 @@ impl World {
             written += 2 * messages.iter().map(json_bytes).sum::<usize>();
         }
         let changes = self.trace.take_changes();
+        written += changes.index.as_ref().map_or(0, String::len);
         let changes = changes.fields.iter().chain(&changes.values);
         written +=
             changes.map(|(name, text)| name.len() + text.as_ref().map_or(0, String::len)).sum::<usize>();
@@ -378,12 +379,31 @@ impl World {
 
     pub fn ask_human(&mut self, lease: &Lease, question: &str) -> Result<Vec<Event>, Refusal> {
         let question = shared::wire::Text::new(question).expect("not empty");
-        self.report(lease, Verdict::InputRequired { question })
+        self.report(lease, Verdict::InputRequired { question, form: Box::default() })
     }
 
     pub fn answer(&mut self, child: &str, question: u32, answer: &str) -> Result<Vec<Event>, Refusal> {
         let answer = shared::wire::Text::new(answer).expect("not empty");
-        self.handle(Command::Answer(Answered { child_id: id(child), question, answer }))
+        self.handle(Command::Answer(Answered { child_id: id(child), question, answer, by: None }))
+    }
+
+    /// Asks a question that has a form.
+    pub fn ask_with_form(
+        &mut self,
+        lease: &Lease,
+        question: &str,
+        form: Value,
+    ) -> Result<Vec<Event>, Refusal> {
+        let question = shared::wire::Text::new(question).expect("not empty");
+        let form = serde_json::from_value(form).expect("a form");
+        self.report(lease, Verdict::InputRequired { question, form })
+    }
+
+    pub fn answer_by(&mut self, child: &str, answer: &str, by: &str) -> Result<Vec<Event>, Refusal> {
+        let text = |text| Some(shared::wire::Text::new(text).expect("not empty"));
+        let question = u32::try_from(self.node(child).answers.len()).expect("few") + 1;
+        let (answer, by) = (text(answer).expect("a text"), text(by));
+        self.handle(Command::Answer(Answered { child_id: id(child), question, answer, by }))
     }
 
     pub fn cancel(&mut self, child: Option<&str>) -> Result<Vec<Event>, Refusal> {
@@ -416,6 +436,7 @@ impl World {
     pub fn check_replay(&self) {
         invariants::check_replay(&self.trace, &self.log).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
+        accounts::check(self.trace.id(), &self.commands).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check_deleted(self.trace.id(), &self.commands, self.now)
             .unwrap_or_else(|what| panic!("{what}"));
     }

@@ -11,8 +11,8 @@ use shared::{
     graph::TaskGraph,
     subject::{Filter, Subject},
     wire::{
-        Answered, Cancel, Input, Query, QueryAnswer, Question, Rerun, Spawn, SubmitAnswer, Text, WorkerCall,
-        WorkerState,
+        Answered, Cancel, Query, QueryAnswer, Question, Refusal, Rerun, Spawn, SubmitAnswer, Text,
+        WorkerCall, WorkerState,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -67,7 +67,7 @@ impl Submission {
 
 /// An id for a new run.
 pub(crate) fn fresh_trace() -> TraceId {
-    TraceId::from_u128(Uuid::now_v7().as_u128()).expect("a time and a version are not all zeros")
+    TraceId::from_u128(Uuid::new_v4().as_u128()).expect("a version is not all zeros")
 }
 
 /// Submits; the answer comes after the commit, or is a refusal.
@@ -143,11 +143,20 @@ pub(crate) async fn cancel(
     publish(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
 }
 
-/// Answers a question of an agent. The answer is stored in the stream when this returns.
-pub(crate) async fn answer(bus: &Bus, question: &Question, text: Text) -> anyhow::Result<()> {
-    let answered = Answered { child_id: question.child_id.clone(), question: question.number, answer: text };
-    publish(bus, Subject::Input, &Input { trace_id: question.trace_id, answered: Some(answered), told: None })
-        .await
+/// Answers a question. It has the answer when this returns, or the answer is refused.
+pub(crate) async fn answer(
+    bus: &Bus,
+    question: &Question,
+    answer: Text,
+    by: Option<Text>,
+) -> anyhow::Result<Result<(), Refusal>> {
+    let (trace_id, child_id) = (question.trace_id, question.child_id.clone());
+    let answered = Answered { child_id, question: question.number, answer, by };
+    match query_again(bus, &Query::Answer { trace_id, answered }).await?.or_refusal() {
+        Ok(QueryAnswer::Answered { .. }) => Ok(Ok(())),
+        Err(refusal) => Ok(Err(refusal)),
+        Ok(other) => Err(unexpected(&other)),
+    }
 }
 
 /// The workers that answer a broadcast within [`WORKERS_ANSWER`], sorted by name.

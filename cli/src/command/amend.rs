@@ -6,7 +6,7 @@ use anyhow::Context;
 use coordinator::trace::Trace;
 use serde_json::{Value, json};
 use shared::{
-    CallId, Problems, StepId,
+    CallId, ChildId, Problems, StepId,
     decode::{self, Format},
     graph::{self, TaskGraph},
     wire::{Amend, Query, QueryAnswer, StepReport, StepStatus, Text},
@@ -28,9 +28,9 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis graph show 0af7…319c > graph.json        the graph as it is now; edit its steps, then
-  trellis graph amend 0af7…319c graph.json
-  trellis graph amend 0af7…319c --remove review --add check.yaml
+  trellis graph show 0af765 > graph.json        the graph as it is now; edit its steps, then
+  trellis graph amend 0af765 graph.json
+  trellis graph amend 0af765 --remove review --add check.yaml
 ";
 
 /// Print the definition of a graph that runs, for an amend: every step with its id, and which have not begun.
@@ -75,8 +75,9 @@ pub(crate) struct Args {
 
 pub(crate) async fn show(args: Show, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let trace = client::replay(&bus, args.context.trace).await?;
-    let (now, pending) = current(&trace, &args.context)?;
+    let (trace_id, child) = args.context.context(&bus).await?;
+    let trace = client::replay(&bus, trace_id).await?;
+    let (now, pending) = current(&trace, child.as_ref())?;
     if output == Output::Text {
         output::note(&format!("steps that have not begun: {}", names(&pending)));
     }
@@ -86,8 +87,9 @@ pub(crate) async fn show(args: Show, servers: &Servers, output: Output) -> anyho
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let trace = client::replay(&bus, args.context.trace).await?;
-    let (now, _) = current(&trace, &args.context)?;
+    let (trace_id, child_id) = args.context.context(&bus).await?;
+    let trace = client::replay(&bus, trace_id).await?;
+    let (now, _) = current(&trace, child_id.as_ref())?;
     let revision = now.revision;
     let (path, made) = match &args.file {
         Some(path) => (path.as_path(), from_file(path, now.revision)),
@@ -100,7 +102,6 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(unusable) => return unusable.report(path, output),
     };
     let id = args.id.map_or_else(|| Uuid::now_v7().simple().to_string().parse(), Ok)?;
-    let Named { trace: trace_id, child: child_id } = args.context;
     let Made { revision, graph } = made;
     let amend = Box::new(Amend { child_id, id, revision, graph, by: args.by });
     match client::query_again(&bus, &Query::Amend { trace_id, amend }).await?.or_refusal() {
@@ -131,8 +132,8 @@ struct Made {
 }
 
 /// The graph as it is now, and its steps that have not begun.
-fn current(trace: &Trace, context: &Named) -> anyhow::Result<(Made, Vec<StepId>)> {
-    let child = match &context.child {
+fn current(trace: &Trace, child: Option<&ChildId>) -> anyhow::Result<(Made, Vec<StepId>)> {
+    let child = match child {
         Some(child) => child,
         None => &trace.root().context("the trace has no root")?.id,
     };

@@ -2,36 +2,46 @@
 
 use serde_json::json;
 use shared::{
-    ChildId, TraceId,
+    ChildId,
     wire::{Question, Text},
 };
 
 use crate::{
     cluster::{client, connect::Servers, watch::questions},
-    input::parse,
+    input::{
+        context_ref::{Named, meant},
+        parse,
+    },
     terminal::{
         ending::Ending,
         output::{self, Output},
+        questions::{expected, in_form},
     },
 };
 
 /// Answer a question of an agent, so that its run continues.
 ///
-/// If the run has only one open question, the context may be left out.
+/// If the run has only one open question, the context may be left out. A question with choices is answered by one of them,
+/// or by its number; one with a schema by JSON; an `approve` step by `approve`, one of its choices, `deny` or `deny: REASON`.
+/// An answer that does not fit is refused, and the question stays open.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "trellis answer <TRACE> [CHILD] <TEXT>",
-    after_help = "Examples:\n  trellis answer 0af7…319c writer 'Yes, publish it.'\n  trellis answer 0af7…319c 'Yes.'"
+    override_usage = "trellis answer <TRACE[/CHILD]> <TEXT>",
+    after_help = "Examples:\n  trellis answer 0af765/writer 'Yes, publish it.'\n  trellis answer @last 'Yes.'"
 )]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it.
-    trace: TraceId,
-    /// The context that asks, then the answer; or the answer alone.
-    #[arg(required = true, num_args = 1..=2, value_names = ["CHILD", "TEXT"])]
+    /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD` names the context that asks.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    context: Named,
+    /// The answer. The context may come before it as a word of its own.
+    #[arg(required = true, num_args = 1..=2, value_name = "TEXT")]
     words: Vec<String>,
     /// The number of the question, counted from 1; without it, the open one.
     #[arg(long, value_name = "N")]
     question: Option<u32>,
+    /// Who answers; kept with the answer.
+    #[arg(long, value_name = "NAME", value_parser = parse::text)]
+    by: Option<Text>,
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -42,19 +52,19 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     let text: Text = parse::text(text).map_err(anyhow::Error::msg)?;
     let bus = servers.cluster().await?;
-    let trace = client::replay(&bus, args.trace).await?;
+    let (trace_id, named) = args.context.context(&bus).await?;
+    let trace = client::replay(&bus, trace_id).await?;
+    let child = named.or_else(|| child.map(|child| meant(&trace, &child).clone()));
     let question = choose(questions(&trace), child.as_ref(), args.question)?;
-    client::answer(&bus, &question, text).await?;
-    let open = |trace: &_| !questions(trace).contains(&question);
-    let (_, taken) = client::until(&bus, args.trace, open).await?;
+    let answer = in_form(&question.form, text);
+    if let Err(refusal) = client::answer(&bus, &question, answer, args.by).await? {
+        return output::refuse(&refusal, output);
+    }
     match output {
-        Output::Json => {
-            output::print_json(
-                &json!({"child_id": question.child_id, "question": question.number, "taken": taken}),
-            )?;
-        }
-        Output::Text if taken => output::print(&format!("`{}` has its answer\n", question.child_id))?,
-        Output::Text => output::print("the answer is stored, but the agent was not seen to take it yet\n")?,
+        Output::Json => output::print_json(
+            &json!({"child_id": question.child_id, "question": question.number, "taken": true}),
+        )?,
+        Output::Text => output::print(&format!("`{}` has its answer\n", question.child_id))?,
     }
     Ok(Ending::Completed)
 }
@@ -63,7 +73,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> anyhow::Result<Question> {
     let listed = open
         .iter()
-        .map(|question| format!("\n  {} {}: {}", question.child_id, question.number, question.question));
+        .map(|question| format!("\n  {} {}: {}", question.child_id, question.number, question.question))
+        .zip(open.iter().map(expected))
+        .map(|(asked, expected)| format!("{asked}\n{expected}").trim_end().to_owned());
     let listed: String = if open.is_empty() { " none".into() } else { listed.collect() };
     let meant = |question: &Question| {
         child.is_none_or(|child| question.child_id == *child)

@@ -15,7 +15,10 @@ use crate::{
         client,
         connect::{Servers, unreachable},
     },
-    input::parse,
+    input::{
+        context_ref::{ContextRef, Named, RunRef, meant},
+        parse,
+    },
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
@@ -27,23 +30,19 @@ use crate::{
 pub(crate) enum Command {
     /// Show the budget of one context in full; of the root if none is named.
     Show {
-        /// The run's id, as `runs list` shows it.
-        trace: TraceId,
-        /// The context; without it, the root.
-        child: Option<ChildId>,
+        #[command(flatten)]
+        context: ContextRef,
     },
     /// Show the budgets of all contexts of a run.
     Tree {
-        /// The run's id, as `runs list` shows it.
-        trace: TraceId,
+        /// The run, by its id, a unique beginning of it, or @last.
+        trace: RunRef,
     },
     /// Raise the limits of a context. Contexts that paused because the budget was used up continue.
     #[command(after_help = EXIT_CODES)]
     Raise {
-        /// The run's id, as `runs list` shows it.
-        trace: TraceId,
-        /// The context; without it, the root.
-        child: Option<ChildId>,
+        #[command(flatten)]
+        context: ContextRef,
         /// The new limit, in dollars.
         #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
         #[arg(required_unless_present = "max_tokens")]
@@ -54,8 +53,8 @@ pub(crate) enum Command {
     },
     /// List the disputed charges of a run: costs that nobody held and for which nothing was left.
     Disputes {
-        /// The run's id, as `runs list` shows it.
-        trace: TraceId,
+        /// The run, by its id, a unique beginning of it, or @last.
+        trace: RunRef,
     },
     /// Accept a disputed charge: it is booked, past the limit if need be.
     #[command(after_help = EXIT_CODES)]
@@ -68,23 +67,25 @@ pub(crate) enum Command {
 /// A disputed charge, as `budget disputes` lists it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Disputed {
-    /// The run's id, as `runs list` shows it.
-    trace: TraceId,
-    /// The context.
-    child: ChildId,
-    /// The number of the disputed charge within its context.
-    number: u32,
+    /// The run and the context.
+    #[arg(value_name = "TRACE/CHILD")]
+    context: Named,
+    /// The number of the disputed charge within its context. The context may come before it as a word of its own.
+    #[arg(required = true, num_args = 1..=2, value_name = "NUMBER")]
+    words: Vec<String>,
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
     match command {
-        Command::Show { trace, child } => {
+        Command::Show { context } => {
+            let (trace, child) = context.named(&bus).await?;
             let trace = client::replay(&bus, trace).await?;
             show(find(&trace, child.as_ref())?, output)
         }
-        Command::Tree { trace } => whole(&client::replay(&bus, trace).await?, output),
-        Command::Raise { trace, child, max_cost_usd, max_tokens } => {
+        Command::Tree { trace } => whole(&client::replay(&bus, trace.find(&bus).await?).await?, output),
+        Command::Raise { context, max_cost_usd, max_tokens } => {
+            let (trace, child) = context.named(&bus).await?;
             let known = client::replay(&bus, trace).await?;
             let node = find(&known, child.as_ref())?;
             let child_id = node.id.clone();
@@ -94,7 +95,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             }
             raise(&bus, trace, Raise { child_id, max_cost_usd, max_tokens }, output).await
         }
-        Command::Disputes { trace } => disputes(&client::replay(&bus, trace).await?, output),
+        Command::Disputes { trace } => {
+            disputes(&client::replay(&bus, trace.find(&bus).await?).await?, output)
+        }
         Command::Accept(disputed) => decide(&bus, disputed, Decision::Accepted, output).await,
         Command::Drop(disputed) => decide(&bus, disputed, Decision::Dropped, output).await,
     }
@@ -218,11 +221,21 @@ fn disputes(trace: &Trace, output: Output) -> anyhow::Result<Ending> {
 
 async fn decide(
     bus: &Bus,
-    Disputed { trace, child, number }: Disputed,
+    Disputed { context, words }: Disputed,
     decision: Decision,
     output: Output,
 ) -> anyhow::Result<Ending> {
+    let (child, number) = match words.as_slice() {
+        [child, number] => (Some(child.parse::<ChildId>()?), number),
+        [number] => (None, number),
+        _ => anyhow::bail!("give a context and the number of a disputed charge"),
+    };
+    let number =
+        number.parse().with_context(|| format!("{number:?} is not the number of a disputed charge"))?;
+    let (trace, named) = context.context(bus).await?;
     let known = client::replay(bus, trace).await?;
+    let child = named.or(child).context("a context is missing\n\nhint: write TRACE/CHILD NUMBER")?;
+    let child = meant(&known, &child).clone();
     find(&known, Some(&child))?;
     let dispute = DecideDispute { child_id: child.clone(), number, decision };
     let control = Control { dispute: Some(dispute), ..Control::of(trace) };

@@ -5,12 +5,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     cluster::connect::Servers,
     command::{
-        agents, answer, budget, dev, doctor, graph, history, outputs, run, runs, runtime, schema, serve,
-        submit, tell, workers,
+        agents, answer, audit, budget, dev, doctor, events, graph, history, outputs, receipt, run, runs,
+        runtime, schema, serve, submit, tell, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
-        output::{self, Output},
+        output::{self, Format, Output},
     },
 };
 
@@ -29,8 +29,8 @@ Examples:
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Cli {
     /// The format of the output.
-    #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
+    pub(crate) output: Format,
     /// Write logs (on stderr) as JSON lines.
     #[arg(long, global = true)]
     pub(crate) log_json: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     #[command(flatten)]
-    Online(Online),
+    Online(Box<Online>),
     #[command(flatten)]
     Offline(Offline),
     /// Restricts this process and then becomes the program: workers start sub-process agents with it.
@@ -68,6 +68,9 @@ pub(crate) enum Online {
     Tell(tell::Args),
     History(history::Args),
     Outputs(outputs::Args),
+    Receipt(receipt::Args),
+    Audit(audit::Args),
+    Events(events::Args),
     /// See and raise budgets.
     #[command(subcommand)]
     Budget(budget::Command),
@@ -82,10 +85,10 @@ pub(crate) enum Online {
     Doctor(doctor::Args),
 }
 
-/// The commands that need no server and no runtime, apart from those of `graph` about a graph that runs.
+/// The commands that need no server and no runtime, apart from those of `graph` about a cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Offline {
-    /// Check or rehearse a task graph, or amend one that runs.
+    /// Check, plan or rehearse a task graph, or amend one that runs.
     #[command(subcommand)]
     Graph(graph::Command),
     /// Print the JSON Schema of a message; without a name, list them.
@@ -120,15 +123,18 @@ pub(crate) fn run_offline(
 pub(crate) fn run_online(
     command: Online,
     servers: &Servers,
-    output: Output,
+    format: Format,
     log_json: bool,
 ) -> anyhow::Result<Ending> {
     let (service, quiet) = service(&command);
-    runtime::run(service, quiet, log_json, talk(command, servers, output))
+    runtime::run(service, quiet, log_json, talk(command, servers, format))
 }
 
-async fn talk(command: Online, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Result<Ending> {
+    // A receipt is also a sheet: it takes the format as it is.
+    let output = if matches!(command, Online::Receipt(_)) { Output::Text } else { format.output()? };
     match command {
+        Online::Receipt(args) => receipt::run(args, servers, format).await,
         Online::Run(args) => run::run(args, servers, output).await,
         Online::Dev(args) => dev::run(args, servers, output).await,
         Online::Submit(args) => submit::run(args, servers, output).await,
@@ -137,6 +143,8 @@ async fn talk(command: Online, servers: &Servers, output: Output) -> anyhow::Res
         Online::Tell(args) => tell::run(args, servers, output).await,
         Online::History(args) => history::run(args, servers, output).await,
         Online::Outputs(args) => outputs::run(args, servers, output).await,
+        Online::Audit(args) => audit::run(args, servers, output).await,
+        Online::Events(args) => events::run(args, servers, output).await,
         Online::Budget(command) => budget::run(command, servers, output).await,
         Online::Agents(command) => agents::run(command, servers, output).await,
         Online::Workers(command) => workers::run(command, servers, output).await,
@@ -159,6 +167,9 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::Tell(_)
         | Online::History(_)
         | Online::Outputs(_)
+        | Online::Receipt(_)
+        | Online::Audit(_)
+        | Online::Events(_)
         | Online::Budget(_)
         | Online::Agents(_)
         | Online::Workers(_)

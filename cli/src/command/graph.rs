@@ -1,4 +1,4 @@
-//! `trellis graph`: checks or rehearses a task graph, and amends one that runs.
+//! `trellis graph`: checks, plans or rehearses a task graph, and amends one that runs.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use shared::graph::Plan;
 
 use crate::{
     cluster::connect::Servers,
-    command::{amend, rehearse, runtime},
+    command::{amend, plan, rehearse, runtime},
     input::file::read_graph,
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -32,6 +32,11 @@ pub(crate) enum Command {
     /// that runs in production.
     #[command(after_help = EXIT_CODES)]
     Rehearse(rehearse::Args),
+    /// Show what a graph may cost at most, what it is expected to cost, and its critical path.
+    ///
+    /// The worst case comes from the ceilings of its steps: items, rounds and fallbacks count, retries stay within a
+    /// ceiling, and the budget of the graph bounds all. What is expected comes from earlier runs.
+    Plan(plan::Args),
     Show(amend::Show),
     Amend(amend::Args),
 }
@@ -45,6 +50,7 @@ pub(crate) fn run(
     match command {
         Command::Validate { files } => validate(&files, output),
         Command::Rehearse(args) => rehearse::run(&args, output),
+        Command::Plan(args) => plan::run(&args, servers, output),
         Command::Show(args) => runtime::block_on(log_json, amend::show(args, servers, output)),
         Command::Amend(args) => runtime::block_on(log_json, amend::run(args, servers, output)),
     }

@@ -33,9 +33,9 @@ const SHOWN: usize = 60;
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis history 0af7…319c                 the steps of the root
-  trellis history 0af7…319c/writer --step 4 step 4 of `writer`, whole
-  trellis history 0af7…319c writer --follow its steps as they are done, until it ends
+  trellis history @last                     the steps of the root of the newest run
+  trellis history 0af765/writer@4           step 4 of `writer`, whole
+  trellis history 0af765/writer --follow    its steps as they are done, until it ends
 ";
 
 /// Show what an agent did, step by step, with the cost of each step.
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let (trace, child) = (args.context.trace(), args.context.child(&bus).await?);
+    let (trace, child) = args.context.find(&bus).await?;
     if args.follow {
         return follow(&bus, trace, &child, output).await;
     }
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if args.costs {
         return costs(statement, output);
     }
-    match (args.step, output) {
+    match (args.step.or(args.context.step()), output) {
         (Some(number), output) => {
             let Some(entry) = entries.iter().find(|entry| entry.number == number) else {
                 let last = entries.last().map_or(0, |entry| entry.number);
@@ -352,7 +352,7 @@ fn verdict(verdict: &Verdict) -> (&'static str, String) {
             ("handed over", format!("to {}", to.join(", ")))
         }
         Verdict::Waiting { hand_over: false, .. } => ("waiting", String::new()),
-        Verdict::InputRequired { question } => ("input required", question.to_string()),
+        Verdict::InputRequired { question, .. } => ("input required", question.to_string()),
         Verdict::OutOfBudget => ("out of budget", String::new()),
         Verdict::HandedBack => ("handed back", String::new()),
     }

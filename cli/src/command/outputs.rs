@@ -33,9 +33,9 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis outputs 0af7…319c/writer                     list the files
-  trellis outputs 0af7…319c/writer --get report.md     print one file to stdout
-  trellis outputs 0af7…319c/writer --save results      save all files in a directory
+  trellis outputs 0af765/writer                     list the files
+  trellis outputs 0af765/writer --get report.md     print one file to stdout
+  trellis outputs 0af765/writer --save results      save all files in a directory
 ";
 
 /// List, print or save the files that a context left in its `outputs/`.
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
-    let (trace, child) = (args.context.trace(), args.context.child(&bus).await?);
+    let (trace, child) = args.context.find(&bus).await?;
     let entries = journal::read(&bus, trace, &child).await?;
     let Some(files) = left(&entries) else {
         output::error(&why_none(&client::replay(&bus, trace).await?, &child));

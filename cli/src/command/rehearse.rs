@@ -12,7 +12,7 @@ use shared::{
     AgentProfile, Amount, ChildId, Json, StepId, Timestamp, TraceId, Usd,
     graph::{Body, Plan},
     limits::Settings,
-    wire::{Execute, Failure, FailureKind, Payload, Text, Verdict},
+    wire::{Execute, Failure, FailureKind, Payload, Question, Text, Verdict},
 };
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     terminal::{
         ending::Ending,
         output::{self, Output},
-        text, tree,
+        questions, text, tree,
     },
 };
 
@@ -43,6 +43,10 @@ pub(crate) struct Args {
     /// The answer of a step, as JSON. Without it, a step answers with its task.
     #[arg(long, value_name = "STEP=JSON", value_parser = parse_result)]
     result: Vec<(StepId, Value)>,
+    /// The answer to every question of a step to a human. Without it, a step is answered with the first of its choices or
+    /// with `yes`.
+    #[arg(long, value_name = "STEP=TEXT", value_parser = parse_answer)]
+    answer: Vec<(StepId, Text)>,
     /// Also show every event; in full with `-o json`.
     #[arg(long)]
     events: bool,
@@ -50,6 +54,12 @@ pub(crate) struct Args {
 
 fn parse_result(text: &str) -> Result<(StepId, Value), String> {
     parse::key_json(text, "write it as step=json, such as review='{\"good\": true}'")
+}
+
+fn parse_answer(text: &str) -> Result<(StepId, Text), String> {
+    let hint = "write it as step=text, such as release='deny: too early'";
+    let (step, answer) = text.split_once('=').ok_or(hint)?;
+    Ok((step.parse().map_err(|error| format!("{error}; {hint}"))?, parse::text(answer)?))
 }
 
 pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
@@ -70,7 +80,7 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
         Err(refusal) => return output::refuse(&refusal.to_wire(), output),
     };
     let cast = Cast { args, used: RefCell::default() };
-    rehearsal.play(|work| cast.play(work), |_| Text::new("yes").ok());
+    rehearsal.play(|work| cast.play(work), |question| cast.answer(question));
     match output {
         Output::Text => {
             let events = if args.events { events(&rehearsal) } else { String::new() };
@@ -88,15 +98,19 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     Ok(ending(&rehearsal))
 }
 
+fn answers(args: &Args) -> impl Iterator<Item = &StepId> {
+    args.answer.iter().map(|(step, _)| step)
+}
+
 /// Refuses names that can match no step: they would have no effect.
 fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
     let steps = || plan.groups().iter().flat_map(|group| &group.steps);
     let known: Vec<&str> = steps()
-        .filter(|step| matches!(step.body, Body::Agent { .. }) || step.fallback.is_some())
+        .filter(|step| !matches!(step.body, Body::Group(_)) || step.fallback.is_some())
         .map(|step| step.id.as_str())
         .chain(plan.group(0).aggregate.iter().map(|_| root.as_str()))
         .collect();
-    let mut named = args.fail.iter().chain(args.result.iter().map(|(step, _)| step));
+    let mut named = args.fail.iter().chain(args.result.iter().map(|(step, _)| step)).chain(answers(args));
     let Some(name) = named.find(|name| !known.iter().any(|step| could_be(name.as_str(), step))) else {
         return Ok(());
     };
@@ -148,12 +162,22 @@ impl<'a> Cast<'a> {
         Played { cost, verdict: Verdict::Completed(Payload::Inline(Json::from(value))) }
     }
 
+    fn answer(&self, question: &Question) -> Option<Text> {
+        let meant = |name: &StepId| means(name.as_str(), question.child_id.as_str());
+        if let Some((name, text)) = self.args.answer.iter().find(|(name, _)| meant(name)) {
+            self.used.borrow_mut().insert(name);
+            return Some(questions::in_form(&question.form, text.clone()));
+        }
+        question.form.choices.first().cloned().or_else(|| Text::new("yes").ok())
+    }
+
     fn check_all_used(&self) -> anyhow::Result<()> {
-        let mut named = self.args.fail.iter().chain(self.args.result.iter().map(|(step, _)| step));
+        let named = self.args.fail.iter().chain(self.args.result.iter().map(|(step, _)| step));
+        let mut named = named.chain(answers(self.args));
         match named.find(|name| !self.used.borrow().contains(name)) {
             Some(name) => {
                 anyhow::bail!(
-                    "no context called `{name}` was run, so --fail or --result had no effect\n\nhint: the output above shows the contexts that ran"
+                    "no context called `{name}` was run, so --fail, --result or --answer had no effect\n\nhint: the output above shows the contexts that ran"
                 )
             }
             None => Ok(()),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use shared::{
-    ContextKey, Json, StepId, TraceId, Usd,
+    ContextKey, Json, StepId, Usd,
     bus::Bus,
     wire::{Rerun, RerunOf},
 };
@@ -10,7 +10,7 @@ use shared::{
 use crate::{
     cluster::client::{self, Submission},
     command::submit,
-    input::parse,
+    input::{context_ref::RunRef, parse},
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::Output,
@@ -27,8 +27,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
-    /// The run, as `runs list` shows it. It must have ended.
-    trace: TraceId,
+    /// The run, as `runs list` shows it: its id, the beginning of it, or `@last`. It must have ended.
+    trace: RunRef,
     /// Run what did not succeed, and what reads its outputs. This is the default.
     #[arg(long, conflicts_with = "from")]
     failed: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, bus: &Bus, output: Output) -> anyhow::Result<Ending> {
     let rerun = Rerun {
-        rerun: RerunOf { trace_id: args.trace, from: args.from },
+        rerun: RerunOf { trace_id: args.trace.find(bus).await?, from: args.from },
         trace_id: Some(client::fresh_trace()),
         child_id: None,
         inputs: args.input.into_iter().map(|(key, value)| (key, Json::from(value))).collect(),

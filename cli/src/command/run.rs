@@ -49,7 +49,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let submission = match args.task.read(output)? {
+    let mut submission = match args.task.read(output)? {
         Ok(submission) => submission,
         Err(ending) => return Ok(ending),
     };
@@ -70,6 +70,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         if let Some(ending) = agents::apply(&bus, profiles, output).await? {
             return Ok(ending);
         }
+        args.task.settle(&mut submission, &bus).await?;
         perform(&bus, &submission, asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;

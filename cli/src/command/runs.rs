@@ -1,47 +1,49 @@
-//! `trellis runs`: lists, describes, watches, cancels, restores and deletes runs. A coordinator answers the list; the
-//! rest is replayed from the log.
+//! `trellis runs`: describes, watches, cancels, restores and deletes runs. Lists are in `finding`;
+//! the rest is replayed from the log.
 
 use std::fmt::Write;
 
 use coordinator::trace::{self, ContextNode, Trace};
 use serde_json::json;
 use shared::{
-    CallId, ChildId, TraceId,
+    CallId, ChildId,
     bus::Bus,
-    wire::{EndStatus, HistoryStep, Query, QueryAnswer, RunSummary, Text},
+    wire::{EndStatus, HistoryStep, Text},
 };
 
 use crate::{
     cluster::{client, connect::Servers, journal, watch::questions},
-    command::{delete_restore, rerun},
-    input::{context_ref::ContextRef, parse},
+    command::{delete_restore, finding, rerun},
+    input::{
+        context_ref::{ContextRef, Named, RunRef},
+        parse,
+    },
     terminal::{
         ending::{EXIT_CODES, Ending},
         live, news, outcome,
         output::{self, Output},
-        questions::{Answerer, Questions},
+        questions::{Answerer, Questions, expected},
         table, text, tree,
     },
 };
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// List the newest runs.
-    List {
-        /// The most runs to list.
-        #[arg(long, default_value_t = 20)]
-        limit: u32,
-    },
+    /// List runs, the newest first.
+    #[command(after_help = finding::EXAMPLES)]
+    List(Box<finding::ListArgs>),
+    /// List the open questions of all runs, the newest run first.
+    Pending(finding::PendingArgs),
     /// Show one run: its tree, and each context's budget, attempts, time limits and questions.
     Describe {
-        /// Its id, as `runs list` shows it.
-        trace: TraceId,
+        /// The run, by its id, a unique beginning of it, or @last.
+        trace: RunRef,
     },
     /// Watch a run until it ends; the exit code tells its outcome.
     #[command(after_help = EXIT_CODES)]
     Watch {
-        /// Its id, as `runs list` shows it.
-        trace: TraceId,
+        /// The run, by its id, a unique beginning of it, or @last.
+        trace: RunRef,
         /// Answer every question of the agents with this text.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         answer: Option<Text>,
@@ -51,10 +53,11 @@ pub(crate) enum Command {
     },
     /// Cancel a run, or one context and its descendants. A cancel also holds for a run that begins later.
     Cancel {
-        /// Its id, as `runs list` shows it.
-        trace: TraceId,
+        /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD`: only this context and its descendants.
+        #[arg(value_name = "TRACE[/CHILD]")]
+        context: Named,
         /// Cancel only this context and its descendants.
-        #[arg(long, value_name = "ID")]
+        #[arg(long, value_name = "ID", hide = true)]
         child: Option<ChildId>,
         /// The reason, for the log.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
@@ -70,25 +73,23 @@ pub(crate) enum Command {
     /// Later steps no longer count, but stay paid for. Their effects on others stay: a child that they spawned
     /// is not run again; if the agent spawns it again, it gets the result that the child had. A run that has
     /// ended can't be restored: `trellis submit --branch-from` begins a new one at that step.
-    #[command(after_help = "Examples:\n  trellis runs restore 0af7…319c writer --to 4")]
+    #[command(after_help = "Examples:\n  trellis runs restore 0af765/writer@4")]
     Restore {
         #[command(flatten)]
         context: ContextRef,
-        /// The last step that shall count, as `trellis history` shows it; 0 means none.
+        /// The last step that shall count, as `trellis history` shows it, if it is not part of the name; 0 means none.
         #[arg(long, value_name = "STEP")]
-        to: u32,
+        to: Option<u32>,
     },
     /// Delete the journal, outputs, inputs and result of a run, or of one context and its descendants.
     ///
     /// Refused for contexts that are live or that others still read. The cost always stays in the budget.
     #[command(
-        after_help = "Examples:\n  trellis runs delete 0af7…319c\n  trellis runs delete 0af7…319c writer --force"
+        after_help = "Examples:\n  trellis runs delete 0af765\n  trellis runs delete 0af765/writer --force"
     )]
     Delete {
-        /// Its id, as `runs list` shows it.
-        trace: TraceId,
-        /// Delete only this context and its descendants.
-        child: Option<ChildId>,
+        #[command(flatten)]
+        context: ContextRef,
         /// Cancel live contexts, and delete even what others still read.
         #[arg(long)]
         force: bool,
@@ -98,17 +99,15 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let bus = servers.cluster().await?;
     match command {
-        Command::List { limit } => match client::query(&bus, &Query::Runs { limit }).await?.or_refusal() {
-            Ok(QueryAnswer::Runs { runs }) => list(&runs, output),
-            Err(refusal) => output::refuse(&refusal, output),
-            Ok(other) => Err(client::unexpected(&other)),
-        },
+        Command::List(args) => finding::list(&bus, *args, output).await,
+        Command::Pending(args) => finding::pending(&bus, args, output).await,
         Command::Describe { trace } => {
-            let trace = client::replay(&bus, trace).await?;
+            let trace = client::replay(&bus, trace.find(&bus).await?).await?;
             let estimates = estimates(&bus, &trace).await;
             describe(&trace, &estimates, output)
         }
         Command::Watch { trace, answer, words } => {
+            let trace = trace.find(&bus).await?;
             client::replay(&bus, trace).await?;
             let asked = Questions::new(Answerer::is(answer, false, false));
             match live::follow(&bus, trace, asked, words).await? {
@@ -116,7 +115,9 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
                 None => Ok(Ending::Cancelled),
             }
         }
-        Command::Cancel { trace, child, reason } => {
+        Command::Cancel { context, child, reason } => {
+            let (trace, named) = context.context(&bus).await?;
+            let child = named.or(child);
             let known = client::find(&bus, trace).await?.unwrap_or_else(|| Trace::new(trace));
             let cancel = trace::Command::Cancel {
                 child_id: child.clone(),
@@ -131,40 +132,19 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
         }
         Command::Rerun(args) => rerun::run(args, &bus, output).await,
         Command::Restore { context, to } => {
-            let child = context.child(&bus).await?;
-            delete_restore::restore(&bus, context.trace(), child, to, output).await
+            let Some(to) = context.step().or(to) else {
+                anyhow::bail!(
+                    "a step is missing\n\nhint: write TRACE/CHILD@STEP; `trellis history` shows the steps"
+                );
+            };
+            let (trace, child) = context.find(&bus).await?;
+            delete_restore::restore(&bus, trace, child, to, output).await
         }
-        Command::Delete { trace, child, force } => {
+        Command::Delete { context, force } => {
+            let (trace, child) = context.named(&bus).await?;
             delete_restore::delete(&bus, trace, child, force, output).await
         }
     }
-}
-
-fn list(runs: &[RunSummary], output: Output) -> anyhow::Result<Ending> {
-    if output == Output::Json {
-        output::print_json(&json!(runs))?;
-        return Ok(Ending::Completed);
-    }
-    if runs.is_empty() {
-        output::note("there are no runs yet\n\nhint: `trellis submit` starts one");
-        return Ok(Ending::Completed);
-    }
-    let rows: Vec<[String; 5]> = runs
-        .iter()
-        .map(|run| {
-            let what = run.goal.as_ref().map_or(run.child_id.as_str(), Text::as_str);
-            [
-                run.trace_id.to_string(),
-                text::plain(serde_json::to_value(run.status)),
-                tree::money(&run.budget),
-                run.ended_at
-                    .map_or_else(String::new, |end| format!("{} ms", end.millis_since(run.started_at))),
-                text::cut(&text::flat(what), 60),
-            ]
-        })
-        .collect();
-    output::print(&table::show(["TRACE", "STATUS", "SPENT", "TOOK", "GOAL"], &rows))?;
-    Ok(Ending::Completed)
 }
 
 /// The calls that are booked at their hold, and why, as far as their journals say (B10).
@@ -252,7 +232,7 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
             let (cost, tokens, number) = (dispute.amount.cost_usd, dispute.amount.tokens, dispute.number);
             text.push_str(&format!("\ndisputed charge {number} of {}: {cost}, {tokens} tokens\n", node.id));
             text.push_str(&format!(
-                "  trellis budget accept {} {} {number}   (or drop)\n",
+                "  trellis budget accept {}/{} {number}   (or drop)\n",
                 trace.id(),
                 node.id
             ));
@@ -261,8 +241,10 @@ fn describe(trace: &Trace, estimates: &str, output: Output) -> anyhow::Result<En
     text.push_str(estimates);
     for question in questions(trace) {
         let (child, number) = (&question.child_id, question.number);
-        text.push_str(&format!("\nquestion {number} of {child}: {}\n", question.question));
-        text.push_str(&format!("  trellis answer {} {child} 'TEXT'\n", trace.id()));
+        let path = question.path.iter().map(ChildId::as_str).collect::<Vec<_>>().join(" › ");
+        text.push_str(&format!("\nquestion {number} of {path}: {}\n", question.question));
+        text.push_str(&expected(&question));
+        text.push_str(&format!("  trellis answer {}/{child} 'TEXT'\n", trace.id()));
     }
     output::print(&text)?;
     Ok(Ending::Completed)

@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let submission = match args.task.read(output)? {
+    let mut submission = match args.task.read(output)? {
         Ok(submission) => submission,
         Err(ending) => return Ok(ending),
     };
@@ -39,6 +39,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         Err(ending) => return Ok(ending),
     };
     let bus = servers.cluster().await?;
+    args.task.settle(&mut submission, &bus).await?;
     if let Some(ending) = agents::apply(&bus, profiles, output).await? {
         return Ok(ending);
     }

@@ -22,9 +22,9 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis tell 0af7…319c 'Leave out the prices.'      to the root
-  trellis tell 0af7…319c/writer 'Write in French.'    to the context `writer`
-  trellis tell 0af7…319c/writer - < notes.txt         the text from stdin
+  trellis tell 0af765 'Leave out the prices.'         to the root
+  trellis tell 0af765/writer 'Write in French.'       to the context `writer`
+  trellis tell @last/writer - < notes.txt             the text from stdin
 ";
 
 /// Send a message to an agent, which sees it before its next model call.
@@ -36,7 +36,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it, for its root; `TRACE/CHILD` for another context.
+    /// The run, by its id, a unique beginning of it, or @last, for its root; `TRACE/CHILD` for another context.
     #[arg(value_name = "TRACE[/CHILD]")]
     context: Named,
     /// The message, at most 64 KiB; `-` reads it from stdin.
@@ -54,9 +54,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let text = if args.text == "-" { stdin()? } else { args.text };
     let text = parse::text(text.trim_end()).map_err(anyhow::Error::msg)?;
     let id = args.id.map_or_else(|| Uuid::now_v7().simple().to_string().parse(), Ok)?;
-    let Named { trace: trace_id, child: child_id } = args.context;
-    let told = Tell { child_id, id, text, by: args.by };
     let bus = servers.cluster().await?;
+    let (trace_id, child_id) = args.context.context(&bus).await?;
+    let told = Tell { child_id, id, text, by: args.by };
     match client::query_again(&bus, &Query::Tell { trace_id, told }).await?.or_refusal() {
         Ok(QueryAnswer::Told { child_id, number }) => {
             match output {

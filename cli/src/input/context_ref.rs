@@ -1,72 +1,252 @@
-//! Names of contexts and steps on the command line: `TRACE`, `TRACE/CHILD`, `TRACE/CHILD@STEP`.
+//! Names of runs, contexts and steps on the command line, the same in every command: `TRACE`, `TRACE/CHILD`,
+//! `TRACE/CHILD@STEP`. A run is named by its id, by a beginning of it that no other run has, or by `@last`.
 
 use std::str::FromStr;
 
-use anyhow::Context;
-use shared::{ChildId, TraceId, bus::Bus, wire::Checkpoint};
+use anyhow::{Context, bail};
+use coordinator::trace::Trace;
+use shared::{
+    ChildId, TraceId,
+    bus::Bus,
+    wire::{Checkpoint, Query, QueryAnswer, RunSummary, RunsQuery, TracePrefix},
+};
 
-use crate::cluster::client;
+use crate::{cluster::client, terminal::text};
 
-/// A context; without a child, the root of the trace.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct ContextRef {
-    /// The run's id, as `runs list` shows it; `TRACE/CHILD` names a context of it.
-    #[arg(value_name = "TRACE[/CHILD]")]
-    trace: Named,
-    /// The context; without it, the root.
-    child: Option<ChildId>,
+/// The most runs that are listed if a beginning fits several.
+const LISTED: u32 = 5;
+/// Names the root, whatever its id is.
+const ROOT: &str = "root";
+
+/// A run, as users name it.
+#[derive(Debug, Clone)]
+pub(crate) enum RunRef {
+    Id(TraceId),
+    Prefix(TracePrefix),
+    /// The newest run of the namespace.
+    Last,
 }
 
-/// `TRACE` or `TRACE/CHILD`.
+impl FromStr for RunRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "@last" {
+            return Ok(RunRef::Last);
+        }
+        if let Ok(id) = text.parse() {
+            return Ok(RunRef::Id(id));
+        }
+        text.parse().map(RunRef::Prefix).map_err(|_| {
+            format!("{text:?} names no run: give its id, at least 4 of its first hex digits, or @last")
+        })
+    }
+}
+
+impl RunRef {
+    /// The id of the run. An id that is given whole is not looked up: its run may not have begun.
+    pub(crate) async fn find(&self, bus: &Bus) -> anyhow::Result<TraceId> {
+        let (query, none) = match self {
+            RunRef::Id(id) => return Ok(*id),
+            RunRef::Prefix(prefix) => (
+                RunsQuery { prefix: Some(prefix.clone()), limit: LISTED + 1, ..RunsQuery::default() },
+                format!("no run begins with {prefix}\n\nhint: `trellis runs list` shows the newest"),
+            ),
+            RunRef::Last => (
+                RunsQuery { limit: 1, ..RunsQuery::default() },
+                "there are no runs yet\n\nhint: `trellis submit` starts one".to_owned(),
+            ),
+        };
+        let asked = Query::Runs(Box::new(query.clone()));
+        let runs: Vec<RunSummary> = match client::query(bus, &asked).await?.or_refusal() {
+            // A coordinator of an earlier version knows no filters, and answers with other runs.
+            Ok(QueryAnswer::Runs { runs, .. }) => runs.into_iter().filter(|run| query.matches(run)).collect(),
+            Ok(other) => return Err(client::unexpected(&other)),
+            Err(refusal) => bail!("refused ({}): {}", refusal.code, refusal.message),
+        };
+        match (self, runs.as_slice()) {
+            (_, []) => bail!(none),
+            (RunRef::Last, [run, ..]) | (_, [run]) => Ok(run.trace_id),
+            (RunRef::Id(_) | RunRef::Prefix(_), several) => bail!(ambiguous(several)),
+        }
+    }
+}
+
+fn ambiguous(runs: &[RunSummary]) -> String {
+    let listed = LISTED as usize;
+    let line = |run: &RunSummary| {
+        let what = run.goal.as_ref().map_or(run.child_id.as_str(), |goal| goal.as_str());
+        format!("\n  {}  {}  {}", run.trace_id, run.started_at, text::cut(&text::flat(what), 40))
+    };
+    let lines: String = runs.iter().take(listed).map(line).collect();
+    let more = if runs.len() > listed { "\n  …" } else { "" };
+    format!("more than one run begins so:{lines}{more}\n\nhint: give more digits")
+}
+
+/// `TRACE`, `TRACE/CHILD` or `TRACE/CHILD@STEP`, as it is written.
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
-    pub(crate) trace: TraceId,
+    pub(crate) run: RunRef,
     pub(crate) child: Option<ChildId>,
+    pub(crate) step: Option<u32>,
 }
 
 impl FromStr for Named {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (trace, child) = match text.split_once('/') {
-            Some((trace, child)) => (trace, Some(child)),
+        // `@last` begins as a step does.
+        let skip = usize::from(text.starts_with('@'));
+        let (place, step) = match text[skip..].split_once('@') {
+            Some((place, step)) => (&text[..skip + place.len()], Some(step)),
             None => (text, None),
         };
-        let told = |error: shared::id::Error| error.to_string();
+        let (run, child) = match place.split_once('/') {
+            Some((run, child)) => (run, Some(child)),
+            None => (place, None),
+        };
+        let number = |step: &str| step.parse().map_err(|_| format!("{step:?} is not the number of a step"));
         Ok(Named {
-            trace: trace.parse().map_err(told)?,
-            child: child.map(str::parse).transpose().map_err(told)?,
+            run: run.parse()?,
+            child: child.map(str::parse).transpose().map_err(|error: shared::id::Error| error.to_string())?,
+            step: step.map(number).transpose()?,
         })
     }
 }
 
-impl ContextRef {
-    pub(crate) fn trace(&self) -> TraceId {
-        self.trace.trace
+impl Named {
+    /// The run, and the context if one is named: `root` is the root, whatever its id is.
+    pub(crate) async fn find(&self, bus: &Bus) -> anyhow::Result<(TraceId, Option<ChildId>)> {
+        let trace = self.run.find(bus).await?;
+        let child = match &self.child {
+            Some(child) if child.as_str() == ROOT => Some(root(bus, trace).await?),
+            child => child.clone(),
+        };
+        Ok((trace, child))
     }
 
-    /// The id of the context.
-    pub(crate) async fn child(&self, bus: &Bus) -> anyhow::Result<ChildId> {
-        match (&self.trace.child, &self.child) {
-            (Some(one), Some(other)) if one != other => {
-                anyhow::bail!("both `{one}` and `{other}` are named: give one context")
-            }
-            (Some(child), _) | (None, Some(child)) => Ok(child.clone()),
-            (None, None) => {
-                let trace = client::replay(bus, self.trace()).await?;
-                Ok(trace.root().context("the trace has no root")?.id.clone())
-            }
+    /// As `find`, for a command that takes no step.
+    pub(crate) async fn context(&self, bus: &Bus) -> anyhow::Result<(TraceId, Option<ChildId>)> {
+        if let Some(step) = self.step {
+            bail!("`@{step}` names a step, and this command takes a context: leave it out");
+        }
+        self.find(bus).await
+    }
+}
+
+impl Named {
+    /// A step that stands for this one until it is looked up.
+    pub(crate) fn unsettled(&self) -> Checkpoint {
+        let trace_id = if let RunRef::Id(id) = self.run { Some(id) } else { TraceId::from_u128(1) };
+        let root = || ROOT.parse().expect("a valid literal");
+        Checkpoint {
+            trace_id: trace_id.expect("one is not zero"),
+            child_id: self.child.clone().unwrap_or_else(root),
+            step: self.step.unwrap_or_default(),
         }
     }
 }
 
-/// `TRACE[/CHILD]@N`: a step of a journal.
-pub(crate) fn checkpoint(text: &str) -> Result<Checkpoint, String> {
-    let (place, step) =
-        text.split_once('@').ok_or("write it as TRACE/CHILD@STEP, such as 0af7…319c/root@4")?;
-    let Named { trace, child } = place.parse()?;
-    let step = step.parse().map_err(|_| format!("{step:?} is not the number of a step"))?;
-    let child_id =
-        child.map_or_else(|| "root".parse().map_err(|error: shared::id::Error| error.to_string()), Ok)?;
-    Ok(Checkpoint { trace_id: trace, child_id, step })
+/// `TRACE[/CHILD]`; the context may also follow as a word of its own.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ContextRef {
+    /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD` names a context of it.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    named: Named,
+    /// The context, if it is not part of the first word.
+    #[arg(hide = true)]
+    child: Option<ChildId>,
+}
+
+impl ContextRef {
+    fn whole(&self) -> anyhow::Result<Named> {
+        match (&self.named.child, &self.child) {
+            (Some(one), Some(other)) if one != other => {
+                bail!("both `{one}` and `{other}` are named: give one context")
+            }
+            (Some(_), _) | (None, None) => Ok(self.named.clone()),
+            (None, Some(child)) => Ok(Named { child: Some(child.clone()), ..self.named.clone() }),
+        }
+    }
+
+    /// The step that is named with the context.
+    pub(crate) fn step(&self) -> Option<u32> {
+        self.named.step
+    }
+
+    /// The run, and the context if one is named.
+    pub(crate) async fn named(&self, bus: &Bus) -> anyhow::Result<(TraceId, Option<ChildId>)> {
+        self.whole()?.context(bus).await
+    }
+
+    /// The run, and the context: the root if none is named. The name may have a step.
+    pub(crate) async fn find(&self, bus: &Bus) -> anyhow::Result<(TraceId, ChildId)> {
+        match self.whole()?.find(bus).await? {
+            (trace, Some(child)) => Ok((trace, child)),
+            (trace, None) => Ok((trace, root(bus, trace).await?)),
+        }
+    }
+}
+
+async fn root(bus: &Bus, trace: TraceId) -> anyhow::Result<ChildId> {
+    let known: Trace = client::replay(bus, trace).await?;
+    Ok(known.root().context("the trace has no root")?.id.clone())
+}
+
+/// The context that a user means by a name, in a run that is known: `root` is the root.
+pub(crate) fn meant<'c>(trace: &'c Trace, child: &'c ChildId) -> &'c ChildId {
+    match trace.root() {
+        Some(root) if child.as_str() == ROOT => &root.id,
+        Some(_) | None => child,
+    }
+}
+
+/// `TRACE[/CHILD]@STEP`: a step of a journal.
+pub(crate) fn checkpoint(text: &str) -> Result<Named, String> {
+    let named: Named = text.parse()?;
+    match named.step {
+        Some(_) => Ok(named),
+        None => Err("write it as TRACE/CHILD@STEP, such as 0af7651916/writer@4".into()),
+    }
+}
+
+/// The step of a journal that is named.
+pub(crate) async fn find_checkpoint(bus: &Bus, named: &Named) -> anyhow::Result<Checkpoint> {
+    let (trace_id, child) = named.find(bus).await?;
+    let child_id = match child {
+        Some(child) => child,
+        None => root(bus, trace_id).await?,
+    };
+    Ok(Checkpoint { trace_id, child_id, step: named.step.context("a step is missing")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g17_a_run_a_context_and_a_step_have_one_form() {
+        let read = |text: &str| {
+            let Named { run, child, step } = text.parse()?;
+            let run = match run {
+                RunRef::Id(id) => id.to_string(),
+                RunRef::Prefix(prefix) => format!("{prefix}…"),
+                RunRef::Last => "last".into(),
+            };
+            Ok::<_, String>((run, child.map(|child| child.to_string()), step))
+        };
+        let id = "0af7651916cd43dd8448eb211c80319c";
+        assert_eq!(read(id), Ok((id.into(), None, None)));
+        assert_eq!(read(&format!("{id}/writer@4")), Ok((id.into(), Some("writer".into()), Some(4))));
+        assert_eq!(read("0af7/root"), Ok(("0af7…".into(), Some("root".into()), None)));
+        assert_eq!(read("0af7@0"), Ok(("0af7…".into(), None, Some(0))));
+        assert_eq!(read("@last"), Ok(("last".into(), None, None)));
+        assert_eq!(read("@last/a@2"), Ok(("last".into(), Some("a".into()), Some(2))));
+        assert_eq!(read("@last@2"), Ok(("last".into(), None, Some(2))));
+        for wrong in
+            ["", "0af", "0AF7", "@first", "0af7/", "0af7/a b", "0af7/a@", "0af7/a@x", "xyzw", "/a", "@4"]
+        {
+            read(wrong).unwrap_err();
+        }
+    }
 }

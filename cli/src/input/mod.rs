@@ -3,6 +3,7 @@
 pub(crate) mod context_ref;
 pub(crate) mod file;
 pub(crate) mod parse;
+pub(crate) mod price_table;
 pub(crate) mod profiles;
 pub(crate) mod task;
 pub(crate) mod worker_config;

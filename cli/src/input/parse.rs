@@ -3,7 +3,14 @@
 use std::{str::FromStr, time::Duration};
 
 use serde_json::Value;
-use shared::{ContextKey, Tokens, Usd, limits::MAX_TIMEOUT_MS, wire::Text};
+use shared::{
+    ContextKey, Timestamp, Tokens, Usd,
+    clock::Clock,
+    id::{LabelKey, LabelValue},
+    limits::MAX_TIMEOUT_MS,
+    time,
+    wire::{ContextStatus, Text},
+};
 
 /// One message may have 8 MiB: a smaller stream would hold hardly any.
 const MIN_STREAM_BYTES: i64 = 16 << 20;
@@ -61,6 +68,30 @@ pub(crate) fn bytes(text: &str) -> Result<i64, String> {
         .ok_or_else(|| "the size of a stream must be at least 16MiB, and less than 8EiB".into())
 }
 
+/// A time before now (`2h`), a day (`2026-11-01`) or a time of one (`2026-11-01T08:00Z`), in UTC.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Some(at) = Timestamp::parse(text) {
+        return Ok(at);
+    }
+    let ago = duration(text).map_err(
+        |_| "write a time before now, such as 2h, or a date in UTC, such as 2026-11-01 or 2026-11-01T08:00Z",
+    )?;
+    Ok(Clock::Machine.now().minus_millis(time::millis(ago)))
+}
+
+/// `key=value`: a label of a run.
+pub(crate) fn label(text: &str) -> Result<(LabelKey, LabelValue), String> {
+    let (key, value) = text.split_once('=').ok_or("write it as key=value, such as env=prod")?;
+    let told = |error: shared::id::Error| error.to_string();
+    Ok((key.parse().map_err(told)?, value.parse().map_err(told)?))
+}
+
+pub(crate) fn status(text: &str) -> Result<ContextStatus, String> {
+    serde_json::from_value(Value::from(text)).map_err(|_| {
+        "use submitted, working, input_required, paused, completed, failed, cancelled, timed_out or aborted".into()
+    })
+}
+
 /// `key=json`: an input of a task.
 pub(crate) fn input(text: &str) -> Result<(ContextKey, Value), String> {
     key_json(text, "write it as key=json, such as topic='\"ants\"'")
@@ -97,5 +128,21 @@ mod tests {
         for wrong in ["0", "$0", "-1"] {
             ceiling(wrong).unwrap_err();
         }
+    }
+
+    #[test]
+    fn g17_a_moment_is_a_date_or_a_time_before_now() {
+        assert_eq!(moment("2026-01-31T08:15:00Z").unwrap().to_string(), "2026-01-31T08:15:00Z");
+        assert_eq!(moment("2026-11-01").unwrap().to_string(), "2026-11-01T00:00:00Z");
+        assert!(moment("2h").unwrap() < moment("1h").unwrap());
+        for wrong in ["", "yesterday", "2026-13-01", "2026-02-29", "1969-12-31", "7"] {
+            moment(wrong).unwrap_err();
+        }
+        label("env=prod").unwrap();
+        for wrong in ["env", "env=", "=prod", "e v=x", "env=a b"] {
+            label(wrong).unwrap_err();
+        }
+        status("timed_out").unwrap();
+        status("done").unwrap_err();
     }
 }

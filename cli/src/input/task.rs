@@ -8,15 +8,16 @@ use std::{
 use serde_json::{Map, Value, json};
 use shared::{
     AgentId, AgentProfile, ContextKey, Problems, Tokens, Usd,
+    bus::Bus,
     decode::{self, Format},
     graph,
-    wire::Checkpoint,
+    id::{LabelKey, LabelValue},
 };
 
 use crate::{
     cluster::client::Submission,
     input::{
-        context_ref,
+        context_ref::{self, Named},
         file::{Unusable, read_value},
         parse, profiles,
     },
@@ -46,14 +47,20 @@ pub(crate) struct Task {
     /// Token limit of the run; overrides the file.
     #[arg(long, value_name = "N", value_parser = parse::tokens)]
     max_tokens: Option<Tokens>,
+    /// Refuse the graph unless its worst case fits its cost limit; `trellis graph plan` shows it.
+    #[arg(long)]
+    must_fit: bool,
     /// Time limit of the run from its submission, such as 30s or 10m; overrides the file.
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
     /// Begin with another agent's journal up to this step, without paying for its steps again.
     ///
-    /// Without CHILD, the context `root`; `trellis history` shows the steps.
+    /// Without CHILD, the root; `trellis history` shows the steps.
     #[arg(long, value_name = "TRACE[/CHILD]@STEP", value_parser = context_ref::checkpoint)]
-    branch_from: Option<Checkpoint>,
+    branch_from: Option<Named>,
+    /// A label to find the run by, in addition to those of the file; may be given more than once.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse::label)]
+    label: Vec<(LabelKey, LabelValue)>,
     /// Agent profiles to apply first: YAML, JSON or TOML.
     ///
     /// Without servers, `agents.yaml` (or .yml, .json, .toml) in the folder of the file is applied if it
@@ -88,11 +95,20 @@ impl Task {
         if let Some(tokens) = self.max_tokens {
             fields.insert("max_tokens".into(), json!(tokens));
         }
+        if self.must_fit {
+            fields.insert("must_fit".into(), json!(true));
+        }
         if let Some(timeout) = self.timeout {
             fields.insert("timeout_ms".into(), json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)));
         }
         if let Some(from) = &self.branch_from {
-            fields.insert("branch_from".into(), json!(from));
+            // Which run it is may have to be asked for: `settle` says it.
+            fields.insert("branch_from".into(), json!(from.unsettled()));
+        }
+        if !self.label.is_empty()
+            && let Some(labels) = fields.entry("labels").or_insert_with(|| Map::new().into()).as_object_mut()
+        {
+            labels.extend(self.label.iter().map(|(key, value)| (key.to_string(), json!(value))));
         }
         if !self.input.is_empty()
             && let Some(inputs) = fields.entry("inputs").or_insert_with(|| Map::new().into()).as_object_mut()
@@ -100,6 +116,14 @@ impl Task {
             inputs.extend(self.input.iter().map(|(key, value)| (key.to_string(), value.clone())));
         }
         value
+    }
+
+    /// Completes a submission with what only a cluster knows: which run is meant.
+    pub(crate) async fn settle(&self, submission: &mut Submission, bus: &Bus) -> anyhow::Result<()> {
+        if let (Some(named), Submission::Spawn(spawn)) = (&self.branch_from, submission) {
+            spawn.branch_from = Some(context_ref::find_checkpoint(bus, named).await?);
+        }
+        Ok(())
     }
 
     /// The profiles to apply first; or, if they can't be read, the ending, after the mistakes were printed.

@@ -6,6 +6,7 @@ pub(crate) mod news;
 pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod questions;
+pub(crate) mod sheet;
 pub(crate) mod signals;
 pub(crate) mod table;
 pub(crate) mod text;

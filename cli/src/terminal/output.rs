@@ -9,10 +9,34 @@ use shared::wire::{Acceptance, Refusal};
 use crate::terminal::{ending::Ending, text};
 
 /// What a command prints: text for people, JSON for programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
     Text,
     Json,
+}
+
+/// What `-o` may name. Every command knows the first two; a receipt is also a sheet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+    #[value(hide = true)]
+    Csv,
+    #[value(hide = true)]
+    Md,
+}
+
+impl Format {
+    /// For a command that prints no sheet.
+    pub(crate) fn output(self) -> anyhow::Result<Output> {
+        match self {
+            Format::Text => Ok(Output::Text),
+            Format::Json => Ok(Output::Json),
+            Format::Csv | Format::Md => {
+                anyhow::bail!("only `trellis receipt` prints csv and md\n\nhint: use `-o json`")
+            }
+        }
+    }
 }
 
 /// Data, to stdout. Much of it comes from agents, so control characters are replaced.

@@ -6,11 +6,14 @@ use anyhow::Context;
 use shared::{
     ChildId,
     bus::Bus,
-    wire::{Question, Text},
+    wire::{Form, Question, Text},
 };
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use crate::{cluster::client, terminal::output};
+
+/// The refusal of an answer to a question that another answer came before.
+const NO_LONGER_OPEN: &str = "no_question";
 
 /// Who answers the questions of a run.
 pub(crate) enum Answerer {
@@ -60,7 +63,8 @@ impl Questions {
 
     /// Shows or answers new questions. A second answer to the same question changes nothing.
     pub(crate) async fn ask(&mut self, bus: &Bus, questions: Vec<Question>) -> anyhow::Result<()> {
-        if self.asking.as_ref().is_some_and(|asking| !questions.contains(asking)) {
+        let is_open = |asked: &Question| questions.iter().any(|open| is_same(open, asked));
+        if self.asking.as_ref().is_some_and(|asking| !is_open(asking)) {
             output::note("(the question was answered elsewhere, or is no longer open)");
             self.asking = None;
         }
@@ -72,9 +76,23 @@ impl Questions {
             self.seen.insert(key);
             let path: Vec<&str> = question.path.iter().map(ChildId::as_str).collect();
             output::note(&format!("question from {}: {}", path.join(" › "), question.question));
+            let expected = expected(&question);
+            if !expected.is_empty() {
+                output::note(expected.trim_end());
+            }
             let Question { trace_id, child_id, number, .. } = &question;
             match &self.who {
-                Answerer::Told(text) => client::answer(bus, &question, text.clone()).await?,
+                Answerer::Told(text) => {
+                    let answer = in_form(&question.form, text.clone());
+                    if let Err(refusal) = client::answer(bus, &question, answer, None).await?
+                        && refusal.code != NO_LONGER_OPEN
+                    {
+                        anyhow::bail!(
+                            "--answer does not answer it: {}\n\nhint: `trellis answer {trace_id} {child_id} TEXT` answers one question",
+                            refusal.message
+                        );
+                    }
+                }
                 Answerer::Terminal => {
                     output::note("type the answer and press enter:");
                     self.lines.get_or_insert_with(|| BufReader::new(tokio::io::stdin()).lines());
@@ -111,13 +129,51 @@ impl Questions {
             self.seen.remove(&(question.child_id, question.number));
             return Ok(());
         };
-        match Text::new(typed.trim()) {
-            Ok(text) => client::answer(bus, &question, text).await,
-            Err(why) => {
-                output::note(&format!("{why}; type the answer and press enter:"));
-                self.asking = Some(question);
-                Ok(())
-            }
-        }
+        let why = match Text::new(typed.trim()) {
+            Ok(text) => match client::answer(bus, &question, in_form(&question.form, text), None).await? {
+                Ok(()) => return Ok(()),
+                Err(refusal) if refusal.code == NO_LONGER_OPEN => return Ok(()),
+                Err(refusal) => refusal.message,
+            },
+            Err(why) => why,
+        };
+        output::note(&format!("{why}\ntype the answer and press enter:"));
+        self.asking = Some(question);
+        Ok(())
     }
+}
+
+/// Whether they are one question: a reminder asks the same again.
+pub(crate) fn is_same(one: &Question, other: &Question) -> bool {
+    (&one.child_id, one.number) == (&other.child_id, other.number)
+}
+
+/// What an answer must be, and what happens without one, in lines; empty if any text will do.
+pub(crate) fn expected(question: &Question) -> String {
+    let Question { form, answer_by, .. } = question;
+    let mut text = String::new();
+    if let Some(who) = &form.who {
+        text.push_str(&format!("  for {who}\n"));
+    }
+    for (number, choice) in (1..).zip(&form.choices) {
+        text.push_str(&format!("  {number}  {choice}\n"));
+    }
+    if form.approval || form.schema.is_some() {
+        text.push_str(&format!("  answer {}\n", form.expected()));
+    }
+    if let Some(by) = answer_by {
+        let then = match &form.default {
+            Some(default) => format!("the answer is `{default}`"),
+            None => "the step fails".into(),
+        };
+        text.push_str(&format!("  if nobody answers by {by}, {then}\n"));
+    }
+    text
+}
+
+/// The answer that a user means: a choice may be given by its number, and in small or capital letters.
+pub(crate) fn in_form(form: &Form, typed: Text) -> Text {
+    let is_typed = |choice: &&Text| choice.as_str().eq_ignore_ascii_case(typed.as_str().trim());
+    let numbered = || form.choices.get(typed.as_str().trim().parse::<usize>().ok()?.checked_sub(1)?);
+    form.choices.iter().find(is_typed).or_else(numbered).cloned().unwrap_or(typed)
 }

@@ -1,6 +1,7 @@
 //! Text made safe and short for a terminal. Much of it was written by agents, tools and models.
 
 use serde_json::Value;
+use shared::Usd;
 
 /// A status or kind as the word it has in JSON.
 pub(crate) fn plain(word: serde_json::Result<Value>) -> String {
@@ -27,6 +28,14 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+/// What an amount changes by, with a minus if it falls.
+pub(crate) fn change(to: Usd, from: Usd) -> String {
+    match to.nanos().checked_sub(from.nanos()) {
+        Some(more) => Usd::from_nanos(more).to_string(),
+        None => format!("-{}", Usd::from_nanos(from.nanos() - to.nanos())),
     }
 }
 

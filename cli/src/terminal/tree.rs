@@ -139,7 +139,7 @@ fn step_word(step: &StepReport) -> String {
 fn answer(node: &ContextNode) -> Option<String> {
     match &node.status {
         Status::Submitted { .. } | Status::Working(_) => None,
-        Status::InputRequired { question } => Some(format!("asks: {question}")),
+        Status::InputRequired { question, .. } => Some(format!("asks: {question}")),
         Status::Paused { reason } => Some(reason.clone()),
         Status::Ended(end) => end.result.as_ref().map(payload),
     }

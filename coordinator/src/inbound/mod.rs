@@ -4,6 +4,7 @@
 
 mod agents;
 pub(crate) mod ask;
+mod finding;
 pub(crate) mod intake;
 pub(crate) mod query;
 pub(crate) mod report;

@@ -6,10 +6,10 @@ use shared::{
     bus::Message,
     decode,
     graph::Plan,
-    wire::{self, Query, QueryAnswer, Refusal, RunSummary},
+    wire::{self, Query, QueryAnswer, Refusal, StateDigest},
 };
 
-use super::agents;
+use super::{agents, finding};
 use crate::{
     branches, dead_letter, directory,
     handles::Handles,
@@ -21,14 +21,16 @@ use crate::{
     trace::{Amend, Command, Trace, agents_of_plan},
 };
 
-/// The most runs one answer lists.
-const MAX_RUNS: u32 = 500;
-
 pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Message) {
     let answer = match decode::json::<Query>(&message.payload) {
         Ok(Query::Tell { trace_id, told }) => {
             let origin = Origin::Told { reply_to: message.reply_to.clone(), told: Box::new(told.clone()) };
             return dispatch.give(Job::command(trace_id, Command::Tell(told), origin)).await;
+        }
+        Ok(Query::Answer { trace_id, answered }) => {
+            let reply_to = message.reply_to.clone();
+            let origin = Origin::Answered { reply_to, answered: Box::new(answered.clone()) };
+            return dispatch.give(Job::command(trace_id, Command::Answer(answered), origin)).await;
         }
         Ok(Query::Amend { trace_id, amend }) => match Plan::compile(&amend.graph) {
             Ok(plan) => {
@@ -38,13 +40,15 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
             }
             Err(problems) => Ok(refused(problems)),
         },
-        Ok(Query::Runs { limit }) => runs(handles, limit.min(MAX_RUNS)).await,
+        Ok(Query::Runs(query)) => finding::runs(handles, &query).await,
+        Ok(Query::Pending(query)) => finding::pending(handles, &query).await,
         Ok(Query::Agents) => agents::all(handles).await,
         Ok(Query::Agent { agent_id, version }) => agents::one(handles, agent_id, version).await,
         Ok(Query::ApplyAgents { agents }) => agents::apply(handles, agents).await,
         Ok(Query::DeleteAgent { agent_id }) => agents::delete(handles, agent_id).await,
         Ok(Query::Coordinators) => coordinators(handles).await,
         Ok(Query::Branches { trace_id }) => branches_of(handles, trace_id).await,
+        Ok(Query::Snapshot { trace_id }) => snapshot(handles, trace_id).await,
         Err(problems) => {
             dead_letter::keep_request(&handles.bus, message, problems.clone()).await;
             Ok(refused(problems))
@@ -91,16 +95,22 @@ async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer
     }
 }
 
-async fn runs(handles: &Handles, limit: u32) -> Result<QueryAnswer, directory::Error> {
-    let newest = handles.store.runs(usize::try_from(limit).unwrap_or(usize::MAX)).await?;
-    let ids: Vec<_> = newest.iter().map(|(id, _)| *id).collect();
-    let roots = handles.store.fields(&ids, &Trace::SUMMARY_FIELDS).await?;
-    let summary = |(id, root)| {
-        Trace::summary(id, &root)
-            .inspect_err(|error| tracing::error!(trace_id = %id, %error, "a stored trace can't be read; it is left out of the list of runs"))
-            .ok()
-            .flatten()
-    };
-    let runs: Vec<RunSummary> = ids.into_iter().zip(roots).filter_map(summary).collect();
-    Ok(QueryAnswer::Runs { runs })
+/// What the store has of a run. One that can't be read is rebuilt when it is next worked on: until then it is unavailable.
+async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, directory::Error> {
+    let record = handles.store.load(&[trace_id]).await?.pop().and_then(|loaded| loaded.record);
+    let Some(record) = record else { return Ok(QueryAnswer::Snapshot { state: None }) };
+    match Trace::from_stored(trace_id, record.version, &record.fields, &record.values) {
+        Ok(trace) => {
+            let state = trace.root().map(|root| StateDigest {
+                version: record.version,
+                digest: trace.digest(),
+                budget: root.budget.snapshot(),
+            });
+            Ok(QueryAnswer::Snapshot { state })
+        }
+        Err(error) => {
+            tracing::warn!(%trace_id, %error, "a stored trace can't be read, so nobody can be told what it is");
+            Ok(QueryAnswer::Refused(Refusal::unavailable()))
+        }
+    }
 }

@@ -60,7 +60,7 @@ impl Arrival {
                 let place = format!("{}.{}.{}", delivery.subject, delivery.sequence, delivery.at.millis());
                 Uuid::new_v5(&Uuid::NAMESPACE_OID, place.as_bytes())
             }
-            Arrival::Requested(_) => handles.config.random.id(handles.clock.now()),
+            Arrival::Requested(_) => handles.config.random.id(),
         }
     }
 

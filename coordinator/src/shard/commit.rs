@@ -107,6 +107,7 @@ impl Shard {
             ended_at,
             opened_at,
             profiles: open.profiles,
+            index: changes.index,
         };
         (write, outbox)
     }

@@ -6,7 +6,7 @@ use shared::{
     ChildId, ContextKey, Timestamp, TraceId,
     bus::Delivery,
     subject::Subject,
-    wire::{Claim, Hold, Lease, PartName, Tell, Tick},
+    wire::{Answered, Claim, Hold, Lease, PartName, Tell, Tick},
 };
 
 use tokio::sync::mpsc;
@@ -62,6 +62,8 @@ pub(crate) enum Origin {
     Ask { reply_to: String, kind: AnswerKind },
     /// A client's message to an agent; it is answered after the commit.
     Told { reply_to: Option<String>, told: Box<Tell> },
+    /// A human's answer to a question, sent as a request; it is answered after the commit.
+    Answered { reply_to: Option<String>, answered: Box<Answered> },
     /// An amend of a graph; it is answered after the commit.
     Amended { reply_to: Option<String> },
     /// A submission of a client.

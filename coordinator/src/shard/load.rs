@@ -289,6 +289,7 @@ impl Shard {
             ended_at: super::commit::ended_at(&trace, now),
             opened_at: trace.root().map(|root| root.started_at),
             profiles: None,
+            index: changes.index,
         };
         let origin = trace.branches_from().map(|from| from.trace_id);
         for from in origin.into_iter().chain(trace.rerun_of().into_iter().flat_map(branches::needed_by)) {

@@ -70,6 +70,13 @@ impl Reply {
             }
             Origin::Amended { .. } => reply.answer = Some(json(&amended(trace, &reply.job.work, decided))),
             Origin::Told { told, .. } => reply.answer = Some(json(&taken(trace, told, decided))),
+            Origin::Answered { answered, .. } => {
+                let (child_id, question) = (answered.child_id.clone(), answered.question);
+                reply.answer = Some(json(&match decided {
+                    Ok(()) => QueryAnswer::Answered { child_id, question },
+                    Err(refusal) => QueryAnswer::Refused(refusal.to_wire()),
+                }));
+            }
             Origin::Submission(submission) => match decided {
                 Ok(()) => {
                     spans::admission(trace, submission, now);
@@ -116,7 +123,9 @@ impl Reply {
         let answer = match &job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
-            Origin::Told { .. } | Origin::Amended { .. } => Some(json(&QueryAnswer::Refused(refusal))),
+            Origin::Told { .. } | Origin::Answered { .. } | Origin::Amended { .. } => {
+                Some(json(&QueryAnswer::Refused(refusal)))
+            }
             // A published submission is delivered again; a requested one gets an answer.
             Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
@@ -133,9 +142,11 @@ impl Reply {
         match self.job.origin {
             Origin::Timer | Origin::Sweep(_) => false,
             Origin::Ask { .. } => !self.early,
-            Origin::Told { .. } | Origin::Amended { .. } | Origin::Submission(_) | Origin::Queue { .. } => {
-                true
-            }
+            Origin::Told { .. }
+            | Origin::Answered { .. }
+            | Origin::Amended { .. }
+            | Origin::Submission(_)
+            | Origin::Queue { .. } => true,
         }
     }
 
@@ -166,6 +177,7 @@ impl Reply {
             | Origin::Sweep(_)
             | Origin::Ask { .. }
             | Origin::Told { .. }
+            | Origin::Answered { .. }
             | Origin::Amended { .. }
             | Origin::Queue { .. }) => other,
         };
@@ -191,6 +203,7 @@ impl Reply {
             | Origin::Sweep(_)
             | Origin::Ask { .. }
             | Origin::Told { .. }
+            | Origin::Answered { .. }
             | Origin::Amended { .. } => None,
             Origin::Submission(submission) => submission.delivery.as_ref(),
             Origin::Queue { delivery, .. } => Some(&**delivery),
@@ -206,7 +219,9 @@ impl Reply {
         let to = match &self.job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { reply_to, .. } => Some(reply_to),
-            Origin::Told { reply_to, .. } | Origin::Amended { reply_to } => reply_to.as_ref(),
+            Origin::Told { reply_to, .. }
+            | Origin::Answered { reply_to, .. }
+            | Origin::Amended { reply_to } => reply_to.as_ref(),
             Origin::Submission(submission) => submission.reply_to.as_ref(),
         };
         if let (Some(to), Some(answer)) = (to, self.answer.take())

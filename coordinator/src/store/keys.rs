@@ -12,6 +12,8 @@ use super::OutboxKey;
 pub(super) const VERSION: &str = "v";
 /// The field of a trace that tells commits with the same version apart.
 pub(super) const STAMP: &str = "made";
+/// The field of a trace that says where the index of runs has it.
+pub(super) const INDEX: &str = "index";
 /// Prefix of an outbox's field name in the trace's hash.
 const OUTBOX: char = 'x';
 /// The revision of the agent profiles, in their hash: no agent id starts with a colon.
@@ -74,6 +76,21 @@ impl Keys {
     /// A sorted set: when each submitted trace was opened.
     pub(super) fn runs(&self, partition: Partition) -> String {
         self.tagged(partition, "runs")
+    }
+
+    /// A sorted set: when each run began that the index lists under a term. The scripts make these keys from that of the runs.
+    pub(super) fn term(&self, partition: Partition, term: &str) -> String {
+        self.tagged(partition, &format!("runs:{term}"))
+    }
+
+    /// A sorted set: what each run cost that has ended, in nano-dollars.
+    pub(super) fn costs(&self, partition: Partition) -> String {
+        self.tagged(partition, "runs:cost")
+    }
+
+    /// A sorted set: the ids of all traces that the index has, in their order.
+    pub(super) fn ids(&self, partition: Partition) -> String {
+        self.tagged(partition, "runs:ids")
     }
 
     /// A sorted set: since when each ended trace has been over.

@@ -20,9 +20,9 @@ use shared::{
 };
 
 use super::{
-    AgentVersion, Agents, Committed, Correction, Error, Loaded, LogMark, Marked, Member, Members, NewMark,
-    Record, Sent, StoreTime, Write, keys,
-    record::{RUNS_KEPT, SILENT_MS},
+    AgentVersion, Agents, Committed, Correction, Error, Find, Loaded, LogMark, Marked, Member, Members,
+    NewMark, Record, Sent, StoreTime, Write, keys,
+    record::{Indexed, RUNS_KEPT, SILENT_MS},
 };
 
 /// How long an answer is waited for, as for a server's.
@@ -64,6 +64,10 @@ struct Home {
     mark: Option<Position>,
     timers: Scores,
     runs: Scores,
+    /// The index of runs, by term.
+    terms: HashMap<String, Scores>,
+    costs: HashMap<TraceId, u64>,
+    ids: BTreeSet<TraceId>,
     ended: Scores,
 }
 
@@ -89,6 +93,30 @@ impl Scores {
         while self.sorted.len() > count {
             let Some((_, oldest)) = self.sorted.first().copied() else { return };
             self.set(oldest, None);
+        }
+    }
+}
+
+impl Home {
+    /// Lists a run as its new text says, and no more as the one before said.
+    fn index(&mut self, trace: TraceId, before: Option<&str>, after: Option<&str>) {
+        if let Some(before) = before.and_then(Indexed::read) {
+            for term in before.terms {
+                let Some(listed) = self.terms.get_mut(term) else { continue };
+                listed.set(trace, None);
+                if listed.of.is_empty() {
+                    self.terms.remove(term);
+                }
+            }
+            self.costs.remove(&trace);
+            self.ids.remove(&trace);
+        }
+        if let Some(after) = after.and_then(Indexed::read) {
+            for term in after.terms {
+                self.terms.entry(term.to_owned()).or_default().set(trace, Some(after.at));
+            }
+            self.costs.extend(after.cost.map(|cost| (trace, cost)));
+            self.ids.insert(trace);
         }
     }
 }
@@ -209,7 +237,8 @@ impl Memory {
         if found != version || (found > 0 && home.timers.of.contains_key(&trace)) {
             return false;
         }
-        kept.traces.remove(&trace);
+        let had = kept.traces.remove(&trace).and_then(|mut had| had.fields.remove(keys::INDEX));
+        home.index(trace, had.as_deref(), None);
         kept.branches.remove(&trace);
         for list in [&mut home.timers, &mut home.runs, &mut home.ended] {
             list.set(trace, None);
@@ -288,12 +317,40 @@ impl Memory {
         kept.revision
     }
 
-    pub(super) fn runs(&self, limit: usize) -> Vec<(TraceId, Timestamp)> {
+    pub(super) fn find(&self, find: &Find) -> Vec<(TraceId, Timestamp)> {
         let kept = self.kept();
-        let runs = kept.homes.values().flat_map(|home| home.runs.sorted.iter());
-        let mut runs: Vec<_> = runs.filter(|(_, trace)| kept.traces.contains_key(trace)).collect();
+        let fits = |home: &Home, at: Timestamp, trace: &TraceId| {
+            let has =
+                |term: &String| home.terms.get(term).is_some_and(|listed| listed.of.contains_key(trace));
+            let costs = |(least, most): (u64, u64)| {
+                home.costs.get(trace).is_none_or(|cost| (least..=most).contains(cost))
+            };
+            at >= find.since
+                && find.until.is_none_or(|until| at < until)
+                && find.after.is_none_or(|after| (at, *trace) < after)
+                && find.terms.iter().all(|any| any.iter().any(has))
+                && find.cost.is_none_or(costs)
+        };
+        let listed = |home: &Home| -> Vec<(Timestamp, TraceId)> {
+            let fits = |(at, trace): &&(Timestamp, TraceId)| fits(home, *at, trace);
+            home.runs.sorted.iter().rev().filter(fits).take(find.limit).copied().collect()
+        };
+        let mut runs: Vec<_> = kept.homes.values().flat_map(listed).collect();
         runs.sort_unstable_by(|a, b| b.cmp(a));
-        runs.into_iter().take(limit).map(|(at, trace)| (*trace, *at)).collect()
+        runs.into_iter().take(find.limit).map(|(at, trace)| (trace, at)).collect()
+    }
+
+    pub(super) fn with_prefix(&self, prefix: &str, limit: usize) -> Vec<TraceId> {
+        let kept = self.kept();
+        let ids = kept.homes.values().flat_map(|home| &home.ids).copied();
+        let mut ids: Vec<TraceId> = ids.filter(|id| id.to_string().starts_with(prefix)).collect();
+        ids.sort_unstable();
+        ids.truncate(limit);
+        ids
+    }
+
+    pub(super) fn run_count(&self) -> u64 {
+        self.kept().homes.values().map(|home| home.runs.of.len() as u64).sum()
     }
 
     pub(super) fn versions(&self, traces: &[TraceId]) -> Vec<u64> {
@@ -369,11 +426,16 @@ impl Kept {
             outbox: BTreeMap::new(),
         });
         trace.version = write.version;
+        if write.index.is_some() || write.replaces {
+            let before = trace.fields.get(keys::INDEX).map(String::as_str);
+            home.index(trace_id, before, write.index.as_deref());
+        }
         if write.replaces {
             trace.fields.clear();
             trace.values.clear();
         }
         put(&mut trace.fields, &write.fields);
+        trace.fields.extend(write.index.clone().map(|index| (keys::INDEX.to_owned(), index)));
         put(&mut trace.values, &write.values);
         trace.outbox.retain(|key, _| !write.cleared.contains(key));
         trace.outbox.extend(write.outbox.clone());

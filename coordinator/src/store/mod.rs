@@ -16,8 +16,8 @@ use shared::{Timestamp, TraceId, subject::Partition};
 pub use self::redis::Redis;
 pub use memory::{Memory, Snapshot};
 pub use record::{
-    AgentVersion, Agents, Committed, Correction, Durability, Error, Loaded, LogMark, Marked, Member, Members,
-    NewMark, OutboxKey, Record, Sent, StoreTime, Write,
+    AgentVersion, Agents, Committed, Correction, Durability, Error, Find, Loaded, LogMark, Marked, Member,
+    Members, NewMark, OutboxKey, Record, Sent, StoreTime, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -40,7 +40,8 @@ impl Store {
     /// Each write is all or nothing, and happens only if the trace has the version it expects. All writes
     /// together are one round trip. The answers are in the order of the writes.
     pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
-        let reserved = |name: &str| name == keys::VERSION || keys::outbox_key(name).is_some();
+        let reserved =
+            |name: &str| [keys::VERSION, keys::INDEX].contains(&name) || keys::outbox_key(name).is_some();
         debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
         match self {
             Store::Redis(redis) => redis.commit(writes).await,
@@ -204,13 +205,30 @@ impl Store {
         }
     }
 
-    /// The newest runs over all partitions, newest first. Removed traces are left out.
-    pub async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
+    /// The runs over all partitions that the index lists so, newest first: fewer than the limit only if there are no more.
+    pub async fn find(&self, find: &Find) -> Result<Vec<(TraceId, Timestamp)>, Error> {
         match self {
-            Store::Redis(redis) => redis.runs(limit).await,
+            Store::Redis(redis) => redis.find(find).await,
+            Store::Memory(memory) => memory.ask("find runs", find, Memory::find).await,
+        }
+    }
+
+    /// Traces of the index whose id begins with these hex digits, in order, at most `limit`.
+    pub async fn with_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<TraceId>, Error> {
+        match self {
+            Store::Redis(redis) => redis.with_prefix(prefix, limit).await,
             Store::Memory(memory) => {
-                memory.ask("list runs", &limit, |memory, limit| memory.runs(*limit)).await
+                let find = move |memory: &Memory, prefix: &str| memory.with_prefix(prefix, limit);
+                memory.ask("find traces by their ids", prefix, find).await
             }
+        }
+    }
+
+    /// How many runs are listed.
+    pub async fn run_count(&self) -> Result<u64, Error> {
+        match self {
+            Store::Redis(redis) => redis.run_count().await,
+            Store::Memory(memory) => memory.ask("count runs", &(), |memory, ()| memory.run_count()).await,
         }
     }
 

@@ -76,6 +76,54 @@ pub struct Write {
     pub opened_at: Option<Timestamp>,
     /// The revision of the agent profiles that it was decided with, if it names any.
     pub profiles: Option<u64>,
+    /// Where the index of runs has it from now on: when it began, its cost in nano-dollars (or `-`), its terms, with spaces
+    /// between. Kept as its field `index`. None: as before.
+    pub index: Option<String>,
+}
+
+/// Which runs are looked for in the index (G17).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Find {
+    /// A run has a term of each group.
+    pub terms: Vec<Vec<String>>,
+    /// Its cost in nano-dollars, from and to. A run whose cost the index does not have is found too.
+    pub cost: Option<(u64, u64)>,
+    /// It began then or later.
+    pub since: Timestamp,
+    /// It began before then; none: whenever.
+    pub until: Option<Timestamp>,
+    /// Only those behind this place.
+    pub after: Option<(Timestamp, TraceId)>,
+    pub limit: usize,
+}
+
+impl Find {
+    /// The newest runs.
+    pub fn newest(limit: usize) -> Find {
+        let since = Timestamp::default();
+        Find { terms: Vec::new(), cost: None, since, until: None, after: None, limit }
+    }
+
+    /// The latest time that a run may have begun at.
+    pub(super) fn latest(&self) -> Option<Timestamp> {
+        let before = self.until.map(|until| until.minus_millis(1));
+        before.into_iter().chain(self.after.map(|(at, _)| at)).min()
+    }
+}
+
+/// The entries of a run in the index: when it began, its cost, its terms.
+pub(super) struct Indexed<'t> {
+    pub(super) at: Timestamp,
+    pub(super) cost: Option<u64>,
+    pub(super) terms: Vec<&'t str>,
+}
+
+impl<'t> Indexed<'t> {
+    pub(super) fn read(text: &'t str) -> Option<Self> {
+        let mut words = text.split_ascii_whitespace();
+        let at = Timestamp::from_millis(words.next()?.parse().ok()?);
+        Some(Indexed { at, cost: words.next()?.parse().ok(), terms: words.collect() })
+    }
 }
 
 /// The result of a write. The counter is that of its partition, which every commit raises.

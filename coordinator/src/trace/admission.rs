@@ -25,7 +25,7 @@ use shared::{
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
-    Submit, Trace, agents_of,
+    Submit, Trace, agents_of, agents_of_plan,
     context_store::{check_declared, lent_inputs},
     unreadable,
 };
@@ -41,7 +41,9 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
     }
     let settings = submit.settings;
     let mut events = vec![Event::Opened { settings: Box::new(settings.clone()) }];
-    if let Some(Earlier { rerun, kept }) = submit.rerun.transpose()? {
+    let mut spared = BTreeSet::new();
+    if let Some(Earlier { rerun, kept, spared: agents }) = submit.rerun.transpose()? {
+        spared = agents;
         events.push(Event::RerunBegun { rerun: Box::new(rerun) });
         let kept = kept.into_iter();
         events.extend(kept.map(|(place, kept)| Event::ResultKept { place, kept: Box::new(kept) }));
@@ -49,7 +51,7 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
     let place = Place { trace, parent: None, limits: &settings.limits, settings: &settings };
     let child_id = submit.order.child_id.clone();
     let (plan, agents) = (submit.plan, submit.agents);
-    let request = Request { order: submit.order, plan, agents, step: None, taken: None };
+    let request = Request { order: submit.order, plan, agents, spared, step: None, taken: None };
     events.extend(place.admit(request, now)?);
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
@@ -72,8 +74,8 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
         return Err(Refusal::ChildBranches { child_id });
     }
     let parent = trace.running(&spawn.lease)?;
-    let (plan, agents) = (spawn.plan, spawn.agents);
-    let request = Request { order: spawn.order, plan, agents, step: None, taken: None };
+    let (plan, agents, spared) = (spawn.plan, spawn.agents, BTreeSet::new());
+    let request = Request { order: spawn.order, plan, agents, spared, step: None, taken: None };
     let mut events = Place::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -89,8 +91,8 @@ pub(super) fn step(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let child_id = order.child_id.clone();
-    let agents = Named::default();
-    let request = Request { order, plan: None, agents, step: Some((step, body)), taken: None };
+    let (agents, spared) = (Named::default(), BTreeSet::new());
+    let request = Request { order, plan: None, agents, spared, step: Some((step, body)), taken: None };
     let mut events = Place::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -107,7 +109,9 @@ pub(super) fn taken(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let agents = Named::default();
-    let request = Request { order, plan: None, agents, step: Some((step, body)), taken: Some(from) };
+    // Nothing runs: its agent may have been deleted.
+    let spared = order.agent_id.iter().cloned().collect();
+    let request = Request { order, plan: None, agents, spared, step: Some((step, body)), taken: Some(from) };
     Place::under(trace, graph).admit(request, now)
 }
 
@@ -121,7 +125,9 @@ pub(super) fn amended(
     let node = trace.node(graph);
     let above = node.parent.map(|parent| (parent, trace.node(parent)));
     let place = Place { trace, parent: above, limits: &node.limits, settings: trace.settings() };
-    place.check_shape(&node.order, Some(plan), agents, false)?;
+    // What the graph names already need not be known again: it may be the agent of results that a rerun takes.
+    let known = trace.run_of(node).map(|(run, _)| agents_of_plan(&trace.plans[run.plan as usize]));
+    place.check_shape(&node.order, Some(plan), (agents, &known.unwrap_or_default()), false)?;
     let fixed = trace.standings(graph);
     let begun =
         plan.groups().iter().flat_map(|group| &group.steps).filter(|step| fixed.contains_key(&step.id));
@@ -158,6 +164,8 @@ struct Request {
     order: Order,
     plan: Option<Arc<Plan>>,
     agents: Named,
+    /// Agents that need not be known.
+    spared: BTreeSet<AgentId>,
     step: Option<(StepOf, Body)>,
     taken: Option<TakenFrom>,
 }
@@ -177,14 +185,15 @@ impl<'a> Place<'a> {
     }
 
     fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-        let Request { order, plan, agents, step, taken } = request;
-        let profile = self.check_shape(&order, plan.as_deref(), &agents, step.is_some())?;
+        let Request { order, plan, agents, spared, step, taken } = request;
+        let profile = self.check_shape(&order, plan.as_deref(), (&agents, &spared), step.is_some())?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
+        let is_approval = matches!(step, Some((_, Body::Approval)));
         // The profile of a graph's own agent is used for its synthesis only; the steps have their own
         // profiles.
         let agent = profile.filter(|_| !is_graph);
-        let depth = self.check_depth(is_graph)?;
+        let depth = self.check_depth(is_graph || is_approval)?;
         self.check_counts(plan.as_deref())?;
         let runs = taken.is_none();
         if !is_graph && runs {
@@ -213,6 +222,9 @@ impl<'a> Place<'a> {
             true => self.check_budget(&order, agent, profile, &mut adjusted)?,
             false => self.nothing_to_spend(),
         };
+        if let Some(plan) = plan.as_deref().filter(|plan| plan.must_fit()) {
+            self.check_worst_case(&order, plan, &agents, &terms)?;
+        }
 
         let mut events = self.new_agents(&order, plan.as_deref(), &agents);
         let body = match (step, &plan) {
@@ -262,12 +274,15 @@ impl<'a> Place<'a> {
         &'p self,
         order: &Order,
         plan: Option<&Plan>,
-        agents: &'p Named,
+        (agents, spared): (&'p Named, &BTreeSet<AgentId>),
         is_step: bool,
     ) -> Result<Option<&'p AgentProfile>, Refusal> {
         let mut problems = Problems::default();
         let find = |id: &AgentId| self.trace.agents.get(id).map(Arc::as_ref).or_else(|| agents.get(id));
         let unknown = |id: &AgentId, path: String, problems: &mut Problems| {
+            if spared.contains(id) {
+                return;
+            }
             if let Some(version) = agents.unreadable.get(id) {
                 let (message, hint) = unreadable(id, *version);
                 return problems.add(path, message, Some(hint));
@@ -300,6 +315,10 @@ impl<'a> Place<'a> {
             let hint = "use an agent of the kind `llm` or `command`";
             problems.add("branch_from", message, Some(hint.into()));
         }
+        if self.parent.is_some() && !order.labels.is_empty() {
+            let hint = "give the labels with the submission of the run";
+            problems.add("labels", "only a run has labels, and this is a child", Some(hint.into()));
+        }
         if !is_step {
             tool::check("tools", order.tools.iter().flat_map(|tools| tools.iter()), &mut problems);
             for (step, tools) in plan.into_iter().flat_map(Plan::tools) {
@@ -326,10 +345,10 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Depth counts agents: a graph or group has the depth of whoever runs it.
-    fn check_depth(&self, is_graph: bool) -> Result<u32, Refusal> {
+    /// Depth counts agents: a graph, a group or an `approve` step has the depth of whoever runs it.
+    fn check_depth(&self, runs_no_agent: bool) -> Result<u32, Refusal> {
         let Some((_, parent)) = self.parent else { return Ok(0) };
-        let depth = parent.depth + u32::from(!is_graph);
+        let depth = parent.depth + u32::from(!runs_no_agent);
         let max = self.limits.max_depth;
         if depth > max { Err(Refusal::Depth { depth, max }) } else { Ok(depth) }
     }

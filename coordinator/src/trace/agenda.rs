@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use shared::Timestamp;
 
 use super::{
-    ContextIndex, Event, Phase, Requeue, RunPhase, Status, Trace,
+    Body, ContextIndex, Event, Phase, Requeue, RunPhase, Status, Trace,
     attempt::{children_ended, queue_again},
-    checkpoint, context_store, end, graph, line, money, timer,
+    checkpoint, context_store, end, graph, line, money, question, timer,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,9 @@ pub(super) enum FollowUp {
     Close(ContextIndex),
     /// Something changed for this graph: what starts next, or does it end?
     Graph(ContextIndex),
-    /// A human answered.
+    /// An `approve` step has begun.
+    Ask(ContextIndex),
+    /// A question has its answer.
     Answered(ContextIndex),
     /// This context's timer is due.
     Due(ContextIndex),
@@ -80,6 +82,9 @@ impl Agenda {
             }
             Event::Admitted(admitted) => {
                 let at = trace.expect(&admitted.order.child_id);
+                if admitted.body == Body::Approval {
+                    self.add(FollowUp::Ask(at));
+                }
                 if trace.node(at).graph.is_some() {
                     self.add(FollowUp::Graph(at));
                 }
@@ -128,6 +133,7 @@ impl Agenda {
             | Event::AttemptLost { .. }
             | Event::Waiting { .. }
             | Event::InputRequired { .. }
+            | Event::Reminded { .. }
             | Event::Paused { .. }
             | Event::PlaceLost { .. }
             | Event::Redispatched { .. }
@@ -167,7 +173,11 @@ pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<
         FollowUp::Above(at) => above(trace, at, now),
         FollowUp::Close(at) => call_ended(trace, at, now),
         FollowUp::Graph(at) => graph::advance(trace, at, now),
-        FollowUp::Answered(at) => vec![queue_again(trace, at, Requeue::Answered, now)],
+        FollowUp::Ask(at) => question::by_step(trace, at),
+        FollowUp::Answered(at) => {
+            let next = question::decided(trace, at);
+            vec![next.unwrap_or_else(|| queue_again(trace, at, Requeue::Answered, now))]
+        }
         FollowUp::Due(at) => timer::due(trace, at, now),
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use shared::{
     ChildId, ContextKey, Timestamp,
-    wire::{GivenAnswer, RestorePoint},
+    wire::{Form, GivenAnswer, RestorePoint},
 };
 
 use super::{
-    Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase, Status,
-    Trace, WaitingHold, checked, scrub,
+    Asked, Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase,
+    Status, Trace, WaitingHold, checked, scrub,
 };
 
 impl Trace {
@@ -49,9 +49,9 @@ impl Trace {
             Event::KeptTaken { place, .. } => drop(self.kept.remove(place)),
             Event::KeptDropped { place, .. } => self.drop_kept(|of| of.is_item_of(place)),
             Event::Amended { child_id, id, plan, .. } => {
-                // Results are kept by the places of their steps, which an amend moves.
-                self.drop_kept(|_| true);
-                self.apply_amend(self.expect(child_id), id, plan);
+                let graph = self.expect(child_id);
+                self.drop_amended(graph, plan);
+                self.apply_amend(graph, id, plan);
             }
             Event::Tombstoned { child_id, reason } => match child_id {
                 Some(child_id) => {
@@ -109,14 +109,21 @@ impl Trace {
                 let phase = Phase::Waiting { children, hand_over: *hand_over };
                 self.change(child_id, |node| node.status = Status::Working(phase));
             }
-            Event::InputRequired { child_id, question, .. } => {
-                self.parked(child_id, Status::InputRequired { question: question.clone() }, now);
+            Event::InputRequired { child_id, question, form, .. } => {
+                let asked = |form: &Form| Box::new(Asked { form: form.clone(), at: now, reminders: 0 });
+                let asked = form.as_deref().map(asked);
+                self.parked(child_id, Status::InputRequired { question: question.clone(), asked }, now);
             }
+            Event::Reminded { child_id, reminder, .. } => self.change(child_id, |node| {
+                if let Status::InputRequired { asked: Some(asked), .. } = &mut node.status {
+                    asked.reminders = *reminder;
+                }
+            }),
             Event::Paused { child_id, reason, in_line } => self.pause(child_id, reason, *in_line, now),
-            Event::Answered { child_id, answer, .. } => self.change(child_id, |node| {
-                if let Status::InputRequired { question } = &node.status {
-                    let (question, answer) = (question.clone(), answer.clone());
-                    let given = GivenAnswer { question, answer, withdrawn: false };
+            Event::Answered { child_id, answer, by, default, .. } => self.change(child_id, |node| {
+                if let Status::InputRequired { question, .. } = &node.status {
+                    let (question, answer, by) = (question.clone(), answer.clone(), by.clone());
+                    let given = GivenAnswer { question, answer, by, default: *default, withdrawn: false };
                     node.answers.push(given);
                 }
             }),
@@ -139,9 +146,11 @@ impl Trace {
                 }
             }
             Event::Restored { child_id, number, to } => self.change(child_id, |node| {
-                if let Status::InputRequired { question } = &node.status {
-                    let question = question.clone();
-                    node.answers.push(GivenAnswer { answer: question.clone(), question, withdrawn: true });
+                if let Status::InputRequired { question, .. } = &node.status {
+                    let (answer, question) = (question.clone(), question.clone());
+                    let withdrawn =
+                        GivenAnswer { question, answer, by: None, default: false, withdrawn: true };
+                    node.answers.push(withdrawn);
                 }
                 if let Status::Working(Phase::Running { restored, .. }) = &mut node.status {
                     *restored = true;

@@ -1,4 +1,4 @@
-//! Attempts: claim, tick, report, answer. A worker names itself by the lease that its claim was answered
+//! Attempts: claim, tick, report. A worker names itself by the lease that its claim was answered
 //! with; an older attempt or another token changes nothing (t5).
 //!
 //! A second delivery is harmless: a claim is known by its token, a tick only extends the lease, and a
@@ -7,13 +7,14 @@
 use shared::{
     ChildId, Timestamp,
     wire::{
-        Answered, Claim, EndStatus, Failure, FailureKind, GivenAnswer, Hitl, Lease, OnExhausted, Payload,
-        Progress, Report, Text, Tick, Verdict, exhausted,
+        Claim, EndStatus, Failure, FailureKind, Lease, OnExhausted, Payload, Progress, Report, Tick, Verdict,
+        exhausted,
     },
 };
 
 use super::{
     ContextIndex, Event, Phase, Refusal, Requeue, Status, TokenHash, Trace, context_store, end, limit,
+    question,
 };
 
 impl Trace {
@@ -194,7 +195,7 @@ pub(super) fn report(trace: &Trace, report: Report, now: Timestamp) -> Result<Ve
             vec![end::with_error(trace, at, EndStatus::Aborted, failure, reason)]
         }
         Verdict::Waiting { children, hand_over } => waiting(trace, at, &children, hand_over, now)?,
-        Verdict::InputRequired { question } => vec![input_required(trace, at, question)],
+        Verdict::InputRequired { question, form } => vec![question::by_agent(trace, at, question, *form)?],
         Verdict::OutOfBudget => vec![out_of_budget(trace, at, now)],
         Verdict::LastReport(payload) => vec![last_report(trace, at, payload)],
         Verdict::HandedBack => vec![queue_again(trace, at, Requeue::HandedBack, now)],
@@ -345,24 +346,6 @@ pub(super) fn children_ended(
     }
 }
 
-fn input_required(trace: &Trace, at: ContextIndex, question: Text) -> Event {
-    let node = trace.node(at);
-    if trace.blocked_for_good(at) {
-        let reason = "its budget is used up, so it can't go on after an answer".into();
-        return end::stopped(trace, at, EndStatus::Aborted, reason);
-    }
-    match node.hitl {
-        Hitl::Fail => {
-            let message = format!("it needs a human, and hitl is fail: {question}");
-            end::failed(trace, at, FailureKind::InputRequired, message)
-        }
-        Hitl::Ask => {
-            let number = u32::try_from(node.answers.len()).unwrap_or(u32::MAX).saturating_add(1);
-            Event::InputRequired { child_id: node.id.clone(), number, question, path: trace.path(at) }
-        }
-    }
-}
-
 /// B7: its last report. The context was cut short, so it never ends as completed.
 fn last_report(trace: &Trace, at: ContextIndex, payload: Payload) -> Event {
     match limit::too_large(trace.node(at), &payload) {
@@ -420,27 +403,4 @@ pub(super) fn lost(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event
         end::failed(trace, at, FailureKind::WorkerLost, message)
     };
     vec![lost, next]
-}
-
-pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, Refusal> {
-    let at = trace.known_live(&answered.child_id)?;
-    let node = trace.node(at);
-    let given = node.answers.len();
-    let asked_before =
-        |number: u32| (number as usize).checked_sub(1).and_then(|place| node.answers.get(place));
-    let same = |given: &GivenAnswer| !given.withdrawn && given.answer == answered.answer;
-    if asked_before(answered.question).is_some_and(same) {
-        return Ok(Vec::new());
-    }
-    let number = answered.question;
-    match &node.status {
-        Status::InputRequired { .. } if number as usize == given + 1 => {
-            Ok(vec![Event::Answered { child_id: node.id.clone(), number, answer: answered.answer.clone() }])
-        }
-        Status::Submitted { .. }
-        | Status::Working(_)
-        | Status::InputRequired { .. }
-        | Status::Paused { .. }
-        | Status::Ended(_) => Err(Refusal::NoQuestion { child_id: node.id.clone(), question: number }),
-    }
 }

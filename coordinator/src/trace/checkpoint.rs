@@ -31,6 +31,9 @@ pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Resul
     if node.graph.is_some() {
         return refused("it is a graph, and graphs have no journal");
     }
+    if node.is_approval() {
+        return refused("it is an `approve` step, and has no journal");
+    }
     if node.live_children > 0 {
         return refused("it has live children; cancel them first, or wait for their end");
     }

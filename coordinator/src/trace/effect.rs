@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use shared::{ChildId, wire::EndStatus};
 
-use super::{ContextNode, Event, Phase, Status, Trace};
+use super::{Event, Phase, Status, Trace};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,7 +41,9 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
     match event {
         Event::Admitted(admitted) => execute(trace, &admitted.order.child_id),
         Event::Requeued { child_id, .. } | Event::Redispatched { child_id } => execute(trace, child_id),
-        Event::InputRequired { child_id, .. } => vec![Effect::Question { child_id: child_id.clone() }],
+        Event::InputRequired { child_id, .. } | Event::Reminded { child_id, .. } => {
+            vec![Effect::Question { child_id: child_id.clone() }]
+        }
         Event::Ended(ended) => {
             let child_id = ended.child_id.clone();
             let ran = trace.context(&child_id).is_some_and(|node| node.attempt() > 0);
@@ -107,8 +109,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
 
 /// Every open question.
 fn questions(trace: &Trace) -> Vec<Effect> {
-    let asks = |node: &&ContextNode| matches!(node.status, Status::InputRequired { .. });
-    let contexts = trace.contexts().iter().filter(asks);
+    let contexts = trace.contexts().iter().filter(|node| node.asks());
     contexts.map(|node| Effect::Question { child_id: node.id.clone() }).collect()
 }
 

@@ -17,8 +17,8 @@ use shared::{
     limits::Settings,
     money::booked,
     wire::{
-        Adjusted, Decision, DisputedCost, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, Sender,
-        StepStatus, TakenFrom, Text,
+        Adjusted, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress,
+        Sender, StepStatus, TakenFrom, Text,
     },
 };
 
@@ -133,11 +133,25 @@ pub enum Event {
         number: u32,
         question: Text,
         path: Vec<ChildId>,
+        /// What the answer must be, and what happens without one; absent: any text, waited for without end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        form: Option<Box<Form>>,
+    },
+    /// The question is asked again.
+    Reminded {
+        child_id: ChildId,
+        number: u32,
+        reminder: u32,
     },
     Answered {
         child_id: ChildId,
         number: u32,
         answer: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Text>,
+        /// Nobody answered in time: it is the question's default.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        default: bool,
     },
     /// A message to the agent, which it sees before its next model call.
     Told {
@@ -432,6 +446,8 @@ pub enum Body {
         plan: u32,
         group: GroupIndex,
     },
+    /// An `approve` step: it waits for a human (G7).
+    Approval,
 }
 
 /// Which step of its parent a context runs, and in which role.
@@ -525,6 +541,7 @@ impl Event {
             | Event::Redispatched { child_id }
             | Event::Waiting { child_id, .. }
             | Event::InputRequired { child_id, .. }
+            | Event::Reminded { child_id, .. }
             | Event::Answered { child_id, .. }
             | Event::Told { child_id, .. }
             | Event::MessagesSeen { child_id, .. }

@@ -45,7 +45,7 @@ impl Trace {
     /// A context as it is when it is admitted.
     fn new_context(&self, admitted: &Admitted, now: Timestamp) -> ContextNode {
         let graph = match admitted.body {
-            Body::Agent => None,
+            Body::Agent | Body::Approval => None,
             Body::Graph { plan, group } => {
                 let run =
                     GraphRun::new(plan, group, self.plans[plan as usize].group(group), now, self.version);
@@ -101,6 +101,7 @@ impl Trace {
             deadline: admitted.deadline,
             timeout_ms: admitted.timeout_ms,
             waiting_for_humans: 0,
+            questions: 0,
             clock_stopped_at: now,
             started_at: now,
             deleted: false,
@@ -185,12 +186,14 @@ impl Trace {
     /// The context waits for a human: its deadline and those of its ancestors stop.
     pub(super) fn parked(&mut self, child_id: &ChildId, status: Status, now: Timestamp) {
         let at = self.expect(child_id);
-        let was_parked = is_parked(self.node(at));
+        let (was_parked, asked) = (is_parked(self.node(at)), self.node(at).asks());
         self.node_mut(at).status = status;
-        if !was_parked {
+        let asks = self.node(at).asks();
+        if !was_parked || asked != asks {
             self.on_chain(at, |node| {
-                node.waiting_for_humans += 1;
-                if node.waiting_for_humans == 1 {
+                node.questions = node.questions + u32::from(asks) - u32::from(asked);
+                node.waiting_for_humans += u32::from(!was_parked);
+                if !was_parked && node.waiting_for_humans == 1 {
                     node.clock_stopped_at = now;
                 }
             });
@@ -201,7 +204,9 @@ impl Trace {
     /// The wait is over: deadlines are moved ahead by its duration.
     fn unparked(&mut self, at: ContextIndex, now: Timestamp) {
         if is_parked(self.node(at)) {
+            let asked = self.node(at).asks();
             self.on_chain(at, |node| {
+                node.questions -= u32::from(asked);
                 node.waiting_for_humans -= 1;
                 if node.waiting_for_humans == 0 {
                     let stood = now.millis_since(node.clock_stopped_at);

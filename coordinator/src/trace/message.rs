@@ -196,6 +196,7 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         | Refusal::Tools { .. }
         | Refusal::Model { .. }
         | Refusal::NothingLeft { .. }
+        | Refusal::DoesNotFit { .. }
         | Refusal::CallConflict(_)
         | Refusal::NoHold(_)
         | Refusal::BooksFull

@@ -11,9 +11,11 @@
 //! common: ids decide what is the same (a spawn by `child_id`, money by `call_id`, a claim by its token),
 //! attempt numbers only grow, and an ended context never changes its status.
 
+pub mod account;
 mod admission;
 mod agenda;
 mod apply;
+mod asked;
 mod attempt;
 mod books;
 mod budget;
@@ -29,6 +31,7 @@ mod effect;
 mod end;
 mod event;
 mod folded;
+mod found_by;
 mod graph;
 mod graph_run;
 mod index;
@@ -44,6 +47,7 @@ mod named;
 mod news;
 mod order;
 mod parts;
+mod question;
 mod refusal;
 mod removal;
 mod replay;
@@ -58,13 +62,16 @@ mod terms;
 mod timer;
 mod token;
 mod unsaved;
+mod worst_case;
 
+pub use asked::Asked;
 pub use budget::{Budget, Call, CallState, Granted, WaitingHold};
 pub use calls::{Calls, Known};
 pub use chain::{Rest, in_order};
 pub use command::{Amend, Command, Spawn, Submit};
 pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Copied, Ended, Event, Lowered, Ran, Requeue, StepOf};
+pub use found_by::terms as terms_of;
 pub use graph_run::{GraphRun, Items, RunPhase, StepRun};
 pub use index::ContextIndex;
 pub use lease::Renewal;
@@ -106,7 +113,7 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::SetValue { lease, key, value } => context_store::set(trace, &lease, &key, &value),
         Command::DeleteValue { lease, key } => context_store::delete(trace, &lease, &key),
         Command::Checked(told) => checked::checked(trace, &told),
-        Command::Answer(answered) => attempt::answer(trace, &answered),
+        Command::Answer(answered) => question::answer(trace, &answered),
         Command::Tell(tell) => news::tell(trace, &tell),
         Command::Amend(amend) => graph::amend(trace, &amend),
         Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),

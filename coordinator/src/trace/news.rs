@@ -38,7 +38,7 @@ pub(super) fn tell(trace: &Trace, tell: &Tell) -> Result<Vec<Event>, Refusal> {
         let message = format!("a sender's name has at most {MAX_SENDER_BYTES} bytes");
         return Err(Refusal::Malformed(Problems::one("told.by", message, None)));
     }
-    if node.graph.is_some() && node.order.agent_id.is_none() {
+    if node.order.agent_id.is_none() {
         return Err(Refusal::RunsNoAgent { child_id: child_id.clone() });
     }
     let bytes =

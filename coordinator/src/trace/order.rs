@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentId, ChildId, ContextKey, Json, Problems, ThreadId, Tokens, Usd,
+    AgentId, ChildId, ContextKey, Json, Labels, Problems, ThreadId, Tokens, Usd,
     graph::{OutputSchema, Plan, TaskGraph},
     id::{ModelName, ToolName},
     ladder::Rung,
@@ -28,6 +28,9 @@ pub struct Order {
     pub goal: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
+    /// Of a root only (G17).
+    #[serde(default, skip_serializing_if = "shared::labels::is_none")]
+    pub labels: Labels,
     /// Values for this context alone; a graph's go into the shared store.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
@@ -82,6 +85,7 @@ impl Order {
             agent_id: None,
             goal: None,
             thread_id: None,
+            labels: Labels::default(),
             inputs: BTreeMap::new(),
             input_from: Vec::new(),
             output_to: None,
@@ -113,6 +117,7 @@ impl Order {
             agent_id: Some(spawn.agent_id.clone().unwrap_or_else(AgentId::default_agent)),
             goal: Some(spawn.goal.clone()),
             thread_id: spawn.thread_id.clone(),
+            labels: spawn.labels.clone(),
             inputs: spawn.inputs.clone(),
             input_from: spawn.input_from.clone(),
             output_to: spawn.output_to.clone(),
@@ -147,6 +152,7 @@ impl Order {
             agent_id: graph.aggregate.as_ref().and(graph.agent_id.clone()),
             goal: graph.task_description.clone(),
             thread_id: graph.thread_id.clone(),
+            labels: graph.labels.clone(),
             inputs: graph.inputs.clone(),
             input_from: graph.input_from.clone(),
             max_cost_usd: graph.max_cost_usd,

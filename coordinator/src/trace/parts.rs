@@ -132,7 +132,7 @@ impl Trace {
     }
 
     /// An input and its size. One that is declared comes from the store, whatever the order gives.
-    fn input<'a>(&'a self, node: &'a ContextNode, key: &ContextKey) -> Option<(&'a Json, u64)> {
+    pub(super) fn input<'a>(&'a self, node: &'a ContextNode, key: &ContextKey) -> Option<(&'a Json, u64)> {
         if !node.order.input_from.contains(key) {
             return node.order.inputs.get(key).map(|value| (value, value.size_bytes()));
         }

@@ -2,7 +2,7 @@
 //! claim, a report of an older attempt, a hold that does not fit.
 
 use shared::{
-    AgentId, CallId, ChildId, ContextKey, Dimension, Problems, Timestamp,
+    AgentId, CallId, ChildId, ContextKey, Dimension, Problems, Timestamp, Usd,
     id::{ModelName, ToolName},
     wire::{self, EndStatus, HoldDenied, exhausted},
 };
@@ -34,6 +34,9 @@ pub enum Refusal {
     Model { model: ModelName, by: ChildId },
     #[error("nothing is left of the {dimension} budget of `{context}`: no child may be spawned under it")]
     NothingLeft { context: ChildId, dimension: Dimension },
+
+    #[error("the worst case of the graph does not fit its budget of {budget}: {why}")]
+    DoesNotFit { budget: Usd, why: String },
 
     #[error("{}", .0.describe("hold"))]
     Denied(Box<HoldDenied>),
@@ -75,7 +78,9 @@ pub enum Refusal {
     NoQuestion { child_id: ChildId, question: u32 },
     #[error("a message with the id `{0}` was sent before with another text; a new message needs a new id")]
     MessageConflict(CallId),
-    #[error("`{child_id}` is a graph and runs no agent; send the message to one of its steps")]
+    #[error(
+        "`{child_id}` is a graph or an `approve` step and runs no agent; send the message to a step that does"
+    )]
     RunsNoAgent { child_id: ChildId },
     #[error("`{child_id}` has {has} messages; the most are {max}, and {max_bytes} bytes of text in all")]
     TooManyMessages { child_id: ChildId, has: usize, max: usize, max_bytes: usize },
@@ -136,6 +141,7 @@ impl Refusal {
             Refusal::Tools { .. } => ("tools", "I5"),
             Refusal::Model { .. } => ("model", "P"),
             Refusal::NothingLeft { .. } => ("budget", "B6"),
+            Refusal::DoesNotFit { .. } => ("does_not_fit", "G11"),
             Refusal::Denied(_) => ("budget_denied", "B5"),
             Refusal::Busy(_) => ("budget_busy", "B5"),
             Refusal::Halted { .. } => ("halt", "B4"),

@@ -79,11 +79,11 @@ impl Event {
                 let order = Arc::new(order(&admitted.order));
                 Event::Admitted(Box::new(Admitted { order, ..*admitted }))
             }
-            Event::InputRequired { child_id, number, path, question: _ } => {
-                Event::InputRequired { child_id, number, path, question: blank_text() }
+            Event::InputRequired { child_id, number, path, question: _, form: _ } => {
+                Event::InputRequired { child_id, number, path, question: blank_text(), form: None }
             }
-            Event::Answered { child_id, number, answer: _ } => {
-                Event::Answered { child_id, number, answer: blank_text() }
+            Event::Answered { child_id, number, default, answer: _, by: _ } => {
+                Event::Answered { child_id, number, answer: blank_text(), by: None, default }
             }
             Event::Told { child_id, number, id, text: _, by: _ } => {
                 Event::Told { child_id, number, id, text: blank_text(), by: None }
@@ -118,6 +118,7 @@ impl Event {
             | Event::Requeued { .. }
             | Event::Redispatched { .. }
             | Event::Waiting { .. }
+            | Event::Reminded { .. }
             | Event::Paused { .. }
             | Event::Closed { .. }
             | Event::Deleted { .. }

@@ -9,12 +9,17 @@ use shared::{
     },
 };
 
-use super::{ContextIndex, ContextNode, End, Phase, Status, Trace, line::Fit};
+use super::{Asked, ContextIndex, ContextNode, End, Phase, Status, Trace, line::Fit};
 
 impl Status {
-    pub(super) fn word(&self) -> ContextStatus {
+    /// The status that others see. Who waits for children or runs steps of which some have asked a human, shows that
+    /// (G7).
+    pub(super) fn shown(&self, questions: u32) -> ContextStatus {
         match self {
             Status::Submitted { .. } => ContextStatus::Submitted,
+            Status::Working(Phase::Waiting { .. } | Phase::Steps) if questions > 0 => {
+                ContextStatus::InputRequired
+            }
             Status::Working(_) => ContextStatus::Working,
             Status::InputRequired { .. } => ContextStatus::InputRequired,
             Status::Paused { .. } => ContextStatus::Paused,
@@ -25,7 +30,12 @@ impl Status {
 
 impl ContextNode {
     pub fn status_word(&self) -> ContextStatus {
-        self.status.word()
+        self.status.shown(self.questions)
+    }
+
+    /// Whether it waits for the answer of a human.
+    pub fn asks(&self) -> bool {
+        matches!(self.status, Status::InputRequired { .. })
     }
 
     /// Whether calls are answered with `halt` here, and the first reason (B4).
@@ -49,6 +59,7 @@ impl Trace {
             agent_id: node.order.agent_id.clone(),
             profile_version: node.order.agent_id.as_ref().and_then(|id| self.agent_versions.get(id).copied()),
             thread_id: node.thread_id.clone(),
+            labels: node.order.labels.clone(),
             depth: node.depth,
             status: node.status_word(),
             taken_from: node.taken.clone(),
@@ -61,6 +72,7 @@ impl Trace {
                 | Status::Ended(_) => Vec::new(),
             },
             waits: self.waits(node),
+            asked_by: self.asked_by(node),
             budget: node.budget.snapshot(),
             limits: (*node.limits).clone(),
             adjusted: node.adjusted.clone(),
@@ -94,6 +106,18 @@ impl Trace {
     /// What is lower than was asked for a context (B17).
     pub fn adjusted(&self, child_id: &ChildId) -> Vec<Adjusted> {
         self.context(child_id).map(|node| node.adjusted.clone()).unwrap_or_default()
+    }
+
+    /// The contexts from here down to the first that has asked a human (G7); none if nobody has.
+    pub fn asked_by(&self, node: &ContextNode) -> Vec<ChildId> {
+        let mut path = Vec::new();
+        let mut next = (node.questions > 0).then_some(node);
+        while let Some(node) = next {
+            path.push(node.id.clone());
+            let mut children = node.children.iter().map(|child| self.node(*child)).filter(|_| !node.asks());
+            next = children.find(|child| child.questions > 0);
+        }
+        path
     }
 
     fn waits(&self, node: &ContextNode) -> Option<String> {
@@ -146,13 +170,17 @@ impl Trace {
     pub fn question(&self, child_id: &ChildId) -> Option<Question> {
         let at = self.find(child_id)?;
         let node = self.node(at);
-        let Status::InputRequired { question } = &node.status else { return None };
+        let Status::InputRequired { question, asked } = &node.status else { return None };
+        let asked = asked.as_deref();
         Some(Question {
             trace_id: self.id(),
             child_id: node.id.clone(),
-            number: u32::try_from(node.answers.len()).unwrap_or(u32::MAX).saturating_add(1),
+            number: node.question_number(),
             question: question.clone(),
             path: self.path(at),
+            form: asked.map(|asked| asked.form.clone()).unwrap_or_default(),
+            answer_by: asked.and_then(Asked::answer_by),
+            reminder: asked.map_or(0, |asked| asked.reminders),
         })
     }
 }

@@ -21,7 +21,7 @@ use shared::{
 };
 
 use super::{
-    Calls, ContextIndex, GraphRun, Kept, Keyed, Order, Ran, Rerun, Rows, StepOf, StepPlace, TokenHash,
+    Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Order, Ran, Rerun, Rows, StepOf, StepPlace, TokenHash,
     WaitingHold, budget::Budget, unsaved::Unsaved,
 };
 
@@ -137,6 +137,8 @@ pub struct ContextNode {
     pub timeout_ms: Option<u64>,
     /// How many contexts here and beneath wait for a human; its deadline stands still meanwhile.
     pub waiting_for_humans: u32,
+    /// How many of them have asked a question: the others wait for a raise.
+    pub questions: u32,
     pub clock_stopped_at: Timestamp,
     pub started_at: Timestamp,
     pub deleted: bool,
@@ -173,6 +175,8 @@ pub enum Status {
     Working(Phase),
     InputRequired {
         question: Text,
+        /// None if any text answers it, whenever it comes.
+        asked: Option<Box<Asked>>,
     },
     Paused {
         reason: String,

@@ -121,16 +121,28 @@ impl ContextNode {
 
 /// What the entries of a journal cost, each with its call.
 fn paid_entries(journal: &[HistoryEntry]) -> impl Iterator<Item = (&CallId, Amount)> {
-    let mut copies = 0;
-    journal.iter().filter_map(move |entry| {
-        if let HistoryStep::Branched { copies: all, .. } = &entry.step {
-            copies = *all;
-        } else if copies > 0 && entry.step.is_work() {
-            copies -= 1;
+    let mut entries = PaidEntries::default();
+    journal.iter().filter_map(move |entry| entries.paid_call(&entry.step))
+}
+
+/// Tells the entries that a context paid for from the copies that a branch begins with.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PaidEntries {
+    /// The copies that are still to come.
+    copies: u32,
+}
+
+impl PaidEntries {
+    /// The paid call of the next entry, and its cost.
+    pub(super) fn paid_call<'a>(&mut self, step: &'a HistoryStep) -> Option<(&'a CallId, Amount)> {
+        if let HistoryStep::Branched { copies, .. } = step {
+            self.copies = *copies;
+        } else if self.copies > 0 && step.is_work() {
+            self.copies -= 1;
             return None;
         }
-        entry.step.paid_call()
-    })
+        step.paid_call()
+    }
 }
 
 fn booked(call: &Call) -> Amount {

@@ -1,9 +1,9 @@
 //! What happens when time passes: leases expire, deadlines pass, the wait for a worker was too long, retries
-//! are due, open holds of ended contexts are booked. Each context has one timer, for the earliest of these.
+//! are due, questions are asked again or get their default, open holds of ended contexts are booked. Each context has one timer, for the earliest of these.
 
 use shared::{Timestamp, wire::EndStatus};
 
-use super::{ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, line, money};
+use super::{ContextIndex, Event, Phase, Status, Trace, attempt, end, graph, line, money, question};
 
 impl Trace {
     /// When the trace next needs a wake.
@@ -59,9 +59,8 @@ impl Trace {
             Status::Working(Phase::Running { .. }) => lease,
             Status::Working(Phase::Steps) if node.waiting_for_humans > 0 => None,
             Status::Working(Phase::Steps) => node.graph.as_ref().and_then(|run| run.gather_by),
-            Status::Working(Phase::Waiting { .. }) | Status::InputRequired { .. } | Status::Paused { .. } => {
-                None
-            }
+            Status::InputRequired { asked, .. } => asked.as_ref().and_then(|asked| asked.due()),
+            Status::Working(Phase::Waiting { .. }) | Status::Paused { .. } => None,
         };
         [waits, node.running_deadline(), node.place_kept_until(), node.queue_until()]
             .into_iter()
@@ -97,9 +96,7 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
             vec![Event::Redispatched { child_id: node.id.clone() }]
         }
         Status::Working(Phase::Steps) => graph::gathering_is_over(trace, at),
-        Status::Working(Phase::Waiting { .. })
-        | Status::InputRequired { .. }
-        | Status::Paused { .. }
-        | Status::Ended(_) => Vec::new(),
+        Status::InputRequired { .. } => question::due(trace, at, now),
+        Status::Working(Phase::Waiting { .. }) | Status::Paused { .. } | Status::Ended(_) => Vec::new(),
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Unsaved {
     pub(super) stored_bytes: usize,
     /// The form that was last saved; 0 if none was. It outlasts the changes.
     pub(super) form: u32,
+    /// Where the index of runs has it (`found_by`), as last saved. It outlasts the changes.
+    pub(super) index: String,
 }
 
 /// Hashes of the fields of a context as they were last saved; 0 for one that never was.

@@ -25,8 +25,14 @@ impl Plan {
         link::link(&mut groups, &drafts, &given, &mut problems);
         let step_count =
             u32::try_from(groups.iter().map(|g| g.steps.len()).sum::<usize>()).unwrap_or(u32::MAX);
-        let source = serde_json::to_string(definition).expect("a definition has string keys only");
-        problems.or(Plan { source: source.into(), groups, step_count })
+        let must_fit = definition.must_fit;
+        let source = if must_fit {
+            serde_json::to_string(&TaskGraph { must_fit: false, ..definition.clone() })
+        } else {
+            serde_json::to_string(definition)
+        };
+        let source = source.expect("a definition has string keys only");
+        problems.or(Plan { source: source.into(), groups, step_count, must_fit })
     }
 }
 
@@ -50,6 +56,11 @@ fn forget(step: &mut StepDef) {
     step.task_description = step.task_description.take().map(blank);
     if let Some(FallbackDef::Task(task)) = &mut step.fallback {
         task.task_description = task.task_description.take().map(blank);
+    }
+    if let Some(approve) = &mut step.approve {
+        approve.who = blank(approve.who.clone());
+        approve.question = None;
+        approve.choices.clear();
     }
     step.steps.iter_mut().for_each(forget);
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{AgentId, ChildId, ContextKey, ModelName, StepId, ThreadId, ToolName, TraceId},
     json::Json,
+    labels::Labels,
     ladder::Rung,
     limits::LimitOverrides,
     money::{Tokens, Usd},
@@ -70,10 +71,16 @@ pub struct TaskGraph {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
+    /// Keys and values to find the run by (G17). For submissions only: a child has none.
+    #[serde(default, skip_serializing_if = "crate::labels::is_none")]
+    pub labels: Labels,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<Tokens>,
+    /// Refuses the graph unless its worst case fits its budget (G11).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub must_fit: bool,
     #[serde(default)]
     pub funding: Funding,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,6 +172,9 @@ pub struct StepDef {
     pub on_budget: Option<Vec<Rung>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
+    /// A human decides whether the graph goes on; no agent runs (G7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approve: Option<ApproveDef>,
     /// Runs once for each element of a list in the shared store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_each: Option<ForEachDef>,
@@ -188,6 +198,40 @@ pub struct StepDef {
     pub race: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<AggregateDef>,
+}
+
+/// A human decides whether the graph goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApproveDef {
+    /// Who should decide; shown with the question.
+    pub who: Text,
+    /// What is asked; the values of `input_from` follow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Text>,
+    /// How long an answer is waited for; absent: without end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// What happens if nobody has answered by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otherwise: Option<Otherwise>,
+    /// The answers that approve, instead of `approve`; the step's result is the one that was chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remind_every_ms: Option<u64>,
+}
+
+/// What happens to an `approve` step that nobody has answered in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Otherwise {
+    /// As if it had been approved, with the first of its choices.
+    Approve,
+    /// As if it had been denied.
+    Deny,
+    /// It fails, because nobody answered.
+    Fail,
 }
 
 /// `"for_each": "key"`, or with a limit on how many items run at once.

@@ -28,6 +28,12 @@ impl OutputSchema {
         &self.schema
     }
 
+    /// At most so many errors of `value`, each with its path: empty, or beginning with `/`.
+    pub fn mistakes(&self, value: &Json, most: usize) -> Vec<(String, String)> {
+        let errors = self.validator.iter_errors(value.value()).take(most);
+        errors.map(|error| (error.instance_path().to_string(), error.to_string())).collect()
+    }
+
     /// The first few errors of `value`.
     pub fn check(&self, value: &Json) -> Result<(), String> {
         let errors: Vec<String> =

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-use super::{Condition, Mode, OutputSchema, Policy, TaskGraph};
+use super::{Condition, Form, Mode, OutputSchema, Policy, TaskGraph};
 use crate::{
     id::{AgentId, ContextKey, ModelName, StepId, ToolName},
     ladder::Rung,
@@ -23,6 +23,8 @@ pub struct Plan {
     pub(super) source: Arc<str>,
     pub(super) groups: Vec<Group>,
     pub(super) step_count: u32,
+    /// It is a condition of the submission, and no part of what is stored, compared and sent.
+    pub(super) must_fit: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -71,8 +73,19 @@ pub struct Step {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    Agent { agent_id: AgentId, goal: Text },
+    Agent {
+        agent_id: AgentId,
+        goal: Text,
+    },
     Group(GroupIndex),
+    /// A human decides whether the graph goes on.
+    Approve(Box<Approve>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Approve {
+    pub question: Option<Text>,
+    pub form: Form,
 }
 
 /// A key that a step reads, and where its value comes from.
@@ -136,6 +149,11 @@ impl Plan {
         self.step_count
     }
 
+    /// Whether it is to be refused unless its worst case fits (G11).
+    pub fn must_fit(&self) -> bool {
+        self.must_fit
+    }
+
     /// The keys written within a group that none of its steps reads from the previous round.
     pub fn written_and_not_read_back(&self, group: GroupIndex) -> Vec<&ContextKey> {
         let steps: Vec<&Step> = self.steps_within(group);
@@ -164,7 +182,7 @@ impl Plan {
     /// The contexts that one run of a step starts at least.
     pub fn contexts_of(&self, step: &Step) -> usize {
         match step.body {
-            Body::Agent { .. } => 1,
+            Body::Agent { .. } | Body::Approve(_) => 1,
             Body::Group(inner) => 1 + self.steps_within(inner).len(),
         }
     }
@@ -181,7 +199,7 @@ impl Plan {
             let steps = group.steps.iter().flat_map(|step| {
                 let body = match &step.body {
                     Body::Agent { agent_id, .. } => Some(agent_id),
-                    Body::Group(_) => None,
+                    Body::Group(_) | Body::Approve(_) => None,
                 };
                 let fallback = step.fallback.as_ref().map(|f| &f.agent_id);
                 body.into_iter().chain(fallback).map(|agent| (agent, Some(&step.id)))

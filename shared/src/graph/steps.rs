@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputSchema, Policy, StepDef, TaskGraph,
+    approve,
     definition::ITEM_KEYS,
     plan::{Aggregate, Fallback, ForEach, GroupIndex, Repeat, Step, StepIndex},
 };
@@ -16,7 +17,7 @@ use crate::{
     ladder,
     limits::{Ceilings, MAX_GROUP_NESTING, MAX_LOOP_ROUNDS, check_ceilings},
     problem::Problems,
-    terms::Text,
+    terms::{Hitl, Text},
 };
 
 /// The most steps a definition may have; a deployment's `max_contexts` is usually lower.
@@ -87,6 +88,7 @@ pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
     };
     reader.group(GroupTerms { steps: &graph.steps, group, path: String::new(), nesting: 0 });
     reader.name_steps();
+    reader.check_humans(graph.hitl);
     Reading { groups: reader.groups, drafts: reader.drafts, problems: reader.problems }
 }
 
@@ -145,6 +147,8 @@ impl<'a> Reader<'a> {
         let is_group = !def.steps.is_empty();
         let body = if is_group {
             self.group_body(def, path, place, policy, nesting)
+        } else if let Some(approve) = &def.approve {
+            approve::body(def, approve, path, &mut self.problems)
         } else {
             self.agent_body(def, path)
         };
@@ -193,7 +197,7 @@ impl<'a> Reader<'a> {
             }
         }
         if def.agent_id.is_none() {
-            let hint = "name the agent that runs it, or give it `steps` to make it a group";
+            let hint = "name the agent that runs it, give it `steps` to make it a group, or let a human decide with `approve`";
             self.problems.add(join(path, "agent_id"), "`agent_id` is missing", Some(hint.into()));
         }
         if def.task_description.is_none() {
@@ -218,6 +222,7 @@ impl<'a> Reader<'a> {
             ("tools", def.tools.is_some(), "put `tools` on its steps"),
             ("model", def.model.is_some(), "put `model` on its steps"),
             ("on_budget", def.on_budget.is_some(), "put `on_budget` on its steps"),
+            ("approve", def.approve.is_some(), "make it one of its steps"),
             (
                 "agent_id",
                 def.agent_id.is_some() && def.aggregate.is_none(),
@@ -345,6 +350,17 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// G7: a graph that asks no human can't have a step that does nothing else.
+    fn check_humans(&mut self, hitl: Option<Hitl>) {
+        let asks = |draft: &&Draft<'_>| draft.definition.approve.is_some();
+        if hitl == Some(Hitl::Fail)
+            && let Some(draft) = self.drafts.iter().flatten().find(asks)
+        {
+            let message = format!("{} asks a human, and `hitl` is `fail`", join(&draft.path, "approve"));
+            self.problems.add("hitl", message, Some("leave `hitl` out, or the step".into()));
+        }
+    }
+
     /// Given ids must be unique in the graph; missing ones are made from the agent's name: `researcher-2`.
     fn name_steps(&mut self) {
         let mut taken: HashMap<StepId, &str> = HashMap::new();
@@ -359,6 +375,7 @@ impl<'a> Reader<'a> {
         }
         let base = |def: &StepDef| match &def.agent_id {
             Some(agent) if def.steps.is_empty() => agent.to_string(),
+            None if def.approve.is_some() && def.steps.is_empty() => "approval".into(),
             _ => "group".into(),
         };
         let unnamed = || self.drafts.iter().flatten().filter(|d| d.definition.id.is_none());

@@ -38,7 +38,11 @@ pub struct Answered {
     pub child_id: ChildId,
     /// The number of the question, from 1; an answer to an earlier question changes nothing.
     pub question: u32,
+    /// It must be as the question asks for (`choices`, `schema`), or is refused.
     pub answer: Text,
+    /// Who answers, for the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Text>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

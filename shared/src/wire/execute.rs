@@ -181,6 +181,12 @@ pub struct ChildResult {
 pub struct GivenAnswer {
     pub question: Text,
     pub answer: Text,
+    /// Who answered, if they said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Text>,
+    /// Nobody answered in time: this is the question's default.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub default: bool,
     /// No answer: a restore withdrew the question. It keeps its number: the next question gets the next one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub withdrawn: bool,

@@ -7,6 +7,7 @@ mod control;
 mod dead_letter;
 mod dispute;
 mod execute;
+mod finding;
 mod graph_answer;
 mod history;
 mod news;
@@ -29,6 +30,7 @@ pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
 pub use execute::{
     ChildResult, ClaimAt, Execute, GivenAnswer, LeftOut, Offer, Part, PartName, ReportTo, RestorePoint,
 };
+pub use finding::{PendingQuery, PendingQuestion, RunSummary, RunsCursor, RunsQuery, TracePrefix};
 pub use graph_answer::{GraphAnswer, StepAnswer};
 pub use history::{
     AppliedLayer, CallCost, CheckedStep, Checkpoint, Compacted, HistoryEntry, HistoryStep, LostStep,
@@ -45,12 +47,13 @@ pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress,
 pub use rerun::{Rerun, RerunOf, TakenFrom};
 pub use schemas::schemas;
 pub use service::{
-    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, RunSummary, Stop, SubmitAnswer,
+    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, StateDigest, Stop, SubmitAnswer,
     WorkerCall, WorkerState,
 };
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};
 
 pub use crate::{
+    graph::Form,
     terms::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted, Text},
     usage::Usage,
 };

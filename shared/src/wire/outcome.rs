@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Adjusted, Dispute, Failure, Funding, ObjectReference, TakenFrom, Text};
+use super::{Adjusted, Dispute, Failure, Form, Funding, ObjectReference, TakenFrom, Text};
 use crate::{
     id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
+    labels::Labels,
     ladder::Rung,
     limits::Limits,
     money::{Amount, Tokens, Usd, booked},
@@ -36,8 +37,9 @@ pub enum EndStatus {
     Rejected,
 }
 
-/// A question from an agent in the tree, for the root's caller.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+/// A question from an agent in the tree or from an `approve` step, for the root's caller. Sent again, with the number of the
+/// reminder, it is still one question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Question {
     pub trace_id: TraceId,
     pub child_id: ChildId,
@@ -46,6 +48,15 @@ pub struct Question {
     pub question: Text,
     /// The contexts from the root down to the asking one.
     pub path: Vec<ChildId>,
+    /// What the answer must be, and what happens without one.
+    #[serde(flatten)]
+    pub form: Form,
+    /// When `timeout_ms` is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_by: Option<Timestamp>,
+    /// How often it was asked again.
+    #[serde(default, skip_serializing_if = "super::report::is_zero")]
+    pub reminder: u32,
 }
 
 /// The budget of one context (B14).
@@ -76,7 +87,8 @@ pub struct BudgetSnapshot {
     pub funding: Funding,
 }
 
-/// The status of a context. Maps one to one to A2A task states.
+/// The status of a context. Maps one to one to A2A task states. A context that waits for others, of which some have asked
+/// a human, is `input_required` as they are (G7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextStatus {
@@ -99,6 +111,9 @@ pub struct ContextSnapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile_version: Option<u64>,
     pub thread_id: Option<ThreadId>,
+    /// Of a root: the labels of the run (G17).
+    #[serde(default, skip_serializing_if = "crate::labels::is_none")]
+    pub labels: Labels,
     pub depth: u32,
     pub status: ContextStatus,
     /// The context of an earlier run whose result it took over, at no cost (G15).
@@ -109,6 +124,9 @@ pub struct ContextSnapshot {
     /// What it waits for in its budget: a raise, or calls in flight to return what they don't use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
+    /// The contexts from here down to the first that has asked a human, if any has (G7).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked_by: Vec<ChildId>,
     pub budget: BudgetSnapshot,
     pub limits: Limits,
     /// What is lower than was asked for it (B17).
@@ -283,6 +301,9 @@ pub struct StepReport {
     #[serde(deserialize_with = "booked::tokens")]
     pub tokens: Tokens,
     pub attempts: u32,
+    /// Who decided an `approve` step, if they said so (G7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<Text>,
     /// The key that its result is written to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_to: Option<ContextKey>,

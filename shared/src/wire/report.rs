@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Lease;
+use super::{Form, Lease};
 use crate::{
     id::{CallId, ChildId, ModelName, TraceId},
     json::Json,
@@ -110,6 +110,9 @@ pub enum Verdict {
     /// Waits for a human.
     InputRequired {
         question: super::Text,
+        /// What the answer must be, and what happens without one.
+        #[serde(flatten)]
+        form: Box<Form>,
     },
     /// A hold was denied or halted and the context may pause: waits for its budget to be raised.
     OutOfBudget,
@@ -163,8 +166,10 @@ pub enum FailureKind {
     Condition,
     /// A required step of its graph failed.
     Step,
-    /// It needed a human, and `hitl` is `fail`.
+    /// It needed a human, and `hitl` is `fail`; or nobody answered in time.
     InputRequired,
+    /// A human denied an `approve` step (G7).
+    Denied,
 }
 
 /// The cost of one paid call, on `agent.cost.…`: booked once by `call_id`, however often it comes (B9).

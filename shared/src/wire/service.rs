@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptance, Amend, BudgetSnapshot, ContextStatus, Refusal, Tell, Text};
+use super::{
+    Acceptance, Amend, Answered, BudgetSnapshot, PendingQuery, PendingQuestion, Refusal, RunSummary,
+    RunsCursor, RunsQuery, Tell,
+};
 use crate::{
     agent::AgentProfile,
     id::{AgentId, ChildId, PoolName, TraceId, WorkerId},
@@ -34,11 +37,10 @@ pub struct Stop {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Query {
-    /// The newest runs.
-    Runs {
-        #[serde(default = "default_limit")]
-        limit: u32,
-    },
+    /// Runs, the newest first (G17).
+    Runs(Box<RunsQuery>),
+    /// Open questions of runs that wait for a human (G17).
+    Pending(PendingQuery),
     Agents,
     /// One profile: the latest, or the version asked for.
     Agent {
@@ -59,10 +61,19 @@ pub enum Query {
     Branches {
         trace_id: TraceId,
     },
+    /// What the store has of a run, for an audit (G12).
+    Snapshot {
+        trace_id: TraceId,
+    },
     /// A message to an agent, as on `agent.input`; answered after its commit (G13).
     Tell {
         trace_id: TraceId,
         told: Tell,
+    },
+    /// An answer to a question, as on `agent.input`; answered after its commit (G7).
+    Answer {
+        trace_id: TraceId,
+        answered: Answered,
     },
     /// Replaces, adds or removes steps of a graph that have not begun; answered after its commit (G13).
     Amend {
@@ -71,15 +82,26 @@ pub enum Query {
     },
 }
 
-fn default_limit() -> u32 {
-    50
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryAnswer {
     Runs {
         runs: Vec<RunSummary>,
+        /// Continues the list, as `after` of the next query; if absent, this is its end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<RunsCursor>,
+        /// How many runs are listed without a filter, if none is found with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unfiltered: Option<u64>,
+    },
+    Pending {
+        questions: Vec<PendingQuestion>,
+        /// As in `runs`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<RunsCursor>,
+        /// How many more questions these runs have: the answer would be too large with them.
+        #[serde(default, skip_serializing_if = "super::report::is_zero")]
+        left_out: u32,
     },
     Agents {
         agents: Vec<AgentProfile>,
@@ -109,10 +131,20 @@ pub enum QueryAnswer {
     Branches {
         branches: Vec<Branch>,
     },
+    /// None: the store no longer has it.
+    Snapshot {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state: Option<StateDigest>,
+    },
     /// The message is committed under this number. An agent that makes no further call never sees it.
     Told {
         child_id: ChildId,
         number: u32,
+    },
+    /// The answer to this question is committed.
+    Answered {
+        child_id: ChildId,
+        question: u32,
     },
     /// The graph that runs in this context goes on as amended, for the `revision`-th time.
     Amended {
@@ -141,6 +173,17 @@ pub struct AgentVersion {
     /// The latest version, and all earlier ones that are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<u64>,
+}
+
+/// What the store has of a run. Whoever replays the run's event log up to the same version gets the same digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StateDigest {
+    /// The number of its last event.
+    pub version: u64,
+    /// A digest of the whole state.
+    pub digest: String,
+    /// The budget of its root.
+    pub budget: BudgetSnapshot,
 }
 
 /// A version of an agent's profile, on `agent.profile.<agent_id>`.
@@ -184,22 +227,6 @@ pub struct Branch {
     /// It is a rerun, and its results refer to objects of that context (G15).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken: bool,
-}
-
-/// A summary of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct RunSummary {
-    pub trace_id: TraceId,
-    pub child_id: ChildId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent_id: Option<AgentId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub goal: Option<Text>,
-    pub status: ContextStatus,
-    pub started_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<Timestamp>,
-    pub budget: BudgetSnapshot,
 }
 
 /// To every worker, on `agent.worker`.

@@ -9,6 +9,7 @@ use crate::{
     graph::TaskGraph,
     id::{AgentId, ChildId, ContextKey, ModelName, ThreadId, ToolName, TraceId},
     json::Json,
+    labels::Labels,
     ladder::Rung,
     limits::LimitOverrides,
     money::{Tokens, Usd},
@@ -47,6 +48,9 @@ pub struct Spawn {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
+    /// Keys and values to find the run by (G17). For submissions only: a child has none.
+    #[serde(default, skip_serializing_if = "crate::labels::is_none")]
+    pub labels: Labels,
     /// Values given with the request; the agent sees them as its inputs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
@@ -108,6 +112,7 @@ impl Spawn {
             trace_id: None,
             child_id: None,
             thread_id: None,
+            labels: Default::default(),
             inputs: Default::default(),
             input_from: Vec::new(),
             output_to: None,

@@ -86,7 +86,7 @@ impl Calls {
             answer(prompt)
         });
         let model = model.await;
-        let cluster = cluster(&model, 16).await;
+        let cluster = cluster(&model, 1, 16).await;
         let http = reqwest::Client::builder().tcp_nodelay(true).build().unwrap();
         Calls { cluster, model, arrivals, http, last: None }
     }

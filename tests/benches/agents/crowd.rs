@@ -56,7 +56,7 @@ pub(crate) async fn measure(agents: usize) -> Crowd {
         }
     })
     .await;
-    let mut cluster = cluster(&model, agents).await;
+    let mut cluster = cluster(&model, 1, agents).await;
     let worker = cluster.pid("w1");
     let mut outcomes = cluster.client.bus.subscribe(&Filter::Outcomes).await.unwrap();
     begin(&cluster, "warm up", WARM_UP).await;

@@ -1,9 +1,10 @@
 //! What Trellis adds to a model call: the same prompts are sent to the same server in the same run by a client that does
-//! nothing else (the floor), and by an agent that holds, journals and settles each call. Also the parts of that time, and
-//! the memory of a worker with a thousand agents. The model server measures the time from one call to the next.
+//! nothing else (the floor), and by an agent that holds, journals and settles each call. Also the parts of that time, the
+//! memory of a worker with a thousand agents, and how long a cancel takes to reach them all. The model server measures the
+//! time from one call to the next, and when a call is given up.
 //!
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench agents
-//!   … -- --rounds 20 --agents 5000          more of both; 0 skips one
+//!   … -- --rounds 20 --agents 5000 --cancels 10     more of each; 0 skips one
 
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +17,7 @@
 )]
 
 mod calls;
+mod cancel;
 mod crowd;
 #[path = "../measure/mod.rs"]
 mod measure;
@@ -34,12 +36,14 @@ use trellis_tests::{
 struct Options {
     rounds: usize,
     agents: usize,
+    cancels: usize,
 }
 
 impl Options {
     fn read() -> Self {
-        let mut options = Options { rounds: 10, agents: 1000 };
-        options::read(&mut [("--rounds", &mut options.rounds), ("--agents", &mut options.agents)]);
+        let mut options = Options { rounds: 10, agents: 1000, cancels: 5 };
+        let Options { rounds, agents, cancels } = &mut options;
+        options::read(&mut [("--rounds", rounds), ("--agents", agents), ("--cancels", cancels)]);
         options
     }
 }
@@ -60,6 +64,9 @@ async fn main() {
             options.agents,
             crowd::measure(options.agents).await
         );
+    }
+    if options.cancels > 0 {
+        println!("\n{}", cancel::measure(options.cancels).await);
     }
 }
 
@@ -96,11 +103,11 @@ fn shown(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-/// A coordinator and a worker with an agent `bench` that calls this model.
-async fn cluster(model: &ModelServer, slots: usize) -> Processes {
+/// A coordinator and workers with an agent `bench` that calls this model.
+async fn cluster(model: &ModelServer, workers: usize, slots: usize) -> Processes {
     // The default settings, not those of the tests.
-    let settings = json!({"lease_ms": 10_000, "limits": {"max_steps": 1000}});
-    let shape = || Shape { slots, settings, worker: model.settings(), ..Shape::new(1, 1) };
+    let settings = json!({"lease_ms": 10_000, "limits": {"max_steps": 1000, "max_children": 1100}});
+    let shape = || Shape { slots, settings, worker: model.settings(), ..Shape::new(1, workers) };
     let cluster = Processes::start_as(shape).await;
     let tools = ["fs.read", "fs.write", "fs.list"];
     let prompt = "You are a benchmark.";

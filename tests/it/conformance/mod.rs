@@ -2,6 +2,7 @@
 
 mod bus;
 mod bus_nats;
+mod index;
 mod redis_faults;
 mod redis_kinds;
 mod store;

@@ -3,11 +3,13 @@
 use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{
-    AgentVersion, Agents, Committed, Correction, Durability, Error, LogMark, Marked, Member, Members, Memory,
-    NewMark, OutboxKey, Redis, Sent, Store, Write,
+    AgentVersion, Agents, Committed, Correction, Durability, Error, Find, LogMark, Marked, Member, Members,
+    Memory, NewMark, OutboxKey, Redis, Sent, Store, Write,
 };
 use shared::{Timestamp, TraceId, bus::Position, subject::Partition};
 use trellis_tests::servers::RedisServer;
+
+use super::index::*;
 
 pub(super) const PARTITIONS: u16 = 16;
 
@@ -60,6 +62,11 @@ on_both![
     sent_of_a_trace_that_is_gone_removes_its_timer,
     w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it,
     runs_are_newest_first_without_those_that_are_gone,
+    g17_a_run_is_listed_under_the_terms_it_has_now,
+    g17_pages_are_those_of_a_naive_list_while_runs_arrive,
+    g17_runs_are_found_by_cost_and_time,
+    g17_a_trace_that_is_replaced_or_removed_leaves_no_entry,
+    g17_an_id_is_found_by_its_first_digits,
     the_counter_of_a_partition_grows_with_every_commit,
     a_mark_is_set_only_if_the_partition_is_as_it_was_seen,
     agents_are_replaced_and_every_change_is_a_revision,
@@ -89,6 +96,7 @@ pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
         ended_at: None,
         opened_at: None,
         profiles: None,
+        index: None,
     }
 }
 
@@ -161,7 +169,7 @@ async fn a_write_on_another_version_changes_nothing(store: Store) {
     assert_eq!(record.fields, HashMap::from([("head".into(), "version 1".into())]));
     assert_eq!((record.values.len(), record.outbox.get(&key(1)).map(String::as_str)), (0, Some("kept")));
     assert_eq!(store.due(&everywhere(), at(5), 9).await.unwrap(), [id]);
-    assert_eq!(store.runs(9).await.unwrap(), []);
+    assert_eq!(store.find(&Find::newest(9)).await.unwrap(), []);
     assert_eq!(store.ended(&everywhere(), at(9), 9).await.unwrap(), []);
 }
 
@@ -503,7 +511,7 @@ async fn w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it(store: Store
         assert!(store.remove(one, version).await.unwrap(), "a second time finds it gone");
         assert!(over(99).await.is_empty() && store.branches(one).await.unwrap().is_empty());
         assert!(!store.due(&everywhere(), at(9), 9).await.unwrap().contains(&one));
-        assert!(store.runs(9).await.unwrap().iter().all(|(id, _)| *id != one));
+        assert!(store.find(&Find::newest(9)).await.unwrap().iter().all(|(id, _)| *id != one));
         assert!(store.load(&[one]).await.unwrap()[0].record.is_none());
     }
     let again = commit(&store, write(one, 1)).await;
@@ -518,12 +526,12 @@ async fn runs_are_newest_first_without_those_that_are_gone(store: Store) {
         commit(&store, Write { opened_at, ..write(trace(number), 1) }).await;
     }
     assert!(store.remove(trace(19), 1).await.unwrap());
-    let runs = store.runs(4).await.unwrap();
+    let runs = store.find(&Find::newest(4)).await.unwrap();
     assert_eq!(runs, [9, 18, 8, 17].map(|n| (trace(n), at(1000 + u64::try_from(n % 10).unwrap()))));
-    let all = store.runs(100).await.unwrap();
+    let all = store.find(&Find::newest(100)).await.unwrap();
     assert_eq!(all.len(), 18);
     assert!(all.windows(2).all(|two| two[0].1 >= two[1].1));
-    assert_eq!(store.runs(0).await.unwrap(), []);
+    assert_eq!(store.find(&Find::newest(0)).await.unwrap(), []);
 }
 
 async fn the_counter_of_a_partition_grows_with_every_commit(store: Store) {
@@ -699,7 +707,7 @@ async fn two_namespaces_on_one_server_do_not_see_each_other() {
     let loaded = other.load(&[trace(1)]).await.unwrap();
     assert!(loaded[0].record.is_none() && loaded[0].counter == 0, "{loaded:?}");
     assert_eq!(other.due(&everywhere(), at(9), 9).await.unwrap(), []);
-    assert_eq!(other.runs(9).await.unwrap(), []);
+    assert_eq!(other.find(&Find::newest(9)).await.unwrap(), []);
     assert_eq!(other.agents().await.unwrap(), Agents::default());
     other.settle_partitions(8).await.unwrap();
     assert_eq!(other.heartbeat(&"c-2".parse().unwrap(), 60_000).await.unwrap().alive.len(), 1);

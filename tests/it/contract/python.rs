@@ -31,7 +31,11 @@ fn python(script: &str, nats: &NatsServer) -> Command {
 
 /// Runs to its end: its exit code and what it printed.
 async fn submit(nats: &NatsServer, submission: &str) -> (Option<i32>, String) {
-    let running = python("submit.py", nats).arg(submission).output();
+    finish(python("submit.py", nats).arg(submission)).await
+}
+
+async fn finish(command: &mut Command) -> (Option<i32>, String) {
+    let running = command.output();
     let output = tokio::time::timeout(SOON, running).await.expect("it ends").expect("python3 runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
@@ -79,6 +83,23 @@ async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
         submit(&nats, r#"{"goal": "x", "agent_id": "fail", "inputs": {"retryable": false}}"#).await;
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("failed: ") && said.contains("told to fail"), "{said}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_client_in_python_finds_runs_page_by_page() {
+    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    let cluster = Cluster::on(&nats, &redis).await;
+    for number in 0..5 {
+        let env = ["prod", "test"][number % 2];
+        cluster.client.run(json!({"goal": "hello", "labels": {"env": env, "n": number.to_string()}})).await;
+    }
+    let (code, said) =
+        finish(python("runs.py", &nats).arg(r#"{"labels": {"env": "prod"}, "limit": 2}"#)).await;
+    let labels: Vec<&str> = said.lines().filter_map(|line| line.split("env=").nth(1)).collect();
+    assert_eq!((code, labels), (Some(0), vec!["prod n=4", "prod n=2", "prod n=0"]), "{said}");
+    let (code, said) = finish(python("runs.py", &nats).arg(r#"{"lables": {}}"#)).await;
+    assert!(code == Some(3) && said.contains("did you mean `labels`?"), "{said}");
     cluster.stop().await;
 }
 

@@ -221,7 +221,7 @@ fn l_a_call_that_the_deadline_cut_off_ends_its_context_as_timed_out_in_any_order
             Some(Verdict::Failed(failure(true))),
             Some(Verdict::OutOfBudget),
             Some(Verdict::HandedBack),
-            Some(Verdict::InputRequired { question: Text::new("?").unwrap() }),
+            Some(Verdict::InputRequired { question: Text::new("?").unwrap(), form: Default::default() }),
             None,
         ]
     };
@@ -360,7 +360,11 @@ fn g7_a_question_reaches_the_roots_caller_and_the_answer_resumes_days_later() {
     let question = world.trace.question(&id("a")).unwrap();
     assert_eq!((question.number, question.path), (1, vec![id("root"), id("a")]));
     world.pass(10 * 24 * 3600 * 1000);
-    assert_eq!(["root", "a"].map(|c| world.status(c)), ["working", "input_required"], "their clocks stand");
+    assert_eq!(
+        ["root", "a"].map(|c| world.status(c)),
+        ["input_required", "input_required"],
+        "their clocks stand"
+    );
 
     assert!(matches!(world.answer("a", 2, "early").unwrap_err(), Refusal::NoQuestion { .. }));
     world.answer("a", 1, "tea").unwrap();

@@ -277,6 +277,26 @@ fn b21_g13_bad_ladders_and_bad_messages_are_told_of_all_their_mistakes() {
 }
 
 /// Every decoder returns for any bytes.
+#[test]
+fn g7_bad_approve_steps_are_told_of_all_their_mistakes() {
+    let graph = json!({"hitl": "fail", "steps": [
+        {"id": "a", "agent_id": "x", "task_description": "t", "max_cost_usd": 1, "timeout_ms": 5, "hitl": "ask", "race": true,
+         "approve": {"who": "me", "timeout_ms": 0, "otherwise": "approve", "choices": ["go", "Go", "deny"], "remind_every_ms": 1}},
+        {"id": "b", "approve": {"who": "me", "otherwise": "deny"}},
+        {"id": "c", "approve": {"who": "me"}, "steps": [{"agent_id": "x", "task_description": "t"}]}]});
+    let graph: TaskGraph = decode::value(&graph).unwrap();
+    let problems = Plan::compile(&graph).unwrap_err();
+    let told: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
+    insta::assert_snapshot!(told.join("\n"));
+    let unknown = refused::<TaskGraph>(
+        br#"{"steps": [{"id": "a", "approve": {"question": "?", "otherwize": "fail"}}]}"#,
+    );
+    for says in ["steps[0].approve.otherwize: unknown field", "did you mean `otherwise`?", "`who` is missing"]
+    {
+        assert!(unknown.contains(says), "{unknown}");
+    }
+}
+
 fn knock(bytes: &[u8]) {
     let _ = decode::json::<Spawn>(bytes);
     let _ = decode::json::<AskMessage>(bytes);

@@ -1,5 +1,6 @@
 //! The core alone: traces, budgets and graphs by commands and events, with no servers and no clock but the test's.
 
+mod accounts;
 mod adjusted;
 mod attempts;
 mod bad_input;
@@ -12,11 +13,14 @@ mod contention;
 mod context_store;
 mod deleted;
 mod disputes;
+mod estimates;
 mod folded_calls;
+mod found_by;
 mod graph;
 mod graph_flow;
 mod growth;
 mod handed_over;
+mod humans;
 mod lent_keys;
 mod log_cuts;
 mod lost_costs;

@@ -17,12 +17,12 @@ use shared::{
     graph::Plan,
     limits::Settings,
     wire::{
-        Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Hold, Lease,
-        Payload, Progress, Raise, Referrers, Report, Restore, Resume, Seen, SettledCall, Tell, Text, Tick,
-        Verdict,
+        Answered, Charge, Checked, Claim, DecideDispute, Decision, Delete, Failure, FailureKind, Form, Hold,
+        Lease, Payload, Progress, Raise, Referrers, Report, Restore, Resume, Seen, SettledCall, Tell, Text,
+        Tick, Verdict,
     },
 };
-use trellis_tests::{invariants, log_cuts, world::id};
+use trellis_tests::{accounts, invariants, log_cuts, world::id};
 
 fn cases() -> u32 {
     #[expect(clippy::disallowed_methods, reason = "the one setting of the long mode")]
@@ -279,6 +279,15 @@ impl Player {
                         }
                     }
                     6 => step["retries"] = json!(1),
+                    7 => {
+                        let choices = if b % 2 == 0 { json!(["yes"]) } else { json!([]) };
+                        let mut approve = json!({"who": "me", "remind_every_ms": 9_000, "choices": choices});
+                        if bit(n + 3) % 3 > 0 {
+                            approve["timeout_ms"] = json!(40_000);
+                            approve["otherwise"] = json!(["approve", "deny", "fail"][bit(n + 4) as usize % 3]);
+                        }
+                        step = json!({"id": step["id"], "output_to": step["output_to"], "approve": approve});
+                    }
                     _ => {}
                 }
                 step
@@ -415,7 +424,8 @@ impl Player {
                 self.handle(Command::Answer(Answered {
                     child_id,
                     question,
-                    answer: Text::new("yes").unwrap(),
+                    answer: Text::new(["yes", "no", "deny: never"][usize::from(c % 3)]).unwrap(),
+                    by: None,
                 }));
             }
             33 if c % 3 == 0 => self.amend(op),
@@ -582,7 +592,9 @@ impl Player {
                 message: "f".into(),
                 retryable: c.is_multiple_of(2),
             }),
-            5 => Verdict::InputRequired { question: Text::new("q?").unwrap() },
+            5 => {
+                Verdict::InputRequired { question: Text::new("q?").unwrap(), form: Box::new(random_form(c)) }
+            }
             6 if c.is_multiple_of(3) => Verdict::LastReport(Payload::Inline(Json::from("as far as it came"))),
             6 => Verdict::OutOfBudget,
             7 => Verdict::HandedBack,
@@ -629,11 +641,9 @@ impl Player {
             let waiting = self.trace.contexts().iter().find_map(|node| self.trace.question(&node.id));
             if let Some(question) = waiting {
                 let (child_id, number) = (question.child_id, question.number);
-                self.handle(Command::Answer(Answered {
-                    child_id,
-                    question: number,
-                    answer: Text::new("yes").unwrap(),
-                }));
+                let answer =
+                    question.form.choices.first().cloned().unwrap_or_else(|| Text::new("yes").unwrap());
+                self.handle(Command::Answer(Answered { child_id, question: number, answer, by: None }));
                 continue;
             }
             // A raise helps those who lack money; those who wait for calls in flight need time.
@@ -677,6 +687,18 @@ impl Player {
     }
 }
 
+/// Mostly a plain question; sometimes one with choices, a default, a time or reminders.
+fn random_form(c: u16) -> Form {
+    let form = match c % 7 {
+        0 => json!({"choices": ["yes", "no"], "timeout_ms": 20_000, "default": "no"}),
+        1 => json!({"timeout_ms": 30_000}),
+        2 => json!({"remind_every_ms": 5_000, "schema": {"type": "string"}}),
+        3 => json!({"remind_every_ms": 7_000, "timeout_ms": 20_000, "default": "well"}),
+        _ => json!({}),
+    };
+    serde_json::from_value(form).unwrap()
+}
+
 proptest! {
     #![proptest_config(Config { cases: cases(), failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() })]
 
@@ -697,6 +719,7 @@ proptest! {
         let at = usize::from(cut) % player.commands.len();
         log_cuts::check_at(player.trace.id(), &player.commands, at).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check_copied(player.trace.id(), &player.commands, at + 1).unwrap_or_else(|what| panic!("{what}"));
+        accounts::check(player.trace.id(), &player.commands).unwrap_or_else(|what| panic!("{what}"));
         log_cuts::check_deleted(player.trace.id(), &player.commands, player.now)
             .unwrap_or_else(|what| panic!("{what}"));
         for node in player.trace.contexts() {

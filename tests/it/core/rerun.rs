@@ -391,7 +391,7 @@ fn g15_a_stored_rerun_is_read_back_and_has_its_form() {
         assert_eq!(head["form"], json!(5));
         world.cancel(None).unwrap();
         let gone = world.trace.take_changes().fields;
-        assert!(gone.iter().filter(|(name, _)| name.starts_with("x.")).all(|(_, text)| text.is_none()));
+        assert!(gone.iter().filter(|(name, _)| name.starts_with("u.")).all(|(_, text)| text.is_none()));
         world.check_replay();
     }
 }
@@ -413,4 +413,224 @@ fn g15_taking_one_more_step_writes_no_more_than_that() {
     let ((few, _), (many, kept)) = (written(10), written(80));
     assert_eq!(kept, 79);
     assert!(many < 9 * few, "{few} bytes for 10 steps, {many} for 80");
+}
+
+#[test]
+fn g15_no_field_of_a_rerun_has_a_name_of_the_stores_own() {
+    let mut world = rerun(&waiting(), json!({}));
+    let fields = world.trace.take_changes().fields;
+    assert!(fields.iter().any(|(name, _)| name == "u.b"), "something is kept");
+    let of_store = |(name, _): &&(String, Option<String>)| name == "v" || name.starts_with('x');
+    assert_eq!(
+        fields.iter().find(of_store),
+        None,
+        "a replace keeps these, and they are deleted with the outboxes"
+    );
+}
+
+/// Steps of a graph in which `a` fails and the others run without its output; a rerun keeps their results until it has ended.
+fn waits_for_a() -> Vec<Value> {
+    vec![
+        step("a", json!({"output_to": "x"})),
+        step("b", json!({"input_from": ["x"], "output_to": "bs"})),
+        step("c", json!({"input_from": ["x"], "output_to": "cs"})),
+        step("d", json!({"input_from": ["cs"], "output_to": "ds"})),
+        {
+            let inner = [step("p", json!({"input_from": ["x"]})), step("q", json!({"input_from": ["x"]}))];
+            json!({"id": "g", "mode": "parallel", "on_partial_success": "best_effort", "steps": inner})
+        },
+    ]
+}
+
+fn best_effort(steps: &[Value]) -> Value {
+    json!({"mode": "parallel", "on_partial_success": "best_effort", "steps": steps})
+}
+
+fn waiting() -> World {
+    let mut earlier = World::with_graph(best_effort(&waits_for_a()));
+    earlier.break_it("a");
+    for name in ["b", "c", "d", "p", "q"] {
+        earlier.run(name, name);
+    }
+    earlier.rest();
+    earlier
+}
+
+#[test]
+fn g15_an_amend_of_a_rerun_keeps_what_it_does_not_change() {
+    let earlier = waiting();
+    // New steps move all others; `c` is another step now, and `d` comes after it.
+    let mut steps = waits_for_a();
+    steps[2]["task_description"] = json!("do it otherwise");
+    steps.insert(0, step("new", json!({})));
+    steps.insert(2, step("newer", json!({})));
+    let mut world = rerun(&earlier, json!({}));
+    assert_eq!(queued(&world), ["a"]);
+    world.amend(None, "am-1", 0, best_effort(&steps)).unwrap();
+    assert_eq!(queued(&world), ["a", "new", "newer"]);
+    world.break_it("a");
+    assert_eq!(
+        (taken(&world), queued(&world)),
+        (vec!["b".into(), "g".into()], ["new", "newer", "c"].map(String::from).to_vec())
+    );
+    world.run("c", "c");
+    assert_eq!(queued(&world), ["new", "newer", "d"]);
+    for name in ["new", "newer", "d"] {
+        world.run(name, name);
+    }
+    world.check_replay();
+    world.rest();
+}
+
+#[test]
+fn g15_an_amend_within_a_group_runs_the_group_and_what_comes_after_it() {
+    let earlier = waiting();
+    for (change, runs) in [("replace", vec!["p", "q"]), ("remove", vec!["p"]), ("add", vec!["p", "q", "r"])] {
+        let mut steps = waits_for_a();
+        let inner = steps[4]["steps"].as_array_mut().unwrap();
+        match change {
+            "replace" => inner[1]["task_description"] = json!("otherwise"),
+            "remove" => drop(inner.pop()),
+            _ => inner.push(step("r", json!({}))),
+        }
+        let mut world = rerun(&earlier, json!({}));
+        world.amend(None, "am-1", 0, best_effort(&steps)).unwrap();
+        world.break_it("a");
+        assert_eq!(taken(&world), ["b", "c", "d"], "{change}");
+        assert_eq!(queued(&world), runs, "{change}");
+        world.check_replay();
+    }
+}
+
+#[test]
+fn g15_an_amend_of_the_graph_of_an_agent_drops_nothing() {
+    let mut world = rerun(&waiting(), json!({}));
+    let lease = world.claim("a");
+    let own = |more: &[Value]| json!({"child_id": "own", "mode": "sequential", "steps": more});
+    world.spawn_graph(&lease, own(&[step("first", json!({})), step("b", json!({}))])).unwrap();
+    world
+        .amend(
+            Some("own"),
+            "am-1",
+            0,
+            own(&[step("first", json!({})), step("b", json!({"model": "test/other"}))]),
+        )
+        .unwrap();
+    world.cancel(Some("own")).unwrap();
+    world.report(&lease, Verdict::Completed(Payload::Inline("x".into()))).unwrap();
+    assert_eq!(taken(&world), Vec::<String>::new(), "they read another value now");
+    let mut world = rerun(&waiting(), json!({}));
+    let lease = world.claim("a");
+    world.spawn_graph(&lease, own(&[step("first", json!({})), step("b", json!({}))])).unwrap();
+    world.amend(Some("own"), "am-1", 0, own(&[step("first", json!({})), step("c", json!({}))])).unwrap();
+    world.cancel(Some("a")).unwrap();
+    assert_eq!(taken(&world), ["b", "c", "d", "g"]);
+}
+
+#[test]
+fn g15_a_rerun_of_an_amended_graph_runs_what_it_was_amended_to() {
+    let group = json!({"id": "g", "mode": "parallel", "steps": [step("p", json!({"output_to": "ps"})), step("q", json!({}))]});
+    let graph = |steps: &[Value]| json!({"mode": "sequential", "steps": steps});
+    let before = [group.clone(), step("b", json!({})), step("c", json!({}))];
+    let mut earlier = World::with_graph(graph(&before));
+    earlier.run("p", "p");
+    earlier.run("q", "q");
+    // The group has ended, with the plan that it had; in the new one it is the second.
+    let other = json!({"id": "h", "mode": "sequential", "steps": [step("r", json!({"input_from": ["ps"]}))]});
+    let after = [group, step("b", json!({})), other, step("last", json!({}))];
+    earlier.amend(None, "am-1", 0, graph(&after)).unwrap();
+    earlier.run("b", "b");
+    earlier.run("r", "r");
+    earlier.break_it("last");
+    earlier.rest();
+    let mut world = rerun(&earlier, json!({}));
+    assert_eq!(
+        (taken(&world), queued(&world)),
+        (vec!["g".into(), "b".into(), "h".into()], vec!["last".to_owned()])
+    );
+    world.run("last", "done");
+    world.rest();
+    let mut within = rerun(&earlier, json!({"rerun": {"from": ["q"]}}));
+    assert_eq!(queued(&within), ["q"]);
+    assert!(within.node("p").taken.is_some());
+    within.run("q", "q");
+    assert_eq!(queued(&within), ["b"], "it follows the group");
+}
+
+#[test]
+fn g15_a_deleted_agent_is_missed_only_by_a_step_that_runs() {
+    let graph = json!({"mode": "sequential", "inputs": {"topic": "ants"}, "steps": [
+        step("a", json!({"agent_id": "editor", "input_from": ["topic"], "output_to": "x"})),
+        step("each", json!({"agent_id": "critic", "for_each": "list"})),
+        step("b", json!({"input_from": ["x"]})),
+    ], "on_partial_success": "continue"});
+    let mut graph = graph;
+    graph["inputs"]["list"] = json!([1, 2]);
+    let mut earlier = World::with_graph(graph);
+    for name in ["a", "each-1", "each-2"] {
+        earlier.run(name, name);
+    }
+    earlier.break_it("b");
+    earlier.agents.retain(|agent| !["editor", "critic"].contains(&agent.agent_id.as_str()));
+    let mut world = rerun(&earlier, json!({}));
+    assert_eq!((taken(&world), queued(&world)), (vec!["a".into(), "each".into()], vec!["b".to_owned()]));
+    world.run("b", "done");
+    world.rest();
+    let world = rerun(&earlier, json!({"inputs": {"topic": "bees"}}));
+    let reason = reports(&world)[0].reason.clone().unwrap();
+    assert!(reason.contains("there is no agent `editor`"), "{reason}");
+    let refused = earlier.rerun(json!({"rerun": {"from": ["each"]}})).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("there is no agent `critic`") && !refused.contains("editor"), "{refused}");
+    earlier.agents.retain(|agent| agent.agent_id.as_str() != "writer");
+    let refused = earlier.rerun(json!({})).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("there is no agent `writer`"), "{refused}");
+}
+
+#[test]
+fn g15_a_condition_decides_again() {
+    let mut earlier =
+        World::with_graph(json!({"mode": "parallel", "on_partial_success": "best_effort", "steps": [
+            step("a", json!({"output_to": "x"})),
+            step("mend", json!({"when": "steps.a.status == 'failed'"})),
+        ]}));
+    earlier.break_it("a");
+    earlier.run("mend", "mended");
+    let mut world = rerun(&earlier, json!({}));
+    world.run("a", "x");
+    expect(&world, "root", &[("a", "succeeded"), ("mend", "skipped")]);
+    let mut world = rerun(&earlier, json!({}));
+    world.break_it("a");
+    assert_eq!(taken(&world), ["mend"]);
+}
+
+#[test]
+fn g15_an_approval_is_asked_for_again() {
+    let approve = |id: &str| json!({"id": id, "approve": {"who": "the editor"}});
+    let mut earlier = World::with_graph(json!({"mode": "sequential", "steps": [
+        step("a", json!({})),
+        {"id": "g", "mode": "sequential", "steps": [step("p", json!({})), approve("ok"), step("q", json!({}))]},
+        approve("sure"), step("b", json!({})), step("c", json!({})),
+    ]}));
+    earlier.run("a", "a");
+    earlier.run("p", "p");
+    earlier.answer("ok", 1, "approve").unwrap();
+    earlier.run("q", "q");
+    earlier.answer("sure", 1, "approve").unwrap();
+    earlier.run("b", "b");
+    earlier.break_it("c");
+    let mut world = rerun(&earlier, json!({}));
+    assert_eq!(taken(&world), ["a"]);
+    assert!(world.node("p").taken.is_some());
+    assert_eq!((queued(&world), world.status("ok")), (vec![], "input_required".to_owned()));
+    world.answer("ok", 1, "approve").unwrap();
+    assert!(world.node("q").taken.is_some(), "what came after it is taken");
+    assert_eq!((queued(&world), world.status("sure")), (vec![], "input_required".to_owned()));
+    let mut denied = world.clone();
+    denied.answer("sure", 1, "deny").unwrap();
+    assert_eq!((denied.status("root"), queued(&denied)), ("failed".to_owned(), vec![]));
+    world.answer("sure", 1, "approve").unwrap();
+    assert_eq!((taken(&world), queued(&world)), (vec!["a".into(), "b".into()], vec!["c".to_owned()]));
+    // Also if only something after it is asked for.
+    let world = rerun(&earlier, json!({"rerun": {"from": ["c"]}}));
+    assert_eq!(world.status("ok"), "input_required");
 }

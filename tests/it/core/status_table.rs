@@ -32,6 +32,11 @@ fn in_status(status: &str) -> (World, Lease) {
         world.submit_graph(json!({"child_id": "x", "steps": steps, "max_cost_usd": 1})).unwrap();
         return (world, made_up);
     }
+    if status == "approval" {
+        let steps = json!([{"id": "x", "approve": {"who": "the editor", "timeout_ms": 60_000}}]);
+        world.submit_graph(json!({"child_id": "g", "steps": steps, "max_cost_usd": 1})).unwrap();
+        return (world, made_up);
+    }
     let spawn = json!({"goal": "g", "child_id": "x", "max_cost_usd": 1, "on_exhausted": "pause", "timeout_ms": 100_000, "output_to": "out"});
     world.submit(spawn).unwrap();
     if status == "submitted" {
@@ -48,6 +53,8 @@ fn in_status(status: &str) -> (World, Lease) {
             world.wait(&lease, &["c"]).unwrap();
         }
         "input_required" => drop(world.ask_human(&lease, "which?")),
+        "choices" => drop(world.ask_with_form(&lease, "which?", json!({"choices": ["a", "b"]}))),
+        "other choices" => drop(world.ask_with_form(&lease, "which?", json!({"choices": ["b"]}))),
         "paused" => drop(world.report(&lease, Verdict::OutOfBudget)),
         "in the line" | "parked in the line" | "called up" => {
             world.hold(&lease, "waits", cents(95)).unwrap();
@@ -171,7 +178,21 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         ),
         (
             "answer",
-            Command::Answer(Answered { child_id: id("x"), question: 1, answer: Text::new("a").unwrap() }),
+            Command::Answer(Answered {
+                child_id: id("x"),
+                question: 1,
+                answer: Text::new("a").unwrap(),
+                by: None,
+            }),
+        ),
+        (
+            "approve",
+            Command::Answer(Answered {
+                child_id: id("x"),
+                question: 1,
+                answer: Text::new("approve").unwrap(),
+                by: Some(Text::new("me").unwrap()),
+            }),
         ),
         (
             "tell",
@@ -234,6 +255,9 @@ fn every_status_has_an_answer_to_every_command_and_to_its_second_delivery() {
         "waiting",
         "steps",
         "input_required",
+        "choices",
+        "other choices",
+        "approval",
         "paused",
         "in the line",
         "parked in the line",

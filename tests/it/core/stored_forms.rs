@@ -111,3 +111,14 @@ fn t9_graphs_of_new_shapes_have_a_form_of_their_own() {
         assert_eq!(stored.form(), form);
     }
 }
+
+/// proves: a program that does not know labels would drop them when it stores the order again.
+#[test]
+fn t9_g17_a_run_with_labels_has_a_form_of_its_own() {
+    for (labels, form) in [(json!({}), 2), (json!({"env": "prod"}), 5)] {
+        let mut world = World::with_root(json!({"labels": labels}));
+        let mut stored = Stored::default();
+        stored.commit(&mut world);
+        assert_eq!(stored.form(), form);
+    }
+}

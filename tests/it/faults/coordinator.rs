@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coordinator::store::Find;
 use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
@@ -155,7 +156,7 @@ async fn f08_two_coordinators_handle_one_message() {
     cluster.resume("c1");
     let deadline = Instant::now() + SOON;
     let runs = loop {
-        let runs = cluster.store.runs(10 * count).await.unwrap();
+        let runs = cluster.store.find(&Find::newest(10 * count)).await.unwrap();
         let runs: Vec<TraceId> = runs.into_iter().map(|(run, _)| run).collect();
         if runs.len() >= count {
             break runs;
@@ -166,7 +167,11 @@ async fn f08_two_coordinators_handle_one_message() {
     cluster.check(&runs).await;
     // Wait until it has handled all messages it had.
     cluster.stop("c1").await;
-    assert_eq!(cluster.store.runs(10 * count).await.unwrap().len(), count, "one message, one run");
+    assert_eq!(
+        cluster.store.find(&Find::newest(10 * count)).await.unwrap().len(),
+        count,
+        "one message, one run"
+    );
 }
 
 /// proves: the compare-and-set. A coordinator that the others count as dead, and that is resumed, overwrites none of

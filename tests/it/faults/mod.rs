@@ -6,6 +6,7 @@ mod chaos;
 mod clock;
 mod coordinator;
 mod disk;
+mod humans;
 mod input;
 mod load;
 mod nats;

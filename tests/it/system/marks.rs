@@ -112,6 +112,7 @@ fn write(trace_id: TraceId) -> Write {
         ended_at: None,
         opened_at: None,
         profiles: None,
+        index: None,
     }
 }
 

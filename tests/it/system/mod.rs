@@ -1,5 +1,6 @@
 //! The whole system: in one process, and as processes on real NATS and Redis servers.
 
+mod accounts;
 mod agent_commands;
 mod amend;
 mod bad_input_end_to_end;
@@ -7,8 +8,11 @@ mod budget_commands;
 mod cluster;
 mod copies;
 mod embedded;
+mod finding;
+mod finding_commands;
 mod graphs_live;
 mod ground;
+mod humans;
 mod large_submissions;
 mod marks;
 mod observers;
@@ -18,6 +22,7 @@ mod profiles;
 mod rebuild;
 mod rerun;
 mod retention;
+mod scenarios;
 mod servers;
 mod storage;
 mod telemetry;

@@ -54,7 +54,7 @@ fn with_answers(work: &Execute, answers: &[GivenAnswer]) -> Execute {
 }
 
 fn question(verdict: &Verdict) -> &str {
-    let Verdict::InputRequired { question } = verdict else { panic!("{verdict:#?}") };
+    let Verdict::InputRequired { question, .. } = verdict else { panic!("{verdict:#?}") };
     question.as_str()
 }
 

@@ -23,6 +23,7 @@ struct Log {
 struct Seen {
     parent: Option<ChildId>,
     graph: Option<(u32, u32)>,
+    is_approval: bool,
     limits: Arc<Limits>,
     live_children: u32,
     /// The number of the last claim, and whether that attempt runs.
@@ -111,7 +112,8 @@ impl Log {
             }
             Event::Waiting { child_id, .. } | Event::InputRequired { child_id, .. } => {
                 let seen = self.live(child_id)?;
-                ensure(seen.runs, || "t5: of an attempt that does not run".into())?;
+                let is_approval = seen.is_approval && seen.attempt == 0;
+                ensure(seen.runs || is_approval, || "t5: of an attempt that does not run".into())?;
                 seen.runs = false;
             }
             Event::Requeued { child_id, .. } | Event::Paused { child_id, .. } => {
@@ -149,6 +151,7 @@ impl Log {
             | Event::Tombstoned { .. }
             | Event::WindowClamped { .. }
             | Event::Redispatched { .. }
+            | Event::Reminded { .. }
             | Event::Answered { .. }
             | Event::Deleted { .. }
             | Event::Released { .. }
@@ -202,11 +205,12 @@ impl Log {
             }
         }
         let graph = match admitted.body {
-            Body::Agent => None,
+            Body::Agent | Body::Approval => None,
             Body::Graph { plan, group } => Some((plan, group)),
         };
         let parent = admitted.parent_id.clone();
-        let seen = Seen { parent, graph, limits, ..Seen::default() };
+        let is_approval = admitted.body == Body::Approval;
+        let seen = Seen { parent, graph, limits, is_approval, ..Seen::default() };
         ensure(self.contexts.insert(id, seen).is_none(), || "admitted twice".into())
     }
 

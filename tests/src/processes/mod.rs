@@ -30,7 +30,7 @@ use tokio::{
 
 pub use load::fresh_trace;
 use node::Node;
-pub use node::binary;
+pub use node::{binary, repository};
 
 use crate::{
     checker,

@@ -40,6 +40,7 @@ impl Node {
         let child = Command::new(binary())
             .args(&self.arguments)
             .args(flags)
+            .current_dir(repository())
             .env_clear()
             .envs(self.environment.iter().cloned())
             .env("RUST_LOG", std::env::var_os("TRELLIS_TEST_LOG").unwrap_or_else(|| "info".into()))
@@ -101,6 +102,11 @@ impl Node {
         let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
         eprintln!("---- the end of the log of {} ({} lines)\n{}", self.name, lines.len(), shown.join("\n"));
     }
+}
+
+/// The top of the repository, where the paths of the examples begin.
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in it")
 }
 
 /// The `trellis` binary: beside the directory of the test's own executable.

@@ -25,6 +25,7 @@ use tokio::{
     net::TcpListener,
     sync::{Notify, Semaphore},
     task::JoinHandle,
+    time::Instant,
 };
 
 /// Its prices in nano-dollars a token. The worker gets the same as dollars for a million tokens.
@@ -107,6 +108,8 @@ struct Shared {
     synced: bool,
     prompts: Mutex<Vec<Value>>,
     keys: Mutex<Vec<String>>,
+    arrived: Mutex<Vec<Instant>>,
+    given_up: Mutex<Vec<Instant>>,
 }
 
 pub struct ModelServer {
@@ -136,8 +139,8 @@ impl ModelServer {
         let path = std::env::temp_dir().join(format!("trellis-bill-{}", crate::processes::fresh_trace()));
         let file = File::create(&path).expect("the temporary directory can be written");
         let bill = Mutex::new((file, Vec::new()));
-        let (prompts, keys) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { answer, bill, synced, prompts, keys });
+        let (prompts, keys, arrived, given_up) = Default::default();
+        let shared = Arc::new(Shared { answer, bill, synced, prompts, keys, arrived, given_up });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/v1/", listener.local_addr().expect("it is bound"));
         let app = Router::new().route("/v1/chat/completions", post(complete)).with_state(shared.clone());
@@ -172,6 +175,16 @@ impl ModelServer {
     /// All prompts so far, answered or not.
     pub fn prompts(&self) -> Vec<Value> {
         self.shared.prompts.lock().expect("no test panics with it").clone()
+    }
+
+    /// When each call came, answered or not.
+    pub fn arrived(&self) -> Vec<Instant> {
+        self.shared.arrived.lock().expect("no test panics with it").clone()
+    }
+
+    /// When each call was given up by its client, before it was answered.
+    pub fn given_up(&self) -> Vec<Instant> {
+        self.shared.given_up.lock().expect("no test panics with it").clone()
     }
 
     /// The `Authorization` of every call that had one.
@@ -260,7 +273,9 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
     let Ok(body) = serde_json::from_slice::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "not JSON").into_response();
     };
+    shared.arrived.lock().expect("no test panics with it").push(Instant::now());
     shared.prompts.lock().expect("no test panics with it").push(body.clone());
+    let mut unanswered = Unanswered(Some(shared.clone()));
     if let Some(key) = headers.get(header::AUTHORIZATION).and_then(|key| key.to_str().ok()) {
         shared.keys.lock().expect("no test panics with it").push(key.to_owned());
     }
@@ -280,6 +295,7 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
         (prompt, reply)
     });
     let (prompt, reply) = answered.await.expect("the test's answer does not panic");
+    unanswered.0 = None;
     match reply.status.map(|status| StatusCode::from_u16(status).expect("a status")) {
         Some(status) => (status, json!({"error": {"message": "told to refuse"}}).to_string()).into_response(),
         None if reply.breaks_off => {
@@ -292,6 +308,17 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
             ([(header::CONTENT_TYPE, "text/event-stream")], stream(&reply)).into_response()
         }
         None => ([(header::CONTENT_TYPE, "application/json")], whole(&reply).to_string()).into_response(),
+    }
+}
+
+/// A call that is not answered yet. It is dropped with its connection.
+struct Unanswered(Option<Arc<Shared>>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.given_up.lock().expect("no test panics with it").push(Instant::now());
+        }
     }
 }
 

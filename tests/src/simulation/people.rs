@@ -94,8 +94,11 @@ impl People {
                 self.story.note("human", format!("answers {} of {}", question.number, question.child_id));
                 let (child_id, number) = (&question.child_id, question.number);
                 // No two answers are the same: each may become a letter of its own.
-                let text =
-                    if again { format!("left, for the {}th message", self.sent) } else { "left".into() };
+                let text = match (again, question.form.approval) {
+                    (false, _) => "left".into(),
+                    (true, false) => format!("left, for the {}th message", self.sent),
+                    (true, true) => format!("deny: for the {}th message", self.sent),
+                };
                 let answered = json!({"child_id": child_id, "question": number, "answer": text});
                 let input = json!({"trace_id": run.trace_id, "answered": answered});
                 self.publish(Subject::Input, &input).await;
@@ -136,8 +139,8 @@ impl People {
     /// Tells the agent of some live context of a run something.
     pub(crate) async fn tell(&mut self, run: &Run) {
         let Some(trace) = self.stored(run.trace_id).await else { return };
-        let agents: Vec<&ContextNode> =
-            trace.contexts().iter().filter(|node| node.is_live() && node.graph.is_none()).collect();
+        let agents = trace.contexts().iter().filter(|node| node.is_live() && node.graph.is_none());
+        let agents: Vec<&ContextNode> = agents.filter(|node| !node.is_approval()).collect();
         if agents.is_empty() {
             return;
         }

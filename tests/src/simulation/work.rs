@@ -134,6 +134,9 @@ impl Maker<'_> {
     fn step(&self, n: u64, leaf: &str) -> Value {
         let chance = self.chance;
         let agent = *chance.pick(&[leaf, leaf, leaf, "echo", "sleep", "ask", "fail", "share"]);
+        if agent == "ask" && n % 2 == 1 {
+            return self.approval(n);
+        }
         let mut step = json!({
             "id": format!("s{n}"),
             "agent_id": agent,
@@ -164,6 +167,16 @@ impl Maker<'_> {
             step["funding"] = json!(chance.pick(&["shared", "granted"]));
         }
         step
+    }
+
+    /// A step that a human approves, or nobody, in time.
+    fn approval(&self, n: u64) -> Value {
+        let mut approve = json!({"who": "anybody", "choices": ["left", "right"], "remind_every_ms": 20_000});
+        if self.chance.percent(30) {
+            approve["timeout_ms"] = json!(self.chance.between(2_000, 60_000));
+            approve["otherwise"] = json!(self.chance.pick(&["approve", "deny", "fail"]));
+        }
+        json!({"id": format!("s{n}"), "output_to": format!("out{n}"), "approve": approve})
     }
 
     /// Agents with a model: one that notes something and answers, and one that has two of them do the work.

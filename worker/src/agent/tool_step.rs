@@ -26,7 +26,7 @@ pub(super) async fn call(
 ) -> Outcome {
     let opened = match checker.before_tool(&invocation).await {
         Gate::Open(opened) => opened,
-        Gate::Asks { question } => return Outcome::Asks { question },
+        Gate::Asks { question } => return Outcome::Asks { question, form: Box::default() },
         Gate::Stopped(stopped) => return Outcome::Answered(denied(invocation.tool, stopped)),
     };
     let arguments = opened.changed.as_ref().unwrap_or(invocation.arguments);

@@ -2,7 +2,7 @@
 
 use shared::{
     Json,
-    wire::{Execute, Failure, FailureKind, Payload, Verdict},
+    wire::{Execute, Failure, FailureKind, Payload, Text, Verdict},
 };
 
 pub(super) fn completed(value: Json) -> Verdict {
@@ -12,6 +12,11 @@ pub(super) fn completed(value: Json) -> Verdict {
 /// Answers with the goal.
 pub(super) fn goal(work: &Execute) -> Verdict {
     completed(Json::from(work.goal.as_str()))
+}
+
+/// A question that any text answers.
+pub(super) fn plain_question(question: Text) -> Verdict {
+    Verdict::InputRequired { question, form: Box::default() }
 }
 
 /// A failure of the worker's environment: another attempt may succeed.

@@ -109,7 +109,10 @@ fn estimated_usage(request: &Request<'_>, text: Option<&str>, calls: &[ToolCall]
 fn fill(text: &str, script: ScriptInput<'_>, last: &str) -> String {
     let mut filled = text.replace("{goal}", script.goal).replace("{last}", last);
     for (key, value) in script.inputs {
-        let plain = value.value().as_str().map_or_else(|| value.value().to_string(), str::to_owned);
+        let plain = match value.value() {
+            serde_json::Value::Null => String::new(),
+            value => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+        };
         filled = filled.replace(&format!("{{inputs.{key}}}"), &plain);
     }
     filled

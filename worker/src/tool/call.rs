@@ -4,7 +4,7 @@ use serde_json::Value;
 use shared::{
     ChildId,
     id::ToolName,
-    wire::{CheckedStep, SharedMessage, Text},
+    wire::{CheckedStep, Form, SharedMessage, Text},
 };
 
 use crate::{attempt::Attempt, files::workspace::Workspace};
@@ -38,6 +38,7 @@ pub(crate) enum Outcome {
     /// The call is answered when a human has answered.
     Asks {
         question: Text,
+        form: Box<Form>,
     },
 }
 

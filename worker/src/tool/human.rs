@@ -3,7 +3,12 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use shared::{id::ToolName, wire::Text};
+use shared::{
+    Json, Problems,
+    graph::OutputSchema,
+    id::ToolName,
+    wire::{Form, GivenAnswer, Text},
+};
 
 use super::{
     arguments,
@@ -12,25 +17,66 @@ use super::{
 
 pub(crate) const NAME: &str = shared::tool::ASK_HUMAN;
 pub(super) const DESCRIPTION: &str = "Asks a human a question and returns the answer, which may take days. Use it only when you can't \
-     continue without the answer; put everything you need to know into one question.";
+     continue without the answer; put everything you need to know into one question. Give `choices`, or a JSON `schema` of the \
+     answer, if only certain answers are of use. With `timeout_ms` you get the `default` if nobody has answered by then; without a \
+     `default` you fail.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
     question: Text,
+    /// The answers to choose from.
+    #[serde(default)]
+    choices: Vec<Text>,
+    /// A JSON Schema of the answer.
+    #[serde(default)]
+    schema: Option<Json>,
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+    /// The answer after `timeout_ms`.
+    #[serde(default)]
+    default: Option<Text>,
+    /// How often the human is reminded, at most ten times.
+    #[serde(default)]
+    remind_every_ms: Option<u64>,
+    /// Who should answer.
+    #[serde(default)]
+    who: Option<Text>,
 }
 
 pub(super) fn ask(invocation: Invocation<'_>) -> Outcome {
     let answered = |output| Outcome::Answered(Observation::new(name(), output));
-    let Arguments { question } = match arguments::read(invocation) {
+    let arguments: Arguments = match arguments::read(invocation) {
         Ok(arguments) => arguments,
         Err(mistakes) => return answered(Err(mistakes)),
     };
+    let (question, form) = match form(arguments) {
+        Ok(asked) => asked,
+        Err(problems) => return answered(Err(arguments::invalid(invocation.tool, &problems))),
+    };
     // A call with bad arguments asked no question.
     match invocation.attempt.answer_to(&question, invocation.questions_before) {
-        Some((_, given)) => answered(Ok(given.answer.as_str().to_owned())),
-        None => Outcome::Asks { question },
+        Some((_, given)) => answered(Ok(told(given))),
+        None => Outcome::Asks { question, form: Box::new(form) },
     }
+}
+
+fn form(arguments: Arguments) -> Result<(Text, Form), Problems> {
+    let Arguments { question, choices, schema, timeout_ms, default, remind_every_ms, who } = arguments;
+    let schema = schema.as_ref().map(OutputSchema::compile).transpose();
+    let schema = schema.map_err(|message| Problems::one("schema", message, None))?;
+    let form = Form { who, choices, schema, timeout_ms, default, remind_every_ms, approval: false };
+    let mut problems = Problems::default();
+    form.check("", &mut problems);
+    problems.or((question, form))
+}
+
+/// The answer as the agent reads it.
+fn told(given: &GivenAnswer) -> String {
+    if given.default {
+        return format!("{}\n\n(Nobody answered in time: this is the default.)", given.answer);
+    }
+    given.answer.as_str().to_owned()
 }
 
 pub(crate) fn name() -> ToolName {

@@ -280,6 +280,7 @@ fn pipeline(invocation: Invocation<'_>, child_id: &ChildId) -> Result<ChildReque
         trace_id: None,
         child_id: Some(child_id.clone()),
         thread_id: None,
+        labels: Default::default(),
         reply_to: None,
         ..graph
     };

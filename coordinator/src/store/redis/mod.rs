@@ -1,9 +1,10 @@
 //! The store in Redis: one node, a cluster, or a master named by sentinels. The commands are in [`load`],
-//! [`traces`], [`marks`], [`agents`] and [`deployment`], the connection in [`link`].
+//! [`traces`], [`find`], [`marks`], [`agents`] and [`deployment`], the connection in [`link`].
 
 mod address;
 mod agents;
 mod deployment;
+mod find;
 mod link;
 mod load;
 mod marks;

@@ -19,9 +19,6 @@ const SENT_SOURCE: &str = include_str!("../sent.lua");
 static REMOVE: LazyLock<Script> = LazyLock::new(|| Script::new(REMOVE_SOURCE));
 const REMOVE_SOURCE: &str = include_str!("../remove.lua");
 
-/// How often `runs` reads again because traces it listed had expired.
-const LIST_TRIES: usize = 4;
-
 /// A script is called by its hash, or with its source: the server then knows the hash.
 #[derive(Clone, Copy)]
 pub(super) enum By {
@@ -95,13 +92,16 @@ impl Redis {
         let is_set =
             |changes: &[(String, Option<String>)]| changes.iter().filter(|(_, to)| to.is_some()).count();
         let (fields, values) = (is_set(&write.fields), is_set(&write.values));
-        command.arg(1 + usize::from(write.outbox.is_some()) + fields);
+        command.arg(1 + usize::from(write.outbox.is_some()) + usize::from(write.index.is_some()) + fields);
         command.arg(write.fields.len() - fields + write.cleared.len());
         command.arg(values).arg(write.values.len() - values).arg(write.stamp.as_deref().unwrap_or_default());
-        command.arg(number(write.profiles));
+        command.arg(number(write.profiles)).arg(write.index.as_deref().unwrap_or_default());
         command.arg(keys::VERSION).arg(write.version);
         if let Some((key, outbox)) = &write.outbox {
             command.arg(keys::outbox(*key)).arg(outbox);
+        }
+        if let Some(index) = &write.index {
+            command.arg(keys::INDEX).arg(index);
         }
         set(&mut command, &write.fields);
         delete(&mut command, &write.fields);
@@ -207,52 +207,6 @@ impl Redis {
         Ok(branches)
     }
 
-    pub(in super::super) async fn runs(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
-        let mut there = Vec::new();
-        for _ in 0..LIST_TRIES {
-            let listed = self.listed(limit).await?;
-            let traces: Vec<TraceId> = listed.iter().map(|(trace, _)| *trace).collect();
-            let versions = self.versions(&traces).await?;
-            let (here, gone): (Vec<_>, Vec<_>) =
-                listed.into_iter().zip(versions).partition(|(_, version)| *version > 0);
-            there = here.into_iter().map(|(run, _)| run).collect();
-            if gone.is_empty() {
-                break;
-            }
-            self.forget(gone.into_iter().map(|((trace, _), _)| trace)).await?;
-        }
-        Ok(there)
-    }
-
-    /// The newest entries of the indexes, expired traces included.
-    async fn listed(&self, limit: usize) -> Result<Vec<(TraceId, Timestamp)>, Error> {
-        let doing = "list runs in Redis";
-        let Some(last) = limit.checked_sub(1) else { return Ok(Vec::new()) };
-        let request = |home: Partition| {
-            let mut command = redis::cmd("ZREVRANGE");
-            command.arg(self.keys.runs(home)).arg(0).arg(last).arg("WITHSCORES");
-            Request { home, commands: vec![command] }
-        };
-        let answers = self.fetch(doing, self.keys.homes().map(request).collect()).await?;
-        let mut listed = Vec::new();
-        for answer in answers.into_iter().flatten() {
-            listed.extend(reply::scored(doing, answer)?);
-        }
-        listed.sort_unstable_by(|(a, a_at), (b, b_at)| (b_at, b).cmp(&(a_at, a)));
-        listed.truncate(limit);
-        Ok(listed)
-    }
-
-    /// Removes expired traces from the indexes of runs.
-    async fn forget(&self, traces: impl Iterator<Item = TraceId>) -> Result<(), Error> {
-        let request = |trace: TraceId| {
-            let home = self.keys.home(trace);
-            Request { home, commands: vec![Cmd::zrem(self.keys.runs(home), trace.to_string())] }
-        };
-        self.fetch("remove expired runs in Redis", traces.map(request).collect()).await?;
-        Ok(())
-    }
-
     pub(in super::super) async fn versions(&self, traces: &[TraceId]) -> Result<Vec<u64>, Error> {
         let doing = "read the versions of traces in Redis";
         let request = |trace: &TraceId| {
@@ -315,7 +269,7 @@ fn delete(command: &mut Cmd, changes: &[(String, Option<String>)]) {
 }
 
 /// All traces that the answers list.
-fn traces_of(doing: &'static str, answers: Vec<Vec<Value>>) -> Result<Vec<TraceId>, Error> {
+pub(super) fn traces_of(doing: &'static str, answers: Vec<Vec<Value>>) -> Result<Vec<TraceId>, Error> {
     let mut traces = Vec::new();
     for answer in answers.into_iter().flatten() {
         for member in decode::<Vec<String>>(doing, answer)? {

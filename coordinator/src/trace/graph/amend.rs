@@ -174,7 +174,7 @@ impl GraphRun {
             old.owner.and_then(|(outer, step)| after.place_of(&before.group(outer).steps[step as usize].id));
         let group = group.and_then(|(outer, step)| match after.group(outer).steps[step as usize].body {
             Body::Group(inner) => Some(inner),
-            Body::Agent { .. } => None,
+            Body::Agent { .. } | Body::Approve(_) => None,
         });
         let group = group.unwrap_or(0);
         let new = after.group(group);

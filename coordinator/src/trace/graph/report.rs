@@ -8,7 +8,7 @@ use shared::{
     graph::{Body, Group, Step},
     wire::{
         EndStatus, GraphAnswer, GraphOutcome, GraphVerdict, ItemCounts, Payload, StepFailure, StepReport,
-        StepStatus,
+        StepStatus, Text,
     },
 };
 
@@ -96,7 +96,7 @@ impl Trace {
             id: step.id.clone(),
             agent_id: match &step.body {
                 Body::Agent { agent_id, .. } => Some(agent_id.clone()),
-                Body::Group(_) => None,
+                Body::Group(_) | Body::Approve(_) => None,
             },
             status: run.status,
             reason: run.reason.as_deref().map(str::to_owned),
@@ -107,6 +107,7 @@ impl Trace {
             cost_usd: spent.cost_usd,
             tokens: spent.tokens,
             attempts,
+            answered_by: last.filter(|node| node.is_approval()).and_then(answered_by),
             output_to: step.output_to.clone(),
             result: result.inline,
             result_object: result.object,
@@ -174,4 +175,9 @@ fn final_verdict(node: &ContextNode, run: &GraphRun, group: &Group) -> GraphVerd
         Some(end) if end.status != EndStatus::Completed => GraphVerdict::Failed,
         Some(_) | None => verdict(run, group),
     }
+}
+
+/// Who gave the last answer that a context got.
+fn answered_by(node: &ContextNode) -> Option<Text> {
+    node.answers.last()?.by.clone()
 }

@@ -83,10 +83,6 @@ impl Start<'_> {
         if let Some(reason) = self.what_is_missing() {
             return vec![self.ended(StepStatus::Skipped, Some(reason))];
         }
-        if let Some(taken) = rerun::step(self.trace, self.graph, self.step, self.now) {
-            let refused = |refusal| vec![self.ended(StepStatus::Failed, Some(refused(&refusal)))];
-            return taken.unwrap_or_else(refused);
-        }
         let mut events = Vec::new();
         if let Some(when) = &self.plan().when {
             let (asked, answer) = self.ask("when", when);
@@ -108,6 +104,11 @@ impl Start<'_> {
                     return events;
                 }
             }
+        }
+        if let Some(taken) = rerun::step(self.trace, self.graph, self.step, self.now) {
+            let refused = |refusal| vec![self.ended(StepStatus::Failed, Some(refused(&refusal)))];
+            events.extend(taken.unwrap_or_else(refused));
+            return events;
         }
         events.extend(match (&self.plan().for_each, &self.plan().repeat) {
             (Some(each), _) => self.take_items(&each.key),

@@ -103,6 +103,7 @@ fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Orde
             let agent = aggregate.map(|aggregate| aggregate.agent_id.clone());
             (Body::Graph { plan: run.plan, group: *inner }, agent, None)
         }
+        (graph::Body::Approve(_), _, _) => (Body::Approval, None, None),
     };
     let is_agent = body == Body::Agent;
     let retries = is_agent.then_some(plan.retries).flatten();

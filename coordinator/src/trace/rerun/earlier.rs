@@ -1,18 +1,21 @@
 //! What of an ended run may be taken over, and what is asked for the new one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 use shared::{
-    ChildId, ContextKey, Json, Problems,
-    graph::{Body, Group, GroupIndex, Input, Plan, Source, Step, StepIndex},
+    AgentId, ChildId, ContextKey, Json, Problems, StepId,
+    graph::{Body, Group, Input, Plan, Source, Step, StepIndex},
     problem::nearest,
     wire::{self, EndStatus, Payload, StepStatus, TakenFrom},
 };
 
-use super::kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of};
+use super::{
+    again::Again,
+    kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of},
+};
 use crate::trace::{
     ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, StepRun, Trace,
     context_store::{full_key, under_step},
@@ -52,7 +55,7 @@ impl Trace {
         }
         let plan = self.plans[run.plan as usize].clone();
         let mut problems = Problems::default();
-        let again = Again::from(&plan, &asked.rerun.from, &mut problems);
+        let again = Again::named(&plan, &asked.rerun.from, &mut problems);
         for key in asked.inputs.keys().filter(|key| !root.order.inputs.contains_key(*key)) {
             let known = root.order.inputs.keys().map(ContextKey::as_str);
             let hint = nearest(key.as_str(), known).map(|meant| format!("did you mean `{meant}`?"));
@@ -67,9 +70,9 @@ impl Trace {
             return Err(at("rerun", format!("run {id} succeeded: nothing of it is to be run again"), hint));
         }
 
-        let mut found = Found::new(self, &plan, &again, objects);
-        found.collect(ContextIndex(0), run, group, "");
-        let Found { kept, mut needs, .. } = found;
+        let mut found = Found::new(self, &again, objects);
+        found.collect(ContextIndex(0), run, group);
+        let Found { kept, mut needs, done, .. } = found;
         let size = kept.iter().map(|(_, kept)| kept.size_bytes()).sum();
         if size > MAX_TAKEN_BYTES {
             let limit = "what a rerun may take over; run more steps again, with `from`";
@@ -82,7 +85,8 @@ impl Trace {
         order.max_cost_usd = asked.max_cost_usd.or(order.max_cost_usd);
         order.max_tokens = asked.max_tokens.or(order.max_tokens);
         let rerun = Rerun { trace_id: id, needs: needs.into_iter().collect() };
-        Ok((order, plan.clone(), Earlier { rerun, kept }))
+        let spared = spared(&plan, &done);
+        Ok((order, plan, Earlier { rerun, kept, spared }))
     }
 }
 
@@ -93,6 +97,26 @@ impl Trace {
         let missed = |step: &StepRun| failed(step.status) || step.partial;
         runs.any(|(run, group)| !group.race && run.steps.iter().any(missed))
     }
+}
+
+/// The agents that only these steps name, and groups that are among them.
+fn spared(plan: &Plan, done: &HashSet<StepId>) -> BTreeSet<AgentId> {
+    let is_done = |step: &Step| done.contains(&step.id);
+    let mut needed = BTreeSet::new();
+    for group in plan.groups() {
+        let owner = group.owner.map(|(outer, step)| &plan.group(outer).steps[step as usize]);
+        if !owner.is_some_and(is_done) {
+            needed.extend(group.aggregate.iter().map(|aggregate| &aggregate.agent_id));
+        }
+        for step in group.steps.iter().filter(|step| !is_done(step)) {
+            needed.extend(step.fallback.iter().map(|fallback| &fallback.agent_id));
+            needed.extend(match &step.body {
+                Body::Agent { agent_id, .. } => Some(agent_id),
+                Body::Group(_) | Body::Approve(_) => None,
+            });
+        }
+    }
+    plan.agents().map(|(agent, _)| agent).filter(|agent| !needed.contains(agent)).cloned().collect()
 }
 
 /// Why nothing is taken from a run that nobody knows.
@@ -118,62 +142,8 @@ impl Kept {
     }
 }
 
-/// The steps that are run again because a submission says so, by group.
-#[derive(Default)]
-struct Again {
-    whole: BTreeSet<(GroupIndex, StepIndex)>,
-    /// Groups within which some steps are.
-    within: BTreeSet<(GroupIndex, StepIndex)>,
-}
-
-impl Again {
-    fn from(plan: &Plan, from: &[shared::StepId], problems: &mut Problems) -> Self {
-        let mut again = Again::default();
-        for (i, id) in from.iter().enumerate() {
-            let steps = || {
-                (0u32..).zip(plan.groups()).flat_map(|(group, of)| {
-                    (0u32..).zip(&of.steps).map(move |(number, step)| ((group, number), step))
-                })
-            };
-            match steps().find(|(_, step)| step.id == *id) {
-                Some((place, _)) => again.add(plan, place),
-                None => {
-                    let hint = nearest(id.as_str(), steps().map(|(_, step)| step.id.as_str()));
-                    let hint = hint.map(|meant| format!("did you mean `{meant}`?"));
-                    problems.add(format!("rerun.from[{i}]"), format!("the graph has no step `{id}`"), hint);
-                }
-            }
-        }
-        again
-    }
-
-    /// A step, and all that come after it, there and in the groups around it.
-    fn add(&mut self, plan: &Plan, (group, step): (GroupIndex, StepIndex)) {
-        let mut open = vec![step];
-        while let Some(step) = open.pop() {
-            if self.whole.insert((group, step)) {
-                open.extend(&plan.group(group).steps[step as usize].dependents);
-            }
-        }
-        self.around(plan, group);
-    }
-
-    fn around(&mut self, plan: &Plan, group: GroupIndex) {
-        let Some((outer, owner)) = plan.group(group).owner else { return };
-        let step = &plan.group(outer).steps[owner as usize];
-        if step.repeat.is_some() {
-            return self.add(plan, (outer, owner));
-        }
-        if self.within.insert((outer, owner)) {
-            step.dependents.iter().for_each(|after| self.add(plan, (outer, *after)));
-            self.around(plan, outer);
-        }
-    }
-}
-
 struct Found<'a> {
     trace: &'a Trace,
-    plan: &'a Plan,
     again: &'a Again,
     objects: bool,
     /// The outputs under the id of a context, by that.
@@ -182,29 +152,33 @@ struct Found<'a> {
     digests: HashMap<ContextKey, String>,
     kept: Vec<(StepPlace, Kept)>,
     needs: BTreeSet<TakenFrom>,
+    /// Steps of which all is kept.
+    done: HashSet<StepId>,
 }
 
 impl<'a> Found<'a> {
-    fn new(trace: &'a Trace, plan: &'a Plan, again: &'a Again, objects: bool) -> Self {
+    fn new(trace: &'a Trace, again: &'a Again, objects: bool) -> Self {
         let mut under: HashMap<&str, Vec<_>> = HashMap::new();
         for (key, value) in trace.outputs() {
             if let Some((id, _)) = key.as_str().split_once('.') {
                 under.entry(id).or_default().push((key, value));
             }
         }
-        let (digests, kept, needs) = (HashMap::new(), Vec::new(), BTreeSet::new());
-        Found { trace, plan, again, objects, under, digests, kept, needs }
+        let (digests, kept, needs, done) = (HashMap::new(), Vec::new(), BTreeSet::new(), HashSet::new());
+        Found { trace, again, objects, under, digests, kept, needs, done }
     }
 
-    /// Collects what a graph or group has; `inside` is how its places begin.
-    fn collect(&mut self, graph: ContextIndex, run: &GraphRun, group: &Group, inside: &str) {
-        for (number, (ran, step)) in (0u32..).zip(run.steps.iter().zip(&group.steps)) {
-            let here = (run.group, number);
-            if self.again.whole.contains(&here) {
+    /// Collects what a graph or group has.
+    fn collect(&mut self, graph: ContextIndex, run: &GraphRun, group: &Group) {
+        // After an amend, a group that had ended before it has another plan than the graph.
+        let plan = &self.trace.plans[run.plan as usize];
+        for (ran, step) in run.steps.iter().zip(&group.steps) {
+            if self.again.has_whole(&step.id) {
                 continue;
             }
-            let whole = !self.again.within.contains(&here);
-            let read = self.read(graph, step);
+            let whole = !self.again.has(&step.id);
+            let read = self.read(graph, plan, step);
+            let mut all = ran.status == StepStatus::Succeeded && !ran.partial && !ran.contexts.is_empty();
             for context in &ran.contexts {
                 let node = self.trace.node(*context);
                 let Some(of) = node.step else { continue };
@@ -215,30 +189,49 @@ impl<'a> Found<'a> {
                         (None, is_last && ran.status == StepStatus::Succeeded)
                     }
                 };
-                let place = StepPlace::of(inside, number, item);
                 if whole && counts && self.may_keep(*context) {
-                    let kept = self.keep(*context, step, read.clone());
-                    self.kept.push((place, kept));
-                } else if let (Ran::Itself, Some((run, group))) = (of.ran, self.trace.run_of(node)) {
-                    // What was written within an item is gone with it: it is taken whole or not at all.
-                    self.collect(*context, run, group, &place.inside());
+                    let kept = self.keep(*context, plan, step, read.clone());
+                    self.kept.push((StepPlace::of(&step.id, item), kept));
+                    continue;
                 }
+                all &= !counts;
+                if let (Ran::Itself, Some((run, group))) = (of.ran, self.trace.run_of(node)) {
+                    // What was written within an item is gone with it: it is taken whole or not at all.
+                    self.collect(*context, run, group);
+                }
+            }
+            if all {
+                self.done.insert(step.id.clone());
+                let inner =
+                    if let Body::Group(inner) = step.body { plan.steps_within(inner) } else { Vec::new() };
+                self.done.extend(inner.into_iter().map(|step| step.id.clone()));
             }
         }
     }
 
-    /// Whether the context completed, as a whole, and what it left is still there.
+    /// Whether the context completed, as a whole, and nothing in it has to be done again.
     fn may_keep(&self, at: ContextIndex) -> bool {
         let node = self.trace.node(at);
         let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
-        let there = |at: &ContextIndex| {
-            let node = self.trace.node(*at);
-            !node.deleted && (self.objects || reference(node).is_none())
-        };
-        completed && !self.trace.ended_partial(node) && self.trace.subtree(at).iter().all(there)
+        let subtree = self.trace.subtree(at);
+        let stands = |at: &ContextIndex| self.stands(self.trace.node(*at));
+        completed && !self.trace.ended_partial(node) && subtree.iter().all(stands)
     }
 
-    fn keep(&mut self, at: ContextIndex, step: &Step, read: BTreeMap<ContextKey, String>) -> Kept {
+    /// Whether what one context did counts for another run too.
+    fn stands(&self, node: &ContextNode) -> bool {
+        let is_there = !node.deleted && (self.objects || reference(node).is_none());
+        // An approval is for the run in which it was given: a human is asked again.
+        is_there && !node.is_approval()
+    }
+
+    fn keep(
+        &mut self,
+        at: ContextIndex,
+        plan: &Plan,
+        step: &Step,
+        read: BTreeMap<ContextKey, String>,
+    ) -> Kept {
         let node = self.trace.node(at);
         let of = |node: &ContextNode| {
             let own = || TakenFrom { trace_id: self.trace.id(), child_id: node.id.clone() };
@@ -268,7 +261,7 @@ impl<'a> Found<'a> {
         // What is written within an item is under the item's own id.
         let inner =
             if let (Body::Group(inner), None) = (&step.body, &step.for_each) { Some(*inner) } else { None };
-        let within = inner.into_iter().flat_map(|inner| self.plan.steps_within(inner));
+        let within = inner.into_iter().flat_map(|inner| plan.steps_within(inner));
         let written = within.filter_map(|step| step.output_to.as_ref()).chain(&node.order.output_to);
         let outer = node.parent.map(|parent| self.trace.node(parent));
         let value = |key: &ContextKey| {
@@ -276,19 +269,20 @@ impl<'a> Found<'a> {
             Some((key.clone(), self.trace.outputs().get(&full)?.clone()))
         };
         kept.values.extend(written.filter_map(value));
-        if let Some((run, _)) = self.trace.run_of(node) {
-            let ended = |step: &StepRun| KeptStep {
-                status: step.status,
-                reason: step.reason.as_deref().map(str::to_owned),
+        if let Some((run, group)) = self.trace.run_of(node) {
+            let ended = |(ran, step): (&StepRun, &Step)| KeptStep {
+                id: step.id.clone(),
+                status: ran.status,
+                reason: ran.reason.as_deref().map(str::to_owned),
             };
-            kept.steps = run.steps.iter().map(ended).collect();
+            kept.steps = run.steps.iter().zip(&group.steps).map(ended).collect();
         }
         self.needs.extend(needs);
         kept
     }
 
     /// Digests of the values that a step read.
-    fn read(&mut self, graph: ContextIndex, step: &Step) -> BTreeMap<ContextKey, String> {
+    fn read(&mut self, graph: ContextIndex, plan: &Plan, step: &Step) -> BTreeMap<ContextKey, String> {
         let trace = self.trace;
         let here = |key: &ContextKey| full_key(trace, trace.node(graph), key);
         let full = |input: &Input| {
@@ -304,7 +298,7 @@ impl<'a> Found<'a> {
             }
         };
         let own = own_reads(step).filter_map(|input| Some((input.key.clone(), full(input)?)));
-        let outside = outside_reads(self.plan, step).into_iter().map(|key| (key.clone(), here(key)));
+        let outside = outside_reads(plan, step).into_iter().map(|key| (key.clone(), here(key)));
         let mut read = BTreeMap::new();
         for (key, full) in own.chain(outside).collect::<Vec<_>>() {
             let Some(value) = trace.outputs().get(&full) else { continue };
@@ -333,7 +327,7 @@ pub(super) fn outside_reads<'a>(plan: &'a Plan, step: &Step) -> BTreeSet<&'a Con
     let Body::Group(inner) = step.body else { return BTreeSet::new() };
     let within = plan.steps_within(inner);
     let written: BTreeSet<&ContextKey> = within.iter().filter_map(|step| step.output_to.as_ref()).collect();
-    let inputs = within.iter().flat_map(|step| &step.inputs);
+    let inputs = within.iter().flat_map(|step| step.inputs.iter().chain(&step.when_reads));
     let outside = inputs.filter(|input| input.source == Source::Outside && !written.contains(&input.key));
     outside.map(|input| &input.key).collect()
 }

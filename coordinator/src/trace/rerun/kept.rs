@@ -1,11 +1,13 @@
 //! What is kept of an earlier run for a new one, as plain values.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    ContextKey, Json, TraceId, digest,
-    graph::StepIndex,
+    AgentId, ContextKey, Json, StepId, TraceId, digest,
     wire::{self, Payload, StepStatus, TakenFrom},
 };
 
@@ -14,6 +16,9 @@ use shared::{
 pub struct Earlier {
     pub rerun: Rerun,
     pub kept: Vec<(StepPlace, Kept)>,
+    /// Agents that only steps name which are taken as a whole, unless they would read other values: these agents may have been
+    /// deleted since.
+    pub spared: BTreeSet<AgentId>,
 }
 
 /// The run whose results this one takes over.
@@ -43,7 +48,8 @@ impl RerunOrder {
     }
 }
 
-/// Where a context stands in the graph: the steps from the root down to it, such as `2/0`; `2/0.4` for an item.
+/// The step that a result is of, by its id, which no other step of the graph has: `write`; `write.4` for an item of it. An
+/// amend may move the step.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -60,19 +66,18 @@ impl StepPlace {
         StepPlace(text.to_owned())
     }
 
-    pub(super) fn of(inside: &str, step: StepIndex, item: Option<u32>) -> Self {
-        let item = item.map_or(String::new(), |number| format!(".{number}"));
-        StepPlace(format!("{inside}{step}{item}"))
+    pub(super) fn of(step: &StepId, item: Option<u32>) -> Self {
+        StepPlace(item.map_or_else(|| step.to_string(), |number| format!("{step}.{number}")))
     }
 
-    /// How the places inside of this one begin.
-    pub(super) fn inside(&self) -> String {
-        format!("{}/", self.0)
+    /// The id of the step.
+    pub(super) fn step(&self) -> &str {
+        self.0.split_once('.').map_or(&self.0, |(step, _)| step)
     }
 
     /// Whether it is an item of this step.
     pub(in crate::trace) fn is_item_of(&self, step: &StepPlace) -> bool {
-        self.0.strip_prefix(&step.0).is_some_and(|rest| rest.starts_with('.') && !rest.contains('/'))
+        self.0.strip_prefix(&step.0).is_some_and(|rest| rest.starts_with('.'))
     }
 }
 
@@ -102,6 +107,7 @@ pub struct Kept {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KeptStep {
+    pub id: StepId,
     pub status: StepStatus,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

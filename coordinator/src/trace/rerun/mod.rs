@@ -5,12 +5,18 @@
 //! What is taken becomes a context that has ended as the earlier one did, at no cost: everything that reads contexts finds
 //! it as if it had run here. A second delivery of the submission finds the root, and changes nothing.
 
+mod again;
 mod earlier;
 mod kept;
 mod take;
 
+use std::collections::HashSet;
+
+use shared::graph::Plan;
+
 use super::{ContextIndex, Ran, Trace};
 
+use again::Again;
 pub use kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace};
 pub(super) use take::{drop_changed, item, step, winner};
 
@@ -33,16 +39,28 @@ impl Trace {
         }
     }
 
-    /// How the places in a graph begin; none within an item or a loop, which is taken as a whole or not at all.
-    fn places_in(&self, graph: ContextIndex) -> Option<String> {
+    /// An amend of the graph that is run again: results of steps that it removes or changes, and of all that come after these, are
+    /// not taken, as if `from` had named them.
+    pub(super) fn drop_amended(&mut self, graph: ContextIndex, after: &Plan) {
+        if self.kept.is_empty() || self.node(graph).parent.is_some() {
+            return;
+        }
+        let Some((run, _)) = self.run_of(self.node(graph)) else { return };
+        let again = Again::amended(&self.plans[run.plan as usize], after);
+        let steps = after.groups().iter().flat_map(|group| &group.steps);
+        let stay: HashSet<&str> =
+            steps.map(|step| &step.id).filter(|id| !again.has(id)).map(|id| id.as_str()).collect();
+        self.drop_kept(|place| !stay.contains(place.step()));
+    }
+
+    /// Whether the steps of a graph are those of the earlier run, one by one: not within an item or a loop, which is taken as a
+    /// whole or not at all, nor in the graph of an agent.
+    fn takes_steps_in(&self, graph: ContextIndex) -> bool {
         let node = self.node(graph);
-        let (Some(parent), Some(of)) = (node.parent, node.step) else {
-            return node.parent.is_none().then(String::new);
-        };
-        let outside = self.places_in(parent)?;
-        match of.ran {
-            Ran::Itself => Some(StepPlace::of(&outside, of.step, None).inside()),
-            Ran::Item(_) | Ran::Round(_) | Ran::Fallback => None,
+        match (node.parent, node.step) {
+            (None, _) => true,
+            (Some(parent), Some(of)) => of.ran == Ran::Itself && self.takes_steps_in(parent),
+            (Some(_), None) => false,
         }
     }
 }

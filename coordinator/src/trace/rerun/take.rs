@@ -1,17 +1,17 @@
 //! Taking over results of the earlier run, when their steps would begin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use shared::{
-    ContextKey, Json, Timestamp,
-    graph::{Group, StepIndex},
+    ContextKey, Json, StepId, Timestamp,
+    graph::{Body, Group, StepIndex},
     limits::MAX_VALUE_BYTES,
     wire::{EndStatus, StepStatus},
 };
 
 use super::{
     earlier::{outside_reads, own_reads},
-    kept::{Kept, StepPlace, digest_of},
+    kept::{Kept, KeptStep, StepPlace, digest_of},
 };
 use crate::trace::{
     ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, context_store::full_key, graph::begin_taken,
@@ -50,7 +50,7 @@ pub(in crate::trace) fn item(
 
 /// The results of items that can't be taken, because all of them would read other values than before.
 pub(in crate::trace) fn drop_changed(trace: &Trace, graph: ContextIndex, step: StepIndex) -> Option<Event> {
-    let place = StepPlace::of(&places(trace, graph)?, step, None);
+    let place = StepPlace::of(id_of(trace, graph, step)?, None);
     let (_, kept) = trace.kept.iter().find(|(of, _)| of.is_item_of(&place))?;
     let child_id = trace.node(graph).id.clone();
     (kept.read != read(trace, graph, step)).then_some(Event::KeptDropped { child_id, place })
@@ -72,8 +72,13 @@ pub(in crate::trace) fn winner(
     run.ready().find(may)
 }
 
-fn places(trace: &Trace, graph: ContextIndex) -> Option<String> {
-    if trace.kept.is_empty() { None } else { trace.places_in(graph) }
+/// The id of a step, if anything of it may be taken.
+fn id_of(trace: &Trace, graph: ContextIndex, step: StepIndex) -> Option<&StepId> {
+    if trace.kept.is_empty() || !trace.takes_steps_in(graph) {
+        return None;
+    }
+    let (_, group) = trace.run_of(trace.node(graph))?;
+    Some(&group.steps[step as usize].id)
 }
 
 fn kept(
@@ -82,7 +87,7 @@ fn kept(
     step: StepIndex,
     item: Option<u32>,
 ) -> Option<(StepPlace, &Kept)> {
-    let place = StepPlace::of(&places(trace, graph)?, step, item);
+    let place = StepPlace::of(id_of(trace, graph, step)?, item);
     let kept = trace.kept.get(&place)?;
     Some((place, kept))
 }
@@ -111,7 +116,7 @@ fn take(
     check_room(trace, kept)?;
     let (child_id, mut events) = begin_taken(trace, graph, step, ran, kept.from.clone(), now)?;
     events.push(Event::KeptTaken { child_id: child_id.clone(), place });
-    for (number, step) in (0u32..).zip(&kept.steps) {
+    for (number, step) in inner_steps(trace, graph, step, kept) {
         let (status, reason) = (step.status, step.reason.clone());
         // A step that was never begun stays so: its group ends here.
         if !matches!(status, StepStatus::Pending | StepStatus::Running) {
@@ -137,6 +142,20 @@ fn take(
         reason: None,
     })));
     Ok(events)
+}
+
+/// How the steps of a group ended, by their places in it.
+fn inner_steps<'a>(
+    trace: &'a Trace,
+    graph: ContextIndex,
+    step: StepIndex,
+    kept: &'a Kept,
+) -> Vec<(StepIndex, &'a KeptStep)> {
+    let Some((run, group)) = trace.run_of(trace.node(graph)) else { return Vec::new() };
+    let Body::Group(inner) = group.steps[step as usize].body else { return Vec::new() };
+    let ended: HashMap<&StepId, &KeptStep> = kept.steps.iter().map(|step| (&step.id, step)).collect();
+    let steps = (0u32..).zip(&trace.plans[run.plan as usize].group(inner).steps);
+    steps.filter_map(|(place, step)| Some((place, *ended.get(&step.id)?))).collect()
 }
 
 /// L: what it wrote must fit into the shared store, whose limits may have been lowered since.

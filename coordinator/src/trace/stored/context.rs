@@ -10,14 +10,14 @@ use shared::{
     id::ToolName,
     money::booked,
     wire::{
-        Adjusted, CheckCounts, EndStatus, Failure, Hitl, OnExhausted, Payload, Progress, StepStatus,
+        Adjusted, CheckCounts, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress, StepStatus,
         TakenFrom, Text,
     },
 };
 
 use super::super::{
-    Budget, ContextIndex, ContextNode, End, Granted, GraphRun, Items, Phase, Ran, RunPhase, Status, StepOf,
-    StepRun, WaitingHold, event::is_default,
+    Asked, Budget, ContextIndex, ContextNode, End, Granted, GraphRun, Items, Phase, Ran, RunPhase, Status,
+    StepOf, StepRun, WaitingHold, event::is_default,
 };
 
 /// What a context was admitted with.
@@ -144,6 +144,9 @@ pub(super) struct Running {
     pub(super) deadline: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) waiting_for_humans: u32,
+    /// Of the root it is part of a summary; it follows from the statuses.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) questions: u32,
     pub(super) clock_stopped_at: Timestamp,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) deleted: bool,
@@ -173,6 +176,8 @@ pub(super) enum StoredStatus {
     Steps,
     InputRequired {
         question: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        asked: Option<Box<StoredAsked>>,
     },
     Paused {
         reason: String,
@@ -181,6 +186,15 @@ pub(super) enum StoredStatus {
         status: EndStatus,
         at: Timestamp,
     },
+}
+
+/// What is known of an open question that is more than its text.
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoredAsked {
+    form: Form,
+    at: Timestamp,
+    #[serde(default, skip_serializing_if = "is_default")]
+    reminders: u32,
 }
 
 /// What an ended context left.
@@ -235,6 +249,7 @@ impl Running {
             checks_told: node.checks_told,
             deadline: node.deadline,
             waiting_for_humans: node.waiting_for_humans,
+            questions: node.questions,
             clock_stopped_at: node.clock_stopped_at,
             deleted: node.deleted,
             outcome_due: node.outcome_due,
@@ -256,7 +271,13 @@ impl StoredStatus {
                 StoredStatus::Waiting { hand_over: *hand_over }
             }
             Status::Working(Phase::Steps) => StoredStatus::Steps,
-            Status::InputRequired { question } => StoredStatus::InputRequired { question: question.clone() },
+            Status::InputRequired { question, asked } => StoredStatus::InputRequired {
+                question: question.clone(),
+                asked: asked.as_deref().map(|asked| {
+                    let Asked { form, at, reminders } = asked.clone();
+                    Box::new(StoredAsked { form, at, reminders })
+                }),
+            },
             Status::Paused { reason } => StoredStatus::Paused { reason: reason.clone() },
             Status::Ended(end) => StoredStatus::Ended { status: end.status, at: end.at },
         }
@@ -271,7 +292,13 @@ impl StoredStatus {
             StoredStatus::Running { until, restored } => Status::Working(Phase::Running { until, restored }),
             StoredStatus::Waiting { hand_over } => Status::Working(Phase::Waiting { children, hand_over }),
             StoredStatus::Steps => Status::Working(Phase::Steps),
-            StoredStatus::InputRequired { question } => Status::InputRequired { question },
+            StoredStatus::InputRequired { question, asked } => Status::InputRequired {
+                question,
+                asked: asked.map(|asked| {
+                    let StoredAsked { form, at, reminders } = *asked;
+                    Box::new(Asked { form, at, reminders })
+                }),
+            },
             StoredStatus::Paused { reason } => Status::Paused { reason },
             StoredStatus::Ended { status, at } => {
                 let Left { result, error, reason } =

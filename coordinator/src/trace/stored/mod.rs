@@ -3,10 +3,10 @@
 //!
 //! | field | holds |
 //! |---|---|
-//! | `head` `made` `copied` | settings, generation, form; when the last commit was made, and the last copy |
+//! | `head` `made` `copied` `index` | settings, generation, form; when the last commit was made, and the last copy; the entries that the index of runs has of it |
 //! | `a<agent>` `z<agent>` | profiles; their versions |
 //! | `p<number>` `t<child>` `outputs` | plans, cancels that came early, the shared store at the end |
-//! | `rerun` `x<place>` | the run that it takes results from; those that are not taken yet |
+//! | `rerun` `u.<step>` | the run that it takes results from; those that are not taken yet |
 //! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
 //! | `l<n>` `b<n>` | its ceilings; its sums |
@@ -15,6 +15,7 @@
 //! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
 
 mod context;
+mod digest;
 mod read;
 mod write;
 
@@ -39,8 +40,8 @@ const FORM_FOLDED: u32 = 3;
 /// The form of a trace that has messages, rungs, told checks or a restore of a running attempt. A program that knows only
 /// the forms before would lose them.
 const FORM_STEERED: u32 = 4;
-/// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise; of one that
-/// takes over results of an earlier run, too.
+/// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise; or with
+/// labels, results of an earlier run, an `approve` step, a question with a form, or an answer with a name or by default, which it would lose.
 const FORM_GRAPHS: u32 = 5;
 
 /// What to write so that the stored trace equals this one.
@@ -50,6 +51,8 @@ pub struct Changes {
     pub fields: Vec<(String, Option<String>)>,
     /// Values of the shared store; none deletes the value.
     pub values: Vec<(String, Option<String>)>,
+    /// Where the index of runs has it from now on (`found_by`), if that changed.
+    pub index: Option<String>,
 }
 
 /// A stored trace can't be read.
@@ -76,6 +79,8 @@ impl Trace {
     pub const MADE_FIELD: &str = "made";
     /// The field that says when the log last got a copy of it.
     pub const COPIED_FIELD: &str = "copied";
+    /// The field that says where the store's index of runs has it.
+    pub const INDEX_FIELD: &str = "index";
     /// The fields that a summary of a run is made from.
     pub const SUMMARY_FIELDS: [&str; 5] = ["d0", "o0", "c0", "l0", "b0"];
 

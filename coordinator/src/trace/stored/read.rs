@@ -48,6 +48,7 @@ impl Trace {
             trace.cancelled_before = head.cancelled_before;
             trace.generation = head.generation;
         }
+        trace.unsaved.index = fields.get(Self::INDEX_FIELD).cloned().unwrap_or_default();
         trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
         trace.copied_at = read(fields, Self::COPIED_FIELD)?;
         trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
@@ -126,7 +127,7 @@ impl Trace {
                 self.tombstones.insert(child, parse(name, text)?);
             }
         }
-        let kept = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("x.")?, name, text)));
+        let kept = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("u.")?, name, text)));
         let kept = kept.map(|(place, name, text)| Ok((StepPlace::stored(place), parse(name, text)?)));
         self.kept = Keyed::stored(kept.collect::<Result<_, Corrupt>>()?);
         rows.sort_unstable_by_key(|row| (row.kind, row.context, row.number));
@@ -160,9 +161,20 @@ impl Trace {
         {
             let tickets = self.node(index).waiting.iter().map(|hold| (hold.ticket, index));
             self.line.extend(tickets.collect::<Vec<_>>());
+            self.count_question(index);
             self.retime(index);
         }
         self.unsaved.contexts.clear();
+    }
+
+    /// Counts the question of a context on all above it. Earlier versions did not store the counts.
+    fn count_question(&mut self, index: ContextIndex) {
+        let mut asks = Some(index).filter(|index| self.node(*index).asks());
+        while let Some(ContextIndex(at)) = asks {
+            let node = &mut self.contexts[at as usize];
+            node.questions += 1;
+            asks = node.parent;
+        }
     }
 
     /// A summary of a run, from [`Trace::SUMMARY_FIELDS`].
@@ -172,17 +184,23 @@ impl Trace {
         }
         let definition: Definition = required(fields, "d0")?;
         let order: Order = required(fields, "o0")?;
-        let status = required::<Running>(fields, "c0")?.status.with(Vec::new(), None);
+        let running: Running = required(fields, "c0")?;
+        let waiting_for_human = running.waiting_for_humans > 0;
+        let (status, questions) = (running.status.with(Vec::new(), None), running.questions);
         let budget = required::<Ceilings>(fields, "l0")?.with(required::<Sums>(fields, "b0")?);
         Ok(Some(RunSummary {
             trace_id: id,
-            status: status.word(),
+            status: status.shown(questions),
+            questions,
             started_at: definition.started_at,
             ended_at: status.end().map(|end| end.at),
             budget: budget.snapshot(),
             child_id: definition.id,
             agent_id: order.agent_id,
             goal: order.goal,
+            thread_id: definition.thread_id,
+            labels: order.labels,
+            waiting_for_human,
         }))
     }
 
@@ -277,6 +295,7 @@ impl ContextNode {
             deadline: running.deadline,
             timeout_ms: definition.timeout_ms,
             waiting_for_humans: running.waiting_for_humans,
+            questions: 0,
             clock_stopped_at: running.clock_stopped_at,
             started_at: definition.started_at,
             deleted: running.deleted,

@@ -3,7 +3,10 @@
 use std::{fmt::Display, hash::Hash};
 
 use serde::Serialize;
-use shared::graph::{Group, Plan};
+use shared::{
+    graph::{Group, Plan},
+    wire::GivenAnswer,
+};
 
 use super::{
     super::{
@@ -80,7 +83,9 @@ impl Trace {
         let plans = self.unsaved.plans.iter().map(|at| form_of_plan(&self.plans[*at as usize]));
         let of_trace = if self.rerun.is_some() { FORM_GRAPHS } else { 0 };
         let form = changed.chain(plans).fold(self.unsaved.form.max(of_trace), u32::max);
-        let kept = Unsaved { saved, stored_bytes, form, ..Unsaved::default() };
+        let index = self.take_index();
+        let indexed = std::mem::take(&mut self.unsaved.index);
+        let kept = Unsaved { saved, stored_bytes, form, index: indexed, ..Unsaved::default() };
         let unsaved = std::mem::replace(&mut self.unsaved, kept);
         let mut fields = Fields::default();
         // The head says which programs can read the trace.
@@ -105,7 +110,7 @@ impl Trace {
         if unsaved.rerun {
             fields.set(RERUN.into(), &self.rerun);
         }
-        fields.entries("x".into(), &mut self.kept);
+        fields.entries("u".into(), &mut self.kept);
         for id in &unsaved.agents {
             fields.set(format!("a{id}"), &self.agents[id]);
             if let Some(version) = self.agent_versions.get(id) {
@@ -141,7 +146,20 @@ impl Trace {
             |(name, text): &(String, Option<String>)| name.len() + text.as_ref().map_or(0, String::len);
         let grown = fields.grown + values.iter().map(of_values).sum::<usize>();
         self.unsaved.stored_bytes = (stored_bytes + grown).saturating_sub(fields.shrunk);
-        Changes { fields: fields.changed, values }
+        debug_assert!(fields.changed.iter().all(|(name, _)| !is_of_store(name)), "a name of the store's own");
+        Changes { fields: fields.changed, values, index }
+    }
+
+    /// Where the index of runs has it from now on, if that changed.
+    fn take_index(&mut self) -> Option<String> {
+        if !self.unsaved.contexts.contains(&ContextIndex(0)) {
+            return None;
+        }
+        let index = self.index_text()?;
+        (index != self.unsaved.index).then(|| {
+            self.unsaved.index.clone_from(&index);
+            index
+        })
     }
 
     /// Marks everything as changed, as after a rebuild: what is stored then replaces what was.
@@ -163,10 +181,16 @@ impl Trace {
             saved: Vec::new(),
             stored_bytes: 0,
             form: 0,
+            index: String::new(),
         };
         self.kept.mark_all();
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
+}
+
+/// Whether the store itself uses a field of this name: the version, and the outboxes.
+fn is_of_store(name: &str) -> bool {
+    name == "v" || name.starts_with('x')
 }
 
 /// The earliest form whose programs run it.
@@ -180,7 +204,10 @@ impl ContextNode {
     fn form(&self) -> u32 {
         let is_restored = matches!(self.status, Status::Working(Phase::Running { restored: true, .. }));
         let is_steered = !self.told.is_empty() || self.seen > 0 || self.rungs > 0 || self.checks_told > 0;
-        if self.graph.as_deref().is_some_and(|run| run.plan != run.admitted) {
+        let is_named = |given: &GivenAnswer| given.by.is_some() || given.default;
+        let is_amended = self.graph.as_deref().is_some_and(|run| run.plan != run.admitted);
+        let is_asked = self.is_approval() || self.asked().is_some() || self.answers.iter().any(is_named);
+        if is_amended || is_asked || !self.order.labels.is_empty() {
             return FORM_GRAPHS;
         }
         match (is_steered || is_restored, self.calls.has_folded()) {

@@ -18,7 +18,7 @@ const SHARED: Layers = &[
     &["schema.rs"],
     &["agent.rs"],
     &["check.rs"],
-    &["limits.rs", "ladder.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
+    &["limits.rs", "ladder.rs", "labels.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
     &["clock.rs", "crash.rs", "link.rs", "random.rs"],
     &["money.rs", "id.rs", "json.rs", "depth.rs", "time.rs", "problem.rs", "digest.rs", "text.rs"],
 ];
@@ -38,7 +38,7 @@ const COORDINATOR: Layers = &[
 
 const WORKER: Layers = &[
     &["lib.rs"],
-    &["service"],
+    &["service", "price_table.rs"],
     &["delivery"],
     &["agent"],
     &["billing"],

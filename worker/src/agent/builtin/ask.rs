@@ -2,7 +2,7 @@
 
 use shared::{
     Json,
-    wire::{Text, Verdict},
+    wire::{Form, Text, Verdict},
 };
 
 use super::parameters::{InvalidParameter, Parameters};
@@ -10,8 +10,9 @@ use crate::agent::{run::Run, verdict::completed};
 
 pub(super) fn run(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
     let question: Text = parameters.get_or("question", run.work().goal.clone())?;
+    let form: Box<Form> = parameters.get_or("form", Box::default())?;
     Ok(match run.work().answers.last().filter(|given| !given.withdrawn) {
         Some(given) => completed(Json::from(given.answer.as_str())),
-        None => Verdict::InputRequired { question },
+        None => Verdict::InputRequired { question, form },
     })
 }

@@ -19,7 +19,7 @@ use crate::{
         journaled, news,
         run::Run,
         tool_step,
-        verdict::{completed, failed, limit_exceeded},
+        verdict::{completed, failed, limit_exceeded, plain_question},
     },
     attempt::live_output::LiveOutput,
     billing::{
@@ -286,7 +286,7 @@ impl Session<'_> {
             Outcome::HandsOver { child } => {
                 Answered::Ends(Verdict::Waiting { children: vec![child], hand_over: true })
             }
-            Outcome::Asks { question } => Answered::Ends(Verdict::InputRequired { question }),
+            Outcome::Asks { question, form } => Answered::Ends(Verdict::InputRequired { question, form }),
         }
     }
 
@@ -328,7 +328,7 @@ impl Session<'_> {
                     Answered::With(error_answer(Some(request.id), failure.message))
                 }
                 CallOutcome::Halted(verdict) => Answered::Ends(verdict),
-                CallOutcome::Asks { question } => Answered::Ends(Verdict::InputRequired { question }),
+                CallOutcome::Asks { question } => Answered::Ends(plain_question(question)),
             };
         }
     }

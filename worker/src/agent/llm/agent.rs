@@ -4,7 +4,9 @@ use serde_json::Value;
 use shared::{
     ChildId, Json, Tokens,
     id::ModelName,
-    wire::{CheckedStep, Execute, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict},
+    wire::{
+        CheckedStep, Execute, Form, HistoryEntry, ModelStep, News, Payload, Seen, Text, ToolCall, Verdict,
+    },
 };
 
 use super::{
@@ -18,7 +20,7 @@ use crate::{
         journaled, news,
         run::Run,
         tool_step,
-        verdict::{completed, failed, limit_exceeded, out_of_budget},
+        verdict::{completed, failed, limit_exceeded, out_of_budget, plain_question},
     },
     billing::{
         model_call::{self, CallOutcome, Shortage},
@@ -137,7 +139,7 @@ impl<'a> Agent<'a> {
             }
             Ok(CallOutcome::Failed(failure)) => Some(Verdict::Failed(failure)),
             Ok(CallOutcome::Halted(verdict)) => Some(verdict),
-            Ok(CallOutcome::Asks { question }) => Some(Verdict::InputRequired { question }),
+            Ok(CallOutcome::Asks { question }) => Some(plain_question(question)),
             Ok(CallOutcome::CannotAfford(Shortage { pause: true, .. })) => Some(Verdict::OutOfBudget),
             Ok(CallOutcome::CannotAfford(Shortage { halted: true, why, .. })) => Some(out_of_budget(why)),
             Ok(CallOutcome::CannotAfford(shortage)) => Some(self.last_report(&tools, shortage).await),
@@ -201,7 +203,7 @@ impl<'a> Agent<'a> {
                 }
                 Ok(CallOutcome::Failed(failure)) => Verdict::Failed(failure),
                 Ok(CallOutcome::Halted(verdict)) => verdict,
-                Ok(CallOutcome::Asks { question }) => Verdict::InputRequired { question },
+                Ok(CallOutcome::Asks { question }) => plain_question(question),
                 Ok(CallOutcome::CannotAfford(_)) => out_of_budget(shortage.why),
             };
         }
@@ -295,7 +297,7 @@ impl<'a> Agent<'a> {
     async fn call_tools(&mut self, pending: Vec<Pending>) -> Option<Verdict> {
         let shareable = self.window().shareable();
         let mut children: Vec<ChildId> = Vec::new();
-        let mut question: Option<Text> = None;
+        let mut question: Option<(Text, Box<Form>)> = None;
         for Pending { call, place, alone } in pending {
             if let Some(verdict) = self.out_of_steps() {
                 return Some(verdict);
@@ -321,12 +323,12 @@ impl<'a> Agent<'a> {
                     return Some(Verdict::Waiting { children: vec![child], hand_over: true });
                 }
                 // One question at a time: the next one is asked when this one is answered.
-                Outcome::Asks { question: next } => question = question.or(Some(next)),
+                Outcome::Asks { question: next, form } => question = question.or(Some((next, form))),
             }
         }
         match (children.is_empty(), question) {
             (false, _) => Some(Verdict::Waiting { children, hand_over: false }),
-            (true, Some(question)) => Some(Verdict::InputRequired { question }),
+            (true, Some((question, form))) => Some(Verdict::InputRequired { question, form }),
             (true, None) => None,
         }
     }

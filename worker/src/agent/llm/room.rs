@@ -14,7 +14,7 @@ use super::{
     window::Estimate,
 };
 use crate::{
-    agent::tool_step,
+    agent::{tool_step, verdict::plain_question},
     billing::{
         model_call::{self, CallOutcome, Shortage},
         token_bound::PaidRequest,
@@ -109,7 +109,7 @@ impl Agent<'_> {
                 Ok(step.denied().is_none())
             }
             CallOutcome::Halted(verdict) => Err(verdict),
-            CallOutcome::Asks { question } => Err(Verdict::InputRequired { question }),
+            CallOutcome::Asks { question } => Err(plain_question(question)),
             CallOutcome::News(_) => unreachable!("a summary takes no news"),
             CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Err(Verdict::OutOfBudget),
             CallOutcome::CannotAfford(Shortage { why, .. }) => {

@@ -1,0 +1,60 @@
+//! Reads the event log and the journals of a run for its receipt and its audit. Journals are read as a stream: of an entry
+//! only what it paid for is kept.
+
+use coordinator::trace::account::{Journals, Ledger, LogMessage, ReadLog};
+use shared::{
+    TraceId,
+    bus::{Bus, From, Stored},
+    subject::Filter,
+};
+
+use crate::cluster::{client::logged, connect::unreachable, journal};
+
+/// The log of a run, put into order; an error if there is none, or nothing that can be replayed.
+pub(crate) async fn log(bus: &Bus, trace_id: TraceId) -> anyhow::Result<ReadLog> {
+    let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
+    anyhow::ensure!(
+        !stored.is_empty(),
+        "there is no trace {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time"
+    );
+    let messages = stored.into_iter().map(message).collect::<anyhow::Result<Vec<_>>>()?;
+    let log = ReadLog::new(trace_id, messages);
+    if log.trace().root().is_none() && log.findings.is_empty() {
+        let why = match log.trace().version() {
+            0 => "the beginning of its event log has expired",
+            _ => "it was cancelled before any context began",
+        };
+        anyhow::bail!("trace {trace_id} can't be shown: {why}");
+    }
+    Ok(log)
+}
+
+pub(crate) fn message(stored: Stored) -> anyhow::Result<LogMessage> {
+    let Stored { sequence, id, at, payload, .. } = stored;
+    Ok(LogMessage { sequence, id, stored_at: at, logged: logged(&payload)? })
+}
+
+/// The journals of a run as they are now.
+pub(crate) async fn journals(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Journals> {
+    let told = |error| unreachable(&error);
+    let filter = Filter::HistoriesOf(trace_id);
+    let mut journals = Journals::default();
+    let Some(last) = bus.last(&filter).await.map_err(told)? else { return Ok(journals) };
+    let mut entries = bus.follow(&[filter], From::Start).await.map_err(told)?;
+    loop {
+        let stored = entries.next().await.map_err(told)?;
+        journals.add(&journal::entry(&stored.payload)?);
+        if stored.sequence >= last.sequence {
+            return Ok(journals);
+        }
+    }
+}
+
+/// What a run cost: its log, the ledger of it, and its journals. The journals are read first, so that a cost of which one
+/// tells may be missing in the books, and never the other way round.
+pub(crate) async fn read(bus: &Bus, trace_id: TraceId) -> anyhow::Result<(ReadLog, Ledger, Journals)> {
+    let journals = journals(bus, trace_id).await?;
+    let log = log(bus, trace_id).await?;
+    let ledger = Ledger::of(&log);
+    Ok((log, ledger, journals))
+}

@@ -1,0 +1,56 @@
+//! Earlier runs of a graph, for what the next is expected to cost (G11): the newest that ended, read from their event logs.
+
+use coordinator::trace::{ContextNode, Trace};
+use shared::{
+    ChildId, Usd,
+    bus::Bus,
+    graph::{EarlierRun, Observed},
+    wire::{ContextStatus, Query, QueryAnswer, RunSummary, RunsQuery},
+};
+
+use crate::cluster::client;
+
+/// The newest runs that are looked at.
+const LOOKED_AT: u32 = 500;
+
+/// The newest runs of a graph that completed, at most `most`, newest first. A run is one of the same graph if its root
+/// has the same name, and has steps.
+pub(crate) async fn of(bus: &Bus, root: &ChildId, most: usize) -> anyhow::Result<Vec<EarlierRun>> {
+    let asked = RunsQuery { limit: LOOKED_AT, ..RunsQuery::default() };
+    let answer = client::query(bus, &Query::Runs(Box::new(asked))).await?;
+    let QueryAnswer::Runs { runs, .. } = answer else { return Err(client::unexpected(&answer)) };
+    let is_of = |run: &&RunSummary| run.child_id == *root && matches!(run.status, ContextStatus::Ended(_));
+    let mut found = Vec::new();
+    for run in runs.iter().filter(is_of) {
+        if found.len() == most {
+            break;
+        }
+        // Its log may have expired.
+        let Some(trace) = client::find(bus, run.trace_id).await? else { continue };
+        found.extend(observed(&trace));
+    }
+    Ok(found)
+}
+
+/// What a run cost and took; none if it is no graph, did not complete, or took over results of another (G15), which cost nothing.
+fn observed(trace: &Trace) -> Option<EarlierRun> {
+    let root = trace.root()?;
+    root.graph.as_ref().filter(|_| trace.rerun_of().is_none())?;
+    let end = root.end().filter(|end| end.status == shared::wire::EndStatus::Completed)?;
+    let whole = Observed { cost: root.budget.spent.cost_usd, took_ms: end.at.millis_since(root.started_at) };
+    let mut run = EarlierRun { whole, steps: Default::default() };
+    for graph in trace.contexts().iter().filter_map(|node| trace.graph_outcome(node)) {
+        for step in graph.steps.iter().filter(|step| !step.contexts.is_empty()) {
+            let contexts: Vec<&ContextNode> =
+                step.contexts.iter().filter_map(|id| trace.context(id)).collect();
+            let began = contexts.iter().map(|node| node.started_at).min();
+            let ended = contexts.iter().filter_map(|node| node.end()).map(|end| end.at).max();
+            let took_ms = began.zip(ended).map_or(0, |(began, ended)| ended.millis_since(began));
+            // A step of a group that ran more than once costs all of them.
+            let known = run.steps.entry(step.id.clone()).or_insert(Observed { cost: Usd::ZERO, took_ms: 0 });
+            known.cost = Usd::from_nanos(known.cost.nanos().saturating_add(step.cost_usd.nanos()));
+            known.took_ms = known.took_ms.saturating_add(took_ms);
+        }
+    }
+    Some(run)
+}

@@ -1,0 +1,246 @@
+//! `trellis audit`: proves what a run cost, from its event log, against the store and the journals.
+
+use std::time::Duration;
+
+use coordinator::trace::account::{
+    Audit, Check, Finding, Journals, Ledger, Posted, Posting, ReadLog, StoreState,
+};
+use serde_json::json;
+use shared::{
+    TraceId,
+    bus::Bus,
+    wire::{Query, QueryAnswer},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    cluster::{
+        account, client,
+        connect::{Servers, Unreachable},
+    },
+    input::context_ref::RunRef,
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        table, text,
+    },
+};
+
+/// Pause before the log and the store are read again, because one was ahead of the other.
+const PAUSE: Duration = Duration::from_millis(200);
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis audit 0af7…319c             every booking with its event, and what was proved
+  trellis audit 0af7…319c --brief     only what was proved
+  trellis audit 0af7…319c -o json     for programs
+
+Exit codes: 0 everything agrees, 1 something does not, 2 wrong usage or a log that can't be read, 5 cannot connect.
+";
+
+/// Prove what a run cost: every cent by an event, against the store and the journals.
+///
+/// Four parts are proved. log: it has every event once. books: every cent was booked by an event, and the sums agree from
+/// each context up to the root. store: the coordinators' store has the state that the log gives. journal: what the agents
+/// wrote down is what was booked, and the other way round. Nothing is changed, and no model is called.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The run's id, as `runs list` shows it.
+    trace: RunRef,
+    /// Do not list the bookings.
+    #[arg(long)]
+    brief: bool,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    let trace = args.trace.find(&bus).await?;
+    let audited = audit(&bus, trace).await?;
+    match output {
+        Output::Json => output::print_json(&audited.to_json())?,
+        Output::Text => {
+            if !args.brief {
+                output::print(&bookings(&audited.ledger.postings))?;
+            }
+            output::print(&audited.shown(trace))?;
+        }
+    }
+    for Finding { check, child_id, sequence, message } in &audited.audit.findings {
+        let check = text::plain(serde_json::to_value(check));
+        let context = child_id.as_ref().map_or_else(String::new, |child| format!(" `{child}`:"));
+        let place = sequence.map_or_else(String::new, |sequence| format!(" (message {sequence} of the log)"));
+        output::error(&format!("{check}:{context} {message}{place}"));
+    }
+    Ok(if audited.audit.is_sound() { Ending::Completed } else { Ending::Failed })
+}
+
+/// An audit, and what it is about.
+struct Audited {
+    log: ReadLog,
+    ledger: Ledger,
+    journals: Journals,
+    store: Stored,
+    audit: Audit,
+}
+
+/// What the coordinators say of the run.
+enum Stored {
+    There(StoreState),
+    Gone,
+    /// None answered.
+    Unknown(String),
+}
+
+impl Stored {
+    fn state(&self) -> Option<&StoreState> {
+        if let Stored::There(state) = self { Some(state) } else { None }
+    }
+}
+
+/// Audits a run. The log follows the store, so what one has and the other does not is waited for.
+async fn audit(bus: &Bus, trace: TraceId) -> anyhow::Result<Audited> {
+    let started = Instant::now();
+    loop {
+        let store = stored(bus, trace).await?;
+        let (log, ledger, journals) = account::read(bus, trace).await?;
+        let audit = Audit::of(&log, &ledger, &journals, store.state());
+        let is_live = log.trace().root().is_none_or(|root| root.is_live() || root.outcome_due);
+        let differs = store.state().is_some_and(|state| state.version != log.trace().version());
+        let unsure = differs || is_live && !audit.is_sound();
+        if !unsure || started.elapsed() >= client::TAKES_EFFECT {
+            return Ok(Audited { log, ledger, journals, store, audit });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn stored(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Stored> {
+    let answer = match client::query_again(bus, &Query::Snapshot { trace_id }).await {
+        Ok(answer) => answer,
+        // The rest can be proved without a coordinator.
+        Err(error) if error.is::<Unreachable>() => {
+            let why = error.to_string();
+            return Ok(Stored::Unknown(why.lines().next().unwrap_or_default().to_owned()));
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(match answer.or_refusal() {
+        Ok(QueryAnswer::Snapshot { state: Some(state) }) => Stored::There(StoreState {
+            version: state.version,
+            digest: state.digest,
+            spent: state.budget.spent,
+        }),
+        Ok(QueryAnswer::Snapshot { state: None }) => Stored::Gone,
+        Ok(answer) => return Err(client::unexpected(&answer)),
+        Err(refusal) => Stored::Unknown(refusal.message),
+    })
+}
+
+impl Audited {
+    fn is_live(&self) -> bool {
+        self.log.trace().root().is_none_or(|root| root.is_live() || root.outcome_due)
+    }
+
+    fn shown(&self, trace: TraceId) -> String {
+        let Audit { notes, agreed, unjournaled, without_journal, .. } = &self.audit;
+        let known = self.log.trace();
+        let spent = known.root().map_or(shared::Amount::ZERO, |root| root.budget.spent);
+        let (from, to) = self.log.sequences().unwrap_or_default();
+        let log =
+            format!("{} events in {} messages, {from} to {to}", known.version(), self.log.message_count());
+        let bookings = self.ledger.postings.len();
+        let books = format!("{} contexts; {spent}, by {bookings} bookings", known.contexts().len());
+        let store = match &self.store {
+            Stored::There(state) => format!("version {}, state {}", state.version, state.digest),
+            Stored::Gone => "no longer has the run: proved from the log alone".into(),
+            Stored::Unknown(why) => format!("not compared: {why}"),
+        };
+        let mut journal = format!("{agreed} paid entries of {} journals", self.journals.len());
+        if *unjournaled > 0 {
+            journal.push_str(&format!("; {unjournaled} bookings that no journal can have"));
+        }
+        if *without_journal > 0 {
+            journal.push_str(&format!("; {without_journal} contexts with costs have no journal"));
+        }
+        let parts = [
+            (Check::Log, "log", log),
+            (Check::Books, "books", books),
+            (Check::Store, "store", store),
+            (Check::Journal, "journal", journal),
+        ];
+        let mut text = String::new();
+        for (check, name, said) in parts {
+            let faults = self.audit.of_check(check).count();
+            let verdict = if faults == 0 { "ok".to_owned() } else { format!("{faults} wrong") };
+            text.push_str(&format!("{name:<8} {verdict:<8} {said}\n"));
+        }
+        notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+        let verdict = match (&self.store, self.audit.is_sound()) {
+            (_, false) => "something does not agree",
+            (Stored::Unknown(_), true) => "everything agrees, and the store was not asked",
+            (Stored::There(_) | Stored::Gone, true) => "everything agrees",
+        };
+        let so_far = if self.is_live() { ", so far: the run is not over" } else { "" };
+        text.push_str(&format!("audit of {trace}: {verdict}{so_far}\n"));
+        text
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        let Audit { findings, notes, agreed, unjournaled, without_journal } = &self.audit;
+        let store = match &self.store {
+            Stored::There(state) => json!({"version": state.version, "digest": state.digest}),
+            Stored::Gone => json!("gone"),
+            Stored::Unknown(why) => json!({"unknown": why}),
+        };
+        let known = self.log.trace();
+        json!({
+            "trace_id": known.id(), "sound": self.audit.is_sound(), "so_far": self.is_live(),
+            "version": known.version(), "digest": known.digest(), "store": store,
+            "spent": known.root().map(|root| root.budget.spent), "findings": findings, "notes": notes,
+            "journal": {"agreed": agreed, "unjournaled": unjournaled, "without_journal": without_journal},
+            "bookings": self.ledger.postings,
+        })
+    }
+}
+
+/// Every booking with the event behind it, and the sum up to it.
+fn bookings(postings: &[Posting]) -> String {
+    let mut total = shared::Amount::ZERO;
+    let rows: Vec<[String; 9]> = postings
+        .iter()
+        .map(|posting| {
+            let sum = total.checked_add(posting.booked).unwrap_or(total);
+            total = sum.saturating_sub(posting.before);
+            let Posting { place, child_id, why, call_id, booked, before, .. } = posting;
+            [
+                place.sequence.to_string(),
+                place.event.to_string(),
+                place.message_id.clone().unwrap_or_default(),
+                place.at.to_string(),
+                child_id.to_string(),
+                word(*why).to_owned(),
+                call_id.as_ref().map_or_else(String::new, ToString::to_string),
+                text::change(booked.cost_usd, before.cost_usd),
+                total.cost_usd.to_string(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return "nothing was booked\n\n".into();
+    }
+    let heading = ["SEQUENCE", "EVENT", "MESSAGE", "AT", "CONTEXT", "BOOKED AS", "CALL", "COST", "TOTAL"];
+    format!("{}\n", table::show(heading, &rows))
+}
+
+/// A kind of booking in words.
+pub(crate) fn word(why: Posted) -> &'static str {
+    match why {
+        Posted::Carried => "carried over",
+        Posted::Settled => "settled",
+        Posted::Estimated => "estimated",
+        Posted::Corrected => "corrected",
+        Posted::Charged => "charged",
+        Posted::Accepted => "accepted",
+    }
+}

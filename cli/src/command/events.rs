@@ -1,0 +1,147 @@
+//! `trellis events`: the event log of a run, with the time of each hop.
+
+use coordinator::trace::{
+    Event, Logged,
+    account::{LogMessage, detail, kind},
+};
+use serde_json::json;
+use shared::{
+    ChildId, Timestamp,
+    bus::From,
+    subject::{Filter, Subject},
+    wire::Outcome,
+};
+
+use crate::{
+    cluster::{
+        account,
+        connect::{Servers, unreachable},
+    },
+    input::context_ref::RunRef,
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        text,
+    },
+};
+
+/// Characters of an event that are shown on a line.
+const SHOWN: usize = 120;
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis events 0af7…319c                      every event, as the log has it
+  trellis events 0af7…319c --context writer     those of one context
+  trellis events 0af7…319c --type held --type settled --follow
+  trellis events 0af7…319c -o json              the events as JSON, one on each line
+";
+
+/// Show the events of a run, with their times.
+///
+/// AT is when an event was decided, SINCE the time since the event before it, and STORED how long it took until the log
+/// had it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The run's id, as `runs list` shows it.
+    trace: RunRef,
+    /// Only events about this context; may be given more than once.
+    #[arg(long, value_name = "CHILD")]
+    context: Vec<ChildId>,
+    /// Only events of this type, such as `settled`; may be given more than once.
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Vec<String>,
+    /// Show new events until the run has ended.
+    #[arg(long)]
+    follow: bool,
+}
+
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    let trace = args.trace.find(&bus).await?;
+    let told = |error| unreachable(&error);
+    let mut printer = Printer { args: &args, output, last: None };
+    let events = Filter::EventsOf(trace);
+    if bus.last(&events).await.map_err(told)?.is_none() {
+        anyhow::bail!(
+            "there is no trace {}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time",
+            trace
+        );
+    }
+    printer.heading()?;
+    if !args.follow {
+        for stored in bus.read(&events).await.map_err(told)? {
+            printer.print(&account::message(stored)?)?;
+        }
+        return Ok(Ending::Completed);
+    }
+    let filters = [events, Filter::OutcomesOf(trace)];
+    let mut follow = bus.follow(&filters, From::Start).await.map_err(told)?;
+    loop {
+        let stored = follow.next().await.map_err(told)?;
+        if let Subject::Outcome(..) = stored.subject {
+            let outcome: Outcome = serde_json::from_slice(&stored.payload)?;
+            // The outcome of the root is stored behind all events before it.
+            if outcome.context.parent_id.is_none() {
+                return Ok(Ending::Completed);
+            }
+            continue;
+        }
+        printer.print(&account::message(stored)?)?;
+    }
+}
+
+struct Printer<'a> {
+    args: &'a Args,
+    output: Output,
+    /// When the event before was decided.
+    last: Option<Timestamp>,
+}
+
+impl Printer<'_> {
+    fn heading(&self) -> anyhow::Result<()> {
+        match self.output {
+            Output::Json => Ok(()),
+            Output::Text => output::print(&format!(
+                "{:>8}  {:>6}  {:<20}  {:>9}  {:>8}  {:<20}  {:<16}  DETAIL\n",
+                "SEQUENCE", "EVENT", "AT", "SINCE", "STORED", "CONTEXT", "TYPE"
+            )),
+        }
+    }
+
+    fn print(&mut self, message: &LogMessage) -> anyhow::Result<()> {
+        let LogMessage { sequence, id, stored_at, logged } = message;
+        for (version, event) in (logged.version..).zip(&logged.events) {
+            let since = self.last.map_or(0, |last| logged.at.millis_since(last));
+            self.last = Some(logged.at);
+            if !self.is_wanted(logged, event) {
+                continue;
+            }
+            match self.output {
+                Output::Json => output::print_json_line(&json!({
+                    "sequence": sequence, "message_id": id, "stored_at": stored_at, "event": version,
+                    "at": logged.at, "since_ms": since, "child_id": logged.child_id, "commit": logged.commit(),
+                    "body": event,
+                }))?,
+                Output::Text => {
+                    let stored = format!("+{} ms", stored_at.millis_since(logged.at));
+                    let (since, child) = (format!("{since} ms"), text::cut(logged.child_id.as_str(), 20));
+                    let said = text::cut(&text::flat(&detail(event)), SHOWN);
+                    let line = format!(
+                        "{sequence:>8}  {version:>6}  {:<20}  {since:>9}  {stored:>8}  {child:<20}  {:<16}  {said}",
+                        logged.at.to_string(),
+                        kind(event)
+                    );
+                    output::print(&format!("{}\n", line.trim_end()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, logged: &Logged, event: &Event) -> bool {
+        let Args { context, kind: kinds, .. } = self.args;
+        let about = event.child_id().unwrap_or(&logged.child_id);
+        (context.is_empty() || context.contains(about)) && (kinds.is_empty() || kinds.contains(&kind(event)))
+    }
+}

@@ -1,0 +1,222 @@
+//! `trellis graph plan`: what a graph may cost and is expected to cost, before it runs.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde_json::json;
+use shared::{
+    AgentId, ChildId, StepId, Usd,
+    graph::{CriticalPath, EarlierRun, Estimate, Expected, Known, StepEstimate, Synthesis},
+};
+
+use crate::{
+    cluster::{connect::Servers, earlier_runs},
+    input::{file::read_graph, parse, profiles},
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        table,
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis graph plan examples/research.yaml
+  trellis graph plan g.yaml --budget 2           does the worst case fit? exit code 3 if it does not
+  trellis graph plan g.yaml --items 20           with lists of 20 elements where their length is not known
+  NATS_URL=nats://… trellis graph plan g.yaml --runs 10    learn from the last 10 runs of this graph
+
+Without a NATS URL there are no earlier runs to learn from. `trellis submit --must-fit` has the cluster demand that the worst
+case fits.
+";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A JSON, YAML or TOML file; `-` is stdin.
+    file: PathBuf,
+    /// The budget that the worst case is to fit, in dollars; without it, the graph's max_cost_usd.
+    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    budget: Option<Usd>,
+    /// How many earlier runs of the same graph to learn from; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: usize,
+    /// How many elements lists have whose length is not known before the run.
+    #[arg(long, value_name = "N")]
+    items: Option<u32>,
+    /// Agent profiles, whose max_cost_usd bound their steps; without it, `agents.yaml` in the folder of the file.
+    #[arg(long, value_name = "FILE")]
+    agents: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let (definition, plan) = match read_graph(&args.file) {
+        Ok(read) => read,
+        Err(unusable) => return unusable.report(&args.file, output),
+    };
+    let ceilings = match ceilings(args) {
+        Ok(ceilings) => ceilings,
+        Err(ending) => return Ok(ending),
+    };
+    let known = Known { inputs: &definition.inputs, profiles: &ceilings, items: args.items };
+    let estimate = Estimate::of(&plan, &known);
+    let named = definition
+        .child_id
+        .clone()
+        .map_or_else(|| ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str)), Ok)?;
+    let earlier = if args.runs == 0 { Vec::new() } else { learn(servers, &named, args.runs)? };
+    let expected = Expected::of_steps(&earlier);
+    let times = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
+    let planned = Planned {
+        needs: estimate.needs(definition.closing_reserve_usd.unwrap_or_default()),
+        budget: args.budget.or(definition.max_cost_usd),
+        whole: Expected::of(earlier.iter().map(|run| run.whole)),
+        path: CriticalPath::of(&plan, &times),
+        estimate,
+        expected,
+    };
+    match output {
+        Output::Text => output::print(&planned.shown())?,
+        Output::Json => output::print_json(&json!({
+            "steps": planned.estimate.steps, "synthesis": planned.estimate.synthesis, "worst": planned.estimate.worst,
+            "needs": planned.needs, "unbounded": planned.estimate.unbounded(), "budget": planned.budget,
+            "fits": planned.fits(), "bound": planned.bound(), "expected": planned.whole,
+            "expected_steps": planned.expected, "critical_path": planned.path,
+        }))?,
+    }
+    let asked_and_not = args.budget.is_some() && planned.fits() != Some(true);
+    Ok(if asked_and_not { Ending::Refused } else { Ending::Completed })
+}
+
+/// The ceilings in the profiles of agents.
+fn ceilings(args: &Args) -> Result<BTreeMap<AgentId, Usd>, Ending> {
+    let Some(path) = args.agents.clone().or_else(|| profiles::beside(&args.file)) else {
+        return Ok(BTreeMap::new());
+    };
+    let agents = profiles::read(&path).map_err(|unusable| profiles::explain(&unusable, &path))?;
+    Ok(agents.into_iter().filter_map(|agent| Some((agent.agent_id, agent.max_cost_usd?))).collect())
+}
+
+/// Earlier runs of the graph, if there is a cluster to ask.
+fn learn(servers: &Servers, root: &ChildId, most: usize) -> anyhow::Result<Vec<EarlierRun>> {
+    if servers.nats_url().is_none() {
+        return Ok(Vec::new());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let bus = servers.cluster().await?;
+        earlier_runs::of(&bus, root, most).await
+    })
+}
+
+struct Planned {
+    estimate: Estimate,
+    needs: Option<Usd>,
+    budget: Option<Usd>,
+    whole: Option<Expected>,
+    expected: BTreeMap<StepId, Expected>,
+    path: CriticalPath,
+}
+
+impl Planned {
+    /// Whether the worst case fits; none without a budget.
+    fn fits(&self) -> Option<bool> {
+        let budget = self.budget?;
+        Some(self.needs.is_some_and(|needs| needs <= budget))
+    }
+
+    /// The most that the run costs, whatever its steps ask for.
+    fn bound(&self) -> Option<Usd> {
+        self.needs.into_iter().chain(self.budget).min()
+    }
+
+    fn shown(&self) -> String {
+        let mut rows = Vec::new();
+        self.rows(&self.estimate.steps, self.estimate.synthesis.as_ref(), 0, &mut rows);
+        let mut text =
+            table::show(["STEP", "AGENT", "RUNS", "EACH AT MOST", "WORST", "EXPECTED", "CRITICAL"], &rows);
+        text.push_str(&format!("\nworst case     {}\n", self.worst()));
+        let budget = match (self.budget, self.fits()) {
+            (Some(budget), Some(true)) => format!("{budget}: the worst case fits"),
+            (Some(budget), _) => {
+                format!("{budget}: the worst case does not fit; the run is stopped at the budget")
+            }
+            (None, _) => "none is named: give --budget, or max_cost_usd in the graph".into(),
+        };
+        text.push_str(&format!("budget         {budget}\n"));
+        let expected = self.whole.map_or("no earlier runs".into(), |of| {
+            let runs = if of.runs == 1 { "run" } else { "runs" };
+            let spread = format!("{} to {} in {} {runs}", of.least, of.most, of.runs);
+            format!("{} ({spread}), {}", of.mean, time(of.mean_ms))
+        });
+        text.push_str(&format!("expected       {expected}\n"));
+        let steps: Vec<&str> = self.path.steps.iter().map(StepId::as_str).collect();
+        let by =
+            self.path.expected_ms.map_or("by the number of steps".into(), |ms| format!("about {}", time(ms)));
+        text.push_str(&format!("critical path  {} ({by})\n", steps.join(" → ")));
+        text
+    }
+
+    fn worst(&self) -> String {
+        match (self.needs, self.budget) {
+            (Some(needs), Some(budget)) if needs > budget => {
+                format!("{needs} in all steps; {budget} by the budget")
+            }
+            (Some(needs), _) => needs.to_string(),
+            (None, budget) => {
+                let bound = budget.map_or("nothing".into(), |budget| format!("the budget of {budget}"));
+                format!("bounded by {bound} alone: {}", self.estimate.unbounded().join("; "))
+            }
+        }
+    }
+
+    fn rows(
+        &self,
+        steps: &[StepEstimate],
+        synthesis: Option<&Synthesis>,
+        depth: usize,
+        rows: &mut Vec<[String; 7]>,
+    ) {
+        let indent = "  ".repeat(depth);
+        let usd =
+            |amount: Option<Usd>| amount.map_or_else(|| "what is left".into(), |amount| amount.to_string());
+        for step in steps {
+            let runs = match (step.runs, &step.repeats) {
+                (Some(1), None) => "1".to_owned(),
+                (runs, why) => {
+                    let runs = runs.map_or_else(|| "?".into(), |runs| runs.to_string());
+                    why.as_ref().map_or(runs.clone(), |why| format!("{runs}, {why}"))
+                }
+            };
+            let fallback = if step.has_fallback { " + fallback" } else { "" };
+            let expected = self.expected.get(&step.id).map_or_else(String::new, |of| {
+                format!("{} ({} to {}), {}", of.mean, of.least, of.most, time(of.mean_ms))
+            });
+            rows.push([
+                format!("{indent}{}", step.id),
+                step.agent_id.as_ref().map_or_else(|| "(group)".into(), ToString::to_string),
+                format!("{runs}{fallback}"),
+                usd(step.each),
+                usd(step.worst),
+                expected,
+                if self.path.steps.contains(&step.id) { "*".into() } else { String::new() },
+            ]);
+            self.rows(&step.steps, step.synthesis.as_ref(), depth + 1, rows);
+        }
+        if let Some(Synthesis { agent_id, worst }) = synthesis {
+            let none = String::new;
+            rows.push([
+                format!("{indent}(synthesis)"),
+                agent_id.to_string(),
+                "1".into(),
+                usd(*worst),
+                usd(*worst),
+                none(),
+                none(),
+            ]);
+        }
+    }
+}
+
+fn time(ms: u64) -> String {
+    if ms < 10_000 { format!("{ms} ms") } else { format!("{} s", ms / 1000) }
+}

@@ -1,0 +1,21 @@
+//! `--reprice TABLE`: a settings file of a worker, of which only the prices count.
+
+use std::path::Path;
+
+use shared::decode;
+use worker::PriceTable;
+
+use crate::{
+    input::file::{Unusable, read_value},
+    terminal::ending::Ending,
+};
+
+/// The checked prices; or, if they are not valid, the ending, after the mistakes were printed.
+pub(crate) fn read(path: &Path) -> Result<PriceTable, Ending> {
+    let table = read_value(path).and_then(|value| {
+        let settings: worker::Settings = decode::value(&value).map_err(Unusable::Wrong)?;
+        settings.check().map_err(Unusable::Wrong)?;
+        PriceTable::new(&settings).map_err(Unusable::Wrong)
+    });
+    table.map_err(|unusable| unusable.explain_as(path, "a valid table of prices (a worker's settings file)"))
+}

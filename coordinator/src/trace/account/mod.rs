@@ -1,0 +1,24 @@
+//! What a run cost and why, from its event log and its journals: the ledger of every booking, how long each context
+//! waited for what, the receipt (B19, G12) and the audit. Reads only: nothing here changes a trace or decides about one.
+//!
+//! The ledger adds up the events by itself and not with `books`: the audit compares the two.
+
+mod audit;
+mod finding;
+mod journals;
+mod ledger;
+mod log;
+mod receipt;
+mod reprice;
+mod waits;
+mod words;
+
+pub use audit::{Audit, StoreState};
+pub use finding::{Check, Finding};
+pub use journals::{JournalBook, Journals, PaidEntry};
+pub use ledger::{Ledger, Posted, Posting};
+pub use log::{LogMessage, Place, ReadLog};
+pub use receipt::{ByModel, ContextAccount, Cost, Line, Receipt, UnmodelledCost};
+pub use reprice::{Repriced, RepricedModel};
+pub use waits::{Wait, Waits};
+pub use words::{detail, kind};

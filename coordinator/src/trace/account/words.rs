@@ -1,0 +1,51 @@
+//! Events in words, on one line each.
+
+use serde_json::{Map, Value};
+use shared::Amount;
+
+use crate::trace::Event;
+
+/// The name of an event, as the log has it.
+pub fn kind(event: &Event) -> String {
+    let fields = fields(event);
+    fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// What an event says, apart from its name and its context: `attempt 1, call_id 1-1, amount $0.02 and 30 tokens`.
+pub fn detail(event: &Event) -> String {
+    if let Event::Copied(copied) = event {
+        return format!("part {} of {}", copied.part, copied.parts);
+    }
+    let fields = fields(event).into_iter();
+    let said = fields.filter(|(name, value)| name != "type" && name != "child_id" && !is_empty(value));
+    said.map(|(name, value)| format!("{name} {}", shown(value))).collect::<Vec<_>>().join(", ")
+}
+
+fn fields(event: &Event) -> Map<String, Value> {
+    match serde_json::to_value(event) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn shown(value: Value) -> String {
+    if let Value::String(text) = value {
+        return text;
+    }
+    if value.get("cost_usd").is_some()
+        && let Ok(amount) = serde_json::from_value::<Amount>(value.clone())
+    {
+        return amount.to_string();
+    }
+    value.to_string()
+}

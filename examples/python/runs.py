@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Lists the runs of Trellis that fit a query, page by page. Needs nats-py, nothing else of Trellis.
+
+    python3 runs.py                                                              all runs, the newest first
+    python3 runs.py '{"labels": {"env": "prod"}, "status": ["failed"]}'           docs/protocol.md has every filter
+
+NATS_URL is the address of the server, TRELLIS_NAMESPACE the prefix of the subjects (usually none).
+"""
+
+import asyncio
+import json
+import os
+import sys
+
+import nats
+
+PREFIX = os.environ.get("TRELLIS_NAMESPACE", "")
+PREFIX = PREFIX + "." if PREFIX else ""
+
+
+async def main(query: dict) -> int:
+    nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))
+    try:
+        while True:
+            reply = await nc.request(PREFIX + "agent.query", json.dumps({"runs": query}).encode(), timeout=30)
+            answer = json.loads(reply.data)
+            if "refused" in answer:
+                print(answer["refused"]["message"])
+                return 3
+            for run in answer["runs"]["runs"]:
+                labels = " ".join(f"{key}={value}" for key, value in run.get("labels", {}).items())
+                print(run["trace_id"], run["status"], f"${run['budget']['spent']['cost_usd']}", labels)
+            # Absent on the last page. Runs that arrive meanwhile change no page that is still to come.
+            if "next" not in answer["runs"]:
+                return 0
+            query = {**query, "after": answer["runs"]["next"]}
+    finally:
+        await nc.close()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {})))

@@ -1,0 +1,60 @@
+//! The critical path of a graph (G11): the steps that decide how long it takes. By the times that steps took in earlier
+//! runs where all of them are known, else by the number of steps that wait for each other.
+
+use std::collections::BTreeMap;
+
+use super::{Body, GroupIndex, Plan, Step, StepIndex};
+use crate::id::StepId;
+
+/// The longest chain of steps, and its length: in milliseconds by `times`, else in steps.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct CriticalPath {
+    /// In the order in which they run; those of a group follow it.
+    pub steps: Vec<StepId>,
+    /// None if it is by the number of steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_ms: Option<u64>,
+}
+
+impl CriticalPath {
+    /// `times` are those that steps are expected to take, in milliseconds.
+    pub fn of(plan: &Plan, times: &BTreeMap<StepId, u64>) -> Self {
+        let steps = || plan.groups().iter().flat_map(|group| &group.steps);
+        let by_time = !times.is_empty() && steps().all(|step| times.contains_key(&step.id));
+        let (length, steps) = longest(plan, 0, &|step| times.get(&step.id).copied().filter(|_| by_time));
+        CriticalPath { steps, expected_ms: by_time.then_some(length) }
+    }
+}
+
+type Path = (u64, Vec<StepId>);
+
+/// The longest chain in a group.
+fn longest(plan: &Plan, group: GroupIndex, time: &dyn Fn(&Step) -> Option<u64>) -> Path {
+    let steps = &plan.group(group).steps;
+    let mut ends: BTreeMap<StepIndex, Path> = BTreeMap::new();
+    let mut open: Vec<StepIndex> = (0..u32::try_from(steps.len()).unwrap_or(u32::MAX)).collect();
+    // Each time round at least one step has all that it waits for: a plan has no cycle.
+    let mut left = usize::MAX;
+    while open.len() < left {
+        left = open.len();
+        open.retain(|index| {
+            let step = &steps[*index as usize];
+            if !step.waits_for.iter().all(|before| ends.contains_key(before)) {
+                return true;
+            }
+            let before = step.waits_for.iter().map(|before| &ends[before]).max_by_key(|(length, _)| *length);
+            let (mut length, mut path) = before.cloned().unwrap_or_default();
+            let (inner, within) = match step.body {
+                Body::Group(inner) => longest(plan, inner, time),
+                Body::Agent { .. } | Body::Approve(_) => (1, Vec::new()),
+            };
+            let rounds = step.repeat.as_ref().map_or(1, |repeat| u64::from(repeat.max_rounds));
+            length = length.saturating_add(time(step).unwrap_or(inner.saturating_mul(rounds)));
+            path.push(step.id.clone());
+            path.extend(within);
+            ends.insert(*index, (length, path));
+            false
+        });
+    }
+    ends.into_values().reduce(|one, other| if other.0 > one.0 { other } else { one }).unwrap_or_default()
+}

@@ -1,0 +1,59 @@
+//! What a graph is expected to cost and to take (G11), learned from earlier runs of it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{id::StepId, money::Usd};
+
+/// What one earlier run cost, and how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Observed {
+    pub cost: Usd,
+    pub took_ms: u64,
+}
+
+/// An earlier run of a graph: the whole, and its steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EarlierRun {
+    pub whole: Observed,
+    /// Steps that were not run are not in it.
+    pub steps: BTreeMap<StepId, Observed>,
+}
+
+/// What is expected, with the number of runs it is from and their spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Expected {
+    pub runs: u32,
+    pub least: Usd,
+    /// Rounded down to a nano-dollar.
+    pub mean: Usd,
+    pub most: Usd,
+    pub mean_ms: u64,
+}
+
+impl Expected {
+    /// None without an observation.
+    pub fn of(observed: impl IntoIterator<Item = Observed>) -> Option<Self> {
+        let all: Vec<Observed> = observed.into_iter().collect();
+        let costs = || all.iter().map(|one| one.cost);
+        let count = u64::try_from(all.len()).ok().filter(|count| *count > 0)?;
+        let mean = |values: &mut dyn Iterator<Item = u64>| values.fold(0, u64::saturating_add) / count;
+        Some(Expected {
+            runs: u32::try_from(count).unwrap_or(u32::MAX),
+            least: costs().min()?,
+            mean: Usd::from_nanos(mean(&mut costs().map(Usd::nanos))),
+            most: costs().max()?,
+            mean_ms: mean(&mut all.iter().map(|one| one.took_ms)),
+        })
+    }
+
+    /// What is expected of each step that ran in one of these.
+    pub fn of_steps(runs: &[EarlierRun]) -> BTreeMap<StepId, Expected> {
+        let mut observed: BTreeMap<&StepId, Vec<Observed>> = BTreeMap::new();
+        for (step, one) in runs.iter().flat_map(|run| &run.steps) {
+            observed.entry(step).or_default().push(*one);
+        }
+        observed.into_iter().filter_map(|(step, all)| Some((step.clone(), Expected::of(all)?))).collect()
+    }
+}

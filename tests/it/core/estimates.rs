@@ -1,0 +1,160 @@
+//! What a graph may cost before it runs, and the demand that this fits (G11).
+
+use std::collections::BTreeMap;
+
+use coordinator::trace::Refusal;
+use serde_json::{Value, json};
+use shared::{
+    AgentId, StepId, Usd, decode,
+    graph::{CriticalPath, EarlierRun, Estimate, Expected, Known, Observed, Plan, StepEstimate, TaskGraph},
+};
+use trellis_tests::{World, world::with};
+
+fn graph(value: Value) -> (TaskGraph, Plan) {
+    let graph: TaskGraph = decode::value(&value).unwrap_or_else(|problems| panic!("{problems}"));
+    let plan = Plan::compile(&graph).unwrap_or_else(|problems| panic!("{problems}"));
+    (graph, plan)
+}
+
+fn estimate(value: Value, items: Option<u32>) -> Estimate {
+    let (graph, plan) = graph(value);
+    // The profile of `critic` has a ceiling; others have none.
+    let profiles: BTreeMap<AgentId, Usd> = [("critic".parse().unwrap(), Usd::from_cents(2))].into();
+    Estimate::of(&plan, &Known { inputs: &graph.inputs, profiles: &profiles, items })
+}
+
+fn step(id: &str, more: Value) -> Value {
+    with(json!({"id": id, "agent_id": "writer", "task_description": "do it"}), more)
+}
+
+fn find<'a>(steps: &'a [StepEstimate], id: &str) -> &'a StepEstimate {
+    let inner = steps.iter().flat_map(|step| &step.steps);
+    steps.iter().chain(inner).find(|step| step.id.as_str() == id).unwrap()
+}
+
+#[test]
+fn g11_the_worst_case_counts_items_rounds_and_fallbacks_within_ceilings() {
+    let value = json!({"inputs": {"topics": ["a", "b", "c"]}, "steps": [
+        step("plain", json!({"max_cost_usd": 0.10, "retries": 5, "fallback": "editor"})),
+        step("map", json!({"for_each": "topics", "max_cost_usd": 0.05})),
+        step("draft", json!({"loop": {"max_rounds": 4}, "max_cost_usd": 0.01})),
+        {"id": "pair", "max_cost_usd": 0.15, "loop": {"max_rounds": 2}, "steps": [
+            step("one", json!({"max_cost_usd": 0.10})), step("two", json!({"max_cost_usd": 0.10})),
+        ]},
+        step("judge", json!({"agent_id": "critic", "max_cost_usd": 5})),
+    ]});
+    let estimate = estimate(value, None);
+    let worst = |id: &str| find(&estimate.steps, id).worst;
+    assert_eq!(
+        worst("plain"),
+        Some(Usd::from_cents(20)),
+        "itself and its fallback; retries stay within the ceiling"
+    );
+    assert_eq!(worst("map"), Some(Usd::from_cents(15)));
+    assert_eq!(worst("draft"), Some(Usd::from_cents(4)), "four rounds");
+    assert_eq!(worst("pair"), Some(Usd::from_cents(30)), "two rounds, each bounded by the group's ceiling");
+    assert_eq!(worst("judge"), Some(Usd::from_cents(2)), "the profile has less");
+    assert_eq!(estimate.worst, Some(Usd::from_cents(71)));
+    assert_eq!(estimate.needs(Usd::from_cents(8)), Some(Usd::from_cents(79)));
+    assert_eq!(estimate.unbounded(), Vec::<String>::new());
+}
+
+#[test]
+fn g11_what_only_the_budget_bounds_is_named_and_never_counted_as_free() {
+    let value = json!({"aggregate": {}, "agent_id": "editor", "task_description": "join", "mode": "parallel", "steps": [
+        step("list", json!({"output_to": "topics", "max_cost_usd": 0.01})),
+        step("map", json!({"for_each": "topics", "max_cost_usd": 0.05})),
+        {"id": "pair", "steps": [step("open", json!({}))]},
+        {"id": "closed", "max_cost_usd": 0.2, "steps": [step("inner", json!({}))]},
+    ]});
+    let unknown = estimate(value.clone(), None);
+    assert_eq!((unknown.worst, unknown.needs(Usd::ZERO)), (None, None));
+    let named = unknown.unbounded();
+    for what in [
+        "`map` runs for each element of `topics`",
+        "`open` has no max_cost_usd",
+        "`editor`, which synthesises",
+    ] {
+        assert!(named.iter().any(|said| said.contains(what)), "{what}: {named:?}");
+    }
+    assert_eq!(named.len(), 3, "a group with a ceiling is bounded: {named:?}");
+    assert_eq!(find(&estimate(value, Some(20)).steps, "map").worst, Some(Usd::from_cents(100)));
+}
+
+#[test]
+fn g11_a_submission_may_demand_that_its_worst_case_fits() {
+    let fits = |usd: f64, more: Value| {
+        let steps =
+            json!([step("one", json!({"max_cost_usd": 0.3})), step("two", json!({"max_cost_usd": 0.2}))]);
+        let graph =
+            with(json!({"child_id": "g", "must_fit": true, "max_cost_usd": usd, "steps": steps}), more);
+        let mut world = World::new();
+        world.submit_graph(graph).map(|events| (events, world))
+    };
+    let (_, mut world) = fits(0.5, json!({})).unwrap();
+    // The same again is the same, and so is one that no longer demands it: it was met.
+    let again = |demands: bool| {
+        let steps =
+            json!([step("one", json!({"max_cost_usd": 0.3})), step("two", json!({"max_cost_usd": 0.2}))]);
+        json!({"child_id": "g", "must_fit": demands, "max_cost_usd": 0.5, "steps": steps})
+    };
+    assert_eq!(world.submit_graph(again(true)).unwrap(), []);
+    assert_eq!(world.submit_graph(again(false)).unwrap(), []);
+    world.check_replay();
+    let why = |refused: Result<_, Refusal>| match refused.map(|_: (Vec<_>, World)| ()) {
+        Err(refusal @ Refusal::DoesNotFit { .. }) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let said = why(fits(0.49, json!({})));
+    assert_eq!(
+        said,
+        "the worst case of the graph does not fit its budget of $0.49: its steps may cost $0.50"
+    );
+    let said = why(fits(0.5, json!({"closing_reserve_usd": 0.01})));
+    assert!(said.contains("the closing reserve of $0.01 may cost $0.51"), "{said}");
+    let open = json!({"steps": [step("one", json!({}))]});
+    assert!(why(fits(9.0, open)).contains("`one` has no max_cost_usd"));
+}
+
+#[test]
+fn g11_a_graph_within_an_agent_must_fit_what_is_left_there() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.pay(&root, "1-1", trellis_tests::world::cents(60)).unwrap();
+    let graph = |child: &str, usd: f64| json!({"child_id": child, "must_fit": true, "steps": [step("one", json!({"max_cost_usd": usd}))]});
+    let refused = world.spawn_graph(&root, graph("g", 0.41)).unwrap_err();
+    assert!(refused.to_string().contains("its budget of $0.40: its steps may cost $0.41"), "{refused}");
+    assert_eq!(refused.code(), ("does_not_fit", "G11"));
+    world.spawn_graph(&root, graph("h", 0.40)).unwrap();
+    world.check_replay();
+}
+
+#[test]
+fn g11_the_critical_path_is_by_time_if_all_is_known_else_by_steps() {
+    let value = json!({"mode": "parallel", "steps": [
+        step("slow", json!({"output_to": "a"})),
+        step("fast", json!({"output_to": "b"})),
+        step("next", json!({"input_from": ["b"], "output_to": "c"})),
+        step("last", json!({"input_from": ["a", "c"]})),
+    ]});
+    let (_, plan) = graph(value);
+    let id = |name: &str| name.parse::<StepId>().unwrap();
+    let ids = |names: &[&str]| names.iter().map(|name| id(name)).collect::<Vec<_>>();
+    let by_steps = CriticalPath::of(&plan, &BTreeMap::new());
+    assert_eq!((by_steps.steps, by_steps.expected_ms), (ids(&["fast", "next", "last"]), None));
+    let observed = |cents: u64, took_ms: u64| Observed { cost: Usd::from_cents(cents), took_ms };
+    let run = |slow_ms: u64, cents: u64| EarlierRun {
+        whole: observed(cents, slow_ms),
+        steps: [("slow", slow_ms), ("fast", 10), ("next", 20), ("last", 5)]
+            .map(|(name, ms)| (id(name), observed(cents, ms)))
+            .into(),
+    };
+    let expected = Expected::of_steps(&[run(100, 1), run(300, 4)]);
+    let slow = expected[&id("slow")];
+    assert_eq!((slow.runs, slow.least, slow.most), (2, Usd::from_cents(1), Usd::from_cents(4)));
+    assert_eq!((slow.mean, slow.mean_ms), (Usd::from_nanos(25_000_000), 200));
+    let times: BTreeMap<_, _> = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
+    let by_time = CriticalPath::of(&plan, &times);
+    assert_eq!((by_time.steps, by_time.expected_ms), (ids(&["slow", "last"]), Some(205)));
+    assert_eq!(Expected::of([]), None);
+}

@@ -1,0 +1,148 @@
+//! `trellis runs list | pending` and the names of runs on the command line (G17), on real servers.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use shared::TraceId;
+use trellis_tests::{processes::binary, servers::ModelServer};
+
+use crate::agents;
+
+/// A command line in a cluster: its output and exit code.
+struct Commands(String);
+
+impl Commands {
+    fn say(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(binary());
+        let output = command.args(arguments).env_clear().env("NATS_URL", &self.0).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        format!("{}{} exit {:?}", text(&output.stdout), text(&output.stderr), output.status.code())
+    }
+
+    fn listed(&self, arguments: &[&str]) -> Vec<String> {
+        let said = self.say(&[&["runs", "list", "-o", "json"], arguments].concat());
+        let json = said.split_once(']').map_or(said.as_str(), |_| &said[..=said.rfind(']').unwrap()]);
+        let runs: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{said}"));
+        runs.as_array().unwrap().iter().map(|run| run["trace_id"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
+    let model = ModelServer::start(|prompt| {
+        match (
+            prompt.turn(),
+            prompt.messages().iter().any(|message| message.to_string().contains("crossroads")),
+        ) {
+            (0, true) => agents::call("ask_human", json!({"question": "Which way?\nLeft or right?"})),
+            _ => agents::say("done"),
+        }
+    })
+    .await;
+    let profile = json!({"agent_id": "walker", "kind": "llm", "model": "test/model", "tools": ["ask_human"]});
+    let cluster = agents::cluster(1, &model, json!([profile])).await;
+    let commands = Commands(cluster.nats.url());
+    assert!(commands.say(&["runs", "describe", "@last"]).contains("there are no runs yet"));
+    let mut submitted = Vec::new();
+    for (goal, labels) in [
+        ("walks", &["--label", "env=prod"][..]),
+        ("crossroads", &["--label", "env=prod", "--label", "team=x"]),
+        ("rests", &[]),
+    ] {
+        let wait: &[&str] = if goal == "crossroads" { &[] } else { &["--wait"] };
+        let said = commands
+            .say(&[&["submit", "--goal", goal, "--agent", "walker", "-o", "json"], labels, wait].concat());
+        let id = said.split("\"trace_id\": \"").nth(1).unwrap_or_else(|| panic!("{said}"));
+        submitted.push(id[..32].to_owned());
+    }
+    let [walks, asks, rests] = <[String; 3]>::try_from(submitted).unwrap();
+    let run: TraceId = asks.parse().unwrap();
+    let waits =
+        |trace: &coordinator::trace::Trace| trace.root().is_some_and(|root| root.waiting_for_humans > 0);
+    cluster.until(run, "asking", waits).await;
+
+    assert_eq!(commands.listed(&[]), [rests.as_str(), &asks, &walks], "newest first");
+    assert_eq!(commands.listed(&["--label", "env=prod"]), [asks.as_str(), &walks]);
+    assert_eq!(commands.listed(&["--label", "env=prod", "--label", "team=x"]), [asks.as_str()]);
+    assert_eq!(commands.listed(&["--status", "completed", "--agent", "walker"]), [rests.as_str(), &walks]);
+    assert_eq!(commands.listed(&["--waiting"]), [asks.as_str()]);
+    assert_eq!(commands.listed(&["--since", "1h", "--until", "2100-01-01", "--max-cost-usd", "5"]).len(), 3);
+    assert_eq!(commands.listed(&["--until", "1h"]), [""; 0]);
+    let page = commands.say(&["runs", "list", "--limit", "2"]);
+    let after =
+        page.split("add --after ").nth(1).unwrap_or_else(|| panic!("{page}")).split_whitespace().next();
+    assert_eq!(commands.listed(&["--limit", "2", "--after", after.unwrap()]), [walks.as_str()]);
+    let table = commands.say(&["runs", "list"]);
+    for part in ["LABELS", "env=prod team=x", "(waits for a human)"] {
+        assert!(table.contains(part), "no {part:?} in\n{table}");
+    }
+    let none = commands.say(&["runs", "list", "--label", "env=test"]);
+    assert_eq!(none, "no run matches; without filters there are 3\n exit Some(0)");
+
+    let pending = commands.say(&["runs", "pending"]);
+    for part in
+        [&format!("{asks}/walker  question 1, for "), "| Which way?", "| Left or right?", "asked by walker"]
+    {
+        assert!(pending.contains(part), "no {part:?} in\n{pending}");
+    }
+    assert!(pending.contains(&format!("trellis answer {asks}/walker 'TEXT'")), "{pending}");
+
+    // A beginning of the id, the newest run, and the root by that name, in every command that takes a context.
+    let short = &asks[..12];
+    for arguments in [
+        &["runs", "describe", short][..],
+        &["history", &format!("{short}/root")],
+        &["history", &format!("{short}/walker@1")],
+        &["history", short, "walker"],
+        &["budget", "show", &format!("{short}/root")],
+        &["budget", "tree", short],
+        &["budget", "disputes", "@last"],
+        &["outputs", "@last"],
+        &["history", "@last/root"],
+    ] {
+        let said = commands.say(arguments);
+        assert!(said.ends_with("exit Some(0)"), "{arguments:?}: {said}");
+    }
+    assert!(commands.say(&["runs", "describe", "@last"]).contains(&rests), "the newest run");
+    let told = commands.say(&["tell", &format!("{short}/root"), "Go on."]);
+    assert!(told.contains("message 1 to `walker`"), "{told}");
+    let answered = commands.say(&["answer", &format!("{short}/root"), "Left."]);
+    assert!(answered.contains("`walker` has its answer"), "{answered}");
+    let branched = commands.say(&[
+        "submit",
+        "--goal",
+        "rests",
+        "--agent",
+        "walker",
+        "--branch-from",
+        "@last@1",
+        "--wait",
+    ]);
+    assert!(branched.ends_with("exit Some(0)"), "{branched}");
+    for (arguments, says) in [
+        (&["runs", "describe", "ffffffff"][..], "no run begins with ffffffff"),
+        (
+            &["runs", "describe", "fff"],
+            "names no run: give its id, at least 4 of its first hex digits, or @last",
+        ),
+        (&["budget", "show", &format!("{short}/root@1")], "names a step, and this command takes a context"),
+        (&["runs", "restore", short], "a step is missing"),
+        (&["runs", "list", "--status", "done"], "use submitted, working, input_required"),
+        (&["runs", "list", "--since", "then"], "write a time before now, such as 2h"),
+        (&["submit", "--goal", "x", "--label", "a b=c"], "is not a valid label"),
+    ] {
+        let said = commands.say(arguments);
+        assert!(said.contains(says) && !said.ends_with("exit Some(0)"), "{arguments:?}: {said}");
+    }
+    // Two runs that begin alike.
+    for end in ["1", "2"] {
+        let twin: TraceId = format!("abcdef{end}{}", "0".repeat(25)).parse().unwrap();
+        cluster.begin_as(twin, json!({"goal": "twin", "agent_id": "walker", "child_id": "root"})).await;
+        cluster.outcome(twin).await;
+    }
+    let several = commands.say(&["runs", "describe", "abcd"]);
+    for part in ["more than one run begins so:", "abcdef1", "abcdef2", "hint: give more digits"] {
+        assert!(several.contains(part), "no {part:?} in\n{several}");
+    }
+    assert!(commands.say(&["runs", "cancel", "abcdef2/root"]).contains("abcdef2"));
+}
