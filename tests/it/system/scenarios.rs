@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Output, Stdio},
 };
 
@@ -24,7 +24,7 @@ fn scenarios() -> Vec<PathBuf> {
 }
 
 /// `trellis run`: without servers, or on a cluster. Questions are answered with `yes`.
-fn run(file: &PathBuf, cluster: Option<&Processes>) -> Command {
+fn run(file: &Path, cluster: Option<&Processes>) -> Command {
     let mut command = Command::new(binary());
     command.arg("run").arg(file).args(["--agents", "examples/scenarios/agents.yaml"]);
     command.args(["--answer", "yes", "-o", "json"]);
@@ -34,7 +34,7 @@ fn run(file: &PathBuf, cluster: Option<&Processes>) -> Command {
     command
 }
 
-fn outcome(file: &PathBuf, output: &Output) -> Value {
+fn outcome(file: &Path, output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     let outcome = serde_json::from_slice(&output.stdout);
     outcome.unwrap_or_else(|error| panic!("{}: {error}: {said}", file.display()))

@@ -109,10 +109,9 @@ fn estimated_usage(request: &Request<'_>, text: Option<&str>, calls: &[ToolCall]
 fn fill(text: &str, script: ScriptInput<'_>, last: &str) -> String {
     let mut filled = text.replace("{goal}", script.goal).replace("{last}", last);
     for (key, value) in script.inputs {
-        let plain = match value.value() {
-            serde_json::Value::Null => String::new(),
-            value => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        };
+        let value = value.value();
+        let other = || if value.is_null() { String::new() } else { value.to_string() };
+        let plain = value.as_str().map_or_else(other, str::to_owned);
         filled = filled.replace(&format!("{{inputs.{key}}}"), &plain);
     }
     filled
