@@ -73,8 +73,10 @@ fn g15_from_a_step_runs_it_and_all_after_it() {
         step("a", json!({})), step("b", json!({})), step("c", json!({})),
     ]}));
     ["a", "b", "c"].into_iter().for_each(|name| order.run(name, name));
-    let world = rerun(&order, json!({"rerun": {"from": ["b"]}}));
+    let mut world = rerun(&order, json!({"rerun": {"from": ["b"]}}));
     assert_eq!((taken(&world), queued(&world)), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    world.run("b", "b");
+    assert_eq!(queued(&world), ["c"]);
 }
 
 #[test]
@@ -633,4 +635,30 @@ fn g15_an_approval_is_asked_for_again() {
     // Also if only something after it is asked for.
     let world = rerun(&earlier, json!({"rerun": {"from": ["c"]}}));
     assert_eq!(world.status("ok"), "input_required");
+}
+
+#[test]
+fn g15_a_group_that_ended_before_an_amend_is_read_by_the_plan_that_it_had() {
+    let inner = json!({"id": "k", "mode": "sequential", "steps": [step("p", json!({"output_to": "ps"}))]});
+    let group = json!({"id": "g", "mode": "parallel", "steps": [inner, step("q", json!({}))]});
+    let last = step("last", json!({"depends_on": ["b"]}));
+    let graph = |steps: &[Value]| json!({"mode": "parallel", "steps": steps});
+    let mut earlier = World::with_graph(graph(&[group.clone(), step("b", json!({})), last.clone()]));
+    earlier.run("p", "p");
+    earlier.run("q", "q");
+    // Before it in the new plan, so that the groups in it have other numbers.
+    let other = json!({"id": "h", "mode": "sequential", "steps": [step("r", json!({}))]});
+    earlier.amend(None, "am-1", 0, graph(&[other, group, step("b", json!({})), last])).unwrap();
+    for name in ["r", "b"] {
+        earlier.run(name, name);
+    }
+    earlier.break_it("last");
+    let mut world = rerun(&earlier, json!({"rerun": {"from": ["q"]}}));
+    assert!(world.node("k").taken.is_some());
+    for name in ["q", "last"] {
+        world.run(name, name);
+    }
+    let outputs = serde_json::to_value(world.trace.outcome(&id("root")).unwrap().outputs).unwrap();
+    assert_eq!(outputs["ps"], json!("p"));
+    world.rest();
 }
