@@ -647,9 +647,10 @@ fn g15_a_group_that_ended_before_an_amend_is_read_by_the_plan_that_it_had() {
     earlier.run("p", "p");
     earlier.run("q", "q");
     // Before it in the new plan, so that the groups in it have other numbers.
-    let other = json!({"id": "h", "mode": "sequential", "steps": [step("r", json!({}))]});
-    earlier.amend(None, "am-1", 0, graph(&[other, group, step("b", json!({})), last])).unwrap();
-    for name in ["r", "b"] {
+    let other = |id: &str, inner| json!({"id": id, "mode": "sequential", "steps": [step(inner, json!({}))]});
+    let steps = [other("h", "r"), other("i", "s"), group, step("b", json!({})), last];
+    earlier.amend(None, "am-1", 0, graph(&steps)).unwrap();
+    for name in ["r", "s", "b"] {
         earlier.run(name, name);
     }
     earlier.break_it("last");
