@@ -1,21 +1,24 @@
-//! Which runs still need the journals of another one (W6): those that were submitted as its branches (W5), are live,
-//! and have not copied the entries they begin with. The store notes every branch before it is admitted. A note of one
-//! that was refused, has ended or has its copies means nothing.
+//! Which runs still need what another one has stored (W6): those that were submitted as its branches (W5), are live,
+//! and have not copied the entries they begin with; and those that took over results of it that are stored as objects
+//! (G15), as long as they are kept themselves. The store notes every branch and rerun before it is admitted. A note of
+//! one that was refused, has ended or has its copies means nothing.
 //!
 //! A branch that is submitted while its origin is being removed may come too late; it then fails before it pays for
 //! anything, as if it had come a moment later.
+
+use std::collections::BTreeSet;
 
 use shared::{
     ChildId, TraceId,
     bus::{self, Stored},
     subject::{Filter, Subject},
-    wire::{Branch, Checkpoint, HistoryEntry, has_all_copies},
+    wire::{Branch, HistoryEntry, has_all_copies},
 };
 
 use crate::{
     handles::Handles,
     store,
-    trace::{Corrupt, Trace},
+    trace::{Corrupt, Rerun, Trace},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -28,22 +31,30 @@ pub(crate) enum Error {
     Corrupt(#[from] Corrupt),
 }
 
-/// Notes that a run is submitted as a branch, under one of these ids. Nobody removes a run that the store does not
+/// Notes that a run is submitted as a branch or a rerun, under one of these ids. Nobody removes a run that the store does not
 /// have, so nothing needs to be noted of it.
-pub(crate) async fn note(handles: &Handles, from: &Checkpoint, by: &[TraceId]) -> Result<(), store::Error> {
-    let there = handles.store.versions(&[from.trace_id]).await?.first().is_some_and(|version| *version > 0);
-    if there { handles.store.add_branches(from.trace_id, by).await } else { Ok(()) }
+pub(crate) async fn note(handles: &Handles, from: TraceId, by: &[TraceId]) -> Result<(), store::Error> {
+    let there = handles.store.versions(&[from]).await?.first().is_some_and(|version| *version > 0);
+    if there { handles.store.add_branches(from, by).await } else { Ok(()) }
 }
 
-/// The runs that still need journals of this one.
+/// The runs whose objects a rerun refers to.
+pub(crate) fn needed_by(rerun: &Rerun) -> BTreeSet<TraceId> {
+    rerun.needs.iter().map(|needed| needed.trace_id).collect()
+}
+
+/// The runs that still need journals or objects of this one.
 pub(crate) async fn of(handles: &Handles, origin: TraceId) -> Result<Vec<Branch>, Error> {
     let noted = handles.store.branches(origin).await?;
-    let roots = handles.store.fields(&noted, &Trace::SUMMARY_FIELDS).await?;
+    let [a, b, c, d, e] = Trace::SUMMARY_FIELDS;
+    let roots = handles.store.fields(&noted, &[a, b, c, d, e, Trace::RERUN_FIELD]).await?;
     let mut branches = Vec::new();
     for (trace_id, root) in noted.into_iter().zip(roots) {
+        let needs = Trace::stored_needs(&root)?.into_iter().filter(|needed| needed.trace_id == origin);
+        branches.extend(needs.map(|needed| Branch { trace_id, from: needed.child_id, taken: true }));
         let Some((child_id, from)) = Trace::stored_branch(&root)? else { continue };
         if from.trace_id == origin && !has_copied(handles, trace_id, child_id).await? {
-            branches.push(Branch { trace_id, from: from.child_id });
+            branches.push(Branch { trace_id, from: from.child_id, taken: false });
         }
     }
     Ok(branches)

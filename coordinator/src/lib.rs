@@ -7,6 +7,7 @@ mod config;
 mod crash;
 mod dead_letter;
 mod directory;
+mod earlier;
 mod epoch;
 mod handles;
 mod health;

@@ -1,7 +1,9 @@
 //! One trace and a clock that the test moves. All events are kept, and the invariants are checked after every command;
 //! a refusal must not change the trace.
 
-use coordinator::trace::{Amend, Command, ContextNode, Event, Order, Refusal, Spawn, Submit, Trace, logged};
+use coordinator::trace::{
+    Amend, Command, ContextNode, Event, Order, Refusal, RerunOrder, Spawn, Submit, Trace, logged,
+};
 use serde_json::{Value, json};
 use shared::{
     AgentProfile, Amount, ChildId, Json, Timestamp, TraceId, Usd, decode,
@@ -10,7 +12,7 @@ use shared::{
     subject::{Home, Namespace, Partition},
     wire::{
         Answer, Answered, Charge, Claim, Delete, Execute, Failure, FailureKind, Hold, Lease, Payload,
-        Progress, Raise, Referrers, Report, Resume, Seen, SettledCall, Tell, Tick, Verdict,
+        Progress, Raise, Referrers, Report, Rerun, Resume, Seen, SettledCall, Tell, Tick, Verdict,
     },
 };
 
@@ -168,7 +170,42 @@ impl World {
         plan: Option<std::sync::Arc<shared::graph::Plan>>,
     ) -> Result<Vec<Event>, Refusal> {
         let (agents, settings) = (self.agents.clone(), self.settings.clone());
-        self.handle(Command::Submit(Box::new(Submit { order, plan, agents: agents.into(), settings })))
+        self.handle(Command::Submit(Box::new(Submit {
+            order,
+            plan,
+            agents: agents.into(),
+            settings,
+            rerun: None,
+        })))
+    }
+
+    /// A world of a rerun of this one's run, with these fields besides `trace_id`.
+    pub fn rerun(&self, asked: Value) -> Result<World, Refusal> {
+        let mut world =
+            World { agents: self.agents.clone(), settings: self.settings.clone(), ..World::new() };
+        let next = self.trace.id().as_u128() + 1;
+        world.trace = Trace::new(TraceId::from_u128(next).expect("not zero"));
+        world.now = self.now;
+        let submit = self.rerun_of(asked).map_err(Refusal::Malformed)?;
+        world.handle(Command::Submit(Box::new(submit)))?;
+        Ok(world)
+    }
+
+    /// The submission of a rerun of this run.
+    pub fn rerun_of(&self, asked: Value) -> Result<Submit, shared::Problems> {
+        let of = with(json!({"trace_id": self.trace.id()}), asked.get("rerun").cloned().unwrap_or(json!({})));
+        let asked: Rerun = decode::value(&with(asked, json!({"rerun": of})))?;
+        let (agents, settings) = (self.agents.clone().into(), self.settings.clone());
+        let request = RerunOrder::new(&asked, &id("root"));
+        Ok(match self.trace.rerun(&asked, id("root"), request.clone(), true) {
+            Ok((order, plan, earlier)) => {
+                Submit { order, plan: Some(plan), agents, settings, rerun: Some(Ok(earlier)) }
+            }
+            Err(refusal) => {
+                let order = Order { rerun: Some(request), ..Order::new(id("root")) };
+                Submit { order, plan: None, agents, settings, rerun: Some(Err(refusal)) }
+            }
+        })
     }
 
     /// A child of the attempt that holds `lease`.

@@ -11,8 +11,8 @@ use shared::{
     graph::TaskGraph,
     subject::{Filter, Subject},
     wire::{
-        Answered, Cancel, Query, QueryAnswer, Question, Refusal, Spawn, SubmitAnswer, Text, WorkerCall,
-        WorkerState,
+        Answered, Cancel, Query, QueryAnswer, Question, Refusal, Rerun, Spawn, SubmitAnswer, Text,
+        WorkerCall, WorkerState,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -38,6 +38,7 @@ pub(crate) const WORKERS_ANSWER: Duration = Duration::from_millis(500);
 pub(crate) enum Submission {
     Spawn(Box<Spawn>),
     Graph(Box<TaskGraph>),
+    Rerun(Box<Rerun>),
 }
 
 impl Submission {
@@ -59,11 +60,13 @@ impl Submission {
         match self {
             Submission::Spawn(spawn) => serde_json::to_vec(spawn),
             Submission::Graph(graph) => serde_json::to_vec(graph),
+            Submission::Rerun(rerun) => serde_json::to_vec(rerun),
         }
     }
 }
 
-fn fresh_trace() -> TraceId {
+/// An id for a new run.
+pub(crate) fn fresh_trace() -> TraceId {
     TraceId::from_u128(Uuid::new_v4().as_u128()).expect("a version is not all zeros")
 }
 

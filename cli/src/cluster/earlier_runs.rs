@@ -32,10 +32,10 @@ pub(crate) async fn of(bus: &Bus, root: &ChildId, most: usize) -> anyhow::Result
     Ok(found)
 }
 
-/// What a run cost and took; none if it is no graph, or did not complete.
+/// What a run cost and took; none if it is no graph, did not complete, or took over results of another (G15), which cost nothing.
 fn observed(trace: &Trace) -> Option<EarlierRun> {
     let root = trace.root()?;
-    root.graph.as_ref()?;
+    root.graph.as_ref().filter(|_| trace.rerun_of().is_none())?;
     let end = root.end().filter(|end| end.status == shared::wire::EndStatus::Completed)?;
     let whole = Observed { cost: root.budget.spent.cost_usd, took_ms: end.at.millis_since(root.started_at) };
     let mut run = EarlierRun { whole, steps: Default::default() };

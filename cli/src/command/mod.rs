@@ -18,6 +18,7 @@ pub(crate) mod outputs;
 pub(crate) mod plan;
 pub(crate) mod receipt;
 pub(crate) mod rehearse;
+pub(crate) mod rerun;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod runtime;

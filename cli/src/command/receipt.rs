@@ -258,6 +258,9 @@ fn contexts(accounts: &[ContextAccount]) -> Vec<[String; 14]> {
         note(account.estimated, "estimated");
         note(account.disputed, "disputed");
         note(account.held, "held");
+        if let Some(from) = &account.taken_from {
+            notes.push(format!("taken from {}/{}", from.trace_id, from.child_id));
+        }
         let wait = account.wait;
         [
             format!("{}{}", "  ".repeat(account.depth as usize), account.child_id),

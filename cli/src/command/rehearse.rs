@@ -72,7 +72,8 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
     let (order, plan) = Order::from_graph(&definition, &root)?;
     let agents =
         plan.agents().map(|(agent, _)| AgentProfile::builtin(agent.clone(), "echo")).collect::<Vec<_>>();
-    let submit = Submit { order, plan: Some(plan), agents: agents.into(), settings: Settings::default() };
+    let submit =
+        Submit { order, plan: Some(plan), agents: agents.into(), settings: Settings::default(), rerun: None };
     let trace_id = definition.trace_id.or(TraceId::from_u128(1)).expect("one is not zero");
     let mut rehearsal = match Rehearsal::begin(trace_id, submit, Timestamp::from_millis(0)) {
         Ok(begun) => begun,

@@ -13,7 +13,7 @@ use shared::{
 
 use crate::{
     cluster::{client, connect::Servers, journal, watch::questions},
-    command::{delete_restore, finding},
+    command::{delete_restore, finding, rerun},
     input::{
         context_ref::{ContextRef, Named, RunRef},
         parse,
@@ -63,6 +63,11 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         reason: Option<Text>,
     },
+    /// Run a graph again as a new run, without paying again for what succeeded.
+    ///
+    /// A step is taken over if it succeeded and would read the same values again; of a `for_each`, each such item. The
+    /// run is as it was submitted, with the agents as they are now.
+    Rerun(rerun::Args),
     /// Take a live agent back to a step of its journal, from where it continues.
     ///
     /// Later steps no longer count, but stay paid for. Their effects on others stay: a child that they spawned
@@ -125,6 +130,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let (trace, stopped) = client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await?;
             cancelled(&trace, child.as_ref(), stopped, output)
         }
+        Command::Rerun(args) => rerun::run(args, &bus, output).await,
         Command::Restore { context, to } => {
             let Some(to) = context.step().or(to) else {
                 anyhow::bail!(

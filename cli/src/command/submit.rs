@@ -1,10 +1,14 @@
 //! `trellis submit`: submits a task to a cluster and prints its ids once it is committed.
 
 use serde_json::json;
-use shared::wire::SubmitAnswer;
+use shared::{bus::Bus, wire::SubmitAnswer};
 
 use crate::{
-    cluster::{client, connect::Servers, watch::Watch},
+    cluster::{
+        client::{self, Submission},
+        connect::Servers,
+        watch::Watch,
+    },
     command::agents,
     input::task::Task,
     terminal::{
@@ -39,14 +43,24 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if let Some(ending) = agents::apply(&bus, profiles, output).await? {
         return Ok(ending);
     }
-    let accepted = match client::submit(&bus, &submission).await? {
+    send(&bus, &submission, args.wait, output).await
+}
+
+/// Submits, and prints the ids of the run, or waits for its outcome and prints that.
+pub(super) async fn send(
+    bus: &Bus,
+    submission: &Submission,
+    wait: bool,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let accepted = match client::submit(bus, submission).await? {
         SubmitAnswer::Accepted(accepted) => accepted,
         SubmitAnswer::Refused(refusal) => return output::refuse(&refusal, output),
     };
     output::adjusted(&accepted);
-    if args.wait {
+    if wait {
         output::note(&format!("trace {}; waiting for its outcome", accepted.trace_id));
-        let mut watch = Watch::begin(&bus, accepted.trace_id).await?;
+        let mut watch = Watch::begin(bus, accepted.trace_id).await?;
         watch.ended().await?;
         return outcome::print(&watch, output);
     }

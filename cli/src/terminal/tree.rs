@@ -68,13 +68,19 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     let budget = &node.budget;
     let name = format!("{stem}{fork}{}", node.id);
     let money = money(&budget.snapshot());
+    let taken = node.taken.as_ref();
+    let taken =
+        taken.map_or_else(String::new, |from| format!("taken from {}/{}  ", from.trace_id, from.child_id));
     let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
     let messages = news::counts(node);
     let messages = if messages.is_empty() { messages } else { format!("{messages}  ") };
     let checks = checks(node).map_or_else(String::new, |checks| format!("checks: {checks}  "));
     let said = if fork.is_empty() { answer(node) } else { answer(node).or_else(|| why(node)) };
     let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
-    line(text, &format!("{name:<32} {:<14} {money:<20} {tries}{messages}{checks}{said}", word(trace, node)));
+    line(
+        text,
+        &format!("{name:<32} {:<14} {money:<20} {taken}{tries}{messages}{checks}{said}", word(trace, node)),
+    );
     let below = match fork {
         "" => String::new(),
         "└─ " => format!("{stem}   "),

@@ -18,10 +18,11 @@ use shared::{
 use uuid::Uuid;
 
 use crate::{
-    branches,
+    branches, earlier,
     handles::Handles,
     shard::job::{Job, Origin, Submission},
-    trace::{Command, Order, Refusal, Submit, agents_of},
+    store,
+    trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, agents_of},
 };
 
 /// Larger messages are read beside the loop that takes them: a large graph may take a second to compile.
@@ -73,10 +74,18 @@ impl Arrival {
     }
 }
 
-/// What is submitted: one agent or a graph.
+/// What is submitted: one agent, a graph, or the graph of an earlier run again.
 enum Asked {
     Spawn(Box<Spawn>),
     Graph(Box<TaskGraph>, Arc<Plan>),
+    Rerun(Box<wire::Rerun>),
+}
+
+/// What is to be admitted; of a rerun also what the earlier run has, or why it can't be run again.
+struct Ordered {
+    order: Order,
+    plan: Option<Arc<Plan>>,
+    rerun: Option<Result<Earlier, Refusal>>,
 }
 
 /// A submission that can't become a job: the refusal, and where it is sent.
@@ -105,25 +114,31 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
         }
     };
     let ids = Ids::choose(asked.trace_id(), &arrival, handles);
-    let (order, plan) = match asked.order(&ids.root) {
+    let ordered = match asked.order(handles, &ids).await {
         Ok(ordered) => ordered,
-        Err(problems) => {
+        Err(NotOrdered::Problems(problems)) => {
             let refusal = Refusal::Malformed(problems).to_wire();
             return Err(Box::new(Unusable { arrival, refusal, reply_to, again: false }));
         }
-    };
-    if let Some(from) = &order.branch_from {
-        let by: Vec<TraceId> = [Some(ids.trace), ids.elsewhere].into_iter().flatten().collect();
-        if let Err(error) = branches::note(handles, from, &by).await {
-            tracing::warn!(%error, "a branch could not be noted");
+        Err(NotOrdered::Unreadable(error)) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the run that is to be run again can't be read"
+            );
             let refusal = wire::Refusal::unavailable();
             return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
         }
+    };
+    if let Err(error) = ordered.note(handles, &ids).await {
+        tracing::warn!(%error, "a branch or a rerun could not be noted");
+        let refusal = wire::Refusal::unavailable();
+        return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
     }
+    let Ordered { order, plan, rerun } = ordered;
     let agents = handles.directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
     let settings = handles.policies.apply(handles.config.settings.clone());
-    let submit = Submit { order, plan, agents, settings };
+    let submit = Submit { order, plan, agents, settings, rerun };
     let now = handles.clock.now();
     let comes_first = arrival.comes_first(handles.started_at);
     let (delivery, received_at) = match arrival {
@@ -154,6 +169,7 @@ impl Asked {
         match self {
             Asked::Spawn(spawn) => spawn.reply_to.as_ref(),
             Asked::Graph(graph, _) => graph.reply_to.as_ref(),
+            Asked::Rerun(rerun) => rerun.reply_to.as_ref(),
         }
     }
 
@@ -161,14 +177,68 @@ impl Asked {
         match self {
             Asked::Spawn(spawn) => spawn.trace_id,
             Asked::Graph(graph, _) => graph.trace_id,
+            Asked::Rerun(rerun) => rerun.trace_id,
         }
     }
 
-    fn order(&self, root: &ChildId) -> Result<(Order, Option<Arc<Plan>>), Problems> {
+    async fn order(&self, handles: &Handles, ids: &Ids) -> Result<Ordered, NotOrdered> {
         match self {
-            Asked::Spawn(spawn) => Ok((Order::from_spawn(spawn, &[], root)?, None)),
-            Asked::Graph(graph, plan) => Ok((Order::of_graph(graph, root), Some(plan.clone()))),
+            Asked::Spawn(spawn) => {
+                let order = Order::from_spawn(spawn, &[], &ids.root).map_err(NotOrdered::Problems)?;
+                Ok(Ordered { order, plan: None, rerun: None })
+            }
+            Asked::Graph(graph, plan) => {
+                let order = Order::of_graph(graph, &ids.root);
+                Ok(Ordered { order, plan: Some(plan.clone()), rerun: None })
+            }
+            Asked::Rerun(asked) => rerun(handles, asked, ids).await.map_err(NotOrdered::Unreadable),
         }
+    }
+}
+
+/// Why there is no order.
+enum NotOrdered {
+    Problems(Problems),
+    /// It may be readable later.
+    Unreadable(earlier::Error),
+}
+
+/// The core decides about a rerun whose earlier run is gone too: a second delivery may come as late.
+async fn rerun(handles: &Handles, asked: &wire::Rerun, ids: &Ids) -> Result<Ordered, earlier::Error> {
+    let found = earlier::read(handles, asked.rerun.trace_id).await?;
+    let request = RerunOrder::new(asked, &ids.root);
+    let root_of = |found: &Trace| found.root().map(|root| root.id.clone());
+    let of_earlier = found.as_ref().and_then(root_of).filter(|_| ids.elsewhere.is_none());
+    let child_id = asked.child_id.clone().or(of_earlier).unwrap_or_else(|| ids.root.clone());
+    let made = |found: &Trace, objects| found.rerun(asked, child_id.clone(), request.clone(), objects);
+    let made = match &found {
+        Some(found) => match made(found, true) {
+            Ok((.., earlier)) if !earlier::has_objects(handles, &earlier.rerun.needs).await? => {
+                made(found, false)
+            }
+            made => made,
+        },
+        None => Err(Earlier::unknown(asked.rerun.trace_id)),
+    };
+    Ok(match made {
+        Ok((order, plan, earlier)) => Ordered { order, plan: Some(plan), rerun: Some(Ok(earlier)) },
+        Err(refusal) => {
+            let order = Order { rerun: Some(request), ..Order::new(child_id) };
+            Ordered { order, plan: None, rerun: Some(Err(refusal)) }
+        }
+    })
+}
+
+impl Ordered {
+    /// Notes whose journals and objects it needs.
+    async fn note(&self, handles: &Handles, ids: &Ids) -> Result<(), store::Error> {
+        let by: Vec<TraceId> = [Some(ids.trace), ids.elsewhere].into_iter().flatten().collect();
+        let origin = self.order.branch_from.iter().map(|from| from.trace_id);
+        let rerun = self.rerun.iter().flatten();
+        for from in origin.chain(rerun.flat_map(|earlier| branches::needed_by(&earlier.rerun))) {
+            branches::note(handles, from, &by).await?;
+        }
+        Ok(())
     }
 }
 
@@ -188,13 +258,15 @@ async fn read(handles: &Handles, arrival: &Arrival, subject: &Subject) -> Result
 
 fn parse(payload: &[u8], subject: &Subject) -> Result<Asked, Problems> {
     decode::check_depth(payload)?;
-    let has_steps = || {
-        let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
-        value.is_ok_and(|value| value.get("steps").is_some())
-    };
+    let is_request = *subject == Subject::Submit;
+    let message: Option<serde_json::Value> =
+        if is_request || *subject == Subject::Graph { serde_json::from_slice(payload).ok() } else { None };
+    let has = |field: &str| message.as_ref().is_some_and(|message| message.get(field).is_some());
+    if has("rerun") && !has("steps") {
+        return Ok(Asked::Rerun(Box::new(decode::json(payload)?)));
+    }
     // A request may be either; only a graph has steps.
-    let is_graph = *subject == Subject::Graph || (*subject == Subject::Submit && has_steps());
-    if is_graph {
+    if *subject == Subject::Graph || (is_request && has("steps")) {
         let (graph, plan) = shared::graph::read(payload, decode::Format::Json)?;
         return Ok(Asked::Graph(Box::new(graph), Arc::new(plan)));
     }

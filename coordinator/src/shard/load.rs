@@ -291,7 +291,8 @@ impl Shard {
             profiles: None,
             index: changes.index,
         };
-        if let Some(from) = trace.branches_from() {
+        let origin = trace.branches_from().map(|from| from.trace_id);
+        for from in origin.into_iter().chain(trace.rerun_of().into_iter().flat_map(branches::needed_by)) {
             let noted = branches::note(&self.handles, from, &[trace.id()]).await;
             noted.map_err(|error| error.to_string())?;
         }

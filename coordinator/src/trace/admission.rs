@@ -20,26 +20,38 @@ use shared::{
     },
     problem::nearest,
     tool,
-    wire::{EndStatus, ObjectReference},
+    wire::{EndStatus, ObjectReference, TakenFrom},
 };
 
 use super::{
-    Admitted, Body, ContextIndex, ContextNode, Ended, Event, Named, Order, Refusal, Spawn, StepOf, Submit,
-    Trace, agents_of,
+    Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
+    Submit, Trace, agents_of, agents_of_plan,
     context_store::{check_declared, lent_inputs},
     unreadable,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     if let Some(root) = trace.root() {
-        let same = same_content(trace, root, &submit.order, submit.plan.as_deref());
+        // Of two reruns only what was asked can be compared: the earlier run may be gone when the second delivery comes.
+        let reruns = root.order.rerun.as_ref().zip(submit.order.rerun.as_ref());
+        let same = reruns
+            .map(|(has, asked)| has == asked)
+            .unwrap_or_else(|| same_content(trace, root, &submit.order, submit.plan.as_deref()));
         return if same { Ok(Vec::new()) } else { Err(Refusal::Conflict { child_id: root.id.clone() }) };
     }
     let settings = submit.settings;
     let mut events = vec![Event::Opened { settings: Box::new(settings.clone()) }];
+    let mut spared = BTreeSet::new();
+    if let Some(Earlier { rerun, kept, spared: agents }) = submit.rerun.transpose()? {
+        spared = agents;
+        events.push(Event::RerunBegun { rerun: Box::new(rerun) });
+        let kept = kept.into_iter();
+        events.extend(kept.map(|(place, kept)| Event::ResultKept { place, kept: Box::new(kept) }));
+    }
     let place = Place { trace, parent: None, limits: &settings.limits, settings: &settings };
     let child_id = submit.order.child_id.clone();
-    let request = Request { order: submit.order, plan: submit.plan, agents: submit.agents, step: None };
+    let (plan, agents) = (submit.plan, submit.agents);
+    let request = Request { order: submit.order, plan, agents, spared, step: None, taken: None };
     events.extend(place.admit(request, now)?);
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
@@ -62,7 +74,8 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
         return Err(Refusal::ChildBranches { child_id });
     }
     let parent = trace.running(&spawn.lease)?;
-    let request = Request { order: spawn.order, plan: spawn.plan, agents: spawn.agents, step: None };
+    let (plan, agents, spared) = (spawn.plan, spawn.agents, BTreeSet::new());
+    let request = Request { order: spawn.order, plan, agents, spared, step: None, taken: None };
     let mut events = Place::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -78,10 +91,28 @@ pub(super) fn step(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let child_id = order.child_id.clone();
-    let request = Request { order, plan: None, agents: Named::default(), step: Some((step, body)) };
+    let (agents, spared) = (Named::default(), BTreeSet::new());
+    let request = Request { order, plan: None, agents, spared, step: Some((step, body)), taken: None };
     let mut events = Place::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
+}
+
+/// Admits a context for a step whose result is taken from an earlier run (G15): it runs nothing, and costs nothing.
+pub(super) fn taken(
+    trace: &Trace,
+    graph: ContextIndex,
+    order: Order,
+    body: Body,
+    step: StepOf,
+    from: TakenFrom,
+    now: Timestamp,
+) -> Result<Vec<Event>, Refusal> {
+    let agents = Named::default();
+    // Nothing runs: its agent may have been deleted.
+    let spared = order.agent_id.iter().cloned().collect();
+    let request = Request { order, plan: None, agents, spared, step: Some((step, body)), taken: Some(from) };
+    Place::under(trace, graph).admit(request, now)
 }
 
 /// Checks the plan of an amend as that of a submission, and adds the profiles of the agents that it names (G13).
@@ -94,7 +125,9 @@ pub(super) fn amended(
     let node = trace.node(graph);
     let above = node.parent.map(|parent| (parent, trace.node(parent)));
     let place = Place { trace, parent: above, limits: &node.limits, settings: trace.settings() };
-    place.check_shape(&node.order, Some(plan), agents, false)?;
+    // What the graph names already need not be known again: it may be the agent of results that a rerun takes.
+    let known = trace.run_of(node).map(|(run, _)| agents_of_plan(&trace.plans[run.plan as usize]));
+    place.check_shape(&node.order, Some(plan), (agents, &known.unwrap_or_default()), false)?;
     let fixed = trace.standings(graph);
     let begun =
         plan.groups().iter().flat_map(|group| &group.steps).filter(|step| fixed.contains_key(&step.id));
@@ -131,7 +164,10 @@ struct Request {
     order: Order,
     plan: Option<Arc<Plan>>,
     agents: Named,
+    /// Agents that need not be known.
+    spared: BTreeSet<AgentId>,
     step: Option<(StepOf, Body)>,
+    taken: Option<TakenFrom>,
 }
 
 /// Where it is to be admitted: under a parent, or as the root of a trace.
@@ -149,8 +185,8 @@ impl<'a> Place<'a> {
     }
 
     fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-        let Request { order, plan, agents, step } = request;
-        let profile = self.check_shape(&order, plan.as_deref(), &agents, step.is_some())?;
+        let Request { order, plan, agents, spared, step, taken } = request;
+        let profile = self.check_shape(&order, plan.as_deref(), (&agents, &spared), step.is_some())?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
         let is_approval = matches!(step, Some((_, Body::Approval)));
@@ -159,12 +195,15 @@ impl<'a> Place<'a> {
         let agent = profile.filter(|_| !is_graph);
         let depth = self.check_depth(is_graph || is_approval)?;
         self.check_counts(plan.as_deref())?;
-        if !is_graph {
+        let runs = taken.is_none();
+        if !is_graph && runs {
             self.check_cycle(&order)?;
         }
         let tools = self.check_tools(&order, agent)?;
-        self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
-        self.check_ladder_models(&order, profile)?;
+        if runs {
+            self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
+            self.check_ladder_models(&order, profile)?;
+        }
         if let (Some((_, parent)), None) = (self.parent, step) {
             check_declared(self.trace, parent, &order, is_graph)?;
         }
@@ -179,7 +218,10 @@ impl<'a> Place<'a> {
         self.check_files(&order, &limits)?;
         self.check_size(&order, &agents.profiles)?;
         self.check_checks(profile, step.is_some())?;
-        let terms = self.check_budget(&order, agent, profile, &mut adjusted)?;
+        let terms = match runs {
+            true => self.check_budget(&order, agent, profile, &mut adjusted)?,
+            false => self.nothing_to_spend(),
+        };
         if let Some(plan) = plan.as_deref().filter(|plan| plan.must_fit()) {
             self.check_worst_case(&order, plan, &agents, &terms)?;
         }
@@ -199,6 +241,7 @@ impl<'a> Place<'a> {
             parent_id: self.parent.map(|(_, node)| node.id.clone()),
             body,
             step: step.map(|(step, _)| step),
+            taken,
             depth,
             ceiling: terms.ceiling,
             granted: terms.granted,
@@ -231,12 +274,15 @@ impl<'a> Place<'a> {
         &'p self,
         order: &Order,
         plan: Option<&Plan>,
-        agents: &'p Named,
+        (agents, spared): (&'p Named, &BTreeSet<AgentId>),
         is_step: bool,
     ) -> Result<Option<&'p AgentProfile>, Refusal> {
         let mut problems = Problems::default();
         let find = |id: &AgentId| self.trace.agents.get(id).map(Arc::as_ref).or_else(|| agents.get(id));
         let unknown = |id: &AgentId, path: String, problems: &mut Problems| {
+            if spared.contains(id) {
+                return;
+            }
             if let Some(version) = agents.unreadable.get(id) {
                 let (message, hint) = unreadable(id, *version);
                 return problems.add(path, message, Some(hint));

@@ -88,8 +88,10 @@ impl Agenda {
                 if trace.node(at).graph.is_some() {
                     self.add(FollowUp::Graph(at));
                 }
-                // One step was started; there may be more to start.
-                if let (Some(parent), Some(_)) = (trace.node(at).parent, trace.node(at).step) {
+                // One step was started; there may be more to start. What was taken over has ended too, and its end counts first.
+                if let (Some(parent), Some(_), None) =
+                    (trace.node(at).parent, trace.node(at).step, &admitted.taken)
+                {
                     self.add(FollowUp::Graph(parent));
                 }
             }
@@ -118,6 +120,10 @@ impl Agenda {
             | Event::Copied(_)
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
+            | Event::RerunBegun { .. }
+            | Event::ResultKept { .. }
+            | Event::KeptTaken { .. }
+            | Event::KeptDropped { .. }
             | Event::Tombstoned { .. }
             | Event::WindowClamped { .. }
             | Event::Claimed { .. }

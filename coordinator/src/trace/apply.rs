@@ -41,7 +41,18 @@ impl Trace {
                 self.unsaved.plans.insert(u32::try_from(self.plans.len()).expect("max_contexts was checked"));
                 self.plans.push(plan.clone());
             }
-            Event::Amended { child_id, id, plan, .. } => self.apply_amend(self.expect(child_id), id, plan),
+            Event::RerunBegun { rerun } => {
+                self.unsaved.rerun = true;
+                self.rerun = Some((**rerun).clone());
+            }
+            Event::ResultKept { place, kept } => self.kept.insert(place.clone(), (**kept).clone()),
+            Event::KeptTaken { place, .. } => drop(self.kept.remove(place)),
+            Event::KeptDropped { place, .. } => self.drop_kept(|of| of.is_item_of(place)),
+            Event::Amended { child_id, id, plan, .. } => {
+                let graph = self.expect(child_id);
+                self.drop_amended(graph, plan);
+                self.apply_amend(graph, id, plan);
+            }
             Event::Tombstoned { child_id, reason } => match child_id {
                 Some(child_id) => {
                     self.unsaved.tombstones.insert(child_id.clone());
@@ -127,6 +138,7 @@ impl Trace {
                 self.change(child_id, scrub::context);
                 self.unsaved.orders.insert(self.expect(child_id));
                 if self.contexts[0].deleted {
+                    self.forget_needs();
                     self.unsaved.outputs = true;
                     self.outputs.clear();
                     self.unsaved.plans.extend(0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX));
@@ -207,6 +219,7 @@ impl Trace {
             }
             Event::ValueDeleted { key } => self.remove_value(key),
             Event::StoreCleared => {
+                self.drop_kept(|_| true);
                 let values = std::mem::take(&mut self.store);
                 self.unsaved.values.extend(values.keys().cloned());
                 self.unsaved.outputs = true;

@@ -14,7 +14,7 @@ use shared::{
 };
 
 use super::{
-    LostCost, Named, Order,
+    Earlier, LostCost, Named, Order, Refusal,
     named::{agents_of, agents_of_plan},
 };
 
@@ -94,6 +94,8 @@ pub struct Submit {
     pub plan: Option<Arc<Plan>>,
     pub agents: Named,
     pub settings: Settings,
+    /// Of a rerun: what the earlier run has, or why it can't be run again.
+    pub rerun: Option<Result<Earlier, Refusal>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -155,7 +155,12 @@ fn under_sibling(trace: &Trace, node: &ContextNode, key: &ContextKey) -> Option<
 }
 
 /// The full name of `<step>.<key>`, from the context that completed the step.
-fn under_step(trace: &Trace, run: &GraphRun, writer: StepIndex, key: &ContextKey) -> Option<ContextKey> {
+pub(super) fn under_step(
+    trace: &Trace,
+    run: &GraphRun,
+    writer: StepIndex,
+    key: &ContextKey,
+) -> Option<ContextKey> {
     let completed = |context: &&ContextIndex| {
         trace.node(**context).end().is_some_and(|end| end.status == EndStatus::Completed)
     };

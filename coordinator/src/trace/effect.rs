@@ -60,6 +60,10 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::Rebuilt { .. }
         | Event::AgentAdded { .. }
         | Event::PlanAdded { .. }
+        | Event::RerunBegun { .. }
+        | Event::ResultKept { .. }
+        | Event::KeptTaken { .. }
+        | Event::KeptDropped { .. }
         | Event::Amended { .. }
         | Event::Tombstoned { .. }
         | Event::WindowClamped { .. }

@@ -18,11 +18,11 @@ use shared::{
     money::booked,
     wire::{
         Adjusted, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress,
-        Sender, StepStatus, Text,
+        Sender, StepStatus, TakenFrom, Text,
     },
 };
 
-use super::{Order, TokenHash, budget::Granted};
+use super::{Kept, Order, Rerun, StepPlace, TokenHash, budget::Granted};
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -49,6 +49,15 @@ pub enum Event {
     },
     PlanAdded {
         plan: Arc<Plan>,
+    },
+    /// The run takes over what succeeded in an earlier one (G15).
+    RerunBegun {
+        rerun: Box<Rerun>,
+    },
+    /// A result of the earlier run that is taken if its step would read the same values again.
+    ResultKept {
+        place: StepPlace,
+        kept: Box<Kept>,
     },
     /// A graph goes on with another plan. Steps with the same id are the same steps; those that have begun are in it
     /// unchanged (G13).
@@ -300,6 +309,16 @@ pub enum Event {
         item: u32,
         reason: String,
     },
+    /// The context is a result of the earlier run: its admission, and its end, are in the same commit (G15).
+    KeptTaken {
+        child_id: ChildId,
+        place: StepPlace,
+    },
+    /// The items of a step would read other values than in the earlier run: none is taken.
+    KeptDropped {
+        child_id: ChildId,
+        place: StepPlace,
+    },
     /// A step goes on: another round of it, or its fallback, is started next.
     StepContinues {
         child_id: ChildId,
@@ -378,6 +397,9 @@ pub struct Admitted {
     /// The step that it runs, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepOf>,
+    /// Its result is that of a context of an earlier run (G15).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<TakenFrom>,
     pub depth: u32,
     pub ceiling: Amount,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -501,6 +523,8 @@ impl Event {
             | Event::Copied(_)
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
+            | Event::RerunBegun { .. }
+            | Event::ResultKept { .. }
             | Event::StoreCleared => None,
             Event::Tombstoned { child_id, .. } => child_id.as_ref(),
             Event::ValueSet { writer, .. } => writer.as_ref(),
@@ -540,6 +564,8 @@ impl Event {
             | Event::Exhausted { child_id, .. }
             | Event::Raised { child_id, .. }
             | Event::Replenished { child_id }
+            | Event::KeptTaken { child_id, .. }
+            | Event::KeptDropped { child_id, .. }
             | Event::Amended { child_id, .. }
             | Event::StepContinues { child_id, .. }
             | Event::ConditionAsked { child_id, .. }

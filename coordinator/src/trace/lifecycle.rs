@@ -67,6 +67,7 @@ impl Trace {
             order: admitted.order.clone(),
             graph,
             step: admitted.step,
+            taken: admitted.taken.clone(),
             scope: admitted.scope.clone(),
             thread_id: admitted.thread_id.clone(),
             status,

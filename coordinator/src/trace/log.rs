@@ -77,8 +77,11 @@ pub fn logged(trace: &mut Trace, events: Vec<Event>, at: Timestamp) -> Vec<Logge
     for (version, event) in (first..).zip(events) {
         let child_id = event.child_id().unwrap_or(&root).clone();
         match messages.last_mut() {
-            // Each part of a copy is large.
-            Some(last) if last.child_id == child_id && !matches!(event, Event::Copied(_)) => {
+            // Each part of a copy is large, and a result may be.
+            Some(last)
+                if last.child_id == child_id
+                    && !matches!(event, Event::Copied(_) | Event::ResultKept { .. }) =>
+            {
                 last.events.push(event);
             }
             Some(_) | None => {

@@ -16,6 +16,8 @@ use shared::{
     wire::{Checkpoint, Funding, Hitl, OnExhausted, OutputFile, SharedMessage, Spawn, Text},
 };
 
+use super::RerunOrder;
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Order {
     pub child_id: ChildId,
@@ -70,6 +72,9 @@ pub struct Order {
     /// The checkpoint whose steps it begins with (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
+    /// The run whose results it takes over (G15).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun: Option<RerunOrder>,
 }
 
 impl Order {
@@ -100,6 +105,7 @@ impl Order {
             files: Vec::new(),
             output_schema: None,
             branch_from: None,
+            rerun: None,
         }
     }
 

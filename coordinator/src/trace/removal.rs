@@ -55,6 +55,9 @@ fn guard(
     let needed = |branch: &&Branch| doomed.iter().any(|index| trace.node(*index).id == branch.from);
     let copying = branches.iter().filter(needed);
     let copying = copying.map(|branch| {
+        if branch.taken {
+            return format!("trace `{}`, which took over the result of `{}`", branch.trace_id, branch.from);
+        }
         format!("trace `{}`, which has not copied the journal of `{}` yet", branch.trace_id, branch.from)
     });
     let live = doomed.iter().filter(|index| trace.node(**index).is_live());

@@ -99,10 +99,16 @@ impl Event {
             Event::ItemsTaken { child_id, step, items } => {
                 Event::ItemsTaken { child_id, step, items: blank(&items) }
             }
+            Event::ResultKept { place, kept } => {
+                Event::ResultKept { place, kept: Box::new(kept.without_content()) }
+            }
             Event::Copied(copied) => Event::Copied(Box::new(copied.without_content())),
             event @ (Event::Opened { .. }
             | Event::Rebuilt { .. }
             | Event::AgentAdded { .. }
+            | Event::RerunBegun { .. }
+            | Event::KeptTaken { .. }
+            | Event::KeptDropped { .. }
             | Event::Tombstoned { .. }
             | Event::WindowClamped { .. }
             | Event::Claimed { .. }

@@ -62,6 +62,7 @@ impl Trace {
             labels: node.order.labels.clone(),
             depth: node.depth,
             status: node.status_word(),
+            taken_from: node.taken.clone(),
             waiting_for: match &node.status {
                 Status::Working(Phase::Waiting { children, .. }) => children.iter().map(id).collect(),
                 Status::Submitted { .. }

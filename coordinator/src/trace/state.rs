@@ -16,13 +16,13 @@ use shared::{
     limits::Settings,
     wire::{
         Adjusted, CheckCounts, Dispute, EndStatus, Failure, GivenAnswer, Hitl, OnExhausted, Payload,
-        Progress, RestorePoint, Text,
+        Progress, RestorePoint, TakenFrom, Text,
     },
 };
 
 use super::{
-    Asked, Calls, ContextIndex, GraphRun, Keyed, Order, Ran, Rows, StepOf, TokenHash, WaitingHold,
-    budget::Budget, unsaved::Unsaved,
+    Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Order, Ran, Rerun, Rows, StepOf, StepPlace, TokenHash,
+    WaitingHold, budget::Budget, unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +43,9 @@ pub struct Trace {
     /// The versions of those profiles that were applied.
     pub(super) agent_versions: BTreeMap<AgentId, u64>,
     pub(super) plans: Vec<Arc<Plan>>,
+    /// The run that it takes results from, and those that are not taken yet (G15).
+    pub(super) rerun: Option<Rerun>,
+    pub(super) kept: Keyed<StepPlace, Kept>,
     pub(super) store: BTreeMap<ContextKey, Entry>,
     pub(super) store_bytes: u64,
     /// The shared store as it was when the root ended.
@@ -81,6 +84,8 @@ pub struct ContextNode {
     /// The state of its graph, if it runs one.
     pub graph: Option<Box<GraphRun>>,
     pub step: Option<StepOf>,
+    /// The context of an earlier run whose result it has (G15).
+    pub taken: Option<TakenFrom>,
     pub scope: Option<ChildId>,
     pub thread_id: Option<ThreadId>,
     pub status: Status,
@@ -305,6 +310,8 @@ impl Trace {
             agents: BTreeMap::new(),
             agent_versions: BTreeMap::new(),
             plans: Vec::new(),
+            rerun: None,
+            kept: Keyed::default(),
             store: BTreeMap::new(),
             store_bytes: 0,
             outputs: BTreeMap::new(),

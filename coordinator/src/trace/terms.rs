@@ -87,6 +87,12 @@ impl Place<'_> {
         Ok(Terms { ceiling, granted, inherited, reserve_usd })
     }
 
+    /// The terms of a context that makes no call.
+    pub(super) fn nothing_to_spend(&self) -> Terms {
+        let (ceiling, granted) = (Amount::ZERO, Granted::default());
+        Terms { ceiling, granted, inherited: Granted::default(), reserve_usd: Usd::default() }
+    }
+
     /// What the parent has left for a child; a refusal if nothing is left there or above (B4, B6).
     fn left_under(&self, at: ContextIndex, parent: &ContextNode) -> Result<Amount, Refusal> {
         if let Some((node, dimension)) = self.trace.nothing_left(at).next() {

@@ -15,6 +15,7 @@ pub(super) struct Unsaved {
     pub(super) made: bool,
     pub(super) copied: bool,
     pub(super) outputs: bool,
+    pub(super) rerun: bool,
     pub(super) agents: BTreeSet<AgentId>,
     pub(super) plans: BTreeSet<u32>,
     pub(super) tombstones: BTreeSet<ChildId>,

@@ -55,6 +55,33 @@ pub fn check_amend(before: &Plan, after: &Plan, standings: &BTreeMap<StepId, Sta
     problems
 }
 
+/// How a step of an amended graph differs from the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepChange {
+    /// It is new, is in another group, or its own fields are others.
+    Itself,
+    /// It is a group, and only steps in it are others.
+    Within,
+}
+
+/// The steps that an amend changes or adds, by their places in the new plan.
+pub fn changed_steps(before: &Plan, after: &Plan) -> Vec<((GroupIndex, StepIndex), StepChange)> {
+    let old = before.placed();
+    let change = |id: &StepId, is: &Placed| {
+        let Some(was) = old.get(id).filter(|was| was.group == is.group) else {
+            return Some(StepChange::Itself);
+        };
+        let differs =
+            |standing| !differing(was.definition.clone(), is.definition.clone(), standing).is_empty();
+        if differs(Standing::Open) {
+            Some(StepChange::Itself)
+        } else {
+            differs(Standing::Fixed("")).then_some(StepChange::Within)
+        }
+    };
+    after.placed().iter().filter_map(|(id, is)| Some((is.place, change(id, is)?))).collect()
+}
+
 const SHOW: &str = "begin with what `trellis graph show` prints, and change only steps that are pending";
 
 impl Standing {

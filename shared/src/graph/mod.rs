@@ -17,7 +17,7 @@ mod plan;
 mod read;
 mod steps;
 
-pub use amend::{Standing, check_amend};
+pub use amend::{Standing, StepChange, changed_steps, check_amend};
 pub use condition::{Condition, EvaluationError, Scope};
 pub use critical_path::CriticalPath;
 pub use definition::{

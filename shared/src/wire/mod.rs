@@ -14,6 +14,7 @@ mod news;
 mod outcome;
 mod refusal;
 mod report;
+mod rerun;
 mod schemas;
 mod service;
 mod submission;
@@ -43,6 +44,7 @@ pub use outcome::{
 };
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
+pub use rerun::{Rerun, RerunOf, TakenFrom};
 pub use schemas::schemas;
 pub use service::{
     AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, StateDigest, Stop, SubmitAnswer,

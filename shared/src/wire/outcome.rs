@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Adjusted, Dispute, Failure, Form, Funding, ObjectReference, Text};
+use super::{Adjusted, Dispute, Failure, Form, Funding, ObjectReference, TakenFrom, Text};
 use crate::{
     id::{AgentId, ChildId, ContextKey, StepId, ThreadId, TraceId},
     json::Json,
@@ -116,6 +116,9 @@ pub struct ContextSnapshot {
     pub labels: Labels,
     pub depth: u32,
     pub status: ContextStatus,
+    /// The context of an earlier run whose result it took over, at no cost (G15).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_from: Option<TakenFrom>,
     /// The children it waits for.
     pub waiting_for: Vec<ChildId>,
     /// What it waits for in its budget: a raise, or calls in flight to return what they don't use.
@@ -290,6 +293,9 @@ pub struct StepReport {
     pub fallback: bool,
     /// The contexts that ran for it: items, rounds and fallback included.
     pub contexts: Vec<ChildId>,
+    /// The contexts of an earlier run whose results were taken over, at no cost (G15).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken_from: Vec<TakenFrom>,
     #[serde(deserialize_with = "booked::usd")]
     pub cost_usd: Usd,
     #[serde(deserialize_with = "booked::tokens")]

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{
     Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, GraphAnswer, HistoryEntry, Input,
-    Offer, Outcome, ProfileVersion, Query, QueryAnswer, Question, Refusal, Result, Spawn, Stop, StreamPiece,
-    SubmitAnswer, WorkerCall, WorkerState,
+    Offer, Outcome, ProfileVersion, Query, QueryAnswer, Question, Refusal, Rerun, Result, Spawn, Stop,
+    StreamPiece, SubmitAnswer, WorkerCall, WorkerState,
 };
 use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, schema::of};
 
@@ -14,6 +14,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("spawn", of::<Spawn>()),
         ("graph", of::<TaskGraph>()),
+        ("rerun", of::<Rerun>()),
         ("submit-answer", of::<SubmitAnswer>()),
         ("refusal", of::<Refusal>()),
         ("execute", of::<Offer>()),

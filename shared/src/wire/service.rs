@@ -216,13 +216,17 @@ impl Policy {
     }
 }
 
-/// A live run that branches from a context of another one, and has not copied its journal yet.
+/// A run that needs what a context of another one has stored: a live one that branches from it, and has not copied its
+/// journal yet, or one that took over its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Branch {
     /// The run that branches.
     pub trace_id: TraceId,
     /// The context of the other run whose journal it needs.
     pub from: ChildId,
+    /// It is a rerun, and its results refer to objects of that context (G15).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
 }
 
 /// To every worker, on `agent.worker`.

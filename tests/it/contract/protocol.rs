@@ -39,6 +39,7 @@ fn check(name: &str, text: &str) -> Result<(), String> {
     match name {
         "spawn" => reads::<wire::Spawn>(text),
         "graph" => reads::<TaskGraph>(text),
+        "rerun" => reads::<wire::Rerun>(text),
         "submit-answer" => reads::<wire::SubmitAnswer>(text),
         "execute" => reads::<wire::Offer>(text),
         "ask" => reads::<wire::AskMessage>(text),

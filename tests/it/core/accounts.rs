@@ -278,3 +278,37 @@ fn g12_a_run_is_priced_again_and_models_without_a_price_are_named() {
     let free = Repriced::of(read.trace(), &ledger, &journals, |_, _| Some((Usd::ZERO, "free".to_owned())));
     assert_eq!(free.would_be, Some(Usd::from_cents(32)));
 }
+
+#[test]
+fn g15_the_receipt_of_a_rerun_shows_what_was_taken_at_no_cost() {
+    let step = |id: &str| json!({"id": id, "agent_id": "writer", "task_description": id});
+    let mut earlier = World::with_graph(json!({"mode": "sequential", "steps": [step("a"), step("b")]}));
+    for (name, amount) in [("a", 40), ("b", 2)] {
+        let lease = earlier.claim(name);
+        earlier.pay(&lease, "1-1", cents(amount)).unwrap();
+        match name {
+            "a" => earlier.complete(&lease, "secret words").unwrap(),
+            _ => earlier.fail(&lease, false).unwrap(),
+        };
+    }
+    let mut world = earlier.rerun(json!({})).unwrap();
+    let lease = world.claim("b");
+    world.pay(&lease, "1-1", cents(3)).unwrap();
+    world.complete(&lease, "done").unwrap();
+    world.rest();
+    accounts::check(world.trace.id(), &world.commands).unwrap();
+    let (audit, findings) = audited(&world, log(&world), &[]);
+    assert!(audit.is_sound(), "{findings:?}");
+    let read = ReadLog::new(world.trace.id(), log(&world));
+    let receipt = Receipt::of(&read, &Ledger::of(&read), &journals(&[])).unwrap();
+    assert_eq!(receipt.total.cost_usd, cents(3).cost_usd);
+    let of = |name: &str| receipt.contexts.iter().find(|account| account.child_id.as_str() == name).unwrap();
+    let from = of("a").taken_from.as_ref().unwrap();
+    assert_eq!((from.trace_id, from.child_id.as_str()), (earlier.trace.id(), "a"));
+    assert_eq!((of("a").spent, of("a").attempts, of("a").wait.total_ms()), (Amount::ZERO, 0, 0));
+    assert_eq!(of("b").taken_from, None);
+    let said: Vec<&str> = receipt.lines.iter().map(|line| line.detail.as_str()).collect();
+    let taken = format!("agent writer under root, taken from {}/a", earlier.trace.id());
+    assert!(said.contains(&taken.as_str()), "{said:?}");
+    assert!(!said.iter().any(|line| line.contains("secret")), "{said:?}");
+}

@@ -27,6 +27,7 @@ mod lost_costs;
 mod messages;
 mod outcomes;
 mod property;
+mod rerun;
 mod rule_combinations;
 mod spawning;
 mod statements;

@@ -5,7 +5,8 @@
 use std::collections::HashSet;
 
 use coordinator::trace::{
-    Amend, CallState, Command, ContextNode, Event, Order, Phase, Spawn, Status, Submit, TokenHash, Trace,
+    Amend, CallState, Command, ContextNode, Event, Order, Phase, RerunOrder, Spawn, Status, Submit,
+    TokenHash, Trace,
 };
 use proptest::{prelude::*, test_runner::Config};
 use serde_json::{Value, json};
@@ -87,8 +88,44 @@ impl Player {
             (Order::from_spawn(&decode::value(&spawn).unwrap(), &[], &id("root")).unwrap(), None)
         };
         let agents = player.agents.clone();
-        player.handle(Command::Submit(Box::new(Submit { order, plan, agents: agents.into(), settings })));
+        player.handle(Command::Submit(Box::new(Submit {
+            order,
+            plan,
+            agents: agents.into(),
+            settings,
+            rerun: None,
+        })));
         player
+    }
+
+    /// A rerun of its run, if that may be run again.
+    fn rerun(&self, from: u16) -> Option<Self> {
+        let steps = self.trace.graph_outcome(self.trace.root()?)?.steps;
+        let from = steps.get(usize::from(from) % (steps.len() + 1)).map(|step| step.id.clone());
+        let asked = json!({"rerun": {"trace_id": self.trace.id(), "from": Vec::from_iter(from)}});
+        let asked = decode::value(&asked).unwrap();
+        let request = RerunOrder::new(&asked, &id("root"));
+        let (order, plan, earlier) = self.trace.rerun(&asked, id("root"), request, true).ok()?;
+        let mut player = Player {
+            trace: Trace::new(TraceId::from_u128(8).unwrap()),
+            log: Vec::new(),
+            commands: Vec::new(),
+            leases: Vec::new(),
+            sent: Vec::new(),
+            agents: self.agents.clone(),
+            ..*self
+        };
+        let (agents, settings) = (self.agents.clone().into(), self.settings());
+        let (plan, rerun) = (Some(plan), Some(Ok(earlier)));
+        player.handle(Command::Submit(Box::new(Submit { order, plan, agents, settings, rerun })));
+        player.trace.root()?;
+        Some(player)
+    }
+
+    fn settings(&self) -> Settings {
+        let (_, first) = &self.commands[0];
+        let Command::Submit(submit) = first else { panic!("a run begins with its submission") };
+        submit.settings.clone()
     }
 
     /// Removes, adds or changes a step of some graph, whether it has begun or not.
@@ -691,5 +728,32 @@ proptest! {
         }
         let ends = player.log.iter().filter(|(_, event)| matches!(event, Event::Ended(_))).count();
         prop_assert_eq!(ends, player.trace.contexts().len(), "t2: exactly one end for each context");
+    }
+
+    /// G15 with b1 to b4, t2 and t9: a rerun of any run, with any commands, takes what completed there, once, and pays nothing for it.
+    #[test]
+    fn g15_a_rerun_of_any_run_holds_too(from in any::<u16>(), cut in any::<u16>(), ops in ops()) {
+        let mut earlier = Player::new(true, ops[0]);
+        ops.iter().take(ops.len() / 2).for_each(|op| earlier.play(*op));
+        earlier.heal();
+        let Some(mut player) = earlier.rerun(from) else { return Ok(()) };
+        ops.iter().skip(ops.len() / 2).for_each(|op| player.play(*op));
+        player.heal();
+        invariants::check_at_rest(&player.trace).unwrap_or_else(|what| panic!("{what}"));
+        invariants::check_replay(&player.trace, &player.log).unwrap_or_else(|what| panic!("{what}"));
+        let at = usize::from(cut) % player.commands.len();
+        log_cuts::check_at(player.trace.id(), &player.commands, at).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_copied(player.trace.id(), &player.commands, at + 1).unwrap_or_else(|what| panic!("{what}"));
+        log_cuts::check_deleted(player.trace.id(), &player.commands, player.now)
+            .unwrap_or_else(|what| panic!("{what}"));
+        let mut taken = HashSet::new();
+        for node in player.trace.contexts().iter().filter(|node| node.taken.is_some() && !node.deleted) {
+            let from = node.taken.as_ref().unwrap();
+            prop_assert!(taken.insert(from.child_id.clone()), "{} is taken twice", from.child_id);
+            let origin = earlier.trace.context(&from.child_id).and_then(ContextNode::end).unwrap();
+            let end = node.end().unwrap();
+            prop_assert_eq!((end.status, &end.result), (origin.status, &origin.result));
+            prop_assert_eq!((node.attempt(), node.budget.spent), (0, Amount::ZERO));
+        }
     }
 }

@@ -535,8 +535,11 @@ fn w6_a_guarded_delete_lists_who_refers_to_it() {
         let delete = wire::Delete { child_id: Some(id("a")), force: false, outside: known(&[]) };
         world.handle(Command::Delete { delete, branches })
     };
-    let branch =
-        |from: &str| wire::Branch { trace_id: shared::TraceId::from_u128(7).unwrap(), from: id(from) };
+    let branch = |from: &str| wire::Branch {
+        trace_id: shared::TraceId::from_u128(7).unwrap(),
+        from: id(from),
+        taken: false,
+    };
     assert!(matches!(branching(&mut world, None).unwrap_err(), Refusal::GuardUnsure { .. }));
     let refused = branching(&mut world, Some(vec![branch("root"), branch("b")])).unwrap_err();
     let Refusal::Guarded { referrers, .. } = refused else { panic!("{refused:?}") };

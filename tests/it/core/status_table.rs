@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use coordinator::trace::{Amend, Command, Order, Spawn, Submit};
+use coordinator::trace::{Amend, Command, Earlier, Order, RerunOrder, Spawn, Submit};
 use serde_json::json;
 use shared::{
     Json, Usd,
@@ -86,6 +86,14 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         plan: None,
         agents: world.agents.clone().into(),
         settings: world.settings.clone(),
+        rerun: None,
+    };
+    let asked = decode::value(&json!({"rerun": {"trace_id": world.trace.id()}})).unwrap();
+    let request = RerunOrder::new(&asked, &id("x"));
+    let rerun = Submit {
+        order: Order { rerun: Some(request), ..Order::new(id("x")) },
+        rerun: Some(Err(Earlier::unknown(world.trace.id()))),
+        ..submit.clone()
     };
     let spawn =
         Spawn { lease: lease(), order: order("new", "new"), plan: None, agents: world.agents.clone().into() };
@@ -96,6 +104,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
     let inline = Payload::Inline(Json::from("ok"));
     vec![
         ("submit another", Command::Submit(Box::new(submit))),
+        ("submit a rerun", Command::Submit(Box::new(rerun))),
         ("spawn", Command::Spawn(Box::new(spawn))),
         (
             "claim",

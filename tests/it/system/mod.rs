@@ -20,6 +20,7 @@ mod outbox;
 mod policies;
 mod profiles;
 mod rebuild;
+mod rerun;
 mod retention;
 mod scenarios;
 mod servers;

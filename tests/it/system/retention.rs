@@ -187,7 +187,7 @@ async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
     let branch = cluster.client.accepted(branch).await;
     let done = json!({"goal": "again", "agent_id": "scribe", "branch_from": from});
     cluster.client.run(done).await;
-    let expected = [Branch { trace_id: branch.trace_id, from: child_id }];
+    let expected = [Branch { trace_id: branch.trace_id, from: child_id, taken: false }];
     let known = query(&cluster.client, json!({"branches": {"trace_id": ended}})).await;
     assert_eq!(known, QueryAnswer::Branches { branches: expected.into() });
     let delete = json!({"trace_id": ended, "delete": {"outside": {"known": []}}});

@@ -169,6 +169,10 @@ impl Log {
             | Event::ConditionAsked { .. }
             | Event::ItemsTaken { .. }
             | Event::ItemRefused { .. }
+            | Event::RerunBegun { .. }
+            | Event::ResultKept { .. }
+            | Event::KeptTaken { .. }
+            | Event::KeptDropped { .. }
             | Event::StepContinues { .. }
             | Event::StepsSkipped { .. }
             | Event::GatheringEnded { .. }

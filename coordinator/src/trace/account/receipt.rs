@@ -7,7 +7,7 @@ use serde::Serialize;
 use shared::{
     AgentId, Amount, CallId, ChildId, Timestamp, TraceId,
     id::ModelName,
-    wire::{ContextStatus, Usage},
+    wire::{ContextStatus, TakenFrom, Usage},
 };
 
 use super::{
@@ -71,6 +71,9 @@ pub struct ContextAccount {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     pub attempts: u32,
+    /// The context of an earlier run whose result it took over, at no cost (G15).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_from: Option<TakenFrom>,
     pub limit: Amount,
     pub own: Amount,
     /// What its children have spent.
@@ -210,6 +213,9 @@ fn is_told(event: &Event) -> bool {
             | Event::Copied(_)
             | Event::AgentAdded { .. }
             | Event::PlanAdded { .. }
+            | Event::ResultKept { .. }
+            | Event::KeptTaken { .. }
+            | Event::KeptDropped { .. }
             | Event::WindowClamped { .. }
             | Event::Ticked { .. }
             | Event::Progressed { .. }
@@ -235,7 +241,12 @@ fn said(event: &Event) -> String {
         let agent =
             admitted.order.agent_id.as_ref().map_or("a graph".into(), |agent| format!("agent {agent}"));
         let parent = admitted.parent_id.as_ref().map_or(String::new(), |parent| format!(" under {parent}"));
-        format!("{agent}{parent}, at most {}", admitted.ceiling.cost_usd)
+        match &admitted.taken {
+            Some(from) => format!("{agent}{parent}, taken from {}/{}", from.trace_id, from.child_id),
+            None => format!("{agent}{parent}, at most {}", admitted.ceiling.cost_usd),
+        }
+    } else if let Event::RerunBegun { rerun } = event {
+        format!("of {}", rerun.trace_id)
     } else if let Event::Claimed { attempt, worker_id, .. } = event {
         format!("attempt {attempt} by {worker_id}")
     } else if let Event::Ended(ended) = event {
@@ -286,6 +297,7 @@ fn contexts(trace: &Trace, ledger: &Ledger, waits: &Waits) -> Vec<ContextAccount
             started_at: node.started_at,
             ended_at: node.end().map(|end| end.at),
             attempts: node.attempt(),
+            taken_from: node.taken.clone(),
             limit: budget.limit,
             own: ledger.own(&node.id),
             children,

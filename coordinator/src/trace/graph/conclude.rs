@@ -180,7 +180,7 @@ pub(in crate::trace) fn gathering_is_over(trace: &Trace, graph: ContextIndex) ->
 
 impl Trace {
     /// Whether a completed context is a graph in which some steps did not succeed.
-    pub(super) fn ended_partial(&self, node: &ContextNode) -> bool {
+    pub(in crate::trace) fn ended_partial(&self, node: &ContextNode) -> bool {
         self.run_of(node).is_some_and(|(run, group)| verdict(run, group) == GraphVerdict::Partial)
     }
 }

@@ -86,7 +86,11 @@ impl Trace {
         // The items of a group are reported by the list of their results.
         let inner = last.filter(|_| run.items.is_none()).and_then(|node| Some((node, self.run_of(node)?)));
         // The results of a plain group are those of its steps. The winner's is the graph's own.
-        let shown = !won && inner.is_none_or(|(_, (_, group))| group.race || group.aggregate.is_some());
+        // Of a group that was taken over (G15) the steps have none here.
+        let own = |(node, (_, group)): &(&ContextNode, (&GraphRun, &Group))| {
+            group.race || group.aggregate.is_some() || node.taken.is_some()
+        };
+        let shown = !won && inner.as_ref().is_none_or(own);
         let result = if shown { results.take(node, run, step) } else { Default::default() };
         StepReport {
             id: step.id.clone(),
@@ -99,6 +103,7 @@ impl Trace {
             partial: run.partial,
             fallback: last.and_then(|node| node.step).map(|of| of.ran) == Some(Ran::Fallback),
             contexts: run.contexts.iter().map(|context| self.node(*context).id.clone()).collect(),
+            taken_from: run.contexts.iter().filter_map(|at| self.node(*at).taken.clone()).collect(),
             cost_usd: spent.cost_usd,
             tokens: spent.tokens,
             attempts,

@@ -13,7 +13,9 @@ use super::{
     start::{ask, begin, refused},
     status_of, step,
 };
-use crate::trace::{ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace};
+use crate::trace::{
+    ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, rerun,
+};
 
 /// The next events of a graph: a step is started, skipped or refused, or the graph ends. None if it waits
 /// or has ended.
@@ -34,7 +36,8 @@ pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timesta
     if node.live_children >= node.limits.max_children {
         return Vec::new();
     }
-    match run.ready().find(|step| may_start(run, group, *step)) {
+    let taken = rerun::winner(trace, graph, run, group);
+    match taken.or_else(|| run.ready().find(|step| may_start(run, group, *step))) {
         Some(step) => Start { trace, graph, run, group, step, now }.decide(),
         None => Vec::new(),
     }
@@ -101,6 +104,11 @@ impl Start<'_> {
                     return events;
                 }
             }
+        }
+        if let Some(taken) = rerun::step(self.trace, self.graph, self.step, self.now) {
+            let refused = |refusal| vec![self.ended(StepStatus::Failed, Some(refused(&refusal)))];
+            events.extend(taken.unwrap_or_else(refused));
+            return events;
         }
         events.extend(match (&self.plan().for_each, &self.plan().repeat) {
             (Some(each), _) => self.take_items(&each.key),
@@ -193,6 +201,7 @@ impl Start<'_> {
                 crate::trace::context_store::put(self.trace, self.graph, key, &list).unwrap_or_default(),
             );
         }
+        events.extend(rerun::drop_changed(self.trace, self.graph, self.step));
         events.push(Event::ItemsTaken { child_id: graph.id.clone(), step: self.step, items: list });
         if none {
             events.push(self.ended(StepStatus::Succeeded, None));
@@ -200,8 +209,19 @@ impl Start<'_> {
         events
     }
 
+    /// The result of an item in the earlier run, if this is a rerun that may take it.
+    fn taken(&self, ran: Ran) -> Option<Result<Vec<Event>, Refusal>> {
+        let (Ran::Item(number), Some(list)) = (ran, self.run.lists.get(&self.run.number(self.step))) else {
+            return None;
+        };
+        let element = Json::from(list.elements()?.get(number as usize)?.clone());
+        rerun::item(self.trace, self.graph, self.step, number, &element, self.now)
+    }
+
     fn begin(&self, ran: Ran) -> Vec<Event> {
-        let refusal = match begin(self.trace, self.graph, self.step, ran, self.now) {
+        let begun = self.taken(ran);
+        let begun = begun.unwrap_or_else(|| begin(self.trace, self.graph, self.step, ran, self.now));
+        let refusal = match begun {
             Ok(events) => return events,
             Err(refusal @ Refusal::Busy(_)) => {
                 return pause_when_idle(self.trace, self.graph, refusal.to_string());

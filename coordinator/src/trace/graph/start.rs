@@ -4,7 +4,7 @@
 use shared::{
     ChildId, ContextKey, Json, StepId, Timestamp,
     graph::{self, EvaluationError, Group, StepIndex},
-    wire::Funding,
+    wire::{Funding, TakenFrom},
 };
 
 use super::scope::StepScope;
@@ -54,6 +54,41 @@ pub(super) fn begin(
     ran: Ran,
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
+    let (order, body) = order(trace, graph, step, ran);
+    admission::step(trace, graph, order, body, step_of(trace, graph, step, ran), now)
+}
+
+/// The context of a step whose result is taken from an earlier run (G15). It runs nothing, and needs no terms.
+pub(in crate::trace) fn begin_taken(
+    trace: &Trace,
+    graph: ContextIndex,
+    step: StepIndex,
+    ran: Ran,
+    from: TakenFrom,
+    now: Timestamp,
+) -> Result<(ChildId, Vec<Event>), Refusal> {
+    let (order, body) = order(trace, graph, step, ran);
+    let order = Order {
+        agent_id: order.agent_id,
+        goal: order.goal,
+        thread_id: order.thread_id,
+        inputs: order.inputs,
+        input_from: order.input_from,
+        output_to: order.output_to,
+        ..Order::new(order.child_id)
+    };
+    let child_id = order.child_id.clone();
+    let events = admission::taken(trace, graph, order, body, step_of(trace, graph, step, ran), from, now)?;
+    Ok((child_id, events))
+}
+
+fn step_of(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> StepOf {
+    let (run, _) = trace.expect_run(graph);
+    StepOf { step: run.number(step), ran }
+}
+
+/// What is asked for a context of a step, and what it runs.
+fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Order, Body) {
     let (run, group) = trace.expect_run(graph);
     let plan = &group.steps[step as usize];
     let (body, agent_id, goal) = match (&plan.body, ran, &plan.fallback) {
@@ -102,7 +137,7 @@ pub(super) fn begin(
         // The fallback gets the terms of a step that has none of its own.
         Ran::Fallback => Order { funding: Funding::Shared, ..order },
     };
-    admission::step(trace, graph, order, body, StepOf { step: run.number(step), ran }, now)
+    (order, body)
 }
 
 /// The keys that the context reads. An item of `for_each` has its element, and the list only if `input_from` names

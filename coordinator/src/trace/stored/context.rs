@@ -11,7 +11,7 @@ use shared::{
     money::booked,
     wire::{
         Adjusted, CheckCounts, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress, StepStatus,
-        Text,
+        TakenFrom, Text,
     },
 };
 
@@ -30,6 +30,8 @@ pub(super) struct Definition {
     pub(super) graph: Option<OfGraph>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) step: Option<StepOf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) taken: Option<TakenFrom>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) scope: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,6 +95,7 @@ impl Definition {
             depth: node.depth,
             graph: node.graph.as_deref().map(graph),
             step: node.step,
+            taken: node.taken.clone(),
             scope: node.scope.clone(),
             thread_id: node.thread_id.clone(),
             limits: (!inherits).then(|| node.limits.clone()),

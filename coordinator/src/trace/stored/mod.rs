@@ -6,6 +6,7 @@
 //! | `head` `made` `copied` `index` | settings, generation, form; when the last commit was made, and the last copy; the entries that the index of runs has of it |
 //! | `a<agent>` `z<agent>` | profiles; their versions |
 //! | `p<number>` `t<child>` `outputs` | plans, cancels that came early, the shared store at the end |
+//! | `rerun` `u.<step>` | the run that it takes results from; those that are not taken yet |
 //! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
 //! | `l<n>` `b<n>` | its ceilings; its sums |
@@ -31,6 +32,7 @@ use super::Trace;
 
 const HEAD: &str = "head";
 const OUTPUTS: &str = "outputs";
+const RERUN: &str = "rerun";
 /// The number of this stored form. A trace in a form that a program does not know is rebuilt from its event log.
 const FORM: u32 = 2;
 /// The form of a trace that has folded calls. A program that knows only `FORM` would not find them, and book them twice.
@@ -39,7 +41,7 @@ const FORM_FOLDED: u32 = 3;
 /// the forms before would lose them.
 const FORM_STEERED: u32 = 4;
 /// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise; or with
-/// labels, an `approve` step, a question with a form, or an answer with a name or by default, which it would lose.
+/// labels, results of an earlier run, an `approve` step, a question with a form, or an answer with a name or by default, which it would lose.
 const FORM_GRAPHS: u32 = 5;
 
 /// What to write so that the stored trace equals this one.

@@ -6,17 +6,18 @@ use serde::de::DeserializeOwned;
 use shared::{
     AgentId, AgentProfile, Amount, CallId, ChildId, ContextKey, Json, Limits, Timestamp, TraceId,
     graph::Plan,
-    wire::{Checkpoint, Dispute, GivenAnswer, RestorePoint, RunSummary},
+    wire::{Checkpoint, Dispute, GivenAnswer, RestorePoint, RunSummary, TakenFrom},
 };
 
 use super::{
     super::{
-        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Message, Order, Trace,
+        Attempt, Call, Calls, ContextIndex, ContextNode, Entry, GraphRun, Message, Order, Rerun, StepPlace,
+        Trace,
         folded::Folded,
         rows::{Keyed, Rows},
         unsaved::Saved,
     },
-    Corrupt, FORM, FORM_GRAPHS, HEAD, Head, OUTPUTS,
+    Corrupt, FORM, FORM_GRAPHS, HEAD, Head, OUTPUTS, RERUN,
     context::{Amended, Ceilings, Definition, Running, StoredStep, Sums},
     hash, parse, read, required,
 };
@@ -51,6 +52,7 @@ impl Trace {
         trace.made = read(fields, Self::MADE_FIELD)?.unwrap_or_default();
         trace.copied_at = read(fields, Self::COPIED_FIELD)?;
         trace.outputs = read(fields, OUTPUTS)?.unwrap_or_default();
+        trace.rerun = read(fields, RERUN)?;
         for (key, text) in values {
             let entry: Entry = parse(key, text)?;
             let key = ContextKey::new(key)
@@ -125,6 +127,9 @@ impl Trace {
                 self.tombstones.insert(child, parse(name, text)?);
             }
         }
+        let kept = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("u.")?, name, text)));
+        let kept = kept.map(|(place, name, text)| Ok((StepPlace::stored(place), parse(name, text)?)));
+        self.kept = Keyed::stored(kept.collect::<Result<_, Corrupt>>()?);
         rows.sort_unstable_by_key(|row| (row.kind, row.context, row.number));
         let mut collected: HashMap<u32, Lists> = HashMap::new();
         for row in rows {
@@ -207,6 +212,14 @@ impl Trace {
         copied.map_or_else(began, |at| Ok(Some((at, true))))
     }
 
+    /// The field that says which run a stored one takes results from.
+    pub const RERUN_FIELD: &str = RERUN;
+
+    /// The contexts of other runs whose objects the results of a stored one refer to, from [`Trace::RERUN_FIELD`].
+    pub fn stored_needs(fields: &HashMap<String, String>) -> Result<Vec<TakenFrom>, Corrupt> {
+        Ok(read::<Rerun>(fields, RERUN)?.map(|rerun| rerun.needs).unwrap_or_default())
+    }
+
     /// The root of a stored run and the journal it may still have to copy, from [`Trace::SUMMARY_FIELDS`].
     pub fn stored_branch(fields: &HashMap<String, String>) -> Result<Option<(ChildId, Checkpoint)>, Corrupt> {
         if fields.is_empty() {
@@ -248,6 +261,7 @@ impl ContextNode {
             order: Arc::new(required(fields, &field('o'))?),
             graph,
             step: definition.step,
+            taken: definition.taken,
             scope: definition.scope,
             thread_id: definition.thread_id,
             status: running.status.with(waits_for, read(fields, &field('f'))?),

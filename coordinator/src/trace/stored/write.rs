@@ -14,7 +14,7 @@ use super::{
         rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_STEERED, HEAD, Head, OUTPUTS,
+    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_STEERED, HEAD, Head, OUTPUTS, RERUN,
     context::{Amended, Ceilings, Definition, Left, Running, StoredStep, Sums},
     hash, json,
 };
@@ -81,7 +81,8 @@ impl Trace {
         // What did not change has the form that was saved, or an earlier one.
         let changed = self.unsaved.contexts.iter().map(|at| self.node(*at).form());
         let plans = self.unsaved.plans.iter().map(|at| form_of_plan(&self.plans[*at as usize]));
-        let form = changed.chain(plans).fold(self.unsaved.form, u32::max);
+        let of_trace = if self.rerun.is_some() { FORM_GRAPHS } else { 0 };
+        let form = changed.chain(plans).fold(self.unsaved.form.max(of_trace), u32::max);
         let index = self.take_index();
         let indexed = std::mem::take(&mut self.unsaved.index);
         let kept = Unsaved { saved, stored_bytes, form, index: indexed, ..Unsaved::default() };
@@ -106,6 +107,10 @@ impl Trace {
         if unsaved.outputs {
             fields.set(OUTPUTS.into(), &self.outputs);
         }
+        if unsaved.rerun {
+            fields.set(RERUN.into(), &self.rerun);
+        }
+        fields.entries("u".into(), &mut self.kept);
         for id in &unsaved.agents {
             fields.set(format!("a{id}"), &self.agents[id]);
             if let Some(version) = self.agent_versions.get(id) {
@@ -141,6 +146,7 @@ impl Trace {
             |(name, text): &(String, Option<String>)| name.len() + text.as_ref().map_or(0, String::len);
         let grown = fields.grown + values.iter().map(of_values).sum::<usize>();
         self.unsaved.stored_bytes = (stored_bytes + grown).saturating_sub(fields.shrunk);
+        debug_assert!(fields.changed.iter().all(|(name, _)| !is_of_store(name)), "a name of the store's own");
         Changes { fields: fields.changed, values, index }
     }
 
@@ -164,6 +170,7 @@ impl Trace {
             made: true,
             copied: true,
             outputs: true,
+            rerun: self.rerun.is_some(),
             agents: self.agents.keys().cloned().collect(),
             plans: (0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX)).collect(),
             tombstones: self.tombstones.keys().cloned().collect(),
@@ -176,8 +183,14 @@ impl Trace {
             form: 0,
             index: String::new(),
         };
+        self.kept.mark_all();
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
+}
+
+/// Whether the store itself uses a field of this name: the version, and the outboxes.
+fn is_of_store(name: &str) -> bool {
+    name == "v" || name.starts_with('x')
 }
 
 /// The earliest form whose programs run it.

@@ -28,7 +28,7 @@ const COORDINATOR: Layers = &[
     &["run.rs", "rehearsal.rs"],
     &["inbound", "ownership"],
     &["shard"],
-    &["branches.rs", "dead_letter.rs"],
+    &["branches.rs", "dead_letter.rs", "earlier.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
     &["policy.rs", "profile_log.rs"],
     &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs"],

@@ -1,0 +1,60 @@
+//! `trellis runs rerun`: a new run of a graph that takes over what succeeded in an earlier one (G15).
+
+use serde_json::Value;
+use shared::{
+    ContextKey, Json, StepId, Usd,
+    bus::Bus,
+    wire::{Rerun, RerunOf},
+};
+
+use crate::{
+    cluster::client::{self, Submission},
+    command::submit,
+    input::{context_ref::RunRef, parse},
+    terminal::{
+        ending::{EXIT_CODES, Ending},
+        output::Output,
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  trellis runs rerun 0af7…319c                          run what did not succeed
+  trellis runs rerun 0af7…319c --from write --wait      run `write` and all that come after it
+  trellis runs rerun 0af7…319c --input topic='\"bees\"'   run what reads that input
+";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub(crate) struct Args {
+    /// The run, as `runs list` shows it: its id, the beginning of it, or `@last`. It must have ended.
+    trace: RunRef,
+    /// Run what did not succeed, and what reads its outputs. This is the default.
+    #[arg(long, conflicts_with = "from")]
+    failed: bool,
+    /// Run this step and all that come after it, although they succeeded; may be given more than once.
+    #[arg(long, value_name = "STEP")]
+    from: Vec<StepId>,
+    /// Cost limit of the new run, in dollars; without it, that of the earlier run.
+    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    budget: Option<Usd>,
+    /// Another value for an input of the graph; may be given more than once.
+    #[arg(long, value_name = "KEY=JSON", value_parser = parse::input)]
+    input: Vec<(ContextKey, Value)>,
+    /// Wait for the outcome and print it; the exit code tells it.
+    #[arg(long)]
+    wait: bool,
+}
+
+pub(crate) async fn run(args: Args, bus: &Bus, output: Output) -> anyhow::Result<Ending> {
+    let rerun = Rerun {
+        rerun: RerunOf { trace_id: args.trace.find(bus).await?, from: args.from },
+        trace_id: Some(client::fresh_trace()),
+        child_id: None,
+        inputs: args.input.into_iter().map(|(key, value)| (key, Json::from(value))).collect(),
+        max_cost_usd: args.budget,
+        max_tokens: None,
+        reply_to: None,
+    };
+    submit::send(bus, &Submission::Rerun(Box::new(rerun)), args.wait, output).await
+}

@@ -1,0 +1,53 @@
+//! Reads a run that another one is to be made from (G15): from the store, or, if that does not have it any more, from its
+//! event log. It has ended, so that whoever reads it later finds the same, or that it is gone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use shared::{
+    TraceId,
+    bus::{self, Stored},
+    subject::Filter,
+    wire::{ObjectReference, TakenFrom},
+};
+
+use crate::{
+    handles::Handles,
+    store,
+    trace::{Logged, Replay, Trace},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("the store can't be read")]
+    Store(#[from] store::Error),
+    #[error("its event log can't be read")]
+    Bus(#[from] bus::Error),
+}
+
+/// The run as it is; none if nobody knows it.
+pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Trace>, Error> {
+    if let Some(record) = handles.store.load(&[id]).await?.into_iter().find_map(|loaded| loaded.record) {
+        match Trace::from_stored(id, record.version, &record.fields, &record.values) {
+            Ok(trace) => return Ok(Some(trace)),
+            Err(error) => {
+                tracing::error!(trace_id = %id, %error, "a stored trace can't be read; trying its event log");
+            }
+        }
+    }
+    let log = handles.bus.read(&Filter::EventsOf(id)).await?;
+    let logged = |stored: &Stored| serde_json::from_slice::<Logged>(&stored.payload).ok();
+    let Some(log) = log.iter().map(logged).collect::<Option<Vec<Logged>>>() else { return Ok(None) };
+    // A log that contradicts itself must not end the coordinator.
+    let replayed = catch_unwind(AssertUnwindSafe(|| Replay::all(Trace::new(id), log)));
+    Ok(replayed.ok().map(|(trace, _)| trace).filter(|trace| trace.version() > 0))
+}
+
+/// Whether the objects of all these contexts are there. They go with the retention of their run, whose log is kept for longer.
+pub(crate) async fn has_objects(handles: &Handles, of: &[TakenFrom]) -> Result<bool, bus::Error> {
+    for TakenFrom { trace_id, child_id } in of {
+        if handles.bus.objects(&ObjectReference::prefix(*trace_id, child_id)).await?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
