@@ -26,7 +26,7 @@ local values_end = deleted_end + 2 * ARGV[10]
 local gone_end = values_end + ARGV[11]
 if #KEYS ~= 7 or #ARGV ~= gone_end then error('commit.lua: wrong arguments') end
 
-local stored = redis.call('HMGET', KEYS[1], 'v', 'made')
+local stored = redis.call('HMGET', KEYS[1], 'v', 'made', 'index')
 local found = stored[1] or '0'
 if found ~= ARGV[2] or (ARGV[12] ~= '' and stored[2] ~= ARGV[12]) then
   return { 'conflict', found, redis.call('GET', KEYS[5]) or '0' }
@@ -69,7 +69,7 @@ if ARGV[14] ~= '' or ARGV[7] == '1' then
     for word in string.gmatch(text, '%S+') do list[#list + 1] = word end
     return list
   end
-  local before = words(redis.call('HGET', KEYS[1], 'index') or '')
+  local before = words(stored[3] or '')
   local after = words(ARGV[14])
   local wanted, there = {}, {}
   for at = 3, #after do wanted[after[at]] = true end

@@ -148,7 +148,7 @@ pub(super) fn full_key(trace: &Trace, node: &ContextNode, key: &ContextKey) -> C
 /// reader waits for it, so it is known and does not change.
 fn under_sibling(trace: &Trace, node: &ContextNode, key: &ContextKey) -> Option<ContextKey> {
     let (run, group) = trace.run_of(trace.node(node.parent?))?;
-    let mut inputs = group.steps[node.step?.step as usize].inputs.iter();
+    let mut inputs = group.steps[run.place(node.step?.step) as usize].inputs.iter();
     let source = inputs.find(|input| input.key == *key)?.source;
     let Source::UnderSibling(writer) = source else { return None };
     under_step(trace, run, writer, key)

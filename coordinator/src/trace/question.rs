@@ -53,8 +53,8 @@ pub(super) fn by_agent(
 pub(super) fn by_step(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
     let of_step = node.step.zip(node.parent).and_then(|(of, graph)| {
-        let (_, group) = trace.run_of(trace.node(graph))?;
-        let step = &group.steps[of.step as usize];
+        let (run, group) = trace.run_of(trace.node(graph))?;
+        let step = &group.steps[run.place(of.step) as usize];
         let graph::Body::Approve(approve) = &step.body else { return None };
         Some((step, approve))
     });

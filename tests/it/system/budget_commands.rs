@@ -59,10 +59,10 @@ async fn b17_b18_the_command_line_tells_what_was_lowered_and_decides_what_is_dis
         assert!(listed.contains(part), "no {part} in {listed}");
     }
     let described = said(&["runs", "describe", &trace]);
-    assert!(described.contains(&format!("trellis budget accept {trace} root 1")), "{described}");
+    assert!(described.contains(&format!("trellis budget accept {trace}/root 1")), "{described}");
     assert!(described.contains("$0.50 of $0.50 (and $8.50 disputed)"), "{described}");
 
-    let accepted = said(&["budget", "accept", &trace, "root", "1"]);
+    let accepted = said(&["budget", "accept", &format!("{trace}/root"), "1"]);
     assert!(accepted.contains("overspent") && accepted.contains("$1.50"), "{accepted}");
     let dropped = said(&["budget", "drop", &trace, "root", "2"]);
     assert!(dropped.ends_with("exit Some(0)"), "{dropped}");

@@ -123,6 +123,32 @@ fn g13_items_go_on_under_their_step_when_it_moves() {
 }
 
 #[test]
+fn g13_steps_that_move_before_they_begin_still_read_and_ask() {
+    let mut world = World::with_graph(json!({"steps": [
+        step("a", json!({})),
+        step("gone", json!({})),
+        step("reads", json!({"input_from": ["a.note"]})),
+        {"id": "ok", "approve": {"who": "the editor"}},
+    ]}));
+    world.claim("a");
+    let (_, _, mut graph) = definition(&world);
+    graph["steps"].as_array_mut().unwrap().remove(1);
+    world.amend(None, "am-1", 0, graph).unwrap();
+    let a = world.lease(&id("a"));
+    let (key, value) = ("a.note".parse().unwrap(), json!("found").into());
+    world.handle(Command::SetValue { lease: a.clone(), key, value }).unwrap();
+    world.complete(&a, "ok").unwrap();
+    let inputs = serde_json::to_value(world.work(&id("reads")).unwrap().inputs).unwrap();
+    assert_eq!(inputs, json!({"a.note": "found"}));
+    world.run("reads", 1);
+    assert_eq!(world.status("ok"), "input_required");
+    world.answer("ok", 1, "approve").unwrap();
+    assert_eq!(world.status("graph"), "completed");
+    check(&mut world);
+    world.rest();
+}
+
+#[test]
 fn g13_what_has_begun_ended_or_been_skipped_can_not_change() {
     let mut world = World::with_graph(json!({"steps": [
         step("done", json!({})),
