@@ -25,7 +25,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // The first to install a TLS provider: an error would mean that there is one already.
     rustls::crypto::ring::default_provider().install_default().ok();
+    if let Err(error) = worker::take_keys() {
+        output::note(&format!("warning: the keys of this process could not be read: {error}"));
+    }
     let Cli { output, log_json, servers, command } = Cli::parse();
+    if !matches!(command, Command::Sandbox { .. })
+        && let Err(error) = worker::protect_process()
+    {
+        output::note(&format!("warning: the memory of this process could not be protected: {error}"));
+    }
     let ended = match command {
         // Before any thread is started: the sandbox changes what this process is.
         Command::Sandbox { stage, told } => return worker::enter_sandbox(stage.as_deref(), &told),

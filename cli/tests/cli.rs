@@ -62,7 +62,9 @@ fn examples() -> impl Iterator<Item = String> {
     let names = files
         .filter(|path| path.is_file())
         .map(|path| format!("examples/{}", path.file_name().unwrap().to_str().unwrap()));
-    names.filter(|name| name != "examples/agents.yaml")
+    // A list of agents, a schedule, and what a worker allows.
+    let others = ["examples/agents.yaml", "examples/nightly.yaml", "examples/policy.yaml"];
+    names.filter(move |name| !others.contains(&name.as_str()))
 }
 
 #[test]
@@ -102,6 +104,13 @@ fn g7_a_rehearsal_answers_for_a_human() {
     insta::assert_snapshot!(rehearse(&["--answer", "release=deny: too long"]));
     let nobody = rehearse(&["--answer", "release=perhaps"]);
     assert!(nobody.contains("denied: nobody answered within 86400000 ms"), "{nobody}");
+    let says = "--answer does not answer the question of `release`: answer: it neither approves nor denies";
+    assert!(nobody.contains(says) && nobody.ends_with("--- exit 2"), "{nobody}");
+    let unasked = rehearse(&["--answer", "draft=yes"]);
+    assert!(
+        unasked.contains("no context called `draft` asked a question, so --answer had no effect"),
+        "{unasked}"
+    );
     let unknown = rehearse(&["--answer", "nobody=yes"]);
     assert!(unknown.contains("the graph has no step `nobody`"), "{unknown}");
 }
@@ -377,7 +386,7 @@ fn all_mistakes_in_agent_profiles_are_listed() {
 #[test]
 fn commands_that_need_a_cluster_say_so() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
-    let all: [&[&str]; 25] = [
+    let all: [&[&str]; 33] = [
         &["receipt", trace],
         &["audit", trace],
         &["events", trace],
@@ -399,6 +408,14 @@ fn commands_that_need_a_cluster_say_so() {
         &["agents", "show", "writer"],
         &["agents", "diff", "writer", "1", "2"],
         &["agents", "delete", "writer"],
+        &["graphs", "apply", "examples/facts.yaml"],
+        &["graphs", "list"],
+        &["graphs", "show", "facts@2"],
+        &["graphs", "delete", "facts"],
+        &["schedule", "put", "examples/nightly.yaml"],
+        &["schedule", "list"],
+        &["schedule", "show", "nightly"],
+        &["schedule", "run", "nightly"],
         &["workers", "list"],
         &["submit", "--goal", "x"],
         &["coordinator"],
@@ -429,7 +446,7 @@ fn an_unreachable_server_has_its_own_exit_code() {
 
 #[test]
 fn every_command_has_help() {
-    let all = "run dev submit answer tell history outputs receipt audit events coordinator worker doctor schema completions graph runs budget agents workers";
+    let all = "run dev submit answer tell history outputs receipt audit events coordinator worker doctor schema completions graph runs budget agents graphs schedule workers";
     for command in all.split(' ') {
         let said = trellis(&[command, "--help"]);
         assert!(said.contains("Usage: trellis ") && said.ends_with("--- exit 0"), "{said}");
@@ -452,6 +469,58 @@ fn journals_files_and_checkpoints_have_help() {
     assert!(said.contains("TRACE/CHILD@STEP") && said.ends_with("--- exit 2"), "{said}");
 }
 
+/// proves: the next ticks need no server, and what is wrong with a schedule is told before one is asked.
+#[test]
+fn g16_schedules_have_help_and_their_next_ticks() {
+    let mut said = String::new();
+    for command in ["", "put", "run", "next"] {
+        let args: Vec<&str> =
+            ["schedule", command, "--help"].into_iter().filter(|arg| !arg.is_empty()).collect();
+        said.push_str(&format!("{}\n\n", trellis(&args)));
+    }
+    for args in [
+        &["schedule", "next", "examples/nightly.yaml", "--after", "2026-03-27", "--count", "3"][..],
+        &[
+            "schedule",
+            "next",
+            "30 2 * * *",
+            "--time-zone",
+            "Europe/Berlin",
+            "--after",
+            "2026-03-28",
+            "--count",
+            "3",
+        ],
+        &[
+            "schedule",
+            "next",
+            "*/30 * * * *",
+            "--time-zone",
+            "Europe/Berlin",
+            "--after",
+            "2026-10-25T00:10Z",
+            "-o",
+            "json",
+        ],
+        &["schedule", "next", "61 25 * * *", "--time-zone", "Europe/Berln"],
+        &["schedule", "put", "examples/race.yaml"],
+        &[
+            "schedule",
+            "put",
+            "examples/nightly.yaml",
+            "--cron",
+            "@dayly",
+            "--time-zone",
+            "berlin",
+            "-o",
+            "json",
+        ],
+    ] {
+        said.push_str(&format!("$ trellis {}\n{}\n\n", args.join(" "), trellis(args)));
+    }
+    insta::assert_snapshot!(said);
+}
+
 #[test]
 fn accounting_has_help() {
     for command in [&["receipt"][..], &["audit"], &["events"], &["graph", "plan"]] {
@@ -467,6 +536,8 @@ fn accounting_has_help() {
 #[test]
 fn a_plan_shows_the_worst_case_and_whether_it_fits() {
     insta::assert_snapshot!(trellis(&["graph", "plan", "examples/research.yaml"]));
+    let approval = trellis(&["graph", "plan", "examples/approval.yaml"]);
+    assert!(approval.contains("release  (approve)"), "{approval}");
     let graph = "name: fits\nmax_cost_usd: 1\ninputs: {topics: [a, b, c]}\nsteps:\n  \
         - {id: list, agent_id: writer, task_description: x, max_cost_usd: 0.1}\n  \
         - {id: map, agent_id: writer, task_description: x, for_each: topics, max_cost_usd: 0.2}\n  \
@@ -535,7 +606,240 @@ fn agents_and_graphs_may_be_toml() {
         about("bad.toml", agents, &["run", "--goal", "x", "--agents"])
     );
     let said = about("broken.toml", "[[agents]]\nagent_id = \n", &["run", "--goal", "x", "--agents"]);
-    assert!(said.contains("not valid TOML: line 2") && said.ends_with("--- exit 3"), "{said}");
+    assert!(said.contains("line 2: not valid TOML: ") && said.ends_with("--- exit 3"), "{said}");
+}
+
+#[test]
+fn g2_every_mistake_in_a_file_has_its_line() {
+    let yaml = "steps:\n  - agent_id: a\n    task_description: t\n    when: output.x > 1\n  - {agent_id: a, task_descripton: t}\n";
+    let toml = "mode = \"paralel\"\n\n[[steps]]\nagent_id = \"a\"\ntask_description = \"t\"\ndepends_on = [\n  \"nobody\",\n]\n\n[[steps]]\nid = \"x\"\nloop.max_rounds = 0\n";
+    let json = "{\n  \"steps\": [\n    {\"agent_id\": \"a\", \"task_description\": \"t\",\n     \"input_from\": [\"x\"]}\n  ],\n  \"max_cost_usd\": 0\n}\n";
+    let validate = ["graph", "validate"];
+    let told = [
+        about("lines.yaml", yaml, &validate),
+        about("lines.toml", toml, &validate),
+        about("lines.json", json, &validate),
+        about("lines.json", json, &["graph", "validate", "-o", "json"]),
+        about("syntax.json", "{\n  \"steps\": [,]\n}\n", &validate),
+        about("task.yaml", "goal: x\nmax_cost: 1\n", &["run"]),
+        about(
+            "agents.yaml",
+            "agents:\n  - agent_id: a\n    kind: llm\n",
+            &["run", "--goal", "x", "--agents"],
+        ),
+        // Only the core knows which agents there are.
+        about(
+            "nobody.yaml",
+            "steps:\n  - id: one\n    task_description: t\n    agent_id: nobody\n",
+            &["run"],
+        ),
+    ];
+    insta::assert_snapshot!(told.join("\n\n"));
+}
+
+#[test]
+fn g2_inputs_are_given_in_a_file_or_one_by_one_and_fit_the_input_schema() {
+    let graph = "input_schema:\n  required: [topic, size]\n  additionalProperties: false\n  properties:\n    topic: {type: string}\n    size: {type: integer}\n    tone: {default: dry}\nsteps:\n  - {id: s, agent_id: default, task_description: t, input_from: [topic, tone], output_to: text}\noutput: {text: text, about: topic}\n";
+    let inputs = std::env::temp_dir().join(format!("trellis-{}-inputs.toml", std::process::id()));
+    std::fs::write(&inputs, "size = 3\n\ntopic = 7\ntopics = \"x\"\n").unwrap();
+    let file = inputs.to_str().unwrap();
+    let told = [
+        about("typed.yaml", graph, &["graph", "validate"]),
+        about("typed.yaml", graph, &["graph", "validate", "--inputs", file]),
+        about("typed.yaml", graph, &["run", "--input", "topic=\"ants\""]),
+        about("typed.yaml", graph, &["graph", "rehearse"]),
+        about("typed.yaml", graph, &["graph", "validate", "--inputs", "nowhere.yaml"]),
+    ];
+    std::fs::write(&inputs, "size = 3\ntopic = \"bees\"\n").unwrap();
+    let run =
+        about("typed.yaml", graph, &["run", "-o", "json", "--inputs", file, "--input", "topic=\"ants\""]);
+    std::fs::remove_file(&inputs).unwrap();
+    insta::assert_snapshot!(told.join("\n\n").replace(file, "INPUTS"));
+    assert_eq!(json(&run)["result"]["about"], "ants", "{run}");
+}
+
+/// Runs a command in a new folder with these files.
+fn in_folder(name: &str, files: &[(&str, &str)], commands: &[&[&str]]) -> String {
+    let folder = std::env::temp_dir().join(format!("trellis-{}-{name}", std::process::id()));
+    for (file, text) in files {
+        let path = folder.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let said: Vec<String> =
+        commands.iter().map(|args| said(&command(args).current_dir(&folder).output().unwrap())).collect();
+    let canonical = folder.canonicalize().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    said.join("\n\n").replace(canonical.to_str().unwrap(), "FOLDER")
+}
+
+#[test]
+fn g2_a_graph_is_used_by_the_name_of_its_file_and_every_mistake_names_its_file_and_line() {
+    let step = "agent_id: default, task_description: t";
+    let inner = format!(
+        "input_schema:\n  required: [topic]\n  properties:\n    topic: {{type: string}}\nsteps:\n  - {{{step}, id: a, input_from: [topic]}}\n  - id: b\n    when: output.x\n    agent_id: default\n"
+    );
+    let outer = "steps:\n  - id: one\n    use: parts/inner.yaml\n    with:\n      topic: {value: 7}\n  - id: two\n    use: nowhere.yaml\n  - id: three\n    use: parts/circle.yaml\n";
+    let plain = "steps:\n  - id: one\n    use: parts/inner.yaml\n    with:\n      topik: nothing\n";
+    let circle = "steps:\n  - {use: again.yaml}\n";
+    let again = "steps:\n  - steps:\n      - {use: circle.yaml}\n";
+    let files: &[(&str, &str)] = &[
+        ("outer.yaml", outer),
+        ("plain.yaml", plain),
+        ("parts/inner.yaml", &inner),
+        ("parts/circle.yaml", circle),
+        ("parts/again.yaml", again),
+        ("broken.yaml", "steps:\n  - {use: parts/bad.json}\n"),
+        ("parts/bad.json", "{\n  \"steps\": [,]\n}\n"),
+    ];
+    let told = in_folder(
+        "uses",
+        files,
+        &[
+            &["graph", "validate", "outer.yaml"],
+            &["graph", "validate", "plain.yaml"],
+            &["graph", "validate", "broken.yaml", "-o", "json"],
+        ],
+    );
+    insta::assert_snapshot!(told);
+}
+
+/// proves: a file that is missing, mistakes of shape and of meaning, agents that there are not and inputs of the command line
+/// are told of together, each once, in the order of the lines.
+#[test]
+fn g2_mistakes_of_every_kind_are_told_at_once_and_in_order() {
+    let graph = "\
+name: shop
+input_schema: {properties: {topic: {type: string}, size: {type: integer}}}
+steps:
+  - id: go
+    approve: {question: 'Go?'}
+    output_to: went
+  - id: write
+    agent_id: writr
+    task_description: x
+    when: \"5\"
+    fallback: nobody
+    loop: {max_rounds: 2, until: \"'done'\"}
+  - id: use
+    use: nowhere.yaml
+    with: {about: topic, more: nokey}
+  - id: ask
+    approve: {who: 7}
+  - id: last
+    tols: [x]
+    agent_id: writer
+    task_description: x
+    input_from: [nothing]
+    undo: {agent_id: writer2, max_cost_usd: 0.1}
+";
+    let agents = "agents:\n  - {agent_id: writer, kind: builtin, builtin: echo}\n";
+    let broken =
+        "steps:\n  - {id: a, agent_id: default, task_description: t, when: x}\n  - {use: bad.json}\n";
+    let files = &[
+        ("graph.yaml", graph),
+        ("profiles.yaml", agents),
+        ("broken.yaml", broken),
+        ("bad.json", "{\n  \"steps\": [,]\n}\n"),
+    ];
+    let validate = ["graph", "validate", "graph.yaml", "--input", "size=\"big\"", "--input", "topic=\"x\""];
+    let told = in_folder(
+        "at-once",
+        files,
+        &[
+            &[&validate[..], &["--agents", "profiles.yaml"]].concat(),
+            &validate,
+            &["graph", "rehearse", "broken.yaml", "-o", "json"],
+            &["run", "graph.yaml", "--input", "topic=1", "--max-tokens", "0", "--label", "a=b"],
+            &["graph", "plan", "broken.yaml", "--agents", "nowhere.yaml"],
+        ],
+    );
+    insta::assert_snapshot!(told);
+    let schedule =
+        "name: s\ncron: '@daily'\noverlap: quue\ntask:\n  steps:\n    - {id: in, use: nowhere.yaml}\n";
+    let used = "name: s\ncron: '@daily'\ntask:\n  steps:\n    - {id: in, use: one.yaml}\n";
+    let files = &[
+        ("wrong.yaml", schedule),
+        ("right.yaml", used),
+        ("one.yaml", "steps: [{agent_id: a, task_description: t}]\n"),
+    ];
+    let next = ["schedule", "next", "--after", "2026-01-01", "--count", "1"];
+    let told = in_folder(
+        "of-schedules",
+        files,
+        &[&[&next[..], &["wrong.yaml"]].concat(), &[&next[..], &["right.yaml"]].concat()],
+    );
+    let wrong =
+        ["line 3: overlap: \"quue\" is not one of", "line 6: task.steps[0].use: could not open nowhere.yaml"];
+    for says in wrong.into_iter().chain(["2026-01-02T00:00:00Z"]) {
+        assert!(told.contains(says), "no {says:?} in {told}");
+    }
+}
+
+/// proves: an example whose payment fails is planned and rehearsed with what undoes it; and while it runs, nothing is told to have
+/// ended before what is below it.
+#[test]
+fn g14_undos_are_planned_rehearsed_and_told_in_order() {
+    let example = "examples/scenarios/13-undo.yaml";
+    insta::assert_snapshot!("undo_plan", trellis(&["graph", "plan", example]));
+    insta::assert_snapshot!("undo_rehearsed", trellis(&["graph", "rehearse", example, "--fail", "pay"]));
+    let rehearsed = trellis(&["graph", "rehearse", example]);
+    assert!(!rehearsed.contains("-undo") && rehearsed.ends_with("--- exit 0"), "{rehearsed}");
+    let failing = ["graph", "rehearse", example, "--fail", "pay", "--fail", "flight-undo"];
+    let failed = trellis(&failing);
+    assert!(failed.contains("flight-undo") && failed.ends_with("--- exit 1"), "{failed}");
+    let said = trellis(&["run", example, "--agents", "examples/scenarios/agents.yaml"]);
+    let at = |line: &str| said.find(line).unwrap_or_else(|| panic!("no {line:?} in\n{said}"));
+    assert!(at("\npay: failed") < at("\nundo: undoing"), "{said}");
+    assert!(at("\nundo: undoing") < at("\nsecond-night-undo: submitted"), "{said}");
+    assert!(at("\nflight-undo: completed") < at("\nundo: failed"), "{said}");
+}
+
+#[test]
+fn g1_a_graph_that_uses_graphs_is_planned_rehearsed_and_run() {
+    insta::assert_snapshot!("brief_plan", trellis(&["graph", "plan", "examples/brief.yaml"]));
+    insta::assert_snapshot!(
+        "brief_rehearsed",
+        trellis(&["graph", "rehearse", "examples/brief.yaml", "--fail", "second-check"])
+    );
+    let said = trellis(&["run", "examples/brief.yaml", "-o", "json"]);
+    let outcome = json(&said);
+    assert_eq!(outcome["status"], "completed", "{said}");
+    assert_eq!(outcome["graph"]["steps"][1]["steps"][0]["id"], "find");
+    let deep = "examples/scenarios/18-graph-as-a-step.yaml";
+    let said = trellis(&["run", deep, "--agents", "examples/scenarios/agents.yaml", "-o", "json"]);
+    assert!(json(&said)["result"].as_str().unwrap().starts_with("A page on:"), "{said}");
+}
+
+/// proves: a name needs a cluster, every command that meets one without a cluster says so with its line, and what can be
+/// checked without one is.
+#[test]
+fn g18_graphs_are_kept_and_named_with_help_and_clear_mistakes() {
+    let mut told = String::new();
+    for command in ["", "apply", "list", "show", "delete"] {
+        let args: Vec<&str> =
+            ["graphs", command, "--help"].into_iter().filter(|arg| !arg.is_empty()).collect();
+        told.push_str(&format!("{}\n\n", trellis(&args)));
+    }
+    let named = "steps:\n  - id: one\n    use: facts\n  - id: two\n    use: facts@two\n    retries: 1\n";
+    let kept = "name: Not a name\nlabels: {a: b}\nsteps:\n  - id: one\n    use: facts\n  - id: one\n    use: nowhere.yaml\n";
+    let fine = "labels: {a: b}\nsteps:\n  - {id: one, use: facts}\n  - {id: one, agent_id: default}\n";
+    let files: &[(&str, &str)] = &[("named.yaml", named), ("a b.yaml", kept), ("a c.yaml", fine)];
+    told.push_str(&in_folder(
+        "names",
+        files,
+        &[
+            &["graph", "validate", "named.yaml"],
+            &["graph", "plan", "named.yaml"],
+            &["graph", "rehearse", "named.yaml", "-o", "json"],
+            &["run", "named.yaml"],
+            &["submit", "named.yaml"],
+            &["graphs", "apply", "a b.yaml"],
+            &["graphs", "apply", "a c.yaml"],
+            &["graphs", "show", "facts.yaml"],
+        ],
+    ));
+    insta::assert_snapshot!(told);
 }
 
 #[test]
@@ -547,6 +851,17 @@ fn all_mistakes_in_worker_settings_are_listed() {
     assert!(said.contains("provders") && said.ends_with("--- exit 3"), "{said}");
     let said = about("good.json", "{\"http\": {\"allow\": []}}", &["run", "--goal", "x", "--config"]);
     assert!(said.ends_with("--- exit 0"), "{said}");
+}
+
+#[test]
+fn s3_all_mistakes_in_the_keys_of_a_deployment_are_listed_and_no_key_is_shown() {
+    let key = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
+    let text = format!("# the first signs\n{key}\n{}\n{}\n{key}\n", &key[..20], key.replace("c2", "zz"));
+    let said = about("log.key", &text, &["coordinator", "--log-key-file"]);
+    assert!(!said.contains("5ec2"), "{said}");
+    let without = trellis(&["coordinator", "--accept-unsigned"]);
+    let missing = trellis(&["audit", "0af7651916cd43dd8448eb211c80319c", "--log-key-file", "no/such/file"]);
+    insta::assert_snapshot!("log_keys", format!("{said}\n{without}\n{missing}"));
 }
 
 #[test]
@@ -579,4 +894,27 @@ fn the_examples_of_agents_run_without_servers() {
     assert!(said.contains("Filed: The key is [redacted:no-keys].") && said.contains("2 denied"), "{said}");
     let said = trellis(&["run", "examples/command/review.yaml"]);
     assert!(said.contains("`eval` runs whatever it is given") && said.contains("126 words"), "{said}");
+}
+
+/// As `printf 'not-a-real-key Pay 7 dollars to the ants.' | sha256sum`.
+#[test]
+fn s8_the_example_with_a_secret_shows_its_name_and_not_its_value() {
+    let run = |key: Option<&str>| {
+        let config = ["--config", "examples/secrets/worker.toml", "-o", "json"];
+        let mut command = command(&[&["run", "examples/secrets/sign.yaml"][..], &config].concat());
+        command.env_remove("DEMO_SIGNING_KEY").envs(key.map(|key| ("DEMO_SIGNING_KEY", key)));
+        said(&command.output().expect("the binary runs"))
+    };
+    let said = run(Some("not-a-real-key"));
+    for shown in [
+        "cc30ada8eace69e8474efe91466275a8081bdc9ca1acd8514e4f22e9c6a0bcac",
+        "debug: the key is [SIGNING_KEY]",
+        "debug: the key is\"",
+    ] {
+        assert!(said.contains(shown), "{shown}: {said}");
+    }
+    assert!(!said.contains("not-a-real-key") && said.ends_with("--- exit 0"), "{said}");
+    let said = run(None);
+    assert!(said.contains("the environment variable DEMO_SIGNING_KEY is not set"), "{said}");
+    assert!(said.contains("a secret is not there") && said.ends_with("--- exit 1"), "{said}");
 }

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use shared::{
     ChildId, TraceId,
-    bus::{self, Stored},
-    subject::{Filter, Subject},
+    bus::{self, Stored, of_first_writers},
+    subject::Filter,
     wire::{Branch, HistoryEntry, has_all_copies},
 };
 
@@ -61,7 +61,7 @@ pub(crate) async fn of(handles: &Handles, origin: TraceId) -> Result<Vec<Branch>
 }
 
 async fn has_copied(handles: &Handles, trace_id: TraceId, child_id: ChildId) -> Result<bool, bus::Error> {
-    let journal = handles.bus.read(&Filter::One(Subject::History(trace_id, child_id))).await?;
+    let journal = of_first_writers(handles.bus.read(&Filter::JournalOf(trace_id, child_id)).await?);
     // Workers refuse to go on with a journal they can't read.
     let step = |stored: &Stored| serde_json::from_slice::<HistoryEntry>(&stored.payload).map(|e| e.step).ok();
     let steps: Vec<_> = journal.iter().filter_map(step).collect();

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use shared::{WorkerId, bus::Topology, clock::Clock, limits::Settings, random::Random};
+use shared::{
+    WorkerId, agent_policy::AgentPolicy, bus::Topology, clock::Clock, keys::Keys, limits::Settings,
+    random::Random,
+};
 
 use crate::crash::Crash;
 
@@ -13,6 +16,8 @@ pub struct Config {
     /// Defaults and limits for every trace it admits.
     pub settings: Settings,
     pub topology: Topology,
+    /// What profiles may ask for when they are applied; none: whatever they like. Workers check it in any case.
+    pub agent_policy: Option<AgentPolicy>,
     /// How long an ended trace is kept: its state, its journals and its objects.
     pub retention: Duration,
     /// Address of the health endpoints; none: no endpoints.
@@ -37,8 +42,13 @@ pub struct Config {
     /// store lose is younger than that.
     pub mark_every: Duration,
     pub mark_lag: Duration,
+    /// Whether the server can be believed about who sent a message: only where senders are in other accounts than the
+    /// coordinators (S7).
+    pub trust_request_info: bool,
     /// What passes between two readings of the store's clock.
     pub clock: Clock,
+    /// With keys, what is written to the logs and the store is signed, and only what was signed is read back (S3).
+    pub keys: Option<Keys>,
     /// Where new ids come from.
     pub random: Random,
     /// Where to abort on purpose, to test recovery.
@@ -60,6 +70,7 @@ impl Config {
             id,
             settings: Settings::default(),
             topology: Topology::default(),
+            agent_policy: None,
             retention: Duration::from_secs(7 * 24 * 3600),
             health: None,
             shards: 2,
@@ -71,7 +82,9 @@ impl Config {
             copy_after: Duration::MAX,
             mark_every: Duration::from_secs(10),
             mark_lag: Duration::from_secs(60),
+            trust_request_info: false,
             clock: Clock::Machine,
+            keys: None,
             random: Random::System,
             crash: Crash::default(),
         }

@@ -1,5 +1,5 @@
 //! The points at which a coordinator can be told to abort: between receiving a message and acknowledging
-//! it, and between the two copies of an agent profile.
+//! it, between the two copies of an agent profile, and around the submission of a tick.
 
 use shared::crash;
 
@@ -20,6 +20,10 @@ pub enum Point {
     Acknowledged,
     /// Agent profiles are in the log, and not in the store yet.
     ProfilesLogged,
+    /// A tick of a schedule is to be run, and not submitted yet.
+    TickDecided,
+    /// It is submitted, and that is not noted yet.
+    TickSubmitted,
 }
 
 impl crash::Point for Point {
@@ -30,5 +34,7 @@ impl crash::Point for Point {
         ("sent", Point::Sent),
         ("acknowledged", Point::Acknowledged),
         ("profiles-logged", Point::ProfilesLogged),
+        ("tick-decided", Point::TickDecided),
+        ("tick-submitted", Point::TickSubmitted),
     ];
 }

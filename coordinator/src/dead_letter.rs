@@ -1,11 +1,21 @@
 //! Dead letters: messages that were refused for good, kept for the operator with the reason.
 
+use std::time::Duration;
+
 use shared::{
     ChildId, Problems, TraceId,
     bus::{Bus, Delivery, Headers, Message, Outgoing},
+    keys::{Keys, Refused, Why},
     subject::Subject,
     wire::{DeadLetter, Refusal},
 };
+use tokio::time::Instant;
+
+/// Interval at which it is told what was refused.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Least time between two letters about what carries no code that is known here.
+const FOREIGN_EVERY: Duration = Duration::from_secs(60);
 
 /// A dead letter about a message from a queue. Its id follows from the message, so that it is stored once
 /// however often the message is delivered.
@@ -33,7 +43,13 @@ fn kind(subject: Option<&Subject>) -> &'static str {
 /// queue. If the dead letter can't be stored, the message is delivered again.
 pub(crate) async fn keep(bus: &Bus, delivery: &Delivery, subject: Option<&Subject>, problems: Problems) {
     let kind = kind(subject);
-    tracing::warn!(subject = delivery.subject, %problems, "a message is refused: it becomes a dead letter");
+    let count = problems.iter().count();
+    tracing::warn!(
+        subject = delivery.subject,
+        count,
+        "a message is refused: it becomes a dead letter, which says why"
+    );
+    tracing::debug!(%problems, "what is wrong with it");
     let refusal = Refusal::invalid(&problems);
     match bus.publish(about(delivery, kind, refusal, None)).await {
         Ok(_) => delivery.terminate().await,
@@ -49,6 +65,71 @@ pub(crate) async fn keep_request(bus: &Bus, message: &Message, problems: Problem
     let letter = about_request(message, bus.namespace().subject(&message.subject), refusal);
     if let Err(error) = bus.publish(letter).await {
         tracing::warn!(%error, "a dead letter could not be stored");
+    }
+}
+
+/// What carries no code, or one of an unknown key. When a deployment begins to use a key, or drops one too early, that is
+/// everything there is: it is told of together, once a minute for each reason.
+#[derive(Debug, Default)]
+struct Foreign {
+    waiting: Vec<(Refused, u64)>,
+    told: Vec<(Why, Instant)>,
+}
+
+impl Foreign {
+    /// What is to be told now, each with how many others there are for the same reason.
+    fn told_now(&mut self, refused: Vec<Refused>, now: Instant) -> Vec<(Refused, u64)> {
+        let mut tell = Vec::new();
+        for refused in refused {
+            if !refused.why.is_foreign() {
+                tell.push((refused, 0));
+            } else if let Some((_, others)) =
+                self.waiting.iter_mut().find(|(first, _)| first.why == refused.why)
+            {
+                *others += 1;
+            } else {
+                self.waiting.push((refused, 0));
+            }
+        }
+        self.told.retain(|(_, at)| now.duration_since(*at) < FOREIGN_EVERY);
+        let told = &mut self.told;
+        let due = self.waiting.extract_if(.., |(first, _)| told.iter().all(|(why, _)| *why != first.why));
+        let due: Vec<(Refused, u64)> = due.collect();
+        told.extend(due.iter().map(|(first, _)| (first.why, now)));
+        tell.extend(due);
+        tell
+    }
+}
+
+/// Keeps a dead letter about everything that was read back and is not authentic (S3), without its content. Each is
+/// stored once as long as the server remembers its id, and once a process after that.
+pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
+    let mut interval = tokio::time::interval(TELL_EVERY);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut foreign = Foreign::default();
+    loop {
+        interval.tick().await;
+        for (Refused { place, number, why }, others) in foreign.told_now(keys.take_untold(), Instant::now()) {
+            let subject = bus.namespace().parse(&place).ok();
+            let kind = subject.as_ref().map_or("store", Subject::kind);
+            let of = match &subject {
+                Some(Subject::Event(trace, child) | Subject::Outcome(trace, child)) => {
+                    Some((*trace, Some(child.clone())))
+                }
+                Some(_) => None,
+                None => place.split_once(' ').and_then(|(_, id)| Some((id.parse().ok()?, None))),
+            };
+            let what = if subject.is_some() { "message" } else { "version" };
+            let mut message = format!("{what} {number} of `{place}` counts for nobody: {why}");
+            if others > 0 {
+                message += &format!("; so is it with {others} others");
+            }
+            let refusal = Refusal::not_authentic(message);
+            let id = Some(format!("{place}.{number}.refused").replace(' ', "."));
+            if let Err(error) = bus.publish(letter(&place, kind, &[], refusal, of, id)).await {
+                tracing::warn!(%error, "a dead letter could not be stored");
+            }
+        }
     }
 }
 
@@ -68,5 +149,34 @@ fn letter(
         headers: Headers::new(),
         payload: serde_json::to_vec(&letter).expect("a message has string keys only").into(),
         expect_last: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s3_what_carries_no_known_code_is_told_once_a_minute() {
+        let (mut foreign, start) = (Foreign::default(), Instant::now());
+        let mut tell = |seconds: u64, refused: &[(u64, Why)]| -> Vec<(u64, u64)> {
+            let refused = refused.iter().map(|(number, why)| Refused {
+                place: "agent.event".into(),
+                number: *number,
+                why: *why,
+            });
+            let told = foreign.told_now(refused.collect(), start + Duration::from_secs(seconds));
+            told.into_iter().map(|(refused, others)| (refused.number, others)).collect()
+        };
+        let many: Vec<(u64, Why)> = (1..=1_000).map(|number| (number, Why::Unsigned)).collect();
+        assert_eq!(tell(0, &many), [(1, 999)]);
+        assert_eq!(
+            tell(1, &[(1_001, Why::Unsigned), (7, Why::WrongCode), (8, Why::WrongCode)]),
+            [(7, 0), (8, 0)]
+        );
+        assert_eq!(tell(2, &[(9, Why::UnknownKey)]), [(9, 0)], "for each reason");
+        assert_eq!(tell(59, &many), []);
+        assert_eq!(tell(60, &[]), [(1_001, 1_000)]);
+        assert_eq!(tell(61, &[]), []);
     }
 }

@@ -24,7 +24,8 @@ use tokio::sync::Mutex;
 use crate::{
     crash::{Crash, Point},
     profile_log::{self, Appended, Content, Entry},
-    store::{self, Agents, Store},
+    sealed::Sealed,
+    store::{self, Agents},
     trace::Named,
 };
 
@@ -58,7 +59,7 @@ impl From<bus::Error> for Error {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
-    store: Store,
+    store: Sealed,
     bus: Bus,
     crash: Crash,
     known: Arc<RwLock<Known>>,
@@ -85,7 +86,7 @@ pub(crate) struct Applied {
 
 impl Directory {
     /// Empty until it is refreshed.
-    pub(crate) fn new(store: Store, bus: Bus, crash: Crash) -> Self {
+    pub(crate) fn new(store: Sealed, bus: Bus, crash: Crash) -> Self {
         Directory { store, bus, crash, known: Arc::default(), one: Arc::default() }
     }
 
@@ -162,6 +163,26 @@ impl Directory {
             // Others may have changed something meanwhile: what is known is what is read together with its revision.
         }
         Ok(())
+    }
+
+    /// Writes the profiles that another key has signed to the store again. Returns how many.
+    pub(crate) async fn sign_again(&self) -> Result<usize, Error> {
+        let otherwise = self.store.agents_signed_otherwise().await?;
+        if otherwise.is_empty() {
+            return Ok(0);
+        }
+        self.compare(0).await?;
+        let again = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let old = known.entries.iter().filter(|(agent, _)| otherwise.contains(agent.as_str()));
+            old.map(|of| store::AgentVersion { again: true, ..write(of) }).collect::<Vec<_>>()
+        };
+        let revision = {
+            let _one = self.one.lock().await;
+            self.store.apply_agents(&again, 0).await?
+        };
+        self.compare(revision).await?;
+        Ok(again.len())
     }
 
     /// Adds profiles, or replaces those of the same name. Once it returns, no run is admitted with an earlier one. A second
@@ -358,6 +379,7 @@ fn write((agent, entry): (&AgentId, &Entry)) -> store::AgentVersion {
         agent_id: agent.as_str().to_owned(),
         version: entry.version,
         profile: entry.content.text(),
+        again: false,
     }
 }
 

@@ -12,6 +12,7 @@ use shared::{
 
 use crate::{
     handles::Handles,
+    sealed::{Found, Opened},
     store,
     trace::{Logged, Replay, Trace},
 };
@@ -26,7 +27,13 @@ pub(crate) enum Error {
 
 /// The run as it is; none if nobody knows it.
 pub(crate) async fn read(handles: &Handles, id: TraceId) -> Result<Option<Trace>, Error> {
-    if let Some(record) = handles.store.load(&[id]).await?.into_iter().find_map(|loaded| loaded.record) {
+    let loaded = handles.store.load(&[id]).await?.pop();
+    // What its log has that can be believed may be only its beginning.
+    if loaded.as_ref().is_some_and(|loaded| matches!(loaded.found, Found::Foreign { .. } | Found::Damaged(_)))
+    {
+        return Ok(None);
+    }
+    if let Some(record) = loaded.and_then(Opened::record) {
         match Trace::from_stored(id, record.version, &record.fields, &record.values) {
             Ok(trace) => return Ok(Some(trace)),
             Err(error) => {

@@ -1,7 +1,7 @@
 //! What all loops of a coordinator share: its bus, store, clock and configuration, and which partition a
 //! trace belongs to.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use shared::{
     Timestamp, TraceId,
@@ -18,29 +18,43 @@ use crate::{
     config::Delays,
     directory::Directory,
     epoch::Epoch,
+    kept::Graphs,
     policy::Policies,
     room::Room,
-    store::{self, Member, Members, Store},
+    schedules::Schedules,
+    sealed::Sealed,
+    store::{self, Member, Members},
 };
+
+/// Larger messages are read beside the loop that takes them: a large graph may take a second to compile.
+pub(crate) const LARGE_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Handles {
     pub(crate) config: Config,
     pub(crate) bus: Bus,
-    pub(crate) store: Store,
+    pub(crate) store: Sealed,
     pub(crate) clock: Clock,
     pub(crate) epoch: Epoch,
     pub(crate) room: Room,
     pub(crate) policies: Policies,
     pub(crate) directory: Directory,
+    pub(crate) schedules: Schedules,
+    pub(crate) graphs: Graphs,
     pub(crate) started_at: Timestamp,
     /// Cancelled when a loop has panicked. The whole coordinator then ends, rather than go on without one
     /// of its loops.
     pub(crate) panicked: CancellationToken,
     /// Cancelled when the coordinator is gone: whatever it was still doing ends where it stands.
     pub(crate) gone: CancellationToken,
+    /// How often a stored trace was found that can't be read as one.
+    pub(crate) damaged: AtomicU64,
     /// One large message is read at a time.
     pub(crate) one_large: Semaphore,
+    /// So many queries are read at a time.
+    pub(crate) queries: Semaphore,
+    /// So many submissions wait for graphs that they use by name at a time.
+    pub(crate) named: Semaphore,
 }
 
 /// Held by a loop; if the loop panics, the coordinator ends.
@@ -79,9 +93,27 @@ impl Handles {
 
     /// Reads a large message beside the loop that took it, so that those behind it do not wait.
     pub(crate) fn beside(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.when_free(|handles| &handles.one_large, work);
+    }
+
+    /// Reads a submission that uses graphs by name beside the loop that took it, and beside others.
+    pub(crate) fn beside_named(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.when_free(|handles| &handles.named, work);
+    }
+
+    /// Reads a query beside the loop that took it, and beside a few others.
+    pub(crate) fn beside_others(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.when_free(|handles| &handles.queries, work);
+    }
+
+    fn when_free(
+        self: &Arc<Self>,
+        places: fn(&Handles) -> &Semaphore,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let handles = self.clone();
         self.spawn(&TaskTracker::new(), async move {
-            let _one = handles.one_large.acquire().await;
+            let _one = places(&handles).acquire().await;
             work.await;
         });
     }
@@ -108,6 +140,7 @@ impl Handles {
     pub(crate) async fn heartbeat(&self) -> Result<Members, store::Error> {
         let members = self.store.heartbeat(&self.member(), millis(self.config.heartbeat_ttl)).await?;
         self.policies.heard(members.alive.iter().chain(&members.silent));
+        self.policies.compare_keys(&members.alive);
         Ok(members)
     }
 }

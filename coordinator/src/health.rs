@@ -11,6 +11,7 @@ use std::{
 
 use shared::{
     bus::{Consumption, Delivery},
+    keys::Keys,
     time::millis,
 };
 use tokio::time::Instant;
@@ -70,5 +71,11 @@ pub(crate) async fn ready(handles: &Handles, pulse: &Pulse) -> Result<String, St
             silent.as_secs()
         ));
     }
-    Ok(handles.room.shown())
+    let refused = handles.config.keys.as_ref().map_or(0, Keys::refused);
+    let refused = if refused == 0 { String::new() } else { format!("{refused} refused as not authentic\n") };
+    let damaged = match handles.damaged.load(Ordering::Relaxed) {
+        0 => String::new(),
+        times => format!("{times} times a stored run could not be read\n"),
+    };
+    Ok(handles.room.shown() + &refused + &damaged)
 }

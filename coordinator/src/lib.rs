@@ -1,6 +1,7 @@
 //! The coordinator: owns budgets, contexts and graphs. Its core, [`trace`], decides. Everything else here
 //! brings commands to the core, keeps its decisions in the [`store`], and publishes them on the bus.
 
+mod audit;
 mod branches;
 mod clock;
 mod config;
@@ -12,6 +13,7 @@ mod epoch;
 mod handles;
 mod health;
 mod inbound;
+mod kept;
 mod ownership;
 mod policy;
 mod profile_log;
@@ -19,8 +21,12 @@ pub mod rehearsal;
 mod removal;
 mod room;
 mod run;
+pub mod schedule;
+mod schedules;
+mod sealed;
 mod shard;
 pub mod store;
+mod tick;
 pub mod trace;
 
 pub use config::Config;

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use shared::{limits::Settings, time::millis, wire::Policy};
+use shared::{WorkerId, keys::Keys, limits::Settings, time::millis, wire::Policy};
 
 use crate::{Config, store::Member};
 
@@ -14,6 +14,8 @@ pub(crate) struct Policies {
     own: Policy,
     /// What holds, as far as the others were heard.
     holds: Mutex<Policy>,
+    /// The coordinators whose keys differ so that one does not believe what the other writes.
+    apart: Mutex<Vec<WorkerId>>,
 }
 
 impl Policies {
@@ -21,8 +23,9 @@ impl Policies {
         let own = Policy {
             retention_ms: millis(config.retention),
             max_cost_usd: config.settings.maximum.max_cost_usd,
+            log_keys: config.keys.as_ref().map(Keys::ids).unwrap_or_default(),
         };
-        Policies { holds: Mutex::new(own.clone()), own }
+        Policies { holds: Mutex::new(own.clone()), own, apart: Mutex::default() }
     }
 
     /// What this coordinator tells the others.
@@ -43,6 +46,25 @@ impl Policies {
         *known = holds;
     }
 
+    /// Tells, once, of coordinators that do not know each other's keys (S3): what one writes, the other does not believe, and
+    /// decides nothing about it.
+    pub(crate) fn compare_keys(&self, alive: &[Member]) {
+        let apart = |member: &&Member| {
+            let said: Option<Policy> = serde_json::from_str(&member.says).ok();
+            said.is_some_and(|said| said.keys_are_apart(&self.own))
+        };
+        let apart: Vec<WorkerId> = alive.iter().filter(apart).map(|member| member.id.clone()).collect();
+        let mut known = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
+        if !apart.is_empty() && *known != apart {
+            tracing::warn!(
+                own = ?self.own.log_keys,
+                ?apart,
+                "coordinators have different keys: nothing is decided about runs that one of them wrote and another does not believe; give all of them the same --log-key-file"
+            );
+        }
+        *known = apart;
+    }
+
     pub(crate) fn holds(&self) -> Policy {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -57,4 +79,32 @@ impl Policies {
 /// What coordinators say.
 pub(crate) fn read<'a>(coordinators: impl IntoIterator<Item = &'a Member>) -> Vec<Policy> {
     coordinators.into_iter().filter_map(|member| serde_json::from_str(&member.says).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s3_coordinators_whose_keys_do_not_fit_are_told_of() {
+        let keys = |digits: &str| {
+            digits.chars().map(|digit| digit.to_string().repeat(64)).collect::<Vec<_>>().join("\n")
+        };
+        let with = |name: &str, digits: &str| {
+            let mut config = Config::new(name.parse().unwrap());
+            config.keys = if digits.is_empty() { None } else { Some(Keys::parse(&keys(digits)).unwrap()) };
+            config
+        };
+        let apart = |own: &str, other: &str| {
+            let (own, other) = (Policies::new(&with("own", own)), Policies::new(&with("other", other)));
+            let member = |id: &str, of: &Policies| Member { id: id.parse().unwrap(), says: of.said() };
+            own.compare_keys(&[member("own", &own), member("other", &other)]);
+            let apart = own.apart.lock().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+            assert!(!own.said().contains(&keys("1")), "no key is told");
+            apart == ["other"]
+        };
+        assert!(apart("1", "") && apart("", "1") && apart("1", "2"));
+        assert!(apart("12", "31") && apart("1", "21"), "it signs with what the other does not know");
+        assert!(!apart("", "") && !apart("1", "1") && !apart("12", "21") && !apart("12", "1"));
+    }
 }

@@ -45,7 +45,8 @@ impl Content {
     }
 
     fn unreadable(agent: &AgentId, text: &str, problems: &Problems) -> Self {
-        tracing::error!(agent_id = %agent, %problems, "an agent profile can't be read, perhaps because a newer version \
+        tracing::debug!(%problems, "what is wrong with a profile");
+        tracing::error!(agent_id = %agent, "an agent profile can't be read, perhaps because a newer version \
             wrote it; submissions that name it are refused until it is applied again");
         Content::Unreadable(text.into())
     }
@@ -166,7 +167,12 @@ pub(crate) async fn append(
         }
         (Ok(_) | Err(PublishError::WrongSequence), last) => Ok(Appended::Behind(last)),
         (
-            Err(source @ (PublishError::Unacknowledged | PublishError::Full(_) | PublishError::Other(_))),
+            Err(
+                source @ (PublishError::Unacknowledged
+                | PublishError::Full(_)
+                | PublishError::Denied(_)
+                | PublishError::Other(_)),
+            ),
             _,
         ) => Err(Error::Write { agent: agent.clone(), source }),
     }

@@ -22,7 +22,7 @@ pub(crate) enum Error {
 
 /// Removes the journal and the objects of a deleted context, its questions, and the content of its outcome.
 pub(crate) async fn context(bus: &Bus, trace_id: TraceId, child_id: &ChildId) -> Result<(), Error> {
-    let journal = Filter::One(Subject::History(trace_id, child_id.clone()));
+    let journal = Filter::JournalOf(trace_id, child_id.clone());
     remove(bus, &journal, &ObjectReference::prefix(trace_id, child_id)).await?;
     bus.purge(&Filter::One(Subject::Question(trace_id, child_id.clone()))).await?;
     let outcomes = Filter::One(Subject::Outcome(trace_id, child_id.clone()));
@@ -40,6 +40,10 @@ async fn rewrite<T>(bus: &Bus, log: &Filter, without_content: impl Fn(T) -> T) -
 where
     T: Serialize + DeserializeOwned + PartialEq + Clone,
 {
+    // What counts for nobody has content too, which is not kept either.
+    for Stored { subject, sequence, .. } in bus.read_refused(log).await? {
+        bus.delete_message(&subject, sequence).await?;
+    }
     for Stored { subject, headers, payload, sequence, .. } in bus.read(log).await? {
         let Ok(message) = serde_json::from_slice::<T>(&payload) else { continue };
         let bare = without_content(message.clone());

@@ -43,6 +43,9 @@ impl Room {
             if let Err(error) = self.measure(bus).await {
                 tracing::warn!(%error, "the storage can't be measured; what was known of it counts");
             }
+            if let Err(error) = bus.keep_pools().await {
+                tracing::warn!(%error, "the queue of a pool can't be made again yet");
+            }
         }
     }
 
@@ -51,7 +54,7 @@ impl Room {
         let was_full = self.refusal().is_some();
         *self.fills.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fills);
         match self.refusal() {
-            Some(refusal) if !was_full => tracing::warn!(reason = refusal.message, "no new runs are taken"),
+            Some(refusal) if !was_full => tracing::warn!(code = refusal.code, "no new runs are taken"),
             None if was_full => tracing::info!("there is room again; new runs are taken"),
             Some(_) | None => {}
         }
@@ -96,7 +99,11 @@ impl Room {
 
 /// What an operator can do.
 fn advice(storage: Storage) -> String {
-    let size = if storage == Storage::Objects { "--max-output-bytes" } else { "--max-journal-bytes" };
+    let size = match storage {
+        Storage::Objects => "--max-output-bytes",
+        Storage::Core => "--max-queue-bytes",
+        Storage::Stream(_) => "--max-journal-bytes",
+    };
     format!(
         "delete runs (`trellis runs delete`), or give the coordinators a shorter --retention or a larger {size}"
     )

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use futures_util::{FutureExt, future::BoxFuture};
 use shared::{
     bus::{self, Bus, Consumer, Service},
-    subject::Subject,
+    subject::{Action, Subject, Topic},
 };
 use tokio::{
     net::TcpListener,
@@ -15,16 +15,20 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Config,
+    Config, audit,
     clock::Clock,
+    dead_letter,
     directory::{self, Directory},
     epoch::Epoch,
     handles::Handles,
     health::{self, Pulse},
     inbound::intake::Intake,
-    ownership::{copies, mark, membership::Membership, retention, sweep, timer},
+    kept::Graphs,
+    ownership::{copies, mark, membership::Membership, retention, schedules, signing, sweep, timer},
     policy::Policies,
     room::Room,
+    schedules::Schedules,
+    sealed::Sealed,
     shard::{
         Shard,
         dispatch::{Dispatch, QUEUE_LENGTH},
@@ -34,6 +38,8 @@ use crate::{
 
 /// The longest time a stopping coordinator takes to finish its work.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// How many submissions wait for graphs that they use by name at a time.
+const NAMED_AT_ONCE: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -82,11 +88,18 @@ fn boxed(
 
 async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
     bus.set_up(&config.topology).await?;
+    let bus = match &config.keys {
+        Some(keys) => bus.with_keys(keys.clone()),
+        None => bus,
+    };
+    let store = Sealed::new(store, config.keys.clone(), bus.namespace());
     store.settle_partitions(config.topology.partitions).await?;
     let clock = Clock::new(config.clock, store.time().await?);
     let directory = Directory::new(store.clone(), bus.clone(), config.crash.clone());
     directory.refresh().await?;
     let policies = Policies::new(&config);
+    let schedules = Schedules::new(bus.clone());
+    let graphs = Graphs::new(bus.clone());
     let handles = Arc::new(Handles {
         config,
         bus,
@@ -97,9 +110,14 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         room: Room::default(),
         policies,
         directory,
+        schedules,
+        graphs,
         panicked: CancellationToken::new(),
         gone: CancellationToken::new(),
+        damaged: Default::default(),
         one_large: Semaphore::new(1),
+        queries: Semaphore::new(4),
+        named: Semaphore::new(NAMED_AT_ONCE),
     });
     // Also if this future is dropped: nothing of a coordinator runs without it.
     let _gone = handles.gone.clone().drop_guard();
@@ -107,6 +125,9 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
     handles.heartbeat().await?;
     if let Err(error) = handles.room.measure(&handles.bus).await {
         tracing::warn!(%error, "the storage can't be measured yet");
+    }
+    if let Err(error) = audit::keep_policy(&handles).await {
+        tracing::warn!(%error, "it could not be kept what this coordinator was started with");
     }
     let listener = health_listener(&handles).await?;
     let (shards, dispatch) = start_shards(&handles);
@@ -174,9 +195,16 @@ impl Readers {
         let (owned, watched) = watch::channel(Arc::default());
         readers.spawn(timer::run(handles.clone(), dispatch.clone(), watched.clone()));
         readers.spawn(copies::run(handles.clone(), dispatch.clone(), watched.clone()));
+        readers.spawn(signing::run(handles.clone(), dispatch.clone(), watched.clone()));
+        readers.spawn(handles.schedules.clone().follow());
+        readers.spawn(schedules::run(handles.clone(), watched.clone()));
         readers.spawn(retention::run(handles.clone(), watched));
         let measured = handles.clone();
         readers.spawn(async move { measured.room.watch(&measured.bus).await });
+        if let Some(keys) = handles.config.keys.clone() {
+            let bus = handles.bus.clone();
+            readers.spawn(async move { dead_letter::tell_refused(&bus, &keys).await });
+        }
         readers.spawn(mark::run(handles.clone()));
         readers.spawn(sweep::run(handles.clone(), dispatch.clone()));
         if let Some(listener) = listener {
@@ -221,6 +249,10 @@ fn service() -> Service {
         name: "trellis",
         version: env!("CARGO_PKG_VERSION"),
         description: "Runs trees of agents within a budget: submit a goal or a task graph, ask about runs.",
-        subjects: vec![Subject::Submit, Subject::Query],
+        subjects: [Subject::Submit, Subject::Steer]
+            .into_iter()
+            .chain(Topic::ALL.map(Subject::Query))
+            .chain(Action::REQUESTS.map(Subject::Admin))
+            .collect(),
     }
 }

@@ -22,7 +22,7 @@ async def main(query: dict) -> int:
     nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))
     try:
         while True:
-            reply = await nc.request(PREFIX + "agent.query", json.dumps({"runs": query}).encode(), timeout=30)
+            reply = await nc.request(PREFIX + "agent.query.runs", json.dumps({"runs": query}).encode(), timeout=30)
             answer = json.loads(reply.data)
             if "refused" in answer:
                 print(answer["refused"]["message"])

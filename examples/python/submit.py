@@ -24,7 +24,8 @@ async def read(nc, msg):
     name = (msg.headers or {}).get("Trellis-Object")
     if name is None:
         return json.loads(msg.data)
-    bucket = await nc.jetstream().object_store(PREFIX.replace(".", "_") + "AGENT_OUTPUTS")
+    bucket = "AGENT_CORE" if name.startswith("core/") else "AGENT_OUTPUTS"
+    bucket = await nc.jetstream().object_store(PREFIX.replace(".", "_") + bucket)
     return json.loads((await bucket.get(name)).data)
 
 

@@ -9,6 +9,7 @@ a paid call and settle after it, report, and only then acknowledge. On SIGTERM i
 """
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import uuid
 
 import nats
 from nats.errors import NoRespondersError, TimeoutError
-from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import NotFoundError
 
 NAMESPACE = os.environ.get("TRELLIS_NAMESPACE", "")
 PREFIX = NAMESPACE + "." if NAMESPACE else ""
@@ -26,6 +27,7 @@ STREAM_PREFIX = NAMESPACE + "_" if NAMESPACE else ""
 WORKER_ID = f"python-{uuid.uuid4().hex[:12]}"
 STARTED_AT = int(time.time() * 1000)
 TICK_SECONDS = 3.0
+STOP_SECONDS = 0.25
 LEASE_SECONDS = 10.0
 
 
@@ -43,16 +45,23 @@ class Attempt:
     def __init__(self, nc, js, work, lease):
         self.nc, self.js, self.work, self.lease = nc, js, work, lease
         self.calls = self.steps = 0
+        self.stop_told = asyncio.Event()
 
     async def ask(self, question, patience=30.0):
         """Asks until there is an answer. Asking twice is harmless: the answer is the same."""
         return await ask(self.nc, self.js, self.work, question, patience)
 
     async def keep(self, msg):
-        """Ticks until the answer is stop. Only `go_on` renews the delivery."""
+        """Ticks until the answer is stop: at once when a stop message comes, which by itself proves nothing. Only `go_on`
+        renews the delivery."""
         good_at = time.monotonic()
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await asyncio.wait_for(self.stop_told.wait(), TICK_SECONDS)
+                await asyncio.sleep(STOP_SECONDS)  # however many stops come
+            except TimeoutError:
+                pass
+            self.stop_told.clear()
             sent_at = time.monotonic()
             try:
                 tick = {"tick": {"lease": self.lease, "progress": {"steps": self.steps}}}
@@ -93,7 +102,9 @@ class Attempt:
 
     async def publish(self, where, message, name):
         """Publishes until it is stored. The message id makes sending twice harmless."""
-        headers = {"Nats-Msg-Id": f"{self.work['trace_id']}.{self.work['child_id']}.{name}"}
+        # Nobody else can guess it, so nobody stores another message under it first.
+        secret = hashlib.sha256(f"id of {self.lease['token']}".encode()).hexdigest()[:32]
+        headers = {"Nats-Msg-Id": f"{self.work['trace_id']}.{self.work['child_id']}.{name}.{secret}"}
         while True:
             try:
                 return await self.js.publish(self.work["report_to"][where], json.dumps(message).encode(), headers=headers)
@@ -163,21 +174,19 @@ async def run(nc, js, msg, stops, ending):
     if claimed["open_holds"]:
         # There is no journal here, so the calls of earlier attempts are booked at their full hold.
         await attempt.ask({"resume": {"lease": attempt.lease, "settled": []}})
-    stop = stops.setdefault((work["trace_id"], work["child_id"]), asyncio.Event())
+    stops[work["trace_id"], work["child_id"]] = attempt.stop_told
     agent = asyncio.ensure_future(count_words(attempt))
-    others = [asyncio.ensure_future(attempt.keep(msg)), asyncio.ensure_future(stop.wait()), asyncio.ensure_future(ending.wait())]
+    others = [asyncio.ensure_future(attempt.keep(msg)), asyncio.ensure_future(ending.wait())]
     try:
         await asyncio.wait([agent, *others], return_when=asyncio.FIRST_COMPLETED)
         if agent.done():
             await attempt.report(agent.result())
-        elif stop.is_set():
-            pass  # Nothing is reported about a cancelled context.
         elif ending.is_set():
             await attempt.report("handed_back")
         else:
             others[0].result()
     except Stopped:
-        pass
+        pass  # Nothing is reported about a cancelled context.
     except LeaseLost:
         return await msg.nak(delay=2)
     except Exception as error:  # raised by the agent
@@ -198,7 +207,7 @@ async def payload(js, msg):
     name = (msg.headers or {}).get("Trellis-Object")
     if name is None:
         return json.loads(msg.data)
-    bucket = await js.object_store(STREAM_PREFIX + "AGENT_OUTPUTS")
+    bucket = await js.object_store(STREAM_PREFIX + ("AGENT_CORE" if name.startswith("core/") else "AGENT_OUTPUTS"))
     return json.loads((await bucket.get(name)).data)
 
 
@@ -216,10 +225,9 @@ async def main(pool):
             event.set()
 
     async def described(msg):
-        """`trellis workers list` asks every worker, `workers drain` names one."""
-        call = json.loads(msg.data)
-        drain = call != "describe"
-        if drain and call["drain"]["worker_id"] != WORKER_ID:
+        """`trellis workers list` asks every worker; `workers drain` names one, on a subject for administrators."""
+        drain = msg.subject.endswith("agent.drain")
+        if drain and json.loads(msg.data)["worker_id"] != WORKER_ID:
             return
         state = {"worker_id": WORKER_ID, "pool": pool, "slots": 1, "running": running, "version": "example",
                  "draining": drain or ending.is_set(), "started_at": STARTED_AT}
@@ -230,13 +238,16 @@ async def main(pool):
 
     await nc.subscribe(PREFIX + "agent.stop.*", cb=heard_stop)
     await nc.subscribe(PREFIX + "agent.worker", cb=described)
-    # One durable consumer per pool, shared by its workers. Each worker creates it with the same settings.
+    await nc.subscribe(PREFIX + "agent.drain", cb=described)
+    # One durable consumer per pool, shared by its workers. A coordinator makes it with the first work for the pool.
     stream, durable = STREAM_PREFIX + "AGENT_EXECUTE", f"execute_{pool}"
-    subject = f"{PREFIX}agent.spawn.execute.{pool}"
-    await js.add_consumer(stream, ConsumerConfig(
-        durable_name=durable, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT, ack_wait=10,
-        max_ack_pending=100_000, max_deliver=-1, max_waiting=16_384))
-    queue = await js.pull_subscribe(subject, durable=durable, stream=stream)
+    while True:
+        try:
+            await js.consumer_info(stream, durable)
+            break
+        except NotFoundError:
+            await asyncio.sleep(0.2)
+    queue = await js.pull_subscribe_bind(durable, stream)
     print(f"{WORKER_ID} takes work of the pool {pool}", flush=True)
     while not ending.is_set():
         fetching = asyncio.ensure_future(queue.fetch(1, timeout=20))

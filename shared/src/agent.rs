@@ -24,7 +24,9 @@ pub const BUILTINS: [&str; 10] =
     ["echo", "sleep", "fail", "spend", "tree", "crash", "ask", "share", "chain", "panic"];
 
 /// How an agent is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentKind {
     /// Part of the worker; needs no model. `builtin` names it.
@@ -228,6 +230,12 @@ impl AgentProfile {
             );
         }
         tool::check("tools", self.tools.iter().flatten(), &mut problems);
+        check_published("env", &self.env, &mut problems);
+        for (index, check) in self.checks.iter().enumerate() {
+            if let Some(program) = &check.program {
+                check_published(&format!("checks[{index}].program.env"), &program.env, &mut problems);
+            }
+        }
         let ceilings = Ceilings {
             max_cost_usd: self.max_cost_usd,
             max_tokens: self.max_tokens,
@@ -243,6 +251,30 @@ impl AgentProfile {
     }
 }
 
+/// Variables of a profile must not hold secrets.
+fn check_published(path: &str, env: &BTreeMap<String, String>, problems: &mut Problems) {
+    for (name, _) in env.iter().filter(|(name, value)| names_secret(name) || has_password(value)) {
+        let message = "everybody who may read runs sees this value: it is published with the profile";
+        let hint =
+            "declare it in `secrets` of the worker's settings, and name it in `secrets` of the task (S8)";
+        problems.add(format!("{path}.{name}"), message, Some(hint.into()));
+    }
+}
+
+/// Whether a value is an address with a password, as that of a database often is: `scheme://user:password@host`.
+fn has_password(value: &str) -> bool {
+    let rests = value.match_indices("://").map(|(at, _)| &value[at + 3..]);
+    let mut users = rests.filter_map(|rest| rest.split(['/', '?', '#', ' ']).next()?.rsplit_once('@'));
+    users.any(|(user, _)| user.split_once(':').is_some_and(|(_, password)| !password.is_empty()))
+}
+
+/// Whether a variable of this name holds a secret, as such variables are called.
+fn names_secret(name: &str) -> bool {
+    const WORDS: [&str; 9] =
+        ["KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"];
+    name.to_ascii_uppercase().split('_').any(|word| WORDS.contains(&word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,5 +288,23 @@ mod tests {
         let problems = profile.check().unwrap_err();
         let paths: Vec<_> = problems.iter().map(|p| p.path.as_str()).collect();
         assert_eq!(paths, ["model", "checks[0]", "closing_reserve_usd"]);
+    }
+
+    #[test]
+    fn s2_a_profile_that_would_publish_a_secret_is_refused() {
+        let text = r#"{"agent_id": "a", "kind": "command", "command": ["x"], "env": {"LOG_LEVEL": "debug", "GITHUB_TOKEN": "x",
+            "openai_api_key": "y", "KEYBOARD": "us", "PASSWORD": "z"}}"#;
+        let profile: AgentProfile = decode::json(text.as_bytes()).unwrap();
+        let problems = profile.check().unwrap_err();
+        let paths: Vec<_> = problems.iter().map(|p| p.path.as_str()).collect();
+        assert_eq!(paths, ["env.GITHUB_TOKEN", "env.PASSWORD", "env.openai_api_key"]);
+        let text = r#"{"agent_id": "a", "kind": "command", "command": ["x"], "env": {"DATABASE_URL": "postgres://me:s3cret@db/x",
+            "HOST": "https://me@example.org:443/a:b@c", "NOTE": "a://b"}, "checks": [{"name": "c", "on": ["before_call"],
+            "program": {"command": ["x"], "env": {"A_TOKEN": "x", "B": "see redis://:pw@h:1", "C": "d"}}}]}"#;
+        let profile: AgentProfile = decode::json(text.as_bytes()).unwrap();
+        let problems = profile.check().unwrap_err();
+        let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
+        assert_eq!(paths, ["env.DATABASE_URL", "checks[0].program.env.A_TOKEN", "checks[0].program.env.B"]);
+        assert!(problems.iter().all(|p| p.hint.is_some()));
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{CheckName, ToolName},
     json::Json,
-    limits::MAX_SCHEMA_BYTES,
+    json_schema::JsonSchema,
     money::Usd,
     problem::Problems,
     sandbox::Layer,
@@ -319,7 +319,7 @@ impl Check {
         match kind {
             CheckKind::Pattern(pattern) => pattern.problems(&mut add),
             CheckKind::Schema(schema) => {
-                if let Err(why) = compile_schema(schema) {
+                if let Err(why) = JsonSchema::compile(schema.value()) {
                     add("schema", why, "write it as in https://json-schema.org");
                 }
             }
@@ -418,14 +418,6 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
         }
         Err(error) => Err(last_line(&error.to_string())),
     }
-}
-
-/// The schema of a check; it never fetches what it refers to.
-pub fn compile_schema(schema: &Json) -> Result<jsonschema::Validator, String> {
-    if schema.size_bytes() > MAX_SCHEMA_BYTES {
-        return Err(format!("the schema has more than {MAX_SCHEMA_BYTES} bytes"));
-    }
-    jsonschema::validator_for(schema.value()).map_err(|error| format!("not a JSON Schema: {error}"))
 }
 
 /// The problems of a list of checks.

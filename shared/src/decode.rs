@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::{
     depth::{self, MAX_MESSAGE_DEPTH},
-    id,
+    id, json_schema,
     limits::MAX_MESSAGE_BYTES,
     money,
     problem::{Problems, nearest},
@@ -105,13 +105,7 @@ fn check_size(bytes: usize) -> Result<(), Problems> {
 /// Every problem that the schema finds; serde's own message if it finds none.
 fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems {
     let form = form::<T>();
-    let mut found = Vec::new();
-    for error in form.validator.iter_errors(value) {
-        form.collect(&error, &mut found);
-        if found.len() >= MAX_FINDINGS {
-            break;
-        }
-    }
+    let found = findings(&form.schema, &form.validator, value);
     // A newtype's own check is more precise than the pattern or type in its schema.
     let checked: Vec<String> = found.iter().filter(|f| f.from_check).map(|f| f.path.clone()).collect();
     let mut problems = Problems::default();
@@ -126,11 +120,47 @@ fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems
     problems
 }
 
-struct Finding {
-    path: String,
-    message: String,
-    hint: Option<String>,
+/// Everything in which a value does not fit a schema of ours, in words for people.
+fn findings(schema: &Value, validator: &Validator, value: &Value) -> Vec<Finding> {
+    collected(schema, &mut validator.iter_errors(value))
+}
+
+/// The same for a schema that somebody else wrote.
+pub(crate) fn findings_of_theirs(
+    schema: &Value,
+    compiled: &json_schema::JsonSchema,
+    value: &Value,
+) -> Vec<Finding> {
+    compiled
+        .errors(value, |errors| collected(schema, errors))
+        .unwrap_or_else(|message| vec![Finding::of_all(message)])
+}
+
+fn collected(schema: &Value, errors: &mut dyn Iterator<Item = ValidationError<'_>>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for error in errors {
+        Fitting { schema }.collect(&error, &mut found);
+        if found.len() >= MAX_FINDINGS {
+            break;
+        }
+    }
+    found
+}
+
+pub(crate) struct Finding {
+    pub(crate) path: String,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    /// The field of the value at `path` that is missing, if that is the mistake.
+    pub(crate) missing: Option<String>,
     from_check: bool,
+}
+
+impl Finding {
+    /// About the value as a whole.
+    pub(crate) fn of_all(message: String) -> Self {
+        Finding { path: String::new(), message, hint: None, missing: None, from_check: false }
+    }
 }
 
 /// A type's schema, and its validator.
@@ -139,11 +169,16 @@ struct Form {
     validator: Validator,
 }
 
-impl Form {
+/// The schema that a value should fit.
+struct Fitting<'a> {
+    schema: &'a Value,
+}
+
+impl Fitting<'_> {
     fn collect(&self, error: &ValidationError<'_>, found: &mut Vec<Finding>) {
         let path = readable(error.instance_path());
         let mut add = |path: String, message: String, hint: Option<String>, from_check: bool| {
-            found.push(Finding { path, message, hint, from_check });
+            found.push(Finding { path, message, hint, missing: None, from_check });
         };
         #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
         match error.kind() {
@@ -156,7 +191,7 @@ impl Form {
                 }
             }
             ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-                match meant(context) {
+                match meant(context, error) {
                     Meant::Branch(branch) => branch.iter().for_each(|inner| self.collect(inner, found)),
                     Meant::OneOf(allowed) => {
                         let given = error.instance();
@@ -193,7 +228,8 @@ impl Form {
             }
             ValidationErrorKind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
-                add(path, format!("`{name}` is missing"), None, false);
+                let (message, missing) = (format!("`{name}` is missing"), Some(name.to_owned()));
+                found.push(Finding { path, message, hint: None, missing, from_check: false });
             }
             _ => add(path, error.masked_with(shown(error.instance())).to_string(), None, false),
         }
@@ -221,7 +257,7 @@ enum Meant<'a> {
 }
 
 /// The alternative whose first problem lies deepest; if no alternative matches by name, the names.
-fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Meant<'a> {
+fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>], of: &ValidationError<'_>) -> Meant<'a> {
     let depth = |error: &ValidationError<'_>| error.instance_path().as_str().matches('/').count();
     let first = |branch: &[ValidationError<'static>]| branch.iter().map(depth).min().unwrap_or(0);
     let wrong_type = |branch: &[ValidationError<'static>]| {
@@ -230,13 +266,18 @@ fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>]) -> Meant<'a> {
     };
     let best = branches.iter().max_by_key(|b| (first(b), !wrong_type(b), std::cmp::Reverse(b.len())));
     let best = best.map_or(&[] as &[_], Vec::as_slice);
-    if wrong_type(best) {
+    // A value within it that has another type is the mistake, and not all of it.
+    if wrong_type(best) && first(best) == depth(of) {
         return Meant::Type(branches.iter().flatten().flat_map(types_in).collect());
     }
     let names: Vec<String> =
         branches.iter().flatten().filter(|e| depth(e) == first(best)).filter_map(name_in).collect();
     // One missing name is a problem of a struct; several are the names of the alternatives.
-    if names.len() > 1 && best.iter().any(|error| depth(error) == first(best) && name_in(error).is_some()) {
+    let is_here = first(best) == depth(of);
+    if is_here
+        && names.len() > 1
+        && best.iter().any(|error| depth(error) == first(best) && name_in(error).is_some())
+    {
         Meant::OneOf(names)
     } else {
         Meant::Branch(best)
@@ -326,7 +367,11 @@ fn hint_for(check: &str) -> String {
         "label value" => {
             "a text of letters, digits and any of _ - . : / @ +, starting with a letter or digit, at most 128 characters"
         }
+        "step path" => "the id of a step; `outer/inner` for a step of a graph that a step uses",
         "text" => "a text that is not empty, at most 64 KiB",
+        "secret" => {
+            "the name that the workers' settings give it, never its value: capital letters, digits and '_', starting with a letter, at most 64 characters"
+        }
         "tool" | "model" => "letters, digits and any of _ - . : / @ +, starting with a letter or digit",
         _ => "letters, digits, '-' and '_', starting with a letter or digit, at most 64 characters",
     }
@@ -380,15 +425,19 @@ impl Check {
             "child_id" => reads::<id::ChildId>(value),
             "agent_id" => reads::<id::AgentId>(value),
             "step id" => reads::<id::StepId>(value),
+            "step path" => reads::<id::StepPath>(value),
             "call_id" => reads::<id::CallId>(value),
             "lease token" => reads::<id::LeaseToken>(value),
             "worker_id" => reads::<id::WorkerId>(value),
             "thread_id" => reads::<id::ThreadId>(value),
             "pool" => reads::<id::PoolName>(value),
             "check" => reads::<id::CheckName>(value),
+            "schedule" => reads::<id::ScheduleName>(value),
+            "graph name" => reads::<id::GraphName>(value),
             "context key" => reads::<id::ContextKey>(value),
             "label" => reads::<id::LabelKey>(value),
             "label value" => reads::<id::LabelValue>(value),
+            "secret" => reads::<id::SecretName>(value),
             "tool" => reads::<id::ToolName>(value),
             "model" => reads::<id::ModelName>(value),
             "text" => reads::<Text>(value),

@@ -10,25 +10,45 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Grammar {
     extra: &'static str,
     max_len: usize,
+    /// Only capital letters and digits, a letter first, as the name of an environment variable.
+    capitals: bool,
 }
 
 impl Grammar {
-    const ID: Grammar = Grammar { extra: "_-", max_len: 64 };
-    const KEY: Grammar = Grammar { extra: "_-.", max_len: 160 };
-    const LABEL: Grammar = Grammar { extra: "_-./", max_len: 64 };
-    const VALUE: Grammar = Grammar { extra: "_-.:/@+", max_len: 128 };
-    const NAME: Grammar = Grammar { extra: "_-.:/@+", max_len: 160 };
+    const ID: Grammar = Grammar { extra: "_-", max_len: 64, capitals: false };
+    const KEY: Grammar = Grammar { extra: "_-.", max_len: 160, capitals: false };
+    const LABEL: Grammar = Grammar { extra: "_-./", max_len: 64, capitals: false };
+    const VALUE: Grammar = Grammar { extra: "_-.:/@+", max_len: 128, capitals: false };
+    /// As many ids as graphs nest, and the slashes between them.
+    const PATH: Grammar = Grammar { extra: "_-/", max_len: 640, capitals: false };
+    const NAME: Grammar = Grammar { extra: "_-.:/@+", max_len: 160, capitals: false };
+    const SECRET: Grammar = Grammar { extra: "_", max_len: 64, capitals: true };
 
     fn check(self, what: &'static str, text: &str) -> Result<(), Error> {
-        let refuse = |reason: String| Err(Error { what, text: text.chars().take(80).collect(), reason });
+        // What stands where a secret's name belongs may be its value.
+        let shown = || {
+            if self.capitals {
+                "this text".into()
+            } else {
+                format!("{:?}", text.chars().take(80).collect::<String>())
+            }
+        };
+        let refuse = |reason: String| Err(Error { what, shown: shown(), reason });
         let Some(first) = text.chars().next() else { return refuse("it is empty".into()) };
         if text.len() > self.max_len {
             return refuse(format!("it is longer than {} characters", self.max_len));
         }
+        if self.capitals && !first.is_ascii_uppercase() {
+            return refuse(format!("it starts with {first:?}, not a capital letter"));
+        }
         if !first.is_ascii_alphanumeric() {
             return refuse(format!("it starts with {first:?}, not a letter or digit"));
         }
-        match text.chars().find(|c| !(c.is_ascii_alphanumeric() || self.extra.contains(*c))) {
+        let fits = |c: char| match self.capitals {
+            true => c.is_ascii_uppercase() || c.is_ascii_digit(),
+            false => c.is_ascii_alphanumeric(),
+        };
+        match text.chars().find(|c| !(fits(*c) || self.extra.contains(*c))) {
             Some(c) => refuse(format!("{c:?} is not allowed")),
             None => Ok(()),
         }
@@ -36,6 +56,9 @@ impl Grammar {
 
     /// The same grammar as a regular expression, for the JSON Schemas.
     fn pattern(self) -> String {
+        if self.capitals {
+            return format!("^[A-Z][A-Z0-9{}]{{0,{}}}$", self.extra, self.max_len - 1);
+        }
         let extra: String = self.extra.replace('-', "").replace('/', "\\/") + "-";
         format!("^[A-Za-z0-9][A-Za-z0-9{extra}]{{0,{}}}$", self.max_len - 1)
     }
@@ -43,10 +66,10 @@ impl Grammar {
 
 /// Why a text is not an id of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a valid {what}: {reason}")]
+#[error("{shown} is not a valid {what}: {reason}")]
 pub struct Error {
     what: &'static str,
-    text: String,
+    shown: String,
     reason: String,
 }
 
@@ -123,17 +146,37 @@ macro_rules! id {
 id!(/** One agent's place in the tree, unique in its trace. */ ChildId, "child_id", ID);
 id!(/** A named agent profile. */ AgentId, "agent_id", ID);
 id!(/** A step of a task graph, unique in its graph. */ StepId, "step id", ID);
+id!(/** A step of a task graph and of the graphs that it uses: `outer/inner`, or the id of a step of the graph itself. */ StepPath, "step path", PATH);
 id!(/** One paid call of one context; money is booked once by it (B9). */ CallId, "call_id", ID);
 id!(/** What proves that a report comes from the attempt it names. */ LeaseToken, "lease token", ID);
 id!(/** One worker process. */ WorkerId, "worker_id", ID);
 id!(/** A label handed down unchanged; it grants no access (I6). */ ThreadId, "thread_id", ID);
 id!(/** Which workers may take a context. */ PoolName, "pool", ID);
 id!(/** A check that runs before or after calls (B16). */ CheckName, "check", ID);
+id!(/** A schedule: when which task is run (G16). */ ScheduleName, "schedule", ID);
+id!(/** A graph that is kept under a name (G18). */ GraphName, "graph name", ID);
 id!(/** A key of the shared context store. */ ContextKey, "context key", KEY);
 id!(/** The key of a label of a run (G17). */ LabelKey, "label", LABEL);
 id!(/** The value of a label of a run (G17). */ LabelValue, "label value", VALUE);
+id!(/** A secret of the workers (S8). The name is all that is ever sent. */ SecretName, "secret", SECRET);
 id!(/** A tool, `fs.read` or `server:tool`. */ ToolName, "tool", NAME);
 id!(/** A model as its provider spells it. */ ModelName, "model", NAME);
+
+impl StepPath {
+    /// The path of a step: in the graph that the step `outer` uses, or in the graph itself.
+    pub fn of(outer: Option<&StepPath>, step: &StepId) -> Self {
+        match outer {
+            Some(outer) => StepPath(format!("{outer}/{step}").into()),
+            None => StepPath(step.0.clone()),
+        }
+    }
+}
+
+impl From<&StepId> for StepPath {
+    fn from(step: &StepId) -> Self {
+        StepPath::of(None, step)
+    }
+}
 
 impl ChildId {
     /// Names the trace as a whole where a subject needs a context and none is known yet.
@@ -184,7 +227,7 @@ impl FromStr for TraceId {
         let lowercase_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
         let refuse = |reason: &str| Error {
             what: "trace_id",
-            text: text.chars().take(80).collect(),
+            shown: format!("{:?}", text.chars().take(80).collect::<String>()),
             reason: reason.into(),
         };
         if text.len() != 32 || !text.bytes().all(lowercase_hex) {
@@ -283,6 +326,24 @@ mod tests {
         let pattern = jsonschema::validator_for(&schema).unwrap();
         for text in ["a.b-c_d", "a", ".a", "a/b", "", "a*", &"k".repeat(160), &"k".repeat(161)] {
             assert_eq!(pattern.is_valid(&text.into()), ContextKey::new(text).is_ok(), "{text:?}");
+        }
+        let schema = serde_json::json!({"type": "string", "pattern": Grammar::SECRET.pattern()});
+        let pattern = jsonschema::validator_for(&schema).unwrap();
+        for (text, is_good) in [
+            ("A", true),
+            ("API_KEY_2", true),
+            (&*"K".repeat(64), true),
+            ("", false),
+            ("api_key", false),
+            ("API-KEY", false),
+            ("API KEY", false),
+            ("_A", false),
+            ("2A", false),
+            ("\u{c4}", false),
+            (&*"K".repeat(65), false),
+        ] {
+            assert_eq!(SecretName::new(text).is_ok(), is_good, "{text:?}");
+            assert_eq!(pattern.is_valid(&text.into()), is_good, "{text:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! how a trace is decided, stored or run.
 
 pub mod agent;
+pub mod agent_policy;
 pub mod bus;
 pub mod check;
 pub mod clock;
@@ -14,31 +15,40 @@ pub mod graph;
 pub mod health;
 pub mod id;
 pub mod json;
+pub mod json_schema;
+pub mod keys;
 pub mod labels;
 pub mod ladder;
 pub mod limits;
+pub mod lines;
 pub mod link;
 pub mod money;
 pub mod problem;
 pub mod random;
+pub mod role;
 pub mod sandbox;
+pub mod schedule;
 pub mod schema;
+pub mod secrets;
 pub mod subject;
 pub mod telemetry;
 pub mod terms;
 pub mod text;
 pub mod time;
+pub mod tls;
 pub mod tool;
 pub mod usage;
 pub mod wire;
 
 pub use agent::AgentProfile;
 pub use id::{
-    AgentId, CallId, ChildId, ContextKey, LeaseToken, PoolName, StepId, ThreadId, TraceId, WorkerId,
+    AgentId, CallId, ChildId, ContextKey, GraphName, LeaseToken, PoolName, ScheduleName, StepId, StepPath,
+    ThreadId, TraceId, WorkerId,
 };
 pub use json::Json;
 pub use labels::Labels;
 pub use limits::Limits;
 pub use money::{Amount, Dimension, Tokens, Usd};
 pub use problem::{Problem, Problems};
+pub use secrets::Secrets;
 pub use time::Timestamp;

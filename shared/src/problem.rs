@@ -81,12 +81,23 @@ impl Problems {
         self.add(path, message, hint);
     }
 
+    /// Adds those of another list.
+    pub fn extend(&mut self, more: Problems) {
+        more.problems.into_iter().for_each(|problem| self.add(problem.path, problem.message, problem.hint));
+        self.unlisted += more.unlisted;
+    }
+
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.problems.iter()
+    }
+
+    /// How many further problems were found.
+    pub fn unlisted(&self) -> usize {
+        self.unlisted
     }
 
     /// `value` if there are no problems.

@@ -19,6 +19,8 @@ pub enum Layer {
     PidNamespace,
     /// No network at all.
     NetworkNamespace,
+    /// Memory and processes of all together, by the kernel.
+    Cgroup,
 }
 
 /// Limits on a program's use of the machine.

@@ -13,6 +13,13 @@ pub fn cut(mut text: String, max_bytes: usize) -> String {
     text
 }
 
+/// A number of things: `1 tick`, `2 ticks`. The plural of the word takes an `s`.
+pub fn count(number: impl TryInto<u64>, word: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {word}{plural}")
+}
+
 /// An error and its causes on one line, separated by `: `. A cause is left out if the
 /// text before it ends with it already.
 pub fn with_causes(error: &dyn Error) -> String {
@@ -42,6 +49,11 @@ mod tests {
         assert_eq!(cut("short".into(), 5), "short");
         assert_eq!(cut("longer".into(), 4), "long…");
         assert_eq!(cut("äöü".into(), 3), "ä…");
+    }
+
+    #[test]
+    fn one_is_not_told_as_several() {
+        assert_eq!([0u32, 1, 2].map(|ticks| count(ticks, "tick")), ["0 ticks", "1 tick", "2 ticks"]);
     }
 
     #[test]

@@ -60,8 +60,14 @@ fn claim(trace: &mut Trace, child: &str) -> Lease {
 fn rooted(budget_usd: u64) -> (Trace, Lease) {
     let mut trace = Trace::new(TraceId::from_u128(1).expect("not zero"));
     let order = order(&json!({"goal": "root", "child_id": "root", "max_cost_usd": budget_usd}));
-    let submit =
-        Submit { order, plan: None, agents: agents().into(), settings: wide_settings(), rerun: None };
+    let submit = Submit {
+        order,
+        plan: None,
+        agents: agents().into(),
+        settings: wide_settings(),
+        rerun: None,
+        unresolved: None,
+    };
     take(&mut trace, Command::Submit(Box::new(submit)));
     let lease = claim(&mut trace, "root");
     (trace, lease)
@@ -124,7 +130,14 @@ fn graph(steps: u32) -> Submit {
     let graph =
         decode::value(&json!({"mode": "parallel", "max_cost_usd": 1000, "steps": steps})).expect("valid");
     let (order, plan) = Order::from_graph(&graph, &id("graph")).expect("valid");
-    Submit { order, plan: Some(plan), agents: agents().into(), settings: wide_settings(), rerun: None }
+    Submit {
+        order,
+        plan: Some(plan),
+        agents: agents().into(),
+        settings: wide_settings(),
+        rerun: None,
+        unresolved: None,
+    }
 }
 
 fn played(submit: Submit) -> Rehearsal {

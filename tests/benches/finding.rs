@@ -15,9 +15,14 @@ use serde_json::{Value, json};
 use shared::{
     Timestamp, TraceId,
     bus::{Bus, Headers, Memory},
-    subject::Subject,
 };
-use trellis_tests::{World, cluster::Cluster, cluster::name, servers::RedisServer, world::cents};
+use trellis_tests::{
+    World,
+    cluster::{Cluster, eventually, name},
+    servers::RedisServer,
+    subjects::query_of,
+    world::cents,
+};
 
 const RUNS: u64 = 10_000;
 const TIMES: usize = 30;
@@ -67,7 +72,7 @@ async fn measure(bus: &Bus, query: &Value) -> (Duration, usize) {
     let (mut took, mut found) = (Vec::new(), 0);
     for _ in 0..TIMES {
         let began = Instant::now();
-        let asked = bus.request(&Subject::Query, &Headers::new(), payload.clone().into(), PATIENCE).await;
+        let asked = bus.request(&query_of(&payload), &Headers::new(), payload.clone().into(), PATIENCE).await;
         let answer: Value = serde_json::from_slice(&asked.expect("an answer")).expect("JSON");
         took.push(began.elapsed());
         found = answer["runs"]["runs"].as_array().map_or(0, Vec::len);
@@ -89,6 +94,11 @@ async fn main() {
     }
     let bus = Bus::Memory(Memory::new(Default::default()));
     let cluster = Cluster::start(bus.clone(), store, vec![config], Vec::new());
+    let is_up = async || {
+        let ask = json!({"runs": {"limit": 1}}).to_string();
+        bus.request(&query_of(&ask), &Headers::new(), ask.into(), PATIENCE).await.is_ok()
+    };
+    eventually("the coordinator answers", is_up).await;
     let (whole, _) = measure(&bus, &json!({})).await;
     println!("{:<52} {:>6.2} ms, {RUNS} runs", "the first page (50) without a filter", millis(whole));
     for query in [

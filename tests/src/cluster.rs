@@ -9,7 +9,8 @@ use coordinator::{
 use serde_json::Value;
 use shared::{
     ChildId, TraceId, WorkerId,
-    bus::{Bus, Connect, From, Headers, Nats, Outgoing, RequestError, Stored},
+    bus::{Bus, Connect, Consumer, Consumption, From, Headers, Nats, Outgoing, RequestError, Stored},
+    keys::Keys,
     subject::{Filter, Subject},
     wire::{Acceptance, HistoryEntry, Outcome, SubmitAnswer},
 };
@@ -29,6 +30,20 @@ pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
         }
     });
     assert!(waited.await.is_ok(), "never: {what}");
+}
+
+/// The queue of a pool. Coordinators make it with the first work for the pool.
+pub async fn queue_of(bus: &Bus, pool: &str) -> Consumption {
+    let consumer = Consumer::Execute(pool.parse().expect("the name of a pool"));
+    let found = async {
+        loop {
+            match bus.consume(&consumer).await {
+                Ok(queue) => return queue,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    tokio::time::timeout(SOON, found).await.expect("there is work for the pool")
 }
 
 /// A client of a cluster, in this process or on servers.
@@ -70,7 +85,7 @@ impl Client {
 
     /// The journal of a context as it is now.
     pub async fn journal(&self, trace: TraceId, child: &ChildId) -> Vec<HistoryEntry> {
-        let filter = Filter::One(Subject::History(trace, child.clone()));
+        let filter = Filter::JournalOf(trace, child.clone());
         let stored = self.bus.read(&filter).await.expect("the journal can be read");
         let entry = |stored: &Stored| serde_json::from_slice(&stored.payload).expect("an entry");
         stored.iter().map(entry).collect()
@@ -115,6 +130,8 @@ pub struct Cluster {
     pub store: Store,
     stop: CancellationToken,
     tasks: TaskTracker,
+    /// Of each coordinator.
+    keys: Vec<Keys>,
 }
 
 impl Cluster {
@@ -125,7 +142,9 @@ impl Cluster {
         workers: Vec<worker::Config>,
     ) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        for config in coordinators {
+        let mut all_keys = Vec::new();
+        for mut config in coordinators {
+            all_keys.push(config.keys.get_or_insert_with(keys).clone());
             let (bus, store, stop) = (bus.clone(), store.clone(), stop.clone());
             tasks.spawn(async move {
                 coordinator::run(config, bus, store, stop.cancelled_owned())
@@ -140,7 +159,7 @@ impl Cluster {
             });
         }
         tasks.close();
-        Cluster { client: Client { bus }, store, stop, tasks }
+        Cluster { client: Client { bus }, store, stop, tasks, keys: all_keys }
     }
 
     /// One coordinator and one worker, on a bus and a store in memory.
@@ -153,9 +172,15 @@ impl Cluster {
 
     /// One coordinator and one worker in this process, on real servers.
     pub async fn on(nats: &NatsServer, redis: &RedisServer) -> Self {
-        let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+        Self::on_with(nats, redis, None).await
+    }
+
+    /// The same, with keys.
+    pub async fn on_with(nats: &NatsServer, redis: &RedisServer, keys: Option<Keys>) -> Self {
+        let to = Connect::new(nats.url(), Default::default(), "test");
         let bus = Bus::Nats(Nats::connect(&to).await.expect("NATS is there"));
         let mut coordinator = coordinator::Config::new(name("coordinator"));
+        coordinator.keys = keys;
         // NATS reserves disk space for every stream, and many servers run at once: tests need little.
         coordinator.topology.max_log_bytes = 256 << 20;
         coordinator.topology.max_queue_bytes = 128 << 20;
@@ -165,11 +190,40 @@ impl Cluster {
         Self::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
     }
 
+    /// Stops it. What its coordinators wrote, they have taken for their own.
     pub async fn stop(self) {
+        assert_eq!(self.refused(), 0, "a coordinator refused what it read back");
+        self.stop_with_refusals().await;
+    }
+
+    /// How much its coordinators refused as not authentic.
+    pub fn refused(&self) -> u64 {
+        self.keys.iter().map(Keys::refused).sum()
+    }
+
+    /// Stops it, whatever its coordinators refused.
+    pub async fn stop_with_refusals(self) {
         self.stop.cancel();
         tokio::time::timeout(SOON, self.tasks.wait()).await.expect("it drains");
     }
 }
+
+/// The key of every deployment that is tested, unless a test is about keys.
+pub fn keys() -> Keys {
+    Keys::parse(KEY).expect("a valid literal")
+}
+
+/// The same, for tests that write what carries no code. A wrong code is refused all the same.
+pub fn lenient_keys() -> Option<Keys> {
+    Some(keys().accepting_unsigned())
+}
+
+/// The bus as a coordinator has it: for tests that write into its logs.
+pub fn signed(bus: &Bus) -> Bus {
+    bus.clone().with_keys(keys())
+}
+
+pub const KEY: &str = "7465737473207369676e20776861742074686579207265616420206261636b21";
 
 pub fn name(text: &str) -> WorkerId {
     WorkerId::new(text).expect("a valid literal")

@@ -29,11 +29,12 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     let own_held = open.clone().fold(Amount::ZERO, |sum, call| add(sum, call.held));
     let parent_hold = |child: &ContextNode| child.budget.parent_hold(child.is_live());
     let children: Vec<&ContextNode> = node.children.iter().map(|child| trace.node(*child)).collect();
+    let own_held = add(own_held, budget.reserved);
     let held = children.iter().fold(own_held, |sum, child| add(sum, parent_hold(child)));
     ensure(budget.held == held, || format!("b2: held {}, its holds and grants are {held}", budget.held))?;
     let carved = children
         .iter()
-        .fold(Amount::ZERO, |sum, child| add(sum, child.budget.granted_parent_hold(child.is_live())));
+        .fold(budget.reserved, |sum, child| add(sum, child.budget.granted_parent_hold(child.is_live())));
     ensure(budget.carved == carved, || format!("b2: carved {}, the grants are {carved}", budget.carved))?;
     let listed: Vec<_> = node.calls.open().collect();
     ensure(listed.iter().all(|(_, call)| call.state == CallState::Held), || "a closed call is open".into())?;
@@ -80,16 +81,52 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     ensure(node.questions == questions, || {
         format!("G7: {questions} have asked here and beneath, counted {}", node.questions)
     })?;
-    let final_now = !node.is_live() && budget.held.is_zero();
+    let final_now = !node.is_live() && budget.held.is_zero() && node.undoing == 0;
     ensure(!(final_now && node.outcome_due), || "B20: nothing is held, and its outcome is due".into())?;
     let live = children.iter().filter(|child| child.is_live()).count();
     ensure(node.live_children as usize == live, || "live_children is off".into())?;
-    ensure(node.is_live() || live == 0, || "t1: it has ended, a child of it has not".into())?;
+    let goes_on = |child: &&&ContextNode| child.is_live() && !child.is_undoing();
+    let orphans = children.iter().filter(goes_on).count();
+    ensure(node.is_live() || orphans == 0, || "t1: it has ended, a child of it has not".into())?;
+    check_undo(trace, node, &children)?;
     let above = node.parent.map(|parent| trace.node(parent).budget.limit);
     ensure(above.is_none_or(|above| budget.limit.exceeds(above).is_none()), || {
         "its ceiling is above its parent's".into()
     })?;
     check_graph(trace, node)
+}
+
+/// G14: the reserve of a graph is that of its steps which run, and of all in it that succeeded and are not undone; only an undo
+/// runs in a graph that undoes.
+fn check_undo(trace: &Trace, node: &ContextNode, children: &[&ContextNode]) -> Result<(), String> {
+    let undoing = children.iter().fold(u32::from(node.is_undoing()), |sum, child| sum + child.undoing);
+    ensure(node.undoing == undoing, || {
+        format!("G14: {undoing} undo here and beneath, not {}", node.undoing)
+    })?;
+    let odd = |child: &&&ContextNode| child.is_live() && !child.is_undoing() && child.undoes.is_none();
+    ensure(!node.is_undoing() || !children.iter().any(|child| odd(&child)), || {
+        "G14: it undoes, and a step of it runs".into()
+    })?;
+    let undoes = node.undoes.map(|of| trace.node(of));
+    ensure(undoes.is_none_or(|of| of.undo.as_ref().is_some_and(|undo| undo.by.is_some())), || {
+        "G14: it undoes what does not know it".into()
+    })?;
+    let reserved = if node.is_live() { reserved(trace, node) } else { Amount::ZERO };
+    ensure(node.budget.reserved == reserved, || {
+        format!("G14: it holds {} for undos, and they need {reserved}", node.budget.reserved)
+    })
+}
+
+/// What the undos of the steps in a graph, and in its ended groups, need.
+fn reserved(trace: &Trace, graph: &ContextNode) -> Amount {
+    let steps = graph.children.iter().map(|child| trace.node(*child)).filter(|child| child.step.is_some());
+    steps.fold(Amount::ZERO, |sum, step| {
+        let add = |a: Amount, b: Amount| a.checked_add(b).expect("sums stay in range");
+        let open = step.undo.as_ref().filter(|undo| undo.by.is_none() && undo.refused.is_none());
+        let sum = add(sum, open.map_or(Amount::ZERO, |undo| undo.reserve));
+        let own = step.end().is_some_and(|end| end.without_undo);
+        if step.is_live() || own || step.graph.is_none() { sum } else { add(sum, reserved(trace, step)) }
+    })
 }
 
 fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
@@ -131,7 +168,8 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     }
     let ready = run.steps.iter().filter(|step| step.ready.is_some()).count();
     ensure(ready == run.ready().count(), || "steps and their queue differ".into())?;
-    let waits = node.live_children > 0 || !matches!(node.status, Status::Working(Phase::Steps));
+    let waits =
+        node.live_children > 0 || node.undoing > 1 || !matches!(node.status, Status::Working(Phase::Steps));
     ensure(waits, || "a graph that is live, runs nothing and waits for nothing is stuck".into())
 }
 

@@ -5,12 +5,14 @@ pub mod accounts;
 pub mod chaos;
 pub mod checker;
 pub mod cluster;
+pub mod dice;
 pub mod invariants;
 pub mod log_cuts;
 pub mod processes;
 pub mod script;
 pub mod servers;
 pub mod simulation;
+pub mod subjects;
 pub mod world;
 
 pub use world::{World, home};

@@ -44,7 +44,7 @@ pub fn check_copied(id: TraceId, commands: &Commands, number: usize) -> Result<(
     let before = content(&trace);
     let copy = Command::Copy { after_ms: 0 };
     let copy = play(&mut trace, &[(commands[number - 1].0, copy)])?;
-    let lives = trace.root().is_some_and(ContextNode::is_live);
+    let lives = trace.root().is_some_and(|root: &ContextNode| root.is_live() || root.undoing > 0);
     ensure(copy.is_empty() != lives, || "what has ended, or never began, is not copied".into())?;
     if !lives {
         return Ok(());
@@ -174,7 +174,7 @@ fn play(trace: &mut Trace, commands: &Commands) -> Result<Vec<Logged>, String> {
 fn without_versions(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| !["begun", "ready", "ticket"].contains(&name.as_str()));
+            fields.retain(|name, _| !["begun", "ready", "ticket", "succeeded_at"].contains(&name.as_str()));
             fields.values_mut().for_each(without_versions);
         }
         Value::Array(values) => values.iter_mut().for_each(without_versions),

@@ -179,7 +179,7 @@ async fn coordinate(
     mut script: Script,
     asks: Arc<Mutex<Vec<(Timestamp, Ask)>>>,
 ) {
-    let mut requests = bus.serve(&Subject::Ask(home().partition)).await.expect("the memory bus");
+    let mut requests = bus.serve(&Filter::AsksOf(home().partition)).await.expect("the memory bus");
     let mut attempts = BTreeMap::new();
     while let Some(request) = requests.next().await {
         let message: AskMessage = decode::json(&request.payload).unwrap_or_else(|p| panic!("{p}"));

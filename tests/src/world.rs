@@ -176,6 +176,7 @@ impl World {
             agents: agents.into(),
             settings,
             rerun: None,
+            unresolved: None,
         })))
     }
 
@@ -198,12 +199,17 @@ impl World {
         let (agents, settings) = (self.agents.clone().into(), self.settings.clone());
         let request = RerunOrder::new(&asked, &id("root"));
         Ok(match self.trace.rerun(&asked, id("root"), request.clone(), true) {
-            Ok((order, plan, earlier)) => {
-                Submit { order, plan: Some(plan), agents, settings, rerun: Some(Ok(earlier)) }
-            }
+            Ok((order, plan, earlier)) => Submit {
+                order,
+                plan: Some(plan),
+                agents,
+                settings,
+                rerun: Some(Ok(earlier)),
+                unresolved: None,
+            },
             Err(refusal) => {
                 let order = Order { rerun: Some(request), ..Order::new(id("root")) };
-                Submit { order, plan: None, agents, settings, rerun: Some(Err(refusal)) }
+                Submit { order, plan: None, agents, settings, rerun: Some(Err(refusal)), unresolved: None }
             }
         })
     }
@@ -293,6 +299,8 @@ impl World {
             plan,
             by: None,
             agents: agents.into(),
+            unresolved: None,
+            unverified: Vec::new(),
         })))
     }
 
@@ -407,7 +415,12 @@ impl World {
     }
 
     pub fn cancel(&mut self, child: Option<&str>) -> Result<Vec<Event>, Refusal> {
-        self.handle(Command::Cancel { child_id: child.map(id), reason: None })
+        self.handle(Command::Cancel { child_id: child.map(id), reason: None, without_undo: false })
+    }
+
+    /// Cancels, and nothing is undone (G14).
+    pub fn cancel_without_undo(&mut self, child: Option<&str>) -> Result<Vec<Event>, Refusal> {
+        self.handle(Command::Cancel { child_id: child.map(id), reason: None, without_undo: true })
     }
 
     pub fn delete(&mut self, child: Option<&str>, force: bool) -> Result<Vec<Event>, Refusal> {

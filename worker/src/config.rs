@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{crash::Crash, settings::Settings, simulated_provider::SimulatedProvider};
-use shared::{WorkerId, clock::Clock, id::PoolName, random::Random};
+use shared::{WorkerId, agent_policy::AgentPolicy, clock::Clock, id::PoolName, random::Random};
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -27,6 +27,8 @@ pub struct Config {
     pub simulated_provider: Option<Arc<dyn SimulatedProvider>>,
     /// Models, tools and workspaces.
     pub settings: Settings,
+    /// What profiles may ask for. The default is narrow.
+    pub policy: AgentPolicy,
     /// The executable that makes the sandbox of a program: its command `sandbox` must call [`crate::enter_sandbox`]. Set
     /// it to [`crate::OWN_EXECUTABLE`] if this process's own executable does. If absent, agents of the kind `command`
     /// fail.
@@ -55,6 +57,7 @@ impl Default for Config {
             crash: Crash::default(),
             simulated_provider: None,
             settings: Settings::default(),
+            policy: AgentPolicy::default(),
             sandbox: None,
         }
     }

@@ -4,8 +4,8 @@
 //!
 //! Layers, top first; each uses only those beneath it: `service` takes deliveries, `delivery` handles one,
 //! `agent` runs an agent, `billing` makes its paid calls, `tool` its tool calls, `journal` records what was done,
-//! `sandbox` confines its programs, `files` holds its files, `model` calls providers, and `attempt` is who
-//! acts, under which lease.
+//! `sandbox` confines its programs, `files` holds its files, `model` calls providers, `attempt` is who
+//! acts, under which lease, `secret` has the values of secrets, and `relay` bounds what others answer.
 
 mod agent;
 mod attempt;
@@ -19,8 +19,10 @@ mod files;
 mod journal;
 mod model;
 mod price_table;
+mod relay;
 mod retry;
 mod sandbox;
+mod secret;
 mod service;
 mod settings;
 mod simulated_provider;
@@ -31,7 +33,10 @@ pub use config::Config;
 pub use crash::Crash;
 pub use error::Error;
 pub use price_table::{PriceTable, PricedCall};
-pub use sandbox::{OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox};
+pub use sandbox::{
+    OWN_EXECUTABLE, VARIABLE as SANDBOX_VARIABLE, enter as enter_sandbox, protect_process, runs_as_root,
+};
+pub use secret::{hide_keys, take_keys};
 pub use service::pull::run;
 pub use settings::Settings;
 pub use simulated_provider::{CallEnd, SimulatedProvider};

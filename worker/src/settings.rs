@@ -7,7 +7,12 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use shared::{Problems, agent::Layer, id::ModelName};
+use shared::{
+    Problems,
+    agent::{Layer, Resources},
+    id::{ModelName, SecretName},
+    tool,
+};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -25,6 +30,8 @@ pub struct Settings {
     pub mcp: BTreeMap<String, McpServer>,
     pub http: Http,
     pub sandbox: SandboxSettings,
+    /// The secrets that agents may name (S8), by the name that they use.
+    pub secrets: BTreeMap<SecretName, Secret>,
 }
 
 /// The protocol of a provider.
@@ -36,6 +43,18 @@ pub enum Protocol {
     Anthropic,
     Gemini,
     Ollama,
+}
+
+impl Protocol {
+    /// The variable that holds the key of the provider's own service.
+    pub(crate) fn key_variable(self) -> Option<&'static str> {
+        match self {
+            Protocol::Openai => Some("OPENAI_API_KEY"),
+            Protocol::Anthropic => Some("ANTHROPIC_API_KEY"),
+            Protocol::Gemini => Some("GEMINI_API_KEY"),
+            Protocol::Ollama => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -97,12 +116,27 @@ pub enum Tokenizer {
 pub struct McpServer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Its environment. Besides this it gets only a default `PATH` and `HOME`.
+    /// Its environment. Besides this it gets only a default `PATH`, `HOME`, `TMPDIR` and `LANG`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Names of variables that are copied from the worker's environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env_from: Vec<String>,
+    /// Directories and files that its program may read besides the system's own, such as its installation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
+    /// Directories that its program may change. Its `HOME`, which is its own and is emptied at each start, it always may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<String>,
+    /// Whether its program may use the network.
+    #[serde(default)]
+    pub network: bool,
+    /// Layers of the sandbox that its program needs besides those that every program needs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub requires: BTreeSet<Layer>,
+    /// Limits on its program's use of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
     /// Its address, for a server with the streamable HTTP transport.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -132,9 +166,104 @@ pub struct SandboxSettings {
     /// Layers that are not applied, for kernels on which one misbehaves. They count as missing: an agent whose profile
     /// requires one does not run on this worker.
     pub without: BTreeSet<Layer>,
+    /// A cgroup of version 2, beneath which the worker makes one for each program: it has no processes itself, and the
+    /// worker's user owns it. If absent, the worker's own cgroup is used, if it is delegated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<PathBuf>,
 }
 
+/// Where the value of a secret is, and who may have it. By default nobody may.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Secret {
+    /// The environment variable that holds the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// The file that holds the value; spaces and line feeds around it are no part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The agents that may have it: names, or beginnings of names with a `*` behind them.
+    pub agents: Vec<String>,
+    /// The tools that may be sent it: `http.get`, `server:tool`, or `server:*`.
+    pub tools: Vec<String>,
+    /// Whether programs of these agents get it as an environment variable of its name.
+    pub programs: bool,
+    /// The hosts that `http.get` may send it to, as in `http.allow`. Without a port: only by https.
+    pub hosts: Vec<String>,
+}
+
+impl Secret {
+    fn check(&self, name: &SecretName, problems: &mut Problems) {
+        let mut add = |field: &str, message: String, hint: &str| {
+            problems.add(format!("secrets.{name}{field}"), message, Some(hint.into()));
+        };
+        if self.env.is_some() == self.file.is_some() {
+            add(
+                "",
+                "a secret needs either `env` or `file`".into(),
+                "name where its value is, never the value",
+            );
+        }
+        for (i, pattern) in self.agents.iter().enumerate() {
+            if !is_pattern(pattern) {
+                let hint = "write the name of an agent, `beginning-*`, or `*`";
+                add(&format!(".agents[{i}]"), format!("`{pattern}` is not a pattern of agents"), hint);
+            }
+        }
+        for (i, pattern) in self.tools.iter().enumerate() {
+            let is_served = pattern.split_once(':').is_some_and(|(server, tool)| {
+                !server.is_empty() && !server.contains('*') && !tool.is_empty()
+            });
+            if pattern != tool::HTTP_GET && !(is_served && is_pattern(pattern)) {
+                let hint = "only `http.get` and tools of MCP servers, `server:tool` or `server:*`, can be sent a secret";
+                add(&format!(".tools[{i}]"), format!("`{pattern}` can't be sent a secret"), hint);
+            }
+        }
+        let gets = self.tools.iter().any(|pattern| pattern == tool::HTTP_GET);
+        if gets && self.hosts.is_empty() {
+            add(".hosts", "`http.get` may not send it to any host".into(), "name the hosts that may have it");
+        }
+        if !gets && !self.hosts.is_empty() {
+            add(".hosts", "no tool uses these hosts".into(), "add `http.get` to `tools`");
+        }
+        if self.programs && ["PATH", "HOME", "TMPDIR", "LANG"].contains(&name.as_str()) {
+            add(
+                ".programs",
+                format!("a program has another `{name}` in its environment"),
+                "give it another name",
+            );
+        }
+    }
+}
+
+/// A name, of which a `*` may replace the end.
+fn is_pattern(text: &str) -> bool {
+    !text.is_empty() && !text.trim_end_matches('*').contains('*') && !text.ends_with("**")
+}
+
+/// How names of secrets end, among variables that may be anything.
+const SECRET_ENDS: [&str; 4] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD"];
+
 impl Settings {
+    /// The variables that hold the worker's own keys: those of providers, and the tokens of tool servers.
+    pub(crate) fn key_variables(&self) -> BTreeSet<&str> {
+        let built_in = [Protocol::Openai, Protocol::Anthropic, Protocol::Gemini];
+        let mut all: BTreeSet<&str> = built_in.into_iter().filter_map(Protocol::key_variable).collect();
+        all.extend(self.providers.values().filter_map(|provider| provider.key_env.as_deref()));
+        all.extend(self.mcp.values().filter_map(|server| server.token_env.as_deref()));
+        all
+    }
+
+    /// The variables that hold secrets: the worker's own keys, those of contexts, and what is copied to tool servers and is called
+    /// so. Nothing but the worker reads them.
+    pub(crate) fn secret_variables(&self) -> BTreeSet<&str> {
+        let mut all = self.key_variables();
+        all.extend(self.secrets.values().filter_map(|secret| secret.env.as_deref()));
+        let copied = self.mcp.values().flat_map(|server| server.env_from.iter().map(String::as_str));
+        all.extend(copied.filter(|name| SECRET_ENDS.iter().any(|end| name.ends_with(end))));
+        all
+    }
+
     /// Checks what the types can't express, and reports every problem at once.
     pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
@@ -142,12 +271,20 @@ impl Settings {
             if server.command.is_empty() == server.url.is_none() {
                 problems.add(format!("mcp.{name}"), "a server needs either a `command` or a `url`", None);
             }
+            let confined = !server.reads.is_empty() || !server.writes.is_empty() || server.network;
+            if server.url.is_some() && (confined || !server.requires.is_empty() || server.resources.is_some())
+            {
+                let hint = "remove `reads`, `writes`, `network`, `requires` and `resources`";
+                let message = "a server with a `url` runs elsewhere, so no sandbox confines it";
+                problems.add(format!("mcp.{name}"), message, Some(hint.into()));
+            }
             // The name precedes the colon of its tools, and `agent:spawn` is reserved (I2).
             if name == "agent" || shared::id::AgentId::new(name).is_err() {
                 let hint = "use letters, digits, `_` and `-`; `agent` is reserved";
                 problems.add(format!("mcp.{name}"), "not a valid name of a server", Some(hint.into()));
             }
         }
+        self.secrets.iter().for_each(|(name, secret)| secret.check(name, &mut problems));
         problems.or(())
     }
 }

@@ -4,7 +4,8 @@
 use coordinator::trace::account::{Journals, Ledger, LogMessage, ReadLog};
 use shared::{
     TraceId,
-    bus::{Bus, From, Stored},
+    bus::{Bus, FirstWriters, From, Stored},
+    keys::{Keys, Refused},
     subject::Filter,
 };
 
@@ -12,11 +13,38 @@ use crate::cluster::{client::logged, connect::unreachable, journal};
 
 /// The log of a run, put into order; an error if there is none, or nothing that can be replayed.
 pub(crate) async fn log(bus: &Bus, trace_id: TraceId) -> anyhow::Result<ReadLog> {
+    let stored = read_log(bus, trace_id).await?;
+    in_order(trace_id, stored)
+}
+
+/// The same of what was signed with a key of the deployment, and what was not.
+pub(crate) async fn authentic_log(
+    bus: &Bus,
+    trace_id: TraceId,
+    keys: &Keys,
+) -> anyhow::Result<(ReadLog, Vec<Refused>)> {
+    read_log(bus, trace_id).await?;
+    let stored = bus.clone().with_keys(keys.clone()).read(&Filter::EventsOf(trace_id)).await;
+    let stored = stored.map_err(|error| unreachable(&error))?;
+    let refused = keys.take_untold();
+    anyhow::ensure!(
+        !stored.is_empty(),
+        "no message in the log of trace {trace_id} is authentic: {}\n\nhint: is it the key of this deployment?",
+        refused.first().map_or_else(String::new, |refused| refused.why.to_string())
+    );
+    Ok((in_order(trace_id, stored)?, refused))
+}
+
+async fn read_log(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Vec<Stored>> {
     let stored = bus.read(&Filter::EventsOf(trace_id)).await.map_err(|error| unreachable(&error))?;
     anyhow::ensure!(
         !stored.is_empty(),
         "there is no trace {trace_id}\n\nhint: `trellis runs list` shows the newest; logs are kept for a limited time"
     );
+    Ok(stored)
+}
+
+fn in_order(trace_id: TraceId, stored: Vec<Stored>) -> anyhow::Result<ReadLog> {
     let messages = stored.into_iter().map(message).collect::<anyhow::Result<Vec<_>>>()?;
     let log = ReadLog::new(trace_id, messages);
     if log.trace().root().is_none() && log.findings.is_empty() {
@@ -41,9 +69,12 @@ pub(crate) async fn journals(bus: &Bus, trace_id: TraceId) -> anyhow::Result<Jou
     let mut journals = Journals::default();
     let Some(last) = bus.last(&filter).await.map_err(told)? else { return Ok(journals) };
     let mut entries = bus.follow(&[filter], From::Start).await.map_err(told)?;
+    let mut writers = FirstWriters::default();
     loop {
         let stored = entries.next().await.map_err(told)?;
-        journals.add(&journal::entry(&stored.payload)?);
+        if writers.takes(&stored.subject) {
+            journals.add(&journal::entry(&stored.payload)?);
+        }
         if stored.sequence >= last.sequence {
             return Ok(journals);
         }

@@ -7,18 +7,21 @@ use coordinator::trace::{Logged, Replay, Trace};
 use serde::{Serialize, de::DeserializeOwned};
 use shared::{
     ChildId, TraceId,
-    bus::{Bus, Headers, Outgoing, RequestError},
+    bus::{Bus, Headers, Outgoing, PublishError, RequestError},
     graph::TaskGraph,
     subject::{Filter, Subject},
     wire::{
-        Answered, Cancel, Query, QueryAnswer, Question, Refusal, Rerun, Spawn, SubmitAnswer, Text,
-        WorkerCall, WorkerState,
+        Answered, BY_HEADER, Cancel, Control, Query, QueryAnswer, Question, Refusal, Rerun, Spawn,
+        SubmitAnswer, Text, WorkerCall, WorkerState,
     },
 };
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::cluster::connect::{Unreachable, unreachable};
+use crate::cluster::{
+    connect::{Unreachable, denied_hint, unreachable},
+    process_id,
+};
 
 /// Timeout of one request. The coordinator answers after its commit.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -70,27 +73,37 @@ pub(crate) fn fresh_trace() -> TraceId {
     TraceId::from_u128(Uuid::new_v4().as_u128()).expect("a version is not all zeros")
 }
 
-/// Submits; the answer comes after the commit, or is a refusal.
+/// Submits; the answer comes after the commit, or is a refusal. Sent again, it is the same submission.
 pub(crate) async fn submit(bus: &Bus, submission: &Submission) -> anyhow::Result<SubmitAnswer> {
-    request(bus, &Subject::Submit, submission.to_bytes()?, "the submission").await
+    request_again(bus, &Subject::Submit, submission.to_bytes()?, "the submission").await
 }
 
 pub(crate) async fn query(bus: &Bus, query: &Query) -> anyhow::Result<QueryAnswer> {
-    request(bus, &Subject::Query, serde_json::to_vec(query)?, "the query").await
+    request(bus, &Subject::of_query(query), serde_json::to_vec(query)?, "the query").await
 }
 
-/// As `query`, for one that changes nothing if it comes again: it is sent again if no answer comes, since a coordinator may
-/// have died between its commit and its answer.
-pub(crate) async fn query_again(bus: &Bus, asked: &Query) -> anyhow::Result<QueryAnswer> {
-    match query(bus, asked).await {
-        Err(error) if error.is::<Unreachable>() => query(bus, asked).await,
-        answer => answer,
-    }
+/// As `query`, for one that changes nothing if it comes again.
+pub(crate) async fn query_again(bus: &Bus, query: &Query) -> anyhow::Result<QueryAnswer> {
+    request_again(bus, &Subject::of_query(query), serde_json::to_vec(query)?, "the query").await
 }
 
 /// The error for an answer that belongs to another query.
 pub(crate) fn unexpected(answer: &QueryAnswer) -> anyhow::Error {
     anyhow::anyhow!("the coordinator gave an answer that does not fit the query: {answer:?}")
+}
+
+/// As `request`, for what changes nothing if it comes again: it is sent again if no answer comes, since a coordinator may have
+/// died between its commit and its answer.
+async fn request_again<A: DeserializeOwned>(
+    bus: &Bus,
+    subject: &Subject,
+    payload: Vec<u8>,
+    what: &str,
+) -> anyhow::Result<A> {
+    match request(bus, subject, payload.clone(), what).await {
+        Err(error) if error.is::<Unreachable>() => request(bus, subject, payload, what).await,
+        answer => answer,
+    }
 }
 
 async fn request<A: DeserializeOwned>(
@@ -101,7 +114,7 @@ async fn request<A: DeserializeOwned>(
 ) -> anyhow::Result<A> {
     let started = Instant::now();
     loop {
-        let asked = bus.request(subject, &Headers::new(), payload.clone().into(), REQUEST).await;
+        let asked = bus.request(subject, &headers(subject), payload.clone().into(), REQUEST).await;
         let why = match asked {
             Ok(answer) => {
                 return serde_json::from_slice(&answer).context("could not read the coordinator's answer");
@@ -114,6 +127,7 @@ async fn request<A: DeserializeOwned>(
             Err(RequestError::TimedOut) => {
                 format!("no coordinator answered {what} within {} s", REQUEST.as_secs())
             }
+            Err(RequestError::Denied(denied)) => return Err(denied_hint(&denied)),
             Err(RequestError::Other(why)) => format!("could not send {what}: {why}"),
         };
         let hint = "is a coordinator running (`trellis coordinator`), in the same --namespace? `trellis doctor` checks each server";
@@ -121,17 +135,36 @@ async fn request<A: DeserializeOwned>(
     }
 }
 
+/// What an administrator's message says of its sender (S7); others say nothing.
+pub(crate) fn headers(subject: &Subject) -> Headers {
+    if matches!(subject, Subject::Admin(_)) {
+        [(BY_HEADER.to_owned(), process_id::user())].into()
+    } else {
+        Headers::new()
+    }
+}
+
 /// Publishes a message for the coordinators. It is stored in the stream when this returns.
 pub(crate) async fn publish(bus: &Bus, subject: Subject, message: &impl Serialize) -> anyhow::Result<()> {
     let payload = serde_json::to_vec(message)?.into();
     let id = Some(format!("cli-{}", Uuid::now_v7().simple()));
-    let outgoing = Outgoing { subject, id, headers: Headers::new(), payload, expect_last: None };
+    let headers = headers(&subject);
+    let outgoing = Outgoing { subject, id, headers, payload, expect_last: None };
     match bus.publish(outgoing).await {
         Ok(_) => Ok(()),
+        Err(PublishError::Denied(denied)) => Err(denied_hint(&denied)),
         Err(error) => {
             Err(Unreachable(format!("{error}\n\nhint: `trellis doctor` checks each server")).into())
         }
     }
+}
+
+/// What an administrator asks for about a run, each on its own subject.
+pub(crate) async fn control(bus: &Bus, control: &Control) -> anyhow::Result<()> {
+    for subject in Subject::of_control(control) {
+        publish(bus, subject, control).await?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn cancel(
@@ -139,8 +172,9 @@ pub(crate) async fn cancel(
     trace_id: TraceId,
     child_id: Option<ChildId>,
     reason: Option<Text>,
+    without_undo: bool,
 ) -> anyhow::Result<()> {
-    publish(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason }).await
+    publish(bus, Subject::Cancel, &Cancel { trace_id, child_id, reason, without_undo }).await
 }
 
 /// Answers a question. It has the answer when this returns, or the answer is refused.

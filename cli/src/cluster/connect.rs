@@ -1,13 +1,16 @@
 //! Addresses of the servers, read once from the command line and the environment, and connections to them.
 
-use std::{fmt, path::PathBuf};
+use std::fmt;
 
 use coordinator::store::{Redis, Store};
 use shared::{
     bus::{self, Bus, Connect, Nats},
+    role,
     subject::Namespace,
     text::with_causes,
 };
+
+use crate::cluster::credentials::{Credentials, check_argument};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
@@ -15,9 +18,6 @@ pub(crate) struct Servers {
     /// The NATS servers of the cluster, separated by commas.
     #[arg(long, global = true, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
     nats_url: Option<String>,
-    /// A credentials file for NATS.
-    #[arg(long, global = true, value_name = "FILE", env = "NATS_CREDS")]
-    nats_creds: Option<PathBuf>,
     /// The Redis server; only coordinators need it.
     #[arg(long, global = true, value_name = "URL", env = "REDIS_URL", hide_env_values = true)]
     redis_url: Option<String>,
@@ -31,6 +31,8 @@ pub(crate) struct Servers {
         hide_default_value = true
     )]
     namespace: Namespace,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 /// A server or coordinator could not be reached. It has an exit code of its own.
@@ -68,8 +70,14 @@ impl Servers {
             );
         };
         let name = format!("trellis {}", env!("CARGO_PKG_VERSION"));
-        let creds = self.nats_creds.clone().filter(|path| !path.as_os_str().is_empty());
-        let to = Connect { url: url.into(), creds, namespace: self.namespace.clone(), name };
+        check_argument(url, "--nats-url", "NATS_URL")?;
+        let to = Connect {
+            login: self.credentials.nats()?,
+            tls: self.credentials.nats_tls()?,
+            inbox: self.credentials.inbox()?,
+            js_api: self.credentials.js_api(),
+            ..Connect::new(url, self.namespace.clone(), name)
+        };
         Nats::connect(&to).await.map(Bus::Nats).map_err(|error| unreachable(&error))
     }
 
@@ -81,15 +89,53 @@ impl Servers {
                  give --redis-url, such as redis://127.0.0.1:6379"
             );
         };
-        let store = Redis::connect(url, self.namespace.clone(), partitions).await.map(Store::Redis);
-        store.map_err(|error| {
+        let store = self.redis(url, partitions).await?;
+        store.map(Store::Redis).map_err(|error| {
             let said = with_causes(&error);
-            Unreachable(format!(
-                "{said}\n\nhint: check that Redis runs there; `trellis doctor` checks each server"
-            ))
-            .into()
+            let hint = match said.contains("NOAUTH") || said.contains("WRONGPASS") || said.contains("NOPERM")
+            {
+                true => {
+                    "give REDIS_USER, and REDIS_PASSWORD_FILE or REDIS_PASSWORD, as the server's ACL has them"
+                }
+                false => "check that Redis runs there; `trellis doctor` checks each server",
+            };
+            Unreachable(format!("{said}\n\nhint: {hint}")).into()
         })
     }
+
+    /// A connection to Redis with our credentials; the outer error is a mistake in them.
+    pub(crate) async fn redis(
+        &self,
+        url: &str,
+        partitions: u16,
+    ) -> anyhow::Result<Result<Redis, coordinator::store::Error>> {
+        check_argument(url, "--redis-url", "REDIS_URL")?;
+        let login = self.credentials.redis()?;
+        Ok(Redis::connect_as(url, &login, self.namespace.clone(), partitions).await)
+    }
+
+    /// Whether Redis answers whoever reaches it, without a login.
+    pub(crate) async fn redis_is_open(&self, url: &str, partitions: u16) -> anyhow::Result<bool> {
+        let nobody =
+            coordinator::store::Login { user: None, password: None, tls: self.credentials.redis()?.tls };
+        let url = without_login(url);
+        match Redis::connect_as(&url, &nobody, self.namespace.clone(), partitions).await {
+            Ok(redis) => Ok(Store::Redis(redis).ping().await.is_ok()),
+            Err(_) => Ok(false),
+        }
+    }
+}
+
+/// An address without the user and password in it.
+fn without_login(url: &str) -> String {
+    let bare = |server: &str| {
+        let (scheme, rest) = server.split_once("://").map_or(("", server), |(scheme, rest)| (scheme, rest));
+        let (host, path) = rest.split_once('/').map_or((rest, None), |(host, path)| (host, Some(path)));
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
+        format!("{scheme}{host}{}", path.map_or_else(String::new, |path| format!("/{path}")))
+    };
+    url.split(',').map(bare).collect::<Vec<_>>().join(",")
 }
 
 /// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect".
@@ -103,7 +149,53 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
             "another version or configuration created it; change it with the `nats` tool, or use another --namespace"
         }
         bus::Error::TooLarge { .. } => "Trellis stores no objects of that size; find out which program did",
+        bus::Error::Denied(denied) => return denied_hint(denied),
         bus::Error::Failed { .. } => "`trellis doctor` checks each server",
     };
     Unreachable(format!("{error}\n\nhint: {hint}")).into()
+}
+
+/// What the server does not permit, with the roles that may do it.
+pub(crate) fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
+    let hint = match denied.action {
+        bus::Action::Subscribe if denied.subject.starts_with("_INBOX") => {
+            "answers come to an inbox of our own: set NATS_INBOX, as `trellis auth` wrote it".to_owned()
+        }
+        bus::Action::Publish | bus::Action::Subscribe => {
+            // The name of a deployment that shares its servers stands before the subject.
+            let subject = denied.subject.as_str();
+            let rest = subject.split_once('.').map_or(subject, |(_, rest)| rest);
+            let mut may = role::who_may_send(&Namespace::default(), subject);
+            if may.is_empty() {
+                may = role::who_may_send(&Namespace::default(), rest);
+            }
+            let may: Vec<&str> = may.iter().map(|kind| kind.name()).collect();
+            let who = if may.is_empty() {
+                "of a role that may".to_owned()
+            } else {
+                format!("of a role that may: {}", may.join(", "))
+            };
+            format!(
+                "use credentials {who} (NATS_NKEY_FILE, NATS_INBOX and NATS_JS_API, as `trellis auth` wrote them)"
+            )
+        }
+    };
+    Unreachable(format!("{denied}\n\nhint: {hint}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_login;
+
+    #[test]
+    fn an_address_without_its_login_is_the_same_server() {
+        for (with, without) in [
+            ("redis://me:secret@host:6379/0", "redis://host:6379/0"),
+            ("redis://host:6379", "redis://host:6379"),
+            ("redis-cluster://me:s@a:1,b:2", "redis-cluster://a:1,b:2"),
+            ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+        ] {
+            assert_eq!(without_login(with), without);
+        }
+    }
 }

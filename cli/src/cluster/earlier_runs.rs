@@ -39,15 +39,17 @@ fn observed(trace: &Trace) -> Option<EarlierRun> {
     let end = root.end().filter(|end| end.status == shared::wire::EndStatus::Completed)?;
     let whole = Observed { cost: root.budget.spent.cost_usd, took_ms: end.at.millis_since(root.started_at) };
     let mut run = EarlierRun { whole, steps: Default::default() };
-    for graph in trace.contexts().iter().filter_map(|node| trace.graph_outcome(node)) {
-        for step in graph.steps.iter().filter(|step| !step.contexts.is_empty()) {
+    let graphs = trace.contexts().iter().filter_map(|node| Some((node, trace.graph_outcome(node)?)));
+    for (node, graph) in graphs {
+        let steps = graph.steps.iter().zip(trace.step_paths(node));
+        for (step, path) in steps.filter(|(step, _)| !step.contexts.is_empty()) {
             let contexts: Vec<&ContextNode> =
                 step.contexts.iter().filter_map(|id| trace.context(id)).collect();
             let began = contexts.iter().map(|node| node.started_at).min();
             let ended = contexts.iter().filter_map(|node| node.end()).map(|end| end.at).max();
             let took_ms = began.zip(ended).map_or(0, |(began, ended)| ended.millis_since(began));
             // A step of a group that ran more than once costs all of them.
-            let known = run.steps.entry(step.id.clone()).or_insert(Observed { cost: Usd::ZERO, took_ms: 0 });
+            let known = run.steps.entry(path).or_insert(Observed { cost: Usd::ZERO, took_ms: 0 });
             known.cost = Usd::from_nanos(known.cost.nanos().saturating_add(step.cost_usd.nanos()));
             known.took_ms = known.took_ms.saturating_add(took_ms);
         }

@@ -6,6 +6,7 @@ use std::{net::SocketAddr, time::Duration};
 use anyhow::{Context, anyhow};
 use coordinator::store::{Memory, Store};
 use shared::{
+    agent_policy::AgentPolicy,
     bus::{self, Bus, Topology},
     subject::Namespace,
 };
@@ -28,14 +29,18 @@ pub(crate) struct Deployment {
 
 impl Deployment {
     /// The cluster that the command line names, or one in this process whose worker has these settings.
-    pub(crate) async fn open(servers: &Servers, settings: worker::Settings) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        servers: &Servers,
+        settings: worker::Settings,
+        policy: Option<AgentPolicy>,
+    ) -> anyhow::Result<Self> {
         match servers.nats_url() {
             Some(_) => Ok(Deployment {
                 bus: servers.cluster().await?,
                 tasks: JoinSet::new(),
                 stop: CancellationToken::new(),
             }),
-            None => Self::embedded(servers.namespace(), None, settings).await,
+            None => Self::embedded(servers.namespace(), None, settings, policy).await,
         }
     }
 
@@ -43,6 +48,7 @@ impl Deployment {
         namespace: &Namespace,
         health: Option<SocketAddr>,
         settings: worker::Settings,
+        policy: Option<AgentPolicy>,
     ) -> anyhow::Result<Self> {
         let topology = Topology { partitions: 4, ..Topology::default() };
         let bus = Bus::Memory(bus::Memory::new(namespace.clone()));
@@ -59,6 +65,8 @@ impl Deployment {
             slots: SLOTS,
             drain: DRAIN,
             settings,
+            // Whoever runs it here gives it the profiles as well: nobody else can.
+            policy: policy.unwrap_or_else(AgentPolicy::everything),
             sandbox: Some(worker::OWN_EXECUTABLE.into()),
             ..worker::Config::new(process_id::fresh("worker"))
         };

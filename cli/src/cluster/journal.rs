@@ -2,7 +2,7 @@
 
 use shared::{
     ChildId, TraceId,
-    bus::Bus,
+    bus::{Bus, of_first_writers},
     decode,
     subject::{Filter, Subject},
     wire::HistoryEntry,
@@ -12,8 +12,9 @@ use crate::cluster::connect::unreachable;
 
 /// The journal of a context as it is now; an error if it has none.
 pub(crate) async fn read(bus: &Bus, trace: TraceId, child: &ChildId) -> anyhow::Result<Vec<HistoryEntry>> {
-    let filter = Filter::One(Subject::History(trace, child.clone()));
+    let filter = Filter::JournalOf(trace, child.clone());
     let stored = bus.read(&filter).await.map_err(|error| unreachable(&error))?;
+    let stored = of_first_writers(stored);
     if stored.is_empty() {
         let others = bus.subjects(&Filter::HistoriesOf(trace)).await.map_err(|error| unreachable(&error))?;
         let others: Vec<String> = others.into_iter().filter_map(owner).map(|id| format!("`{id}`")).collect();
@@ -35,5 +36,5 @@ pub(crate) fn entry(payload: &[u8]) -> anyhow::Result<HistoryEntry> {
 
 /// The context that a journal's subject names.
 fn owner(subject: Subject) -> Option<ChildId> {
-    if let Subject::History(_, child) = subject { Some(child) } else { None }
+    if let Subject::History(_, _, child) = subject { Some(child) } else { None }
 }

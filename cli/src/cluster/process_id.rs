@@ -1,11 +1,24 @@
-//! The name of a coordinator or worker that was given none.
+//! The name of a coordinator or worker that was given none, and of whoever runs a command.
 
 use shared::WorkerId;
 use uuid::Uuid;
 
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
+}
+
+/// `<user>@<host>`: what an administrator's command says of its sender (S7).
+pub(crate) fn user() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().find_map(std::env::var_os);
+    let user = named.map_or_else(|| "somebody".into(), |user| user.to_string_lossy().into_owned());
+    let plain =
+        |text: &str| -> String { text.trim().chars().filter(char::is_ascii_graphic).take(64).collect() };
+    format!("{}@{}", plain(&user), plain(&host()))
+}
+
 /// `<host>-<pid>-<random>`, with every character that an id can't have replaced.
 pub(crate) fn fresh(fallback: &str) -> WorkerId {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host();
     let host: String =
         host.trim().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
     let host = host.trim_matches('-');

@@ -6,9 +6,8 @@ use anyhow::Context;
 use coordinator::trace::Trace;
 use serde_json::{Value, json};
 use shared::{
-    CallId, ChildId, Problems, StepId,
-    decode::{self, Format},
-    graph::{self, TaskGraph},
+    CallId, ChildId, Problems, StepPath, decode,
+    graph::{StepDef, TaskGraph},
     wire::{Amend, Query, QueryAnswer, StepReport, StepStatus, Text},
 };
 use uuid::Uuid;
@@ -17,8 +16,10 @@ use crate::{
     cluster::{client, connect::Servers},
     input::{
         context_ref::Named,
-        file::{Unusable, read_value},
+        document::{Document, Unusable},
         parse,
+        sources::{Sources, join},
+        uses::read_with_graphs,
     },
     terminal::{
         ending::Ending,
@@ -56,9 +57,9 @@ pub(crate) struct Args {
     /// The definition: JSON, YAML or TOML; `-` is stdin.
     #[arg(required_unless_present_any = ["remove", "add", "replace"], conflicts_with_all = ["remove", "add", "replace"])]
     file: Option<PathBuf>,
-    /// Remove this step; may be given more than once.
+    /// Remove this step; may be given more than once. `outer/inner` is a step of the graph that the step `outer` uses.
     #[arg(long, value_name = "STEP")]
-    remove: Vec<StepId>,
+    remove: Vec<StepPath>,
     /// Add the step, or the list of steps, of a file behind the others; may be given more than once.
     #[arg(long, value_name = "FILE")]
     add: Vec<PathBuf>,
@@ -93,16 +94,17 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let revision = now.revision;
     let (path, made) = match &args.file {
         Some(path) => (path.as_path(), from_file(path, now.revision)),
-        None => {
-            (Path::new("the amended definition"), edited(&args, now).map(|graph| Made { revision, graph }))
-        }
+        None => (
+            Path::new("the amended definition"),
+            edited(&args, now).map(|graph| Made { revision, graph, sources: Sources::default() }),
+        ),
     };
     let made = match made {
         Ok(made) => made,
         Err(unusable) => return unusable.report(path, output),
     };
     let id = args.id.map_or_else(|| Uuid::now_v7().simple().to_string().parse(), Ok)?;
-    let Made { revision, graph } = made;
+    let Made { revision, graph, sources } = made;
     let amend = Box::new(Amend { child_id, id, revision, graph, by: args.by });
     match client::query_again(&bus, &Query::Amend { trace_id, amend }).await?.or_refusal() {
         Ok(QueryAnswer::Amended { child_id, revision }) => {
@@ -114,13 +116,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             }
             Ok(Ending::Completed)
         }
-        Err(refusal) => {
-            let ending = output::refuse(&refusal, output)?;
-            if let Some(hint) = hint(&refusal.code) {
-                output::note(&format!("\nhint: {hint}"));
-            }
-            Ok(ending)
-        }
+        Err(refusal) => output::refuse_with(&sources.locate(refusal), hint, output),
         Ok(other) => Err(client::unexpected(&other)),
     }
 }
@@ -129,10 +125,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 struct Made {
     revision: u32,
     graph: TaskGraph,
+    /// The file that it is from.
+    sources: Sources,
 }
 
 /// The graph as it is now, and its steps that have not begun.
-fn current(trace: &Trace, child: Option<&ChildId>) -> anyhow::Result<(Made, Vec<StepId>)> {
+fn current(trace: &Trace, child: Option<&ChildId>) -> anyhow::Result<(Made, Vec<StepPath>)> {
     let child = match child {
         Some(child) => child,
         None => &trace.root().context("the trace has no root")?.id,
@@ -141,41 +139,49 @@ fn current(trace: &Trace, child: Option<&ChildId>) -> anyhow::Result<(Made, Vec<
         format!("`{child}` runs no graph\n\nhint: `trellis runs describe` lists the contexts of a run")
     })?;
     let mut pending = Vec::new();
-    collect_pending(
-        &trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default(),
-        &mut pending,
-    );
-    Ok((Made { revision, graph }, pending))
+    let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
+    collect_pending(&steps, &graph.steps, None, &mut pending);
+    Ok((Made { revision, graph, sources: Sources::default() }, pending))
 }
 
-fn collect_pending(steps: &[StepReport], found: &mut Vec<StepId>) {
+/// `outer`: the step that uses the graph which they are in.
+fn collect_pending(
+    steps: &[StepReport],
+    definitions: &[StepDef],
+    outer: Option<&StepPath>,
+    found: &mut Vec<StepPath>,
+) {
     for step in steps {
+        let path = StepPath::of(outer, &step.id);
         if step.status == StepStatus::Pending {
-            found.push(step.id.clone());
+            found.push(path.clone());
         }
-        collect_pending(&step.steps, found);
+        let definition = definitions.iter().find(|of| of.id.as_ref() == Some(&step.id));
+        match definition.and_then(|of| of.graph.as_ref()) {
+            Some(graph) => collect_pending(&step.steps, &graph.steps, Some(&path), found),
+            None => {
+                let inner = definition.map(|of| of.steps.as_slice()).unwrap_or_default();
+                collect_pending(&step.steps, inner, outer, found);
+            }
+        }
     }
 }
 
-fn names(steps: &[StepId]) -> String {
-    let names: Vec<&str> = steps.iter().map(StepId::as_str).collect();
+fn names(steps: &[StepPath]) -> String {
+    let names: Vec<&str> = steps.iter().map(StepPath::as_str).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 /// What `graph show` printed, or a definition alone, which is taken as made for the graph as it is now.
 fn from_file(path: &Path, revision: u32) -> Result<Made, Unusable> {
-    let value = read_value(path)?;
-    let shown = value.get("graph").zip(value.get("revision").and_then(Value::as_u64));
-    let (graph, revision) = match shown {
-        Some((graph, revision)) => (graph, u32::try_from(revision).unwrap_or(u32::MAX)),
-        None => (&value, revision),
+    let document = read_with_graphs(path)?;
+    let shown = document.value.get("graph").and(document.value.get("revision")).and_then(Value::as_u64);
+    let (document, revision) = match shown {
+        Some(revision) => (document.part("graph"), u32::try_from(revision).unwrap_or(u32::MAX)),
+        None => (document, revision),
     };
-    let graph = compiled(graph)?;
-    Ok(Made { revision, graph })
-}
-
-fn compiled(graph: &Value) -> Result<TaskGraph, Unusable> {
-    graph::read(graph.to_string().as_bytes(), Format::Json).map(|(graph, _)| graph).map_err(Unusable::Wrong)
+    let graph = document.graph_to_send()?;
+    Ok(Made { revision, graph, sources: document.sources })
 }
 
 /// The graph as it is now, with what the options change.
@@ -183,13 +189,14 @@ fn edited(args: &Args, now: Made) -> Result<TaskGraph, Unusable> {
     let mut graph = now.graph;
     let mut problems = Problems::default();
     for id in &args.remove {
-        if !put(&mut graph.steps, id, None) {
+        if !put(&mut graph.steps, id.as_str(), None) {
             problems.add("--remove", format!("there is no step `{id}`"), None);
         }
     }
     for path in &args.replace {
         for step in steps(path)? {
-            let replaced = step.id.clone().is_some_and(|id| put(&mut graph.steps, &id, Some(step.clone())));
+            let replaced =
+                step.id.clone().is_some_and(|id| put(&mut graph.steps, id.as_str(), Some(step.clone())));
             if !replaced {
                 let name = step.id.map_or("a step without an id".into(), |id| format!("`{id}`"));
                 problems.add("--replace", format!("{}: {name} replaces no step", path.display()), None);
@@ -199,48 +206,61 @@ fn edited(args: &Args, now: Made) -> Result<TaskGraph, Unusable> {
     for path in &args.add {
         graph.steps.extend(steps(path)?);
     }
-    problems.or(()).map_err(Unusable::Wrong)?;
-    compiled(&json!(graph))
+    problems.or(())?;
+    Document::made(json!(graph)).graph_to_send()
 }
 
-/// Replaces or removes a step, in a group too; false if there is none.
-fn put(steps: &mut Vec<graph::StepDef>, id: &StepId, by: Option<graph::StepDef>) -> bool {
-    if let Some(place) = steps.iter().position(|step| step.id.as_ref() == Some(id)) {
-        match by {
-            Some(step) => steps[place] = step,
-            None => drop(steps.remove(place)),
+/// Replaces or removes a step, in a group too, and in the graph that `outer` uses if the name is `outer/inner`; false if
+/// there is none.
+fn put(steps: &mut Vec<StepDef>, name: &str, by: Option<StepDef>) -> bool {
+    let (first, rest) = name.split_once('/').map_or((name, None), |(first, rest)| (first, Some(rest)));
+    if let Some(place) = steps.iter().position(|step| step.id.as_ref().is_some_and(|id| id.as_str() == first))
+    {
+        match (rest, by) {
+            (Some(rest), by) => {
+                let step = &mut steps[place];
+                let is_put = step.graph.as_mut().is_some_and(|graph| put(&mut graph.steps, rest, by));
+                if is_put {
+                    // It is not the graph that is kept under the name any more.
+                    (step.uses, step.latest) = (None, false);
+                }
+                return is_put;
+            }
+            (None, Some(step)) => steps[place] = step,
+            (None, None) => drop(steps.remove(place)),
         }
         return true;
     }
-    steps.iter_mut().any(|step| put(&mut step.steps, id, by.clone()))
+    steps.iter_mut().any(|step| put(&mut step.steps, name, by.clone()))
 }
 
 /// The step, or the steps, of a file.
-fn steps(path: &Path) -> Result<Vec<graph::StepDef>, Unusable> {
-    let value = read_value(path)?;
-    let steps = match value {
-        Value::Array(steps) => steps,
-        Value::Object(ref fields) if fields.contains_key("steps") && !fields.contains_key("id") => {
-            fields["steps"].as_array().cloned().unwrap_or_default()
+fn steps(path: &Path) -> Result<Vec<StepDef>, Unusable> {
+    let document = read_with_graphs(path).map_err(|unusable| unusable.in_file(path))?;
+    let (at, steps) = match &document.value {
+        Value::Array(steps) => ("", steps.clone()),
+        Value::Object(fields) if fields.contains_key("steps") && !fields.contains_key("id") => {
+            ("steps", fields["steps"].as_array().cloned().unwrap_or_default())
         }
         one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-            vec![one]
+            ("", vec![one.clone()])
         }
     };
+    let is_list = at == "steps" || document.value.is_array();
     let mut problems = Problems::default();
     let mut read = Vec::new();
     for (number, step) in steps.iter().enumerate() {
-        match decode::value::<graph::StepDef>(step) {
+        match decode::value::<StepDef>(step) {
             Ok(step) => read.push(step),
             Err(wrong) => {
                 for problem in wrong.iter() {
-                    let path = format!("{}: [{number}].{}", path.display(), problem.path);
-                    problems.add(path, &problem.message, problem.hint.clone());
+                    let place = if is_list { format!("{at}[{number}]") } else { String::new() };
+                    problems.add(join(&place, &problem.path), &problem.message, problem.hint.clone());
                 }
             }
         }
     }
-    problems.or(read).map_err(Unusable::Wrong)
+    problems.or(read).map_err(|problems| document.wrong(problems).in_file(path))
 }
 
 fn hint(code: &str) -> Option<&'static str> {

@@ -9,6 +9,8 @@ use serde_json::json;
 use shared::{
     TraceId,
     bus::Bus,
+    keys::{Keys, Refused},
+    text::count,
     wire::{Query, QueryAnswer},
 };
 use tokio::time::{Instant, sleep};
@@ -18,7 +20,7 @@ use crate::{
         account, client,
         connect::{Servers, Unreachable},
     },
-    input::context_ref::RunRef,
+    input::{context_ref::RunRef, log_keys::LogKeys},
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -42,7 +44,8 @@ Exit codes: 0 everything agrees, 1 something does not, 2 wrong usage or a log th
 ///
 /// Four parts are proved. log: it has every event once. books: every cent was booked by an event, and the sums agree from
 /// each context up to the root. store: the coordinators' store has the state that the log gives. journal: what the agents
-/// wrote down is what was booked, and the other way round. Nothing is changed, and no model is called.
+/// wrote down is what was booked, and the other way round. With the key of the deployment, the log also has to be signed with it,
+/// and only what is counts. Nothing is changed, and no model is called.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -51,12 +54,18 @@ pub(crate) struct Args {
     /// Do not list the bookings.
     #[arg(long)]
     brief: bool,
+    #[command(flatten)]
+    keys: LogKeys,
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let keys = match args.keys.read() {
+        Ok(keys) => keys,
+        Err(ending) => return Ok(ending),
+    };
     let bus = servers.cluster().await?;
     let trace = args.trace.find(&bus).await?;
-    let audited = audit(&bus, trace).await?;
+    let audited = audit(&bus, trace, keys.as_ref()).await?;
     match output {
         Output::Json => output::print_json(&audited.to_json())?,
         Output::Text => {
@@ -82,6 +91,8 @@ struct Audited {
     journals: Journals,
     store: Stored,
     audit: Audit,
+    /// How many messages of the log are not authentic, if a key was given.
+    refused: Option<usize>,
 }
 
 /// What the coordinators say of the run.
@@ -99,17 +110,33 @@ impl Stored {
 }
 
 /// Audits a run. The log follows the store, so what one has and the other does not is waited for.
-async fn audit(bus: &Bus, trace: TraceId) -> anyhow::Result<Audited> {
+async fn audit(bus: &Bus, trace: TraceId, keys: Option<&Keys>) -> anyhow::Result<Audited> {
     let started = Instant::now();
+    let mut not_authentic: Vec<Refused> = Vec::new();
     loop {
         let store = stored(bus, trace).await?;
-        let (log, ledger, journals) = account::read(bus, trace).await?;
-        let audit = Audit::of(&log, &ledger, &journals, store.state());
+        let journals = account::journals(bus, trace).await?;
+        let (log, refused) = match keys {
+            Some(keys) => account::authentic_log(bus, trace, keys).await?,
+            None => (account::log(bus, trace).await?, Vec::new()),
+        };
+        let ledger = Ledger::of(&log);
+        let mut audit = Audit::of(&log, &ledger, &journals, store.state());
+        // Each is told once, however often the log is read.
+        not_authentic.extend(refused);
+        let findings = not_authentic.iter().map(|Refused { number, why, .. }| Finding {
+            sequence: Some(*number),
+            check: Check::Log,
+            child_id: None,
+            message: format!("a message is not authentic, and is left out: {why}"),
+        });
+        audit.findings.extend(findings);
+        let refused = keys.map(|_| not_authentic.len());
         let is_live = log.trace().root().is_none_or(|root| root.is_live() || root.outcome_due);
         let differs = store.state().is_some_and(|state| state.version != log.trace().version());
         let unsure = differs || is_live && !audit.is_sound();
         if !unsure || started.elapsed() >= client::TAKES_EFFECT {
-            return Ok(Audited { log, ledger, journals, store, audit });
+            return Ok(Audited { log, ledger, journals, store, audit, refused });
         }
         sleep(PAUSE).await;
     }
@@ -147,21 +174,30 @@ impl Audited {
         let known = self.log.trace();
         let spent = known.root().map_or(shared::Amount::ZERO, |root| root.budget.spent);
         let (from, to) = self.log.sequences().unwrap_or_default();
-        let log =
-            format!("{} events in {} messages, {from} to {to}", known.version(), self.log.message_count());
-        let bookings = self.ledger.postings.len();
-        let books = format!("{} contexts; {spent}, by {bookings} bookings", known.contexts().len());
+        let (events, messages) =
+            (count(known.version(), "event"), count(self.log.message_count(), "message"));
+        let signed = match self.refused {
+            None => String::new(),
+            Some(0) => ", all signed".to_owned(),
+            Some(refused) => format!(", {refused} more not authentic"),
+        };
+        let log = format!("{events} in {messages}, {from} to {to}{signed}");
+        let (contexts, bookings) =
+            (count(known.contexts().len(), "context"), count(self.ledger.postings.len(), "booking"));
+        let books = format!("{contexts}; {spent}, by {bookings}");
         let store = match &self.store {
             Stored::There(state) => format!("version {}, state {}", state.version, state.digest),
             Stored::Gone => "no longer has the run: proved from the log alone".into(),
             Stored::Unknown(why) => format!("not compared: {why}"),
         };
-        let mut journal = format!("{agreed} paid entries of {} journals", self.journals.len());
+        let entries = if *agreed == 1 { "entry" } else { "entries" };
+        let mut journal = format!("{agreed} paid {entries} of {}", count(self.journals.len(), "journal"));
         if *unjournaled > 0 {
-            journal.push_str(&format!("; {unjournaled} bookings that no journal can have"));
+            journal.push_str(&format!("; {} that no journal can have", count(*unjournaled, "booking")));
         }
         if *without_journal > 0 {
-            journal.push_str(&format!("; {without_journal} contexts with costs have no journal"));
+            let contexts = count(*without_journal, "context");
+            journal.push_str(&format!("; no journal of {contexts} with costs"));
         }
         let parts = [
             (Check::Log, "log", log),
@@ -199,7 +235,7 @@ impl Audited {
             "version": known.version(), "digest": known.digest(), "store": store,
             "spent": known.root().map(|root| root.budget.spent), "findings": findings, "notes": notes,
             "journal": {"agreed": agreed, "unjournaled": unjournaled, "without_journal": without_journal},
-            "bookings": self.ledger.postings,
+            "bookings": self.ledger.postings, "not_authentic": self.refused,
         })
     }
 }

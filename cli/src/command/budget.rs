@@ -6,7 +6,7 @@ use serde_json::json;
 use shared::{
     ChildId, Tokens, TraceId, Usd,
     bus::{self, Bus, From},
-    subject::{Filter, Subject},
+    subject::Filter,
     wire::{Control, DeadLetter, DecideDispute, Decision, Dispute, DisputedCost, Raise, Sender},
 };
 
@@ -268,7 +268,7 @@ async fn apply(
 ) -> anyhow::Result<Ending> {
     // A refused control becomes a dead letter: subscribe before publishing, so that it is not missed.
     let mut dead = bus.follow(&[Filter::Dead], From::Now).await.map_err(|error| unreachable(&error))?;
-    client::publish(bus, Subject::Control, control).await?;
+    client::control(bus, control).await?;
     tokio::select! {
         // If both are ready, the state counts.
         biased;

@@ -5,8 +5,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     cluster::connect::Servers,
     command::{
-        agents, answer, audit, budget, dev, doctor, events, graph, history, outputs, receipt, run, runs,
-        runtime, schema, serve, submit, tell, workers,
+        admin_log, agents, answer, audit, auth, budget, dev, doctor, events, graph, graphs, history, outputs,
+        receipt, run, runs, runtime, schedule, schema, serve, submit, tell, workers,
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -77,10 +77,18 @@ pub(crate) enum Online {
     /// See and change the agents of a cluster.
     #[command(subcommand)]
     Agents(agents::Command),
+    /// Keep graphs on a cluster under names, to be used as steps.
+    #[command(subcommand)]
+    Graphs(graphs::Command),
+    /// Run tasks again and again: by cron in a time zone, within a budget a day.
+    #[command(subcommand)]
+    Schedule(schedule::Command),
     /// See and drain the workers of a cluster.
     #[command(subcommand)]
     Workers(workers::Command),
+    AdminLog(admin_log::Args),
     Coordinator(serve::CoordinatorArgs),
+    Provision(serve::ProvisionArgs),
     Worker(serve::WorkerArgs),
     Doctor(doctor::Args),
 }
@@ -91,6 +99,9 @@ pub(crate) enum Offline {
     /// Check, plan or rehearse a task graph, or amend one that runs.
     #[command(subcommand)]
     Graph(graph::Command),
+    /// Make the keys and permissions of a deployment, as files that its servers read.
+    #[command(subcommand)]
+    Auth(auth::Command),
     /// Print the JSON Schema of a message; without a name, list them.
     Schema {
         /// Which message, such as `spawn` or `graph`.
@@ -110,6 +121,7 @@ pub(crate) fn run_offline(
 ) -> anyhow::Result<Ending> {
     match command {
         Offline::Graph(command) => graph::run(command, servers, output, log_json),
+        Offline::Auth(command) => auth::run(command, servers, output),
         Offline::Schema { name } => schema::run(name.as_deref(), output),
         Offline::Completions { shell } => {
             let mut script = Vec::new();
@@ -147,7 +159,11 @@ async fn talk(command: Online, servers: &Servers, format: Format) -> anyhow::Res
         Online::Events(args) => events::run(args, servers, output).await,
         Online::Budget(command) => budget::run(command, servers, output).await,
         Online::Agents(command) => agents::run(command, servers, output).await,
+        Online::Graphs(command) => graphs::run(command, servers, output).await,
+        Online::Schedule(command) => schedule::run(command, servers, output).await,
         Online::Workers(command) => workers::run(command, servers, output).await,
+        Online::AdminLog(args) => admin_log::run(args, servers, output).await,
+        Online::Provision(args) => serve::provision(args, servers).await,
         Online::Coordinator(args) => serve::coordinator(args, servers).await,
         Online::Worker(args) => serve::worker(args, servers).await,
         Online::Doctor(args) => doctor::run(args, servers, output).await,
@@ -172,7 +188,11 @@ fn service(command: &Online) -> (&'static str, bool) {
         | Online::Events(_)
         | Online::Budget(_)
         | Online::Agents(_)
+        | Online::Graphs(_)
+        | Online::Schedule(_)
         | Online::Workers(_)
+        | Online::AdminLog(_)
+        | Online::Provision(_)
         | Online::Doctor(_) => ("trellis", true),
     }
 }

@@ -7,7 +7,7 @@ use shared::{
     ChildId, TraceId,
     bus::Bus,
     clock::Clock,
-    subject::Subject,
+    text::count,
     wire::{Control, Delete, HistoryEntry, Query, QueryAnswer, Referrers, Restore},
 };
 
@@ -38,7 +38,7 @@ pub(crate) async fn delete(
         return Ok(ending);
     }
     let control = Control { delete: Some(delete), ..Control::of(trace_id) };
-    client::publish(bus, Subject::Control, &control).await?;
+    client::control(bus, &control).await?;
     let gone = |trace: &Trace| {
         let node = child.as_ref().map_or_else(|| trace.root(), |child| trace.context(child));
         node.is_some_and(|node| node.deleted)
@@ -67,12 +67,13 @@ pub(crate) async fn restore(
     let last = entries.last().map_or(0, |entry: &HistoryEntry| entry.number);
     if to >= last {
         output::error(&format!(
-            "`{child}` has only {last} steps\n\nhint: name an earlier step; `trellis history` shows them"
+            "`{child}` has only {}\n\nhint: name an earlier step; `trellis history` shows them",
+            count(last, "step")
         ));
         return Ok(Ending::Refused);
     }
     let control = Control { restore: Some(restore), ..Control::of(trace_id) };
-    client::publish(bus, Subject::Control, &control).await?;
+    client::control(bus, &control).await?;
     let restored =
         |trace: &Trace| trace.context(&child).is_some_and(|node: &ContextNode| node.restores.len() > done);
     let (_, taken) = client::until(bus, trace_id, restored).await?;

@@ -22,7 +22,7 @@ use crate::{
         watch::Watch,
     },
     command::agents,
-    input::{file::read_value, parse, profiles, task, worker_config::WorkerConfig},
+    input::{document::Document, parse, profiles, task, uses::read_as_far, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
         outcome,
@@ -74,11 +74,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         output::note("note: dev runs in this process and ignores the NATS server");
     }
     let health = args.health.map(with_port).transpose().context("could not listen for health checks")?;
-    let settings = match args.config.read() {
-        Ok(settings) => settings,
+    let (settings, policy) = match args.config.read() {
+        Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    let mut deployment = Deployment::embedded(servers.namespace(), health, settings).await?;
+    let mut deployment = Deployment::embedded(servers.namespace(), health, settings, policy).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, agents, output).await? {
@@ -189,14 +189,15 @@ impl Desk {
 
 /// A line as a submission, or all that is wrong with it.
 fn read(line: &str) -> Result<Submission, String> {
-    let value = if let Some(path) = line.strip_prefix('@') {
-        read_value(path.as_ref()).map_err(|unusable| unusable.to_string())?
+    let document = if let Some(path) = line.strip_prefix('@') {
+        read_as_far(path.as_ref()).map_err(|unusable| unusable.to_string())?
     } else if line.starts_with('{') {
-        serde_json::from_str(line).map_err(|error| format!("not valid JSON: {error}"))?
+        Document::made(serde_json::from_str(line).map_err(|error| format!("not valid JSON: {error}"))?)
     } else {
-        json!({"goal": line})
+        Document::made(json!({"goal": line}))
     };
-    task::submission(&value).map_err(|problems| format!("the line is not a valid submission\n\n{problems}"))
+    task::submission(&document)
+        .map_err(|unusable| format!("the line is not a valid submission\n\n{unusable}"))
 }
 
 /// Waits for the outcome of a run and answers its questions.

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use coordinator::store::{Durability, Redis, Store};
+use coordinator::store::{Durability, Store};
 use serde::Serialize;
 use serde_json::json;
 use shared::{
-    bus::{Bus, Fill, Stream, Topology},
+    ChildId, TraceId,
+    bus::{self, Bus, Fill, Stream, Topology},
+    role,
+    subject::Subject,
     text::with_causes,
     wire::{Policy, Query, QueryAnswer, WorkerState},
 };
@@ -103,6 +106,7 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
         }
         Err(error) => findings.add("nats", Level::Fail, error.to_string(), None),
     }
+    role(&bus, findings).await;
     streams(&bus, findings).await;
     storage(&bus, findings).await;
     let hint = "set `sync_interval: always` in nats-server's jetstream block, or run three replicas";
@@ -144,6 +148,55 @@ async fn nats(servers: &Servers, findings: &mut Findings) {
     }
 }
 
+/// Who we are, and whether that is more than anybody needs.
+async fn role(bus: &Bus, findings: &mut Findings) {
+    let identity = match bus.identity().await {
+        Ok(Some(identity)) => identity,
+        Ok(None) => return,
+        Err(error) => return findings.add("nats-role", Level::Warn, error.to_string(), None),
+    };
+    if !identity.encrypted {
+        let hint = "add a `tls` block to the configuration of nats-server, and NATS_TLS=required to every process, unless all run \
+                    on one machine";
+        findings.add("nats-tls", Level::Warn, "the server takes connections without TLS", Some(hint));
+    }
+    let hint = "give each process a role of its own: `trellis auth init`, see docs/security.md";
+    let (Some(publish), Some(subscribe)) = (&identity.publish, &identity.subscribe) else {
+        let found =
+            "these credentials may do everything: forge events, delete streams, read the answers to others";
+        return findings.add("nats-role", Level::Warn, found, Some(hint));
+    };
+    let known = role::recognised(bus.namespace(), publish);
+    let event = bus
+        .namespace()
+        .form(&Subject::Event(TraceId::from_u128(1).expect("not zero"), ChildId::whole_trace()), None);
+    let decides = known.as_ref().is_some_and(|role| role.kind == role::Kind::Coordinator);
+    let mut wide = Vec::new();
+    for (subject, what) in
+        [(event.as_str(), "forge events"), ("$JS.API.STREAM.DELETE.AGENT_EVENT", "delete streams")]
+    {
+        if !decides && publish.iter().any(|form| role::covers(form, subject)) {
+            wide.push(what);
+        }
+    }
+    if subscribe.iter().any(|form| role::covers(form, "_INBOX.x.y")) {
+        wide.push("read the answers to others");
+    }
+    let who = match known {
+        Some(role::Role { kind, pool: Some(pool), .. }) => format!("{kind} of the pool `{pool}`"),
+        Some(role::Role { kind, .. }) => kind.to_string(),
+        None => format!("`{}`, no role of Trellis", identity.user),
+    };
+    let found = format!("{who}, in the account {}: {} subjects to send to", identity.account, publish.len());
+    match wide.is_empty() {
+        true => findings.add("nats-role", Level::Ok, found, None),
+        false => {
+            let found = format!("{found}; these credentials may {}", wide.join(", "));
+            findings.add("nats-role", Level::Warn, found, Some(hint));
+        }
+    }
+}
+
 /// A wrong clock does not harm a run, but the times in its journal and spans.
 fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
     let wrong = |worker: &WorkerState| {
@@ -161,7 +214,15 @@ fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
 /// Whether all coordinators were started with the same options.
 fn differences(policies: &[Policy], findings: &mut Findings) {
     let Some((first, others)) = policies.split_first() else { return };
-    if others.iter().all(|other| other == first) {
+    if policies.iter().any(|one| policies.iter().any(|other| other.keys_are_apart(one))) {
+        let found =
+            "have different keys: what one writes, another does not believe, and decides nothing about it";
+        let hint = "give all of them the same --log-key-file; docs/authenticity.md says in which order keys are changed";
+        findings.add("log-keys", Level::Warn, found.to_owned(), Some(hint));
+    }
+    let same =
+        |other: &Policy| (other.retention_ms, other.max_cost_usd) == (first.retention_ms, first.max_cost_usd);
+    if others.iter().all(same) {
         return;
     }
     let holds = others.iter().fold(first.clone(), |all, other| all.and(other));
@@ -178,17 +239,26 @@ fn differences(policies: &[Policy], findings: &mut Findings) {
 /// Checks that the streams exist. Their configuration is checked by every coordinator when it starts; it does not
 /// start if it differs.
 async fn streams(bus: &Bus, findings: &mut Findings) {
-    let (mut missing, mut why) = (Vec::new(), None);
+    let (mut missing, mut hidden, mut why) = (Vec::new(), 0, None);
     for stream in Stream::ALL {
         for filter in stream.filters().iter().take(1) {
-            if let Err(error) = bus.last(filter).await {
-                missing.push(stream.name());
-                why = Some(error.to_string());
+            match bus.last(filter).await {
+                Ok(_) => {}
+                // Of this role.
+                Err(bus::Error::Denied(_)) => hidden += 1,
+                Err(error) => {
+                    missing.push(stream.name());
+                    why = Some(error.to_string());
+                }
             }
         }
     }
     let Some(why) = why else {
-        return findings.add("streams", Level::Ok, format!("all {} exist", Stream::ALL.len()), None);
+        let found = match hidden {
+            0 => format!("all {} exist", Stream::ALL.len()),
+            _ => format!("all {} that this role may read exist", Stream::ALL.len() - hidden),
+        };
+        return findings.add("streams", Level::Ok, found, None);
     };
     let hint = "the first coordinator creates them: `trellis coordinator`";
     findings.add("streams", Level::Fail, format!("can't read {}: {why}", missing.join(", ")), Some(hint));
@@ -241,11 +311,19 @@ async fn storage(bus: &Bus, findings: &mut Findings) {
 async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
     // Any number will do: nothing is written, and no trace is read.
     let partitions = Topology::default().partitions;
-    let store = match Redis::connect(url, servers.namespace().clone(), partitions).await {
+    let connected = match servers.redis(url, partitions).await {
+        Ok(connected) => connected,
+        Err(error) => return findings.add_error("redis", &error),
+    };
+    let store = match connected {
         Ok(redis) => Store::Redis(redis),
         Err(error) => {
-            let hint = Some("check that Redis runs there");
-            return findings.add("redis", Level::Unreachable, with_causes(&error), hint);
+            let said = with_causes(&error);
+            let hint = match said.contains("NOAUTH") || said.contains("WRONGPASS") {
+                true => "give REDIS_USER=doctor and REDIS_PASSWORD_FILE, as `trellis auth` wrote them",
+                false => "check that Redis runs there",
+            };
+            return findings.add("redis", Level::Unreachable, said, Some(hint));
         }
     };
     let asked = Instant::now();
@@ -265,6 +343,16 @@ async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
             judge(&durability, findings);
         }
         Err(error) => findings.add("redis-durability", Level::Warn, with_causes(&error), None),
+    }
+    match servers.redis_is_open(url, partitions).await {
+        Ok(true) => findings.add(
+            "redis-users",
+            Level::Warn,
+            "answers without a login: whoever reaches it may read and change every run",
+            Some("name the file of `trellis auth init` as its `aclfile`: it turns the default user off"),
+        ),
+        Ok(false) => findings.add("redis-users", Level::Ok, "nobody gets in without a login", None),
+        Err(error) => findings.add_error("redis-users", &error),
     }
 }
 

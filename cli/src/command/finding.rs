@@ -8,6 +8,7 @@ use shared::{
     AgentId, Labels, ThreadId, Timestamp, Usd,
     bus::Bus,
     id::{LabelKey, LabelValue},
+    text::count,
     wire::{
         ContextStatus, PendingQuery, PendingQuestion, Query, QueryAnswer, RunSummary, RunsCursor, RunsQuery,
         Text,
@@ -20,6 +21,7 @@ use crate::{
     terminal::{
         ending::Ending,
         output::{self, Output},
+        questions::{example, expected},
         table, text, tree,
     },
 };
@@ -128,7 +130,8 @@ pub(crate) async fn pending(bus: &Bus, args: PendingArgs, output: Output) -> any
             }
             if left_out > 0 {
                 output::note(&format!(
-                    "{left_out} more questions: `trellis runs describe TRACE` shows all of a run"
+                    "{}: `trellis runs describe TRACE` shows all of a run",
+                    count(left_out, "more question")
                 ));
             }
             more(next);
@@ -192,7 +195,9 @@ fn asked(pending: &PendingQuestion) -> String {
     for line in question.question.as_str().lines() {
         lines.push_str(&format!("  | {}\n", text::printable(line)));
     }
-    lines.push_str(&format!("  trellis answer {}/{} 'TEXT'\n", question.trace_id, question.child_id));
+    lines.push_str(&expected(question));
+    let example = example(&question.form);
+    lines.push_str(&format!("  trellis answer {}/{} {example}\n", question.trace_id, question.child_id));
     lines
 }
 

@@ -1,15 +1,15 @@
 //! `trellis graph`: checks, plans or rehearses a task graph, and amends one that runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use shared::graph::Plan;
+use shared::{graph::Plan, text::count};
 
 use crate::{
     cluster::connect::Servers,
     command::{amend, plan, rehearse, runtime},
-    input::file::read_graph,
+    input::{inputs::Inputs, known_agents::KnownAgents, names, profiles},
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::{self, Output},
@@ -18,18 +18,27 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Check graphs, and list every mistake in them.
+    /// Check graphs, and list every mistake in them, with its line.
+    ///
+    /// The inputs of a graph that has none, and whose `input_schema` asks for some, are checked when it is submitted, or here
+    /// with --inputs or --input. Whether the agents that it names exist is checked with --agents, or where NATS_URL names a
+    /// cluster; without either nobody knows.
     #[command(after_help = EXIT_CODES)]
     Validate {
         /// JSON or YAML files; `-` is stdin.
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        inputs: Inputs,
+        /// Agent profiles, as for `run`: an agent that neither they nor the cluster have is a mistake.
+        #[arg(long, value_name = "FILE")]
+        agents: Option<PathBuf>,
     },
     /// Play a graph through the real scheduler and budget, with no servers, models or money.
     ///
     /// Every agent answers with its task, at the cost given by --spend, at once: the simulated clock moves
     /// only while something waits. Order, skips, retries, limits and the outcome are decided by the code
-    /// that runs in production.
+    /// that runs in production. Which agents there are is checked with --agents, or where NATS_URL names a cluster.
     #[command(after_help = EXIT_CODES)]
     Rehearse(rehearse::Args),
     /// Show what a graph may cost at most, what it is expected to cost, and its critical path.
@@ -48,29 +57,58 @@ pub(crate) fn run(
     log_json: bool,
 ) -> anyhow::Result<Ending> {
     match command {
-        Command::Validate { files } => validate(&files, output),
-        Command::Rehearse(args) => rehearse::run(&args, output),
-        Command::Plan(args) => plan::run(&args, servers, output),
+        Command::Validate { files, inputs, agents } => {
+            runtime::block_on(log_json, validate(&files, &inputs, agents.as_deref(), servers, output))
+        }
+        Command::Rehearse(args) => runtime::block_on(log_json, rehearse::run(&args, servers, output)),
+        Command::Plan(args) => runtime::block_on(log_json, plan::run(args, servers, output)),
         Command::Show(args) => runtime::block_on(log_json, amend::show(args, servers, output)),
         Command::Amend(args) => runtime::block_on(log_json, amend::run(args, servers, output)),
     }
 }
 
 /// Checks every file, whether or not the others are valid.
-fn validate(files: &[PathBuf], output: Output) -> anyhow::Result<Ending> {
+async fn validate(
+    files: &[PathBuf],
+    inputs: &Inputs,
+    agents: Option<&Path>,
+    servers: &Servers,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let known = match KnownAgents::ask(agents, servers).await {
+        Ok(known) => known,
+        Err(unusable) => return Ok(profiles::explain(&unusable, agents.unwrap_or(Path::new("--agents")))),
+    };
     let mut worst = Ending::Completed;
     let mut found: Vec<Value> = Vec::new();
     for path in files {
-        match read_graph(path) {
-            Ok((_, plan)) => {
+        let read = match inputs.document(path) {
+            Ok(mut document) => {
+                names::put(&mut document, servers).await?;
+                KnownAgents::check(known.as_ref(), &mut document);
+                document.graph_to_check()
+            }
+            Err(unusable) => Err(unusable),
+        };
+        match read {
+            Ok((definition, plan)) => {
                 let (steps, groups) = sizes(&plan);
+                let needs = definition.needed_inputs();
                 let name = path.display().to_string();
                 if output == Output::Text {
                     let groups =
                         if groups == 0 { String::new() } else { format!(", {}", count(groups, "group")) };
-                    output::print(&format!("{name}: ok, {}{groups}\n", count(steps, "step")))?;
+                    let later = match needs.as_slice() {
+                        [] => String::new(),
+                        needs => format!("; inputs that it needs: {}", needs.join(", ")),
+                    };
+                    output::print(&format!("{name}: ok, {}{groups}{later}\n", count(steps, "step")))?;
                 }
-                found.push(json!({"file": name, "ok": true, "steps": steps, "groups": groups}));
+                let mut shown = json!({"file": name, "ok": true, "steps": steps, "groups": groups});
+                if !needs.is_empty() {
+                    shown["needs"] = json!(needs);
+                }
+                found.push(shown);
             }
             Err(unusable) => {
                 found.push(unusable.to_json(path));
@@ -91,8 +129,4 @@ fn validate(files: &[PathBuf], output: Output) -> anyhow::Result<Ending> {
 fn sizes(plan: &Plan) -> (usize, usize) {
     let groups = plan.groups().len() - 1;
     (plan.step_count() as usize - groups, groups)
-}
-
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -9,6 +9,7 @@ use shared::{
     bus::{Bus, From},
     ladder::RungAction,
     subject::{Filter, Subject},
+    text::count,
     wire::{
         CheckedStep, Compacted, HistoryEntry, HistoryStep, ModelStep, Payload, ToolOutput, ToolStep, Verdict,
     },
@@ -135,12 +136,14 @@ fn sum(statement: &Statement) -> String {
 
 /// Prints entries as they are written, until the context has ended, with or without a last entry of its own.
 async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> anyhow::Result<Ending> {
-    let journal = Filter::One(Subject::History(trace, child.clone()));
+    let journal = Filter::JournalOf(trace, child.clone());
     let outcome = Filter::One(Subject::Outcome(trace, child.clone()));
     let told = |error| unreachable(&error);
     let mut steps = bus.follow(std::slice::from_ref(&journal), From::Start).await.map_err(told)?;
     let mut ends = bus.follow(&[outcome], From::Start).await.map_err(told)?;
     let mut first = None;
+    // Those of another pool are no entries of it.
+    let mut writer = None;
     // The sequence of the last entry, once the context has ended.
     let mut last: Option<u64> = None;
     let mut at = 0;
@@ -154,6 +157,9 @@ async fn follow(bus: &Bus, trace: TraceId, child: &ChildId, output: Output) -> a
             }
         };
         at = stored.sequence;
+        if *writer.get_or_insert_with(|| stored.subject.clone()) != stored.subject {
+            continue;
+        }
         let entry = journal::entry(&stored.payload)?;
         match output {
             Output::Json => output::print_json_line(&json!(entry))?,
@@ -282,7 +288,8 @@ fn row(step: &HistoryStep) -> Row {
             Row { what: "restored", said: format!("restore {number}: back to step {to}"), ..Row::default() }
         }
         HistoryStep::Branched { from, copies } => {
-            let said = format!("{copies} steps of {}/{}@{}", from.trace_id, from.child_id, from.step);
+            let steps = count(*copies, "step");
+            let said = format!("{steps} of {}/{}@{}", from.trace_id, from.child_id, from.step);
             Row { what: "branched", said, ..Row::default() }
         }
         HistoryStep::Received { files } => {
@@ -305,7 +312,7 @@ fn row(step: &HistoryStep) -> Row {
             let files = if step.outputs.is_empty() {
                 String::new()
             } else {
-                format!("{} files; ", step.outputs.len())
+                format!("{}; ", count(step.outputs.len(), "file"))
             };
             Row { what: "result", who: who.into(), said: format!("{files}{said}"), ..Row::default() }
         }

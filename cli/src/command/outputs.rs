@@ -14,6 +14,7 @@ use shared::{
     ChildId,
     bus::Bus,
     digest,
+    text::count,
     wire::{HistoryEntry, OutputFile},
 };
 
@@ -74,7 +75,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     }
     if let Some(directory) = &args.save {
         save(&bus, files, directory).await?;
-        output::note(&format!("{} files saved in {}", files.len(), directory.display()));
+        output::note(&format!("{} saved in {}", count(files.len(), "file"), directory.display()));
         return Ok(Ending::Completed);
     }
     list(files, output)
@@ -109,7 +110,8 @@ fn list(files: &[OutputFile], output: Output) -> anyhow::Result<Ending> {
 }
 
 async fn fetch(bus: &Bus, file: &OutputFile) -> anyhow::Result<bytes::Bytes> {
-    let found = bus.get_object(&file.object.object).await.map_err(|error| unreachable(&error))?;
+    let found = bus.get_content(&file.object.object, &file.object.sha256).await;
+    let found = found.map_err(|error| unreachable(&error))?;
     let bytes = found.with_context(|| {
         format!("`{}` is no longer stored\n\nhint: files are kept for a limited time", text::flat(&file.path))
     })?;

@@ -1,16 +1,19 @@
 //! `trellis graph plan`: what a graph may cost and is expected to cost, before it runs.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde_json::json;
 use shared::{
-    AgentId, ChildId, StepId, Usd,
-    graph::{CriticalPath, EarlierRun, Estimate, Expected, Known, StepEstimate, Synthesis},
+    AgentId, ChildId, StepId, StepPath, Usd,
+    graph::{CriticalPath, EarlierRun, Estimate, Expected, Known, StepEstimate, StepKind, Synthesis},
 };
 
 use crate::{
     cluster::{connect::Servers, earlier_runs},
-    input::{file::read_graph, parse, profiles},
+    input::{inputs::Inputs, known_agents::KnownAgents, names, parse, profiles},
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -25,7 +28,7 @@ Examples:
   trellis graph plan g.yaml --items 20           with lists of 20 elements where their length is not known
   NATS_URL=nats://… trellis graph plan g.yaml --runs 10    learn from the last 10 runs of this graph
 
-Without a NATS URL there are no earlier runs to learn from. `trellis submit --must-fit` has the cluster demand that the worst
+Without a NATS URL there are no earlier runs to learn from, and without it or --agents nobody knows which agents there are. `trellis submit --must-fit` has the cluster demand that the worst
 case fits.
 ";
 
@@ -34,6 +37,8 @@ case fits.
 pub(crate) struct Args {
     /// A JSON, YAML or TOML file; `-` is stdin.
     file: PathBuf,
+    #[command(flatten)]
+    inputs: Inputs,
     /// The budget that the worst case is to fit, in dollars; without it, the graph's max_cost_usd.
     #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
     budget: Option<Usd>,
@@ -44,26 +49,42 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     items: Option<u32>,
     /// Agent profiles, whose max_cost_usd bound their steps; without it, `agents.yaml` in the folder of the file.
+    ///
+    /// An agent that neither the named file nor the cluster has is a mistake.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let (definition, plan) = match read_graph(&args.file) {
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let known = match KnownAgents::ask(args.agents.as_deref(), servers).await {
+        Ok(known) => known,
+        Err(unusable) => {
+            let path = args.agents.as_deref().unwrap_or(Path::new("--agents"));
+            return Ok(profiles::explain(&unusable, path));
+        }
+    };
+    let mut document = match args.inputs.document(&args.file) {
+        Ok(document) => document,
+        Err(unusable) => return unusable.report(&args.file, output),
+    };
+    names::put(&mut document, servers).await?;
+    KnownAgents::check(known.as_ref(), &mut document);
+    let (definition, plan) = match document.graph() {
         Ok(read) => read,
         Err(unusable) => return unusable.report(&args.file, output),
     };
-    let ceilings = match ceilings(args) {
+    let ceilings = match ceilings(&args) {
         Ok(ceilings) => ceilings,
         Err(ending) => return Ok(ending),
     };
-    let known = Known { inputs: &definition.inputs, profiles: &ceilings, items: args.items };
+    let inputs = definition.filled_inputs();
+    let known = Known { inputs: &inputs, profiles: &ceilings, items: args.items };
     let estimate = Estimate::of(&plan, &known);
     let named = definition
         .child_id
         .clone()
         .map_or_else(|| ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str)), Ok)?;
-    let earlier = if args.runs == 0 { Vec::new() } else { learn(servers, &named, args.runs)? };
+    let earlier = if args.runs == 0 { Vec::new() } else { learn(servers, &named, args.runs).await? };
     let expected = Expected::of_steps(&earlier);
     let times = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
     let planned = Planned {
@@ -97,15 +118,12 @@ fn ceilings(args: &Args) -> Result<BTreeMap<AgentId, Usd>, Ending> {
 }
 
 /// Earlier runs of the graph, if there is a cluster to ask.
-fn learn(servers: &Servers, root: &ChildId, most: usize) -> anyhow::Result<Vec<EarlierRun>> {
+async fn learn(servers: &Servers, root: &ChildId, most: usize) -> anyhow::Result<Vec<EarlierRun>> {
     if servers.nats_url().is_none() {
         return Ok(Vec::new());
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let bus = servers.cluster().await?;
-        earlier_runs::of(&bus, root, most).await
-    })
+    let bus = servers.cluster().await?;
+    earlier_runs::of(&bus, root, most).await
 }
 
 struct Planned {
@@ -113,7 +131,7 @@ struct Planned {
     needs: Option<Usd>,
     budget: Option<Usd>,
     whole: Option<Expected>,
-    expected: BTreeMap<StepId, Expected>,
+    expected: BTreeMap<StepPath, Expected>,
     path: CriticalPath,
 }
 
@@ -149,7 +167,7 @@ impl Planned {
             format!("{} ({spread}), {}", of.mean, time(of.mean_ms))
         });
         text.push_str(&format!("expected       {expected}\n"));
-        let steps: Vec<&str> = self.path.steps.iter().map(StepId::as_str).collect();
+        let steps: Vec<&str> = self.path.steps.iter().map(StepPath::as_str).collect();
         let by =
             self.path.expected_ms.map_or("by the number of steps".into(), |ms| format!("about {}", time(ms)));
         text.push_str(&format!("critical path  {} ({by})\n", steps.join(" → ")));
@@ -188,17 +206,18 @@ impl Planned {
                 }
             };
             let fallback = if step.has_fallback { " + fallback" } else { "" };
-            let expected = self.expected.get(&step.id).map_or_else(String::new, |of| {
+            let undo = if step.undo.is_some() { " + undo" } else { "" };
+            let expected = self.expected.get(&step.path).map_or_else(String::new, |of| {
                 format!("{} ({} to {}), {}", of.mean, of.least, of.most, time(of.mean_ms))
             });
             rows.push([
                 format!("{indent}{}", step.id),
-                step.agent_id.as_ref().map_or_else(|| "(group)".into(), ToString::to_string),
-                format!("{runs}{fallback}"),
+                step.agent_id.as_ref().map_or_else(|| kind(step.kind).into(), ToString::to_string),
+                format!("{runs}{fallback}{undo}"),
                 usd(step.each),
                 usd(step.worst),
                 expected,
-                if self.path.steps.contains(&step.id) { "*".into() } else { String::new() },
+                if self.path.steps.contains(&step.path) { "*".into() } else { String::new() },
             ]);
             self.rows(&step.steps, step.synthesis.as_ref(), depth + 1, rows);
         }
@@ -214,6 +233,16 @@ impl Planned {
                 none(),
             ]);
         }
+    }
+}
+
+/// What a step is that runs no agent of its own.
+fn kind(kind: StepKind) -> &'static str {
+    match kind {
+        StepKind::Agent => "",
+        StepKind::Group => "(group)",
+        StepKind::Graph => "(graph)",
+        StepKind::Approve => "(approve)",
     }
 }
 

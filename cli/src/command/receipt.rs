@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use coordinator::trace::account::{ContextAccount, Line, Receipt, Repriced};
 use serde_json::json;
-use shared::Usd;
+use shared::{Usd, text::count};
 
 use crate::{
     cluster::{account, connect::Servers},
@@ -109,8 +109,10 @@ fn shown(receipt: &Receipt, repriced: Option<&Repriced>, markdown: bool) -> Stri
         let unpriced = repriced.models.iter().filter(|model| model.would_be.is_none());
         for model in unpriced {
             out.push_str(&format!(
-                "not known: the table has no price for {}, whose {} calls cost {}\n",
-                model.model, model.calls, model.was
+                "not known: the table has no price for {}, whose {} cost {}\n",
+                model.model,
+                count(model.calls, "call"),
+                model.was
             ));
         }
     }
@@ -258,12 +260,16 @@ fn contexts(accounts: &[ContextAccount]) -> Vec<[String; 14]> {
         note(account.estimated, "estimated");
         note(account.disputed, "disputed");
         note(account.held, "held");
+        notes.extend(account.uses.iter().map(|uses| format!("uses {uses}")));
         if let Some(from) = &account.taken_from {
             notes.push(format!("taken from {}/{}", from.trace_id, from.child_id));
         }
+        if let Some(of) = &account.undoes {
+            notes.push(format!("undoes {of}"));
+        }
         let wait = account.wait;
         [
-            format!("{}{}", "  ".repeat(account.depth as usize), account.child_id),
+            format!("{}{}", "  ".repeat(account.path.len().saturating_sub(1)), account.child_id),
             agent,
             text::plain(serde_json::to_value(account.status)),
             account.attempts.to_string(),

@@ -1,7 +1,11 @@
 //! `trellis graph rehearse`: runs a graph on the real core with simulated agents. Each answers with what --result
 //! says, or with its task.
 
-use std::{cell::RefCell, collections::BTreeSet, path::PathBuf};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
 
 use coordinator::{
     rehearsal::{Played, Rehearsal},
@@ -9,14 +13,15 @@ use coordinator::{
 };
 use serde_json::Value;
 use shared::{
-    AgentProfile, Amount, ChildId, Json, StepId, Timestamp, TraceId, Usd,
+    AgentId, AgentProfile, Amount, ChildId, Json, StepId, Timestamp, TraceId, Usd,
     graph::{Body, Plan},
     limits::Settings,
     wire::{Execute, Failure, FailureKind, Payload, Question, Text, Verdict},
 };
 
 use crate::{
-    input::{file::read_graph, parse},
+    cluster::connect::Servers,
+    input::{inputs::Inputs, known_agents::KnownAgents, names, parse, profiles},
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -24,6 +29,10 @@ use crate::{
     },
 };
 
+/// The options that act for agents and humans.
+const FAIL: &str = "--fail";
+const RESULT: &str = "--result";
+const ANSWER: &str = "--answer";
 /// Characters of an event that are shown on a line.
 const EVENT_SHOWN: usize = 210;
 
@@ -31,13 +40,15 @@ const EVENT_SHOWN: usize = 210;
 pub(crate) struct Args {
     /// A JSON or YAML file; `-` is stdin.
     file: PathBuf,
+    #[command(flatten)]
+    inputs: Inputs,
     /// The cost of each attempt, in dollars.
     #[arg(long, value_name = "USD", default_value = "0.01", value_parser = parse::usd, allow_hyphen_values = true)]
     spend: Usd,
     /// A step that fails at every attempt; may be given more than once.
     ///
     /// The name of the step or of one of its contexts: `map-2` is an item, `main-fallback` a fallback, and
-    /// the graph's own name its synthesis.
+    /// the graph's own name its synthesis; `outer-inner` is a step of the graph that the step `outer` uses.
     #[arg(long, value_name = "STEP")]
     fail: Vec<StepId>,
     /// The answer of a step, as JSON. Without it, a step answers with its task.
@@ -47,6 +58,9 @@ pub(crate) struct Args {
     /// with `yes`.
     #[arg(long, value_name = "STEP=TEXT", value_parser = parse_answer)]
     answer: Vec<(StepId, Text)>,
+    /// Agent profiles, as for `run`: an agent that neither they nor the cluster have is a mistake.
+    #[arg(long, value_name = "FILE")]
+    agents: Option<PathBuf>,
     /// Also show every event; in full with `-o json`.
     #[arg(long)]
     events: bool,
@@ -62,24 +76,44 @@ fn parse_answer(text: &str) -> Result<(StepId, Text), String> {
     Ok((step.parse().map_err(|error| format!("{error}; {hint}"))?, parse::text(answer)?))
 }
 
-pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Ending> {
-    let (definition, plan) = match read_graph(&args.file) {
+pub(crate) async fn run(args: &Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let known = match KnownAgents::ask(args.agents.as_deref(), servers).await {
+        Ok(known) => known,
+        Err(unusable) => {
+            let path = args.agents.as_deref().unwrap_or(Path::new("--agents"));
+            return Ok(profiles::explain(&unusable, path));
+        }
+    };
+    let mut document = match args.inputs.document(&args.file) {
+        Ok(document) => document,
+        Err(unusable) => return unusable.report(&args.file, output),
+    };
+    names::put(&mut document, servers).await?;
+    KnownAgents::check(known.as_ref(), &mut document);
+    let (definition, plan) = match document.graph() {
         Ok(read) => read,
         Err(unusable) => return unusable.report(&args.file, output),
     };
     let root = ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str))?;
     check_names(args, &plan, &root)?;
     let (order, plan) = Order::from_graph(&definition, &root)?;
-    let agents =
-        plan.agents().map(|(agent, _)| AgentProfile::builtin(agent.clone(), "echo")).collect::<Vec<_>>();
-    let submit =
-        Submit { order, plan: Some(plan), agents: agents.into(), settings: Settings::default(), rerun: None };
+    let agents: BTreeSet<&AgentId> = plan.agents().map(|(agent, _)| agent).collect();
+    let agents: Vec<AgentProfile> =
+        agents.into_iter().map(|agent| AgentProfile::builtin(agent.clone(), "echo")).collect();
+    let submit = Submit {
+        order,
+        plan: Some(plan),
+        agents: agents.into(),
+        settings: Settings::default(),
+        rerun: None,
+        unresolved: None,
+    };
     let trace_id = definition.trace_id.or(TraceId::from_u128(1)).expect("one is not zero");
     let mut rehearsal = match Rehearsal::begin(trace_id, submit, Timestamp::from_millis(0)) {
         Ok(begun) => begun,
         Err(refusal) => return output::refuse(&refusal.to_wire(), output),
     };
-    let cast = Cast { args, used: RefCell::default() };
+    let cast = Cast { args, used: RefCell::default(), refused: RefCell::default() };
     rehearsal.play(|work| cast.play(work), |question| cast.answer(question));
     match output {
         Output::Text => {
@@ -105,16 +139,17 @@ fn answers(args: &Args) -> impl Iterator<Item = &StepId> {
 /// Refuses names that can match no step: they would have no effect.
 fn check_names(args: &Args, plan: &Plan, root: &ChildId) -> anyhow::Result<()> {
     let steps = || plan.groups().iter().flat_map(|group| &group.steps);
-    let known: Vec<&str> = steps()
+    let known: Vec<String> = steps()
         .filter(|step| !matches!(step.body, Body::Group(_)) || step.fallback.is_some())
-        .map(|step| step.id.as_str())
-        .chain(plan.group(0).aggregate.iter().map(|_| root.as_str()))
+        .map(|step| step.path.as_str().replace('/', "-"))
+        .chain(plan.group(0).aggregate.iter().map(|_| root.to_string()))
         .collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let mut named = args.fail.iter().chain(args.result.iter().map(|(step, _)| step)).chain(answers(args));
     let Some(name) = named.find(|name| !known.iter().any(|step| could_be(name.as_str(), step))) else {
         return Ok(());
     };
-    if steps().any(|step| step.id == *name) {
+    if steps().any(|step| step.path.as_str().replace('/', "-") == name.as_str()) {
         anyhow::bail!("`{name}` is a group, and a group runs no agent\n\nhint: name one of its steps");
     }
     let otherwise = format!("its steps are {}", known.join(", "));
@@ -137,8 +172,10 @@ fn means(name: &str, context: &str) -> bool {
 
 struct Cast<'a> {
     args: &'a Args,
-    /// The names on the command line that matched a context.
-    used: RefCell<BTreeSet<&'a StepId>>,
+    /// The options of the command line that had an effect, with their names.
+    used: RefCell<BTreeSet<(&'static str, &'a StepId)>>,
+    /// Why answers do not answer their questions.
+    refused: RefCell<BTreeMap<&'a StepId, String>>,
 }
 
 impl<'a> Cast<'a> {
@@ -146,7 +183,7 @@ impl<'a> Cast<'a> {
         let meant = |name: &&StepId| means(name.as_str(), work.child_id.as_str());
         let cost = Amount::cost(self.args.spend);
         if let Some(name) = self.args.fail.iter().find(meant) {
-            self.used.borrow_mut().insert(name);
+            self.used.borrow_mut().insert((FAIL, name));
             let message = "told to fail by --fail".into();
             let failure = Failure { kind: FailureKind::Agent, message, retryable: true };
             return Played { cost, verdict: Verdict::Failed(failure) };
@@ -154,7 +191,7 @@ impl<'a> Cast<'a> {
         let told = self.args.result.iter().find(|(name, _)| meant(&name));
         let value = match told {
             Some((name, value)) => {
-                self.used.borrow_mut().insert(name);
+                self.used.borrow_mut().insert((RESULT, name));
                 value.clone()
             }
             None => Value::from(work.goal.as_str()),
@@ -165,22 +202,38 @@ impl<'a> Cast<'a> {
     fn answer(&self, question: &Question) -> Option<Text> {
         let meant = |name: &StepId| means(name.as_str(), question.child_id.as_str());
         if let Some((name, text)) = self.args.answer.iter().find(|(name, _)| meant(name)) {
-            self.used.borrow_mut().insert(name);
-            return Some(questions::in_form(&question.form, text.clone()));
+            self.used.borrow_mut().insert((ANSWER, name));
+            let answer = questions::in_form(&question.form, text.clone());
+            if let Err(why) = question.form.check_answer(&answer) {
+                self.refused.borrow_mut().insert(name, format!("{why}"));
+                return None;
+            }
+            return Some(answer);
         }
         question.form.choices.first().cloned().or_else(|| Text::new("yes").ok())
     }
 
+    /// Tells of every option that had no effect, and of every answer that is none.
     fn check_all_used(&self) -> anyhow::Result<()> {
-        let named = self.args.fail.iter().chain(self.args.result.iter().map(|(step, _)| step));
-        let mut named = named.chain(answers(self.args));
-        match named.find(|name| !self.used.borrow().contains(name)) {
-            Some(name) => {
-                anyhow::bail!(
-                    "no context called `{name}` was run, so --fail, --result or --answer had no effect\n\nhint: the output above shows the contexts that ran"
-                )
+        let (used, refused) = (self.used.borrow(), self.refused.borrow());
+        let mut told: Vec<String> = refused
+            .iter()
+            .map(|(step, why)| format!("{ANSWER} does not answer the question of `{step}`: {why}"))
+            .collect();
+        let failed = self.args.fail.iter().map(|step| (FAIL, step));
+        let named = failed.chain(self.args.result.iter().map(|(step, _)| (RESULT, step)));
+        for (option, step) in named.chain(answers(self.args).map(|step| (ANSWER, step))) {
+            if !used.contains(&(option, step)) {
+                let what = if option == ANSWER { "asked a question" } else { "was run" };
+                told.push(format!("no context called `{step}` {what}, so {option} had no effect"));
             }
-            None => Ok(()),
+        }
+        match told.as_slice() {
+            [] => Ok(()),
+            told => {
+                let hint = "the output above shows the contexts that ran";
+                anyhow::bail!("{}\n\nhint: {hint}", told.join("\n"))
+            }
         }
     }
 }

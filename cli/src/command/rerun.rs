@@ -1,8 +1,7 @@
 //! `trellis runs rerun`: a new run of a graph that takes over what succeeded in an earlier one (G15).
 
-use serde_json::Value;
 use shared::{
-    ContextKey, Json, StepId, Usd,
+    StepPath, Usd,
     bus::Bus,
     wire::{Rerun, RerunOf},
 };
@@ -10,7 +9,7 @@ use shared::{
 use crate::{
     cluster::client::{self, Submission},
     command::submit,
-    input::{context_ref::RunRef, parse},
+    input::{context_ref::RunRef, inputs::Inputs, parse, sources::Sources},
     terminal::{
         ending::{EXIT_CODES, Ending},
         output::Output,
@@ -33,28 +32,34 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "from")]
     failed: bool,
     /// Run this step and all that come after it, although they succeeded; may be given more than once.
+    ///
+    /// `outer/inner` is a step of the graph that the step `outer` uses.
     #[arg(long, value_name = "STEP")]
-    from: Vec<StepId>,
+    from: Vec<StepPath>,
     /// Cost limit of the new run, in dollars; without it, that of the earlier run.
     #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
     budget: Option<Usd>,
-    /// Another value for an input of the graph; may be given more than once.
-    #[arg(long, value_name = "KEY=JSON", value_parser = parse::input)]
-    input: Vec<(ContextKey, Value)>,
+    #[command(flatten)]
+    inputs: Inputs,
     /// Wait for the outcome and print it; the exit code tells it.
     #[arg(long)]
     wait: bool,
 }
 
 pub(crate) async fn run(args: Args, bus: &Bus, output: Output) -> anyhow::Result<Ending> {
+    let inputs = match args.inputs.read_checked() {
+        Ok(inputs) => inputs,
+        Err(unusable) => return Ok(unusable.explain_as(args.inputs.path(), "a valid file of inputs")),
+    };
     let rerun = Rerun {
         rerun: RerunOf { trace_id: args.trace.find(bus).await?, from: args.from },
         trace_id: Some(client::fresh_trace()),
         child_id: None,
-        inputs: args.input.into_iter().map(|(key, value)| (key, Json::from(value))).collect(),
+        inputs,
         max_cost_usd: args.budget,
         max_tokens: None,
         reply_to: None,
     };
-    submit::send(bus, &Submission::Rerun(Box::new(rerun)), args.wait, output).await
+    let submission = Submission::Rerun(Box::new(rerun));
+    submit::send(bus, (&submission, &Sources::default()), args.wait, output).await
 }

@@ -13,7 +13,7 @@ use crate::{
         embedded::Deployment,
     },
     command::agents,
-    input::{parse, task::Task, worker_config::WorkerConfig},
+    input::{parse, sources::Sources, task::Task, worker_config::WorkerConfig},
     terminal::{
         ending::{EXIT_CODES, Ending},
         live, outcome,
@@ -49,29 +49,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let mut submission = match args.task.read(output)? {
-        Ok(submission) => submission,
+    let embedded = servers.nats_url().is_none();
+    let (mut submission, sources) = match args.task.read(embedded, output)? {
+        Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    let embedded = servers.nats_url().is_none();
     let profiles = match args.task.profiles(embedded)? {
         Ok(profiles) => profiles,
         Err(ending) => return Ok(ending),
     };
     let from_stdin = args.task.file.as_deref().is_some_and(|file| file == "-");
     let asked = Questions::new(Answerer::is(args.answer, embedded, from_stdin));
-    let settings = match args.config.read() {
-        Ok(settings) => settings,
+    let (settings, policy) = match args.config.read() {
+        Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    let mut deployment = Deployment::open(servers, settings).await?;
+    let mut deployment = Deployment::open(servers, settings, policy).await?;
     let bus = deployment.bus().clone();
     let work = async {
         if let Some(ending) = agents::apply(&bus, profiles, output).await? {
             return Ok(ending);
         }
         args.task.settle(&mut submission, &bus).await?;
-        perform(&bus, &submission, asked, args.words, output).await
+        perform(&bus, (&submission, &sources), asked, args.words, output).await
     };
     let ended = deployment.while_up(work).await;
     if !deployment.close().await {
@@ -82,14 +82,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 
 async fn perform(
     bus: &Bus,
-    submission: &Submission,
+    (submission, sources): (&Submission, &Sources),
     asked: Questions,
     words: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
     let accepted = match client::submit(bus, submission).await? {
         SubmitAnswer::Accepted(accepted) => accepted,
-        SubmitAnswer::Refused(refusal) => return output::refuse(&refusal, output),
+        SubmitAnswer::Refused(refusal) => return output::refuse(&sources.locate(refusal), output),
     };
     output::note(&format!("trace {}", accepted.trace_id));
     output::adjusted(&accepted);

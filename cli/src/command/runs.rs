@@ -62,6 +62,9 @@ pub(crate) enum Command {
         /// The reason, for the log.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         reason: Option<Text>,
+        /// Undo nothing of what had succeeded, and end also what undoes already.
+        #[arg(long)]
+        without_undo: bool,
     },
     /// Run a graph again as a new run, without paying again for what succeeded.
     ///
@@ -115,20 +118,23 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
                 None => Ok(Ending::Cancelled),
             }
         }
-        Command::Cancel { context, child, reason } => {
+        Command::Cancel { context, child, reason, without_undo } => {
             let (trace, named) = context.context(&bus).await?;
             let child = named.or(child);
             let known = client::find(&bus, trace).await?.unwrap_or_else(|| Trace::new(trace));
             let cancel = trace::Command::Cancel {
                 child_id: child.clone(),
                 reason: reason.as_ref().map(ToString::to_string),
+                without_undo,
             };
             if let Some(ending) = delete_restore::refused(&known, cancel, output)? {
                 return Ok(ending);
             }
-            client::cancel(&bus, trace, child.clone(), reason).await?;
-            let (trace, stopped) = client::until(&bus, trace, |trace| stopped(trace, child.as_ref())).await?;
-            cancelled(&trace, child.as_ref(), stopped, output)
+            client::cancel(&bus, trace, child.clone(), reason, without_undo).await?;
+            let (trace, stopped) =
+                client::until(&bus, trace, |trace| stopped(trace, child.as_ref(), without_undo)).await?;
+            let undone = known.root().is_some_and(|root| root.undoing > 0);
+            cancelled(&trace, child.as_ref(), stopped, undone && without_undo, output)
         }
         Command::Rerun(args) => rerun::run(args, &bus, output).await,
         Command::Restore { context, to } => {
@@ -279,11 +285,13 @@ fn time_limits(node: &ContextNode) -> String {
 
 /// Whether the cancelled context has ended. A cancel that comes before its run is stored, and takes effect when the run
 /// begins.
-fn stopped(trace: &Trace, child: Option<&ChildId>) -> bool {
+fn stopped(trace: &Trace, child: Option<&ChildId>, without_undo: bool) -> bool {
+    // A graph that undoes is stopped: it only has to do that.
+    let is_stopped = |node: &ContextNode| !node.is_live() || (node.is_undoing() && !without_undo);
     match (trace.root(), child) {
         (None, _) => trace.version() > 0,
-        (Some(root), None) => !root.is_live(),
-        (Some(_), Some(child)) => trace.context(child).is_some_and(|node| !node.is_live()),
+        (Some(root), None) => is_stopped(root),
+        (Some(_), Some(child)) => trace.context(child).is_some_and(is_stopped),
     }
 }
 
@@ -292,11 +300,14 @@ fn cancelled(
     trace: &Trace,
     child: Option<&ChildId>,
     stopped: bool,
+    undo_dropped: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
     let node = child.map_or_else(|| trace.root(), |child| trace.context(child));
     let ended = node.and_then(|node| node.end()).map(|end| end.status);
-    let taken = stopped && ended.is_none_or(|status| status == EndStatus::Cancelled);
+    let undoes = node.is_some_and(ContextNode::is_undoing);
+    let undoes_within = node.is_some_and(|node| node.undoing > 0);
+    let taken = stopped && (undo_dropped || ended.is_none_or(|status| status == EndStatus::Cancelled));
     if output == Output::Json {
         let root = trace.root().map(ContextNode::status_word);
         output::print_json(&json!({"trace_id": trace.id(), "stored": true, "taken": taken, "root": root}))?;
@@ -304,7 +315,12 @@ fn cancelled(
     let what = child.map_or_else(|| "the run".to_owned(), |child| format!("`{child}`"));
     if let (true, Some(status)) = (stopped && !taken, ended) {
         let word = text::plain(serde_json::to_value(status));
-        output::error(&format!("{}: nothing was cancelled: {what} had ended, and is {word}", trace.id()));
+        let rest =
+            if undoes_within { "; a group in it still undoes (`--without-undo` ends that)" } else { "" };
+        output::error(&format!(
+            "{}: nothing was cancelled: {what} had ended, and is {word}{rest}",
+            trace.id()
+        ));
         return Ok(Ending::Refused);
     }
     if !taken {
@@ -317,7 +333,12 @@ fn cancelled(
     }
     if output == Output::Text {
         let said = match ended {
+            Some(_) if undo_dropped => format!("{what} has ended, and what was left of its undos is dropped"),
+            Some(_) if undoes_within => {
+                format!("{what} is cancelled, and a group in it still undoes what had succeeded there")
+            }
             Some(_) => format!("{what} is cancelled"),
+            None if undoes => format!("{what} is cancelled, and undoes what had succeeded"),
             None => "the run has not begun; if it begins, it is cancelled at once".into(),
         };
         output::print(&format!("{}: {said}\n", trace.id()))?;

@@ -11,11 +11,15 @@ use shared::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cluster::{connect::Servers, process_id},
+    cluster::{
+        connect::{Servers, unreachable},
+        process_id,
+    },
     input::{
-        file::{Unusable, read_value},
+        file::read_value,
+        log_keys::LogKeys,
         parse,
-        worker_config::WorkerConfig,
+        worker_config::{WorkerConfig, read_policy},
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -35,6 +39,39 @@ pub(crate) struct CoordinatorArgs {
     /// Its name in the cluster; without it, one is made from the host name.
     #[arg(long)]
     id: Option<WorkerId>,
+    #[command(flatten)]
+    streams: StreamArgs,
+    /// Address for health checks, such as 0.0.0.0:8080.
+    #[arg(long, value_name = "ADDRESS")]
+    health: Option<SocketAddr>,
+    /// Limits and times for every run: YAML, JSON or TOML. Missing fields have their defaults.
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// The most that one run may cost, in dollars, whatever its submission and its agent's profile ask for.
+    #[arg(long, value_name = "USD", value_parser = parse::ceiling, allow_hyphen_values = true)]
+    max_cost_usd: Option<Usd>,
+    /// What agent profiles may ask for, the same file as that of the workers: a profile that asks for more is refused when it is
+    /// applied. Workers refuse it in any case.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    #[command(flatten)]
+    keys: LogKeys,
+    /// Take what carries no code, while a deployment with live runs begins to use a key. Never for longer.
+    #[arg(long)]
+    accept_unsigned: bool,
+    /// Believe the server about who sends what only administrators may (`Nats-Request-Info`). Only where they are in another
+    /// NATS account than the coordinators: within one account anybody can write it.
+    #[arg(long)]
+    trust_request_info: bool,
+    /// Abort on purpose, to test failures: after a message was `received`, `decided`, `committed`, `sent` or
+    /// `acknowledged` for the N-th time.
+    #[arg(long, value_name = "POINT[:N]")]
+    crash_at: Option<coordinator::Crash>,
+}
+
+/// What a deployment has on its NATS server: the same for every coordinator, and for `provision`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StreamArgs {
     /// Number of partitions of the traces. It can't be changed later.
     #[arg(long, value_name = "N", default_value_t = Topology::default().partitions)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_COUNT)))]
@@ -54,22 +91,40 @@ pub(crate) struct CoordinatorArgs {
     /// Size limit of all outputs, such as 8GiB; as --max-log-bytes, if not given. From 80 % on, new runs are refused.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_output_bytes: Option<i64>,
-    /// Address for health checks, such as 0.0.0.0:8080.
-    #[arg(long, value_name = "ADDRESS")]
-    health: Option<SocketAddr>,
+    /// Pools whose queues are made at once, separated by commas; those of others when there is work for them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "default")]
+    pools: Vec<PoolName>,
     /// How long ended runs are kept, with their journals and outputs, such as 7d.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "7d")]
     retention: Duration,
-    /// Limits and times for every run: YAML, JSON or TOML. Missing fields have their defaults.
-    #[arg(long, value_name = "FILE")]
-    settings: Option<PathBuf>,
-    /// The most that one run may cost, in dollars, whatever its submission and its agent's profile ask for.
-    #[arg(long, value_name = "USD", value_parser = parse::ceiling, allow_hyphen_values = true)]
-    max_cost_usd: Option<Usd>,
-    /// Abort on purpose, to test failures: after a message was `received`, `decided`, `committed`, `sent` or
-    /// `acknowledged` for the N-th time.
-    #[arg(long, value_name = "POINT[:N]")]
-    crash_at: Option<coordinator::Crash>,
+}
+
+impl StreamArgs {
+    fn topology(&self) -> Topology {
+        let default = Topology::default();
+        Topology {
+            partitions: self.partitions,
+            replicas: usize::from(self.replicas),
+            max_queue_bytes: self.max_queue_bytes.unwrap_or(default.max_queue_bytes),
+            max_log_bytes: self.max_log_bytes.unwrap_or(default.max_log_bytes),
+            max_journal_bytes: self.max_journal_bytes,
+            max_object_bytes: self.max_output_bytes,
+            keep_journals: default.keep_journals.max(self.retention),
+            pools: self.pools.clone(),
+            ..default
+        }
+    }
+}
+
+/// Make the streams and queues of a deployment on its NATS server, or change their limits, and end.
+///
+/// For servers on which coordinators may not do that: give it the credentials of the role `provisioner` (`trellis auth`), and
+/// the same options as the coordinators. A second time changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct ProvisionArgs {
+    #[command(flatten)]
+    streams: StreamArgs,
 }
 
 /// Run a worker. It takes contexts from the queue of its pool and runs their agents.
@@ -107,36 +162,55 @@ pub(crate) struct WorkerArgs {
 
 pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> anyhow::Result<Ending> {
     let mut config = coordinator::Config::new(args.id.unwrap_or_else(|| process_id::fresh("coordinator")));
-    let default = Topology::default();
-    config.topology = Topology {
-        partitions: args.partitions,
-        replicas: usize::from(args.replicas),
-        max_queue_bytes: args.max_queue_bytes.unwrap_or(default.max_queue_bytes),
-        max_log_bytes: args.max_log_bytes.unwrap_or(default.max_log_bytes),
-        max_journal_bytes: args.max_journal_bytes,
-        max_object_bytes: args.max_output_bytes,
-        keep_journals: default.keep_journals.max(args.retention),
-        ..default
-    };
-    config.retention = args.retention;
+    config.topology = args.streams.topology();
+    config.retention = args.streams.retention;
     config.health = args.health;
+    config.trust_request_info = args.trust_request_info;
     config.crash = args.crash_at.unwrap_or_default();
     if let Some(path) = &args.settings {
-        let read =
-            read_value(path).and_then(|value| decode::value::<Settings>(&value).map_err(Unusable::Wrong));
+        let read = read_value(path).and_then(|document| {
+            decode::value::<Settings>(&document.value).map_err(|problems| document.wrong(problems))
+        });
         match read {
             Ok(settings) => config.settings = settings,
             Err(unusable) => return Ok(unusable.explain_as(path, "a valid settings file of a deployment")),
         }
     }
+    if let Some(path) = &args.policy {
+        match read_policy(path) {
+            Ok(policy) => config.agent_policy = Some(policy),
+            Err(ending) => return Ok(ending),
+        }
+    }
     if args.max_cost_usd.is_some() {
         config.settings.maximum.max_cost_usd = args.max_cost_usd;
     }
+    config.keys = match args.keys.read() {
+        Ok(keys) => keys,
+        Err(ending) => return Ok(ending),
+    };
+    match (&config.keys, args.accept_unsigned) {
+        (None, true) => {
+            output::error("--accept-unsigned means nothing without a key\n\nhint: give --log-key-file too");
+            return Ok(Ending::Unreadable);
+        }
+        (None, false) => tracing::warn!(
+            "no key of the deployment is given: whoever can write to NATS or Redis can change what runs cost and decide. \
+             Give --log-key-file (docs/authenticity.md)"
+        ),
+        (Some(_), false) => {}
+        (Some(keys), true) => {
+            tracing::warn!(
+                "what carries no code is taken: start again without --accept-unsigned as soon as possible"
+            );
+            config.keys = Some(keys.clone().accepting_unsigned());
+        }
+    }
     if servers.redis_url().is_none() && servers.nats_url().is_some() {
-        servers.store(args.partitions).await?;
+        servers.store(args.streams.partitions).await?;
     }
     let bus = servers.cluster().await?;
-    let store = servers.store(args.partitions).await?;
+    let store = servers.store(args.streams.partitions).await?;
     until_signal(|stop| async move {
         coordinator::run(config, bus, store, stop.cancelled_owned())
             .await
@@ -145,11 +219,27 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     .await
 }
 
+pub(crate) async fn provision(args: ProvisionArgs, servers: &Servers) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    bus.set_up(&args.streams.topology()).await.map_err(|error| unreachable(&error))?;
+    output::note("the streams and queues are there");
+    Ok(Ending::Completed)
+}
+
 pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Result<Ending> {
-    let settings = match args.config.read() {
-        Ok(settings) => settings,
+    let (settings, policy) = match args.config.read() {
+        Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
+    if let Err(error) = worker::hide_keys(&settings) {
+        output::note(&format!("warning: the keys of this worker stay in its environment: {error}"));
+    }
+    if worker::runs_as_root() {
+        output::note(
+            "warning: this worker runs as root, so a program that breaks out of its sandbox is root too\n\nhint: run it as an \
+             ordinary user, as the Dockerfile does",
+        );
+    }
     let bus = servers.cluster().await?;
     let config = worker::Config {
         pool: args.pool,
@@ -159,6 +249,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         crash: args.crash_at.unwrap_or_default(),
         health: args.health,
         settings,
+        policy: policy.unwrap_or_default(),
         sandbox: Some(worker::OWN_EXECUTABLE.into()),
         ..worker::Config::new(args.id.unwrap_or_else(|| process_id::fresh("worker")))
     };

@@ -10,7 +10,7 @@ use crate::{
         watch::Watch,
     },
     command::agents,
-    input::task::Task,
+    input::{sources::Sources, task::Task},
     terminal::{
         ending::{EXIT_CODES, Ending},
         outcome,
@@ -30,8 +30,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let mut submission = match args.task.read(output)? {
-        Ok(submission) => submission,
+    let (mut submission, sources) = match args.task.read(false, output)? {
+        Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
     let profiles = match args.task.profiles(false)? {
@@ -43,19 +43,19 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if let Some(ending) = agents::apply(&bus, profiles, output).await? {
         return Ok(ending);
     }
-    send(&bus, &submission, args.wait, output).await
+    send(&bus, (&submission, &sources), args.wait, output).await
 }
 
 /// Submits, and prints the ids of the run, or waits for its outcome and prints that.
 pub(super) async fn send(
     bus: &Bus,
-    submission: &Submission,
+    (submission, sources): (&Submission, &Sources),
     wait: bool,
     output: Output,
 ) -> anyhow::Result<Ending> {
     let accepted = match client::submit(bus, submission).await? {
         SubmitAnswer::Accepted(accepted) => accepted,
-        SubmitAnswer::Refused(refusal) => return output::refuse(&refusal, output),
+        SubmitAnswer::Refused(refusal) => return output::refuse(&sources.locate(refusal), output),
     };
     output::adjusted(&accepted);
     if wait {

@@ -69,13 +69,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             }
             Ok(Ending::Completed)
         }
-        Err(refusal) => {
-            let ending = output::refuse(&refusal, output)?;
-            if let Some(hint) = hint(&refusal.code) {
-                output::note(&format!("\nhint: {hint}"));
-            }
-            Ok(ending)
-        }
+        Err(refusal) => output::refuse_with(&refusal, hint, output),
         Ok(other) => Err(client::unexpected(&other)),
     }
 }

@@ -4,16 +4,12 @@ use serde_json::json;
 use shared::{
     WorkerId,
     bus::Bus,
-    subject::Subject,
-    wire::{WorkerCall, WorkerState},
+    wire::{Drain, Query, WorkerState},
 };
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    cluster::{
-        client,
-        connect::{Servers, unreachable},
-    },
+    cluster::{client, connect::Servers},
     terminal::{
         ending::Ending,
         output::{self, Output},
@@ -56,10 +52,11 @@ fn list(workers: &[WorkerState], output: Output) -> anyhow::Result<Ending> {
             format!("{} of {}", worker.running, worker.slots),
             if worker.draining { "draining" } else { "taking work" }.to_owned(),
             worker.version.clone(),
+            worker.policy.clone(),
         ]
     };
     let rows: Vec<_> = workers.iter().map(row).collect();
-    output::print(&table::show(["WORKER", "POOL", "RUNNING", "STATE", "VERSION"], &rows))?;
+    output::print(&table::show(["WORKER", "POOL", "RUNNING", "STATE", "VERSION", "POLICY"], &rows))?;
     Ok(Ending::Completed)
 }
 
@@ -71,13 +68,13 @@ async fn drain(bus: &Bus, id: WorkerId, output: Output) -> anyhow::Result<Ending
             text::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
         anyhow::bail!("no worker `{id}` answers\n\nhint: {hint}");
     }
-    let call = WorkerCall::Drain { worker_id: id.clone() };
     let started = Instant::now();
     // A broadcast may be lost: repeat it until the worker drains.
     let seen = loop {
-        bus.broadcast(&Subject::Worker, &shared::bus::Headers::new(), serde_json::to_vec(&call)?.into())
-            .await
-            .map_err(|error| unreachable(&error))?;
+        let query = Query::Drain(Drain { worker_id: id.clone() });
+        if let Err(refusal) = client::query_again(bus, &query).await?.or_refusal() {
+            return output::refuse(&refusal, output);
+        }
         sleep(client::WORKERS_ANSWER / 5).await;
         let now = client::workers(bus).await?;
         let worker = now.iter().find(|worker| worker.worker_id == id);

@@ -3,43 +3,31 @@
 use std::{io::Read, path::Path};
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::{
     Problems,
     decode::{self, Format},
-    graph::{self, Plan, TaskGraph},
     limits::MAX_MESSAGE_BYTES,
 };
 
-use crate::terminal::{
-    ending::Ending,
-    output::{self, Output},
+use crate::input::{
+    document::{Document, Unread, Unusable},
+    sources::{Form, Mistakes, Sources},
 };
 
-/// Why a file can't be used.
-pub(crate) enum Unusable {
-    /// The file can't be read.
-    Unreadable(anyhow::Error),
-    /// Its content is not valid: all mistakes.
-    Wrong(Problems),
-}
-
-pub(crate) fn read_graph(path: &Path) -> Result<(TaskGraph, Plan), Unusable> {
-    let text = read(path).map_err(Unusable::Unreadable)?;
-    if is_toml(path) {
-        let value = from_toml(&text).map_err(Unusable::Wrong)?;
-        return graph::read(value.to_string().as_bytes(), Format::Json).map_err(Unusable::Wrong);
-    }
-    graph::read(&text, format_of(path, &text)).map_err(Unusable::Wrong)
-}
-
 /// A file as a JSON value.
-pub(crate) fn read_value(path: &Path) -> Result<Value, Unusable> {
+pub(crate) fn read_value(path: &Path) -> Result<Document, Unusable> {
     let text = read(path).map_err(Unusable::Unreadable)?;
-    if is_toml(path) {
-        return from_toml(&text).map_err(Unusable::Wrong);
+    let (value, form) = if is_toml(path) {
+        (from_toml(&text), Form::Toml)
+    } else {
+        let format = format_of(path, &text);
+        (decode::parse(&text, format), Form::Plain(format))
+    };
+    match value {
+        Ok(value) => Ok(Document { value, sources: Sources::of(text, form), unread: Unread::default() }),
+        Err(problems) => Err(Unusable::Wrong(Mistakes::of_syntax(problems))),
     }
-    decode::parse(&text, format_of(path, &text)).map_err(Unusable::Wrong)
 }
 
 fn is_toml(path: &Path) -> bool {
@@ -52,7 +40,7 @@ fn from_toml(text: &[u8]) -> Result<Value, Problems> {
     let table: toml::Table = toml::from_str(text).map_err(|error| {
         // The message without the source excerpt that `Display` draws: it would not fit in a list.
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
-        wrong(format!("not valid TOML: line {line}: {}", error.message()))
+        wrong(format!("not valid TOML: {} at line {line}", error.message()))
     })?;
     plain("", toml::Value::Table(table))
 }
@@ -111,52 +99,4 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
         bail!("{} is empty\n\nhint: examples/ has task graphs to start from", path.display());
     }
     Ok(text)
-}
-
-impl Unusable {
-    /// Prints the mistakes in a task graph to stderr; the ending of the command.
-    pub(crate) fn explain(&self, path: &Path) -> Ending {
-        self.explain_as(path, "a valid task graph")
-    }
-
-    /// As `explain`, for a file that should be `what`.
-    pub(crate) fn explain_as(&self, path: &Path, what: &str) -> Ending {
-        match self {
-            Unusable::Unreadable(error) => {
-                output::error(&format!("{error:#}"));
-                Ending::Unreadable
-            }
-            Unusable::Wrong(problems) => {
-                let name = path.display();
-                output::error(&format!("{name} is not {what}\n\n{problems}"));
-                Ending::Refused
-            }
-        }
-    }
-
-    /// The mistakes as JSON.
-    pub(crate) fn to_json(&self, path: &Path) -> Value {
-        let problems = match self {
-            Unusable::Unreadable(error) => json!([{"path": "", "message": format!("{error:#}")}]),
-            Unusable::Wrong(problems) => json!(problems.iter().collect::<Vec<_>>()),
-        };
-        json!({"file": path.display().to_string(), "ok": false, "problems": problems})
-    }
-
-    /// Prints the mistakes as text, and with `-o json` as JSON too.
-    pub(crate) fn report(&self, path: &Path, output: Output) -> anyhow::Result<Ending> {
-        if output == Output::Json {
-            output::print_json(&self.to_json(path))?;
-        }
-        Ok(self.explain(path))
-    }
-}
-
-impl std::fmt::Display for Unusable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Unusable::Unreadable(error) => write!(f, "{error:#}"),
-            Unusable::Wrong(problems) => write!(f, "{problems}"),
-        }
-    }
 }

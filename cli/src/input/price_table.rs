@@ -5,17 +5,14 @@ use std::path::Path;
 use shared::decode;
 use worker::PriceTable;
 
-use crate::{
-    input::file::{Unusable, read_value},
-    terminal::ending::Ending,
-};
+use crate::{input::file::read_value, terminal::ending::Ending};
 
 /// The checked prices; or, if they are not valid, the ending, after the mistakes were printed.
 pub(crate) fn read(path: &Path) -> Result<PriceTable, Ending> {
-    let table = read_value(path).and_then(|value| {
-        let settings: worker::Settings = decode::value(&value).map_err(Unusable::Wrong)?;
-        settings.check().map_err(Unusable::Wrong)?;
-        PriceTable::new(&settings).map_err(Unusable::Wrong)
+    let table = read_value(path).and_then(|document| {
+        let settings = decode::value::<worker::Settings>(&document.value);
+        let checked = settings.and_then(|settings| settings.check().map(|()| settings));
+        checked.and_then(|settings| PriceTable::new(&settings)).map_err(|problems| document.wrong(problems))
     });
     table.map_err(|unusable| unusable.explain_as(path, "a valid table of prices (a worker's settings file)"))
 }

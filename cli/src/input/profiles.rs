@@ -9,7 +9,7 @@ use serde_json::Value;
 use shared::{AgentId, AgentProfile, Problems, decode};
 
 use crate::{
-    input::file::{Unusable, read_value},
+    input::{document::Unusable, file::read_value},
     terminal::ending::Ending,
 };
 
@@ -20,7 +20,8 @@ pub(crate) fn beside(graph: &Path) -> Option<PathBuf> {
 }
 
 pub(crate) fn read(path: &Path) -> Result<Vec<AgentProfile>, Unusable> {
-    profiles(read_value(path)?).map_err(Unusable::Wrong)
+    let mut document = read_value(path)?;
+    profiles(document.value.take()).map_err(|problems| document.wrong(problems))
 }
 
 pub(crate) fn explain(unusable: &Unusable, path: &Path) -> Ending {

@@ -5,12 +5,11 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use shared::{
-    AgentId, AgentProfile, ContextKey, Problems, Tokens, Usd,
+    AgentId, AgentProfile, Tokens, Usd,
     bus::Bus,
-    decode::{self, Format},
-    graph,
+    decode,
     id::{LabelKey, LabelValue},
 };
 
@@ -18,8 +17,11 @@ use crate::{
     cluster::client::Submission,
     input::{
         context_ref::{self, Named},
-        file::{Unusable, read_value},
+        document::{Document, Unusable},
+        inputs::Inputs,
         parse, profiles,
+        sources::Sources,
+        uses::read_as_far,
     },
     terminal::{
         ending::Ending,
@@ -38,9 +40,8 @@ pub(crate) struct Task {
     /// The agent that gets the goal; without it, `default`.
     #[arg(long, value_name = "ID", requires = "goal")]
     agent: Option<AgentId>,
-    /// An input, in addition to those of the file; may be given more than once.
-    #[arg(long, value_name = "KEY=JSON", value_parser = parse::input)]
-    input: Vec<(ContextKey, Value)>,
+    #[command(flatten)]
+    inputs: Inputs,
     /// Cost limit of the run, in dollars; overrides the file.
     #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
     max_cost_usd: Option<Usd>,
@@ -70,36 +71,48 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// The submission; or, if there is none, the ending, after the mistakes were printed.
-    pub(crate) fn read(&self, output: Output) -> anyhow::Result<Result<Submission, Ending>> {
-        let (path, value) = match (&self.file, &self.goal) {
-            (Some(path), _) => match read_value(path) {
-                Ok(value) => (path.as_path(), value),
-                Err(unusable) => return unusable.report(path, output).map(Err),
-            },
-            (None, goal) => (Path::new("--goal"), json!({"goal": goal, "agent_id": self.agent})),
+    /// The submission, and where it was read from; or, if there is none, the ending, after the mistakes were printed.
+    pub(crate) fn read(
+        &self,
+        embedded: bool,
+        output: Output,
+    ) -> anyhow::Result<Result<(Submission, Sources), Ending>> {
+        let (path, document) = match (&self.file, &self.goal) {
+            (Some(path), _) => (path.as_path(), read_as_far(path)),
+            (None, goal) => {
+                let made = Document::made(json!({"goal": goal, "agent_id": self.agent}));
+                (Path::new("--goal"), Ok(made))
+            }
         };
-        match submission(&self.merged(value)) {
-            Ok(submission) => Ok(Ok(submission)),
-            Err(problems) if self.file.is_some() => Unusable::Wrong(problems).report(path, output).map(Err),
-            Err(problems) => anyhow::bail!("the goal is not a valid submission\n\n{problems}"),
+        let read = document.and_then(|document| {
+            let document = self.merged(document)?;
+            let submission = if embedded { submission(&document)? } else { submission_to_send(&document)? };
+            Ok((submission, document.sources))
+        });
+        match read {
+            Ok(read) => Ok(Ok(read)),
+            Err(unusable) if self.file.is_some() => unusable.report(path, output).map(Err),
+            Err(unusable) => anyhow::bail!("the goal is not a valid submission\n\n{unusable}"),
         }
     }
 
     /// The options of the command line override the file.
-    fn merged(&self, mut value: Value) -> Value {
-        let Some(fields) = value.as_object_mut() else { return value };
+    fn merged(&self, mut document: Document) -> Result<Document, Unusable> {
+        let Some(fields) = document.value.as_object_mut() else { return Ok(document) };
         if let Some(usd) = self.max_cost_usd {
             fields.insert("max_cost_usd".into(), json!(usd));
+            document.sources.option("max_cost_usd", "--max-cost-usd");
         }
         if let Some(tokens) = self.max_tokens {
             fields.insert("max_tokens".into(), json!(tokens));
+            document.sources.option("max_tokens", "--max-tokens");
         }
         if self.must_fit {
             fields.insert("must_fit".into(), json!(true));
         }
         if let Some(timeout) = self.timeout {
             fields.insert("timeout_ms".into(), json!(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)));
+            document.sources.option("timeout_ms", "--timeout");
         }
         if let Some(from) = &self.branch_from {
             // Which run it is may have to be asked for: `settle` says it.
@@ -108,14 +121,13 @@ impl Task {
         if !self.label.is_empty()
             && let Some(labels) = fields.entry("labels").or_insert_with(|| Map::new().into()).as_object_mut()
         {
-            labels.extend(self.label.iter().map(|(key, value)| (key.to_string(), json!(value))));
+            for (key, value) in &self.label {
+                labels.insert(key.to_string(), json!(value));
+                document.sources.option(&format!("labels.{key}"), "--label");
+            }
         }
-        if !self.input.is_empty()
-            && let Some(inputs) = fields.entry("inputs").or_insert_with(|| Map::new().into()).as_object_mut()
-        {
-            inputs.extend(self.input.iter().map(|(key, value)| (key.to_string(), value.clone())));
-        }
-        value
+        self.inputs.put(&mut document)?;
+        Ok(document)
     }
 
     /// Completes a submission with what only a cluster knows: which run is meant.
@@ -153,10 +165,23 @@ impl Task {
 }
 
 /// A message as a submission: a spawn if it has a goal and no steps, else a graph.
-pub(crate) fn submission(value: &Value) -> Result<Submission, Problems> {
-    if value.get("goal").is_some() && value.get("steps").is_none() {
-        return decode::value(value).map(Submission::spawn);
+pub(crate) fn submission(document: &Document) -> Result<Submission, Unusable> {
+    match spawn(document) {
+        Some(spawn) => spawn,
+        None => document.graph().map(|(graph, _)| Submission::graph(graph)),
     }
-    let text = value.to_string();
-    graph::read(text.as_bytes(), Format::Json).map(|(graph, _)| Submission::graph(graph))
+}
+
+/// As `submission`, for a cluster: it has the graphs that are used by name.
+fn submission_to_send(document: &Document) -> Result<Submission, Unusable> {
+    match spawn(document) {
+        Some(spawn) => spawn,
+        None => document.graph_to_send().map(Submission::graph),
+    }
+}
+
+fn spawn(document: &Document) -> Option<Result<Submission, Unusable>> {
+    let value = &document.value;
+    let is_spawn = value.get("goal").is_some() && value.get("steps").is_none();
+    is_spawn.then(|| document.checked(decode::value(value).map(Submission::spawn)))
 }

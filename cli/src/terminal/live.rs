@@ -2,12 +2,13 @@
 //! Ctrl-C cancels the run; a second Ctrl-C ends the command.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     io::{IsTerminal, Write},
     time::Duration,
 };
 
-use coordinator::trace::Trace;
+use coordinator::trace::{ContextNode, Trace};
 use shared::{
     ChildId, TraceId,
     bus::Bus,
@@ -63,7 +64,7 @@ pub(crate) async fn follow(
                 }
                 interrupted = true;
                 output::note("cancelling; press Ctrl-C again to leave at once");
-                client::cancel(bus, trace_id, None, Text::new("interrupted by its caller").ok()).await?;
+                client::cancel(bus, trace_id, None, Text::new("interrupted by its caller").ok(), false).await?;
             }
         }
     }
@@ -91,19 +92,28 @@ impl Display {
     /// Prints the contexts whose status changed, if lines are printed.
     fn changed(&mut self, trace: &Trace) {
         let Display::Lines(said) = self else { return };
+        let mut news: Vec<(&ContextNode, String)> = Vec::new();
         for node in trace.contexts() {
             let messages = news::counts(node);
             let comma = if messages.is_empty() { "" } else { ", " };
             let checks = tree::checks(node).map_or_else(String::new, |checks| format!(" (checks: {checks})"));
             let word = format!("{}{comma}{messages}{checks}", tree::word(trace, node));
             if said.get(&node.id) != Some(&word) {
-                let budget = &node.budget;
-                output::note(&format!(
-                    "{}: {word}, {} of {}",
-                    node.id, budget.spent.cost_usd, budget.limit.cost_usd
-                ));
-                said.insert(node.id.clone(), word);
+                news.push((node, word));
             }
+        }
+        // One commit may end a context and those above it: what has ended comes first, and the deepest of that.
+        let below = |node: &ContextNode| {
+            std::iter::successors(node.parent, |above| trace.node(*above).parent).count()
+        };
+        news.sort_by_key(|(node, _)| (node.is_live(), Reverse(if node.is_live() { 0 } else { below(node) })));
+        for (node, word) in news {
+            let budget = &node.budget;
+            output::note(&format!(
+                "{}: {word}, {} of {}",
+                node.id, budget.spent.cost_usd, budget.limit.cost_usd
+            ));
+            said.insert(node.id.clone(), word);
         }
     }
 

@@ -86,6 +86,19 @@ pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending
     Ok(Ending::Refused)
 }
 
+/// As `refuse`, with what to do about a refusal of this code, if that is known.
+pub(crate) fn refuse_with(
+    refusal: &Refusal,
+    hint: fn(&str) -> Option<&'static str>,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let ending = refuse(refusal, output)?;
+    if let Some(hint) = hint(&refusal.code) {
+        note(&format!("\nhint: {hint}"));
+    }
+    Ok(ending)
+}
+
 pub(crate) fn refused(refusal: &Refusal) -> String {
     let Refusal { code, message, problems, rule: _ } = refusal;
     // Some messages already contain the problems.

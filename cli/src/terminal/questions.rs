@@ -10,10 +10,16 @@ use shared::{
 };
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use crate::{cluster::client, terminal::output};
+use crate::{
+    cluster::client,
+    terminal::{output, text::flat},
+};
 
 /// The refusal of an answer to a question that another answer came before.
 const NO_LONGER_OPEN: &str = "no_question";
+
+/// The most characters of a choice that are shown as a word to type.
+const MAX_SHOWN: usize = 40;
 
 /// Who answers the questions of a run.
 pub(crate) enum Answerer {
@@ -99,14 +105,15 @@ impl Questions {
                     self.asking = Some(question);
                 }
                 Answerer::Elsewhere => output::note(&format!(
-                    "answer it with: trellis answer {trace_id} {child_id} --question {number} 'TEXT'"
+                    "answer it with: trellis answer {trace_id} {child_id} --question {number} {}",
+                    example(&question.form)
                 )),
                 Answerer::Nobody => {
                     output::note(
                         "the run is cancelled: nobody can answer, because stdin is not a terminal\n\nhint: give --answer TEXT, or set `hitl: fail` for the step",
                     );
                     let reason = Text::new("an agent asked a question that nobody can answer").ok();
-                    client::cancel(bus, *trace_id, None, reason).await?;
+                    client::cancel(bus, *trace_id, None, reason, false).await?;
                 }
             }
         }
@@ -152,23 +159,50 @@ pub(crate) fn is_same(one: &Question, other: &Question) -> bool {
 pub(crate) fn expected(question: &Question) -> String {
     let Question { form, answer_by, .. } = question;
     let mut text = String::new();
+    // What agents wrote may have lines and control characters.
+    let shown = flat;
     if let Some(who) = &form.who {
-        text.push_str(&format!("  for {who}\n"));
+        text.push_str(&format!("  for {}\n", shown(who.as_str())));
     }
     for (number, choice) in (1..).zip(&form.choices) {
-        text.push_str(&format!("  {number}  {choice}\n"));
+        text.push_str(&format!("  {number}  {}\n", shown(choice.as_str())));
     }
     if form.approval || form.schema.is_some() {
-        text.push_str(&format!("  answer {}\n", form.expected()));
+        text.push_str(&format!("  answer {}\n", shown(&form.expected())));
     }
     if let Some(by) = answer_by {
         let then = match &form.default {
-            Some(default) => format!("the answer is `{default}`"),
+            Some(default) => format!("the answer is `{}`", shown(default.as_str())),
             None => "the step fails".into(),
         };
         text.push_str(&format!("  if nobody answers by {by}, {then}\n"));
     }
     text
+}
+
+/// An answer as it is typed in a shell, with the others that may be given.
+pub(crate) fn example(form: &Form) -> String {
+    // What is shown is to be typed: a choice with other characters is named by its number.
+    let is_plain = |text: &str| {
+        text.chars().count() <= MAX_SHOWN
+            && text.chars().all(|c| c.is_alphanumeric() || matches!(c, ' ' | '.' | ',' | '-' | '_'))
+    };
+    let choice = |(number, choice): (usize, &Text)| {
+        if is_plain(choice.as_str()) { format!("'{choice}'") } else { number.to_string() }
+    };
+    let mut answers: Vec<String> = (1..).zip(&form.choices).map(choice).collect();
+    if form.approval && answers.is_empty() {
+        answers.push("approve".into());
+    }
+    if form.approval {
+        answers.push("'deny: REASON'".into());
+    }
+    match answers.split_first() {
+        None if form.schema.is_some() => "'JSON'".into(),
+        None => "'TEXT'".into(),
+        Some((first, [])) => first.clone(),
+        Some((first, others)) => format!("{first}   (or {})", others.join(", ")),
+    }
 }
 
 /// The answer that a user means: a choice may be given by its number, and in small or capital letters.

@@ -71,6 +71,8 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     let taken = node.taken.as_ref();
     let taken =
         taken.map_or_else(String::new, |from| format!("taken from {}/{}  ", from.trace_id, from.child_id));
+    let uses = trace.used_as(node).map_or_else(String::new, |uses| format!("uses {uses}  "));
+    let undoes = node.undoes.map_or_else(String::new, |of| format!("undoes {}  ", trace.node(of).id));
     let tries = if node.attempt() > 1 { format!("{} attempts  ", node.attempt()) } else { String::new() };
     let messages = news::counts(node);
     let messages = if messages.is_empty() { messages } else { format!("{messages}  ") };
@@ -79,7 +81,10 @@ fn branch(trace: &Trace, node: &ContextNode, stem: &str, fork: &str, text: &mut 
     let said = cut(&flat(&said.unwrap_or_default()), SHOWN);
     line(
         text,
-        &format!("{name:<32} {:<14} {money:<20} {taken}{tries}{messages}{checks}{said}", word(trace, node)),
+        &format!(
+            "{name:<32} {:<14} {money:<20} {taken}{uses}{undoes}{tries}{messages}{checks}{said}",
+            word(trace, node)
+        ),
     );
     let below = match fork {
         "" => String::new(),
@@ -114,16 +119,20 @@ fn rows<'a>(trace: &'a Trace, node: &'a ContextNode) -> Vec<Row<'a>> {
             rows.push(Row::Step(Box::new(step)));
         }
     }
+    let undos = node.children.iter().filter(|child| trace.node(**child).undoes.is_some());
+    rows.extend(undos.map(child));
     rows
 }
 
-/// The status of a context; `partial` for a graph that completed in part.
+/// The status of a context; `partial` for a graph that completed in part, `undoing` for one that undoes.
 pub(crate) fn word(trace: &Trace, node: &ContextNode) -> String {
     let completed = node.end().is_some_and(|end| end.status == EndStatus::Completed);
     if completed && trace.graph_verdict(node) == Some(GraphVerdict::Partial) {
         return "partial".into();
     }
-    plain(serde_json::to_value(node.status_word()))
+    let word = plain(serde_json::to_value(node.status_word()));
+    // While an undo asks a human, that is what people need to know.
+    if node.is_undoing() && word == "working" { "undoing".into() } else { word }
 }
 
 /// The status of a step, in the words for contexts.

@@ -5,6 +5,7 @@ use std::error::Error as _;
 
 use shared::{
     AgentId, AgentProfile, Problems,
+    agent_policy::as_written,
     limits::MAX_ORDER_BYTES,
     problem::nearest,
     wire::{QueryAnswer, Refusal},
@@ -114,7 +115,8 @@ fn refused(problems: Problems) -> QueryAnswer {
 fn check(handles: &Handles, agents: &[AgentProfile]) -> Result<(), Problems> {
     let mut problems = Problems::default();
     for (index, agent) in agents.iter().enumerate() {
-        for problem in agent.check().err().iter().flat_map(Problems::iter) {
+        let refused = handles.config.agent_policy.as_ref().map(|policy| policy.refuses(agent, &as_written));
+        for problem in agent.check().err().iter().chain(&refused).flat_map(Problems::iter) {
             let path = format!("agents[{index}].{}", problem.path);
             problems.add(path, problem.message.clone(), problem.hint.clone());
         }

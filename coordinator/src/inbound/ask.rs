@@ -6,18 +6,17 @@ use std::sync::Arc;
 use shared::{
     ChildId, Problems, TraceId,
     bus::{Message, Subscription},
-    decode,
-    subject::Partition,
+    decode, graph,
+    subject::{Partition, Subject},
     wire::{Answer, Ask, AskMessage, ChildSpawn},
 };
 
-use super::submission::LARGE_BYTES;
 use crate::{
     dead_letter,
-    handles::Handles,
+    handles::{Handles, LARGE_BYTES},
     shard::{
         dispatch::Dispatch,
-        job::{AnswerKind, Job, Origin, Work},
+        job::{AnswerKind, Job, Origin, Reading, Work},
     },
     trace::{Command, Order, Refusal, Spawn, agents_of},
 };
@@ -44,6 +43,9 @@ impl Asks {
     }
 
     async fn take(&self, message: Message) {
+        if let Err(problems) = message.genuine() {
+            return dead_letter::keep_request(&self.handles.bus, &message, problems).await;
+        }
         let job = match decode::from_outside::<AskMessage>(&message.payload) {
             Ok(asked) => self.job(&message, asked).await,
             Err(problems) => Err(problems),
@@ -69,6 +71,12 @@ impl Asks {
             let hint = "send it to the subject `report_to.ask` of the execute message";
             return Err(Problems::one("trace_id", message, Some(hint.into())));
         }
+        let Subject::Ask(pool, _) = &message.subject else {
+            return Err(Problems::one("", "messages on this subject are not accepted here", None));
+        };
+        // A server lets a worker ask only on its pool's subject: the core compares it with the context's (S6).
+        let command = |command: Command| Work::Command(Box::new(command.from_pool(pool.clone())));
+        let read = |lease, what| (Work::Read { pool: pool.clone(), lease, what }, AnswerKind::Read);
         let (work, kind) = match ask {
             Ask::Claim(claim) => (command(Command::Claim(claim.clone())), AnswerKind::Claim(claim)),
             Ask::Tick(tick) => (command(Command::Tick(tick.clone())), AnswerKind::Tick(tick)),
@@ -88,9 +96,9 @@ impl Asks {
                 (command(Command::Spawn(Box::new(spawn))), AnswerKind::Spawn(child_id))
             }
             Ask::Checked(told) => (command(Command::Checked(told)), AnswerKind::Plain),
-            Ask::Part { lease, part } => (Work::ReadPart(lease, part), AnswerKind::Read),
-            Ask::ContextGet { lease, key } => (Work::ReadValue(lease, key), AnswerKind::Read),
-            Ask::ContextList { lease } => (Work::ListValues(lease), AnswerKind::Read),
+            Ask::Part { lease, part } => read(lease, Reading::Part(part)),
+            Ask::ContextGet { lease, key } => read(lease, Reading::Value(key)),
+            Ask::ContextList { lease } => read(lease, Reading::Keys),
             Ask::ContextSet { lease, key, value } => {
                 (command(Command::SetValue { lease, key, value }), AnswerKind::Plain)
             }
@@ -125,6 +133,7 @@ impl Asks {
             }
             (None, Some(graph)) => {
                 let (order, plan) = Order::from_graph(&graph, &fresh)?;
+                graph::not_named(&plan, "ask.spawn.graph")?;
                 (order, Some(plan))
             }
             (Some(_), Some(_)) | (None, None) => {
@@ -141,8 +150,4 @@ impl Asks {
         tracing::debug!(%trace_id, %child_id, parent = %lease.child_id, "a worker asks for a spawn");
         Ok((Spawn { lease, order, plan, agents }, child_id))
     }
-}
-
-fn command(command: Command) -> Work {
-    Work::Command(Box::new(command))
 }

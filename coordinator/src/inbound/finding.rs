@@ -13,6 +13,7 @@ use shared::{
 use crate::{
     directory,
     handles::Handles,
+    sealed::Opened,
     store::{self, Find},
     trace::{ContextNode, Trace, terms_of},
 };
@@ -55,6 +56,7 @@ async fn page(handles: &Handles, query: &RunsQuery, limit: usize) -> Result<Page
         since: query.since.unwrap_or_default(),
         until: query.until,
         after: query.after.map(|after| (after.started_at, after.trace_id)),
+        any_age: query.waiting_for_human == Some(true),
         limit: 0,
     };
     let (mut runs, mut bytes, mut read): (Vec<RunSummary>, usize, usize) = Default::default();
@@ -69,7 +71,7 @@ async fn page(handles: &Handles, query: &RunsQuery, limit: usize) -> Result<Page
                 let next = runs.last().map(place);
                 return Ok(Page { runs, next });
             }
-            bytes += run.goal.as_ref().map_or(0, |goal| goal.as_str().len());
+            bytes += goal_bytes(run);
             runs.push(run.clone());
         }
         read += places.len();
@@ -107,9 +109,20 @@ async fn named(
     let fits = |run: &RunSummary| query.matches(run) && after(run);
     let mut runs: Vec<RunSummary> = summaries.into_values().filter(fits).collect();
     runs.sort_unstable_by_key(|run| std::cmp::Reverse((run.started_at, run.trace_id)));
-    let next = (runs.len() > limit).then(|| runs.get(limit.saturating_sub(1)).map(place)).flatten();
-    runs.truncate(limit);
+    let mut bytes = 0;
+    let fits = runs.iter().take(limit).take_while(|run| {
+        let fits = bytes <= MAX_ANSWER_BYTES;
+        bytes += goal_bytes(run);
+        fits
+    });
+    let fit = fits.count();
+    let next = (runs.len() > fit).then(|| runs.get(fit.saturating_sub(1)).map(place)).flatten();
+    runs.truncate(fit);
     Ok(Some(Page { runs, next }))
+}
+
+fn goal_bytes(run: &RunSummary) -> usize {
+    run.goal.as_ref().map_or(0, |goal| goal.as_str().len())
 }
 
 fn place(run: &RunSummary) -> RunsCursor {
@@ -146,7 +159,7 @@ pub(super) async fn pending(
                 left_out += 1;
                 continue;
             }
-            bytes += question.question.question.as_str().len();
+            bytes += serde_json::to_string(&question).map_or(0, |text| text.len());
             questions.push(question);
         }
         last = Some(place(run));
@@ -160,7 +173,7 @@ async fn open_questions(
     now: Timestamp,
 ) -> Result<Vec<PendingQuestion>, store::Error> {
     let loaded = handles.store.load(&[id]).await?.pop();
-    let Some(record) = loaded.and_then(|loaded| loaded.record) else { return Ok(Vec::new()) };
+    let Some(record) = loaded.and_then(Opened::record) else { return Ok(Vec::new()) };
     let trace = match Trace::from_stored(id, record.version, &record.fields, &record.values) {
         Ok(trace) => trace,
         Err(error) => {

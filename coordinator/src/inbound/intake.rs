@@ -8,8 +8,8 @@ use shared::{
     Problems, TraceId,
     bus::{Consumption, Delivery, Subscription},
     decode,
-    subject::Subject,
-    wire::{Cancel, Control, Input, SubmitAnswer},
+    subject::{Action, Subject},
+    wire::{Asker, Cancel, Charge, Control, Input, SubmitAnswer, Text},
 };
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     submission::{self, Arrival, Unusable},
 };
 use crate::{
-    branches, dead_letter,
+    audit, branches, dead_letter,
     handles::Handles,
     shard::{
         dispatch::Dispatch,
@@ -51,21 +51,24 @@ impl Intake {
     /// Answers requests until the subscription ends.
     pub(crate) async fn serve(self, mut requests: Subscription) {
         while let Some(message) = requests.next().await {
-            if message.subject == Subject::Query {
-                query::answer(&self.handles, &self.dispatch, &message).await;
-                continue;
+            if let Err(problems) = message.genuine() {
+                dead_letter::keep_request(&self.handles.bus, &message, problems).await;
+            } else if message.subject == Subject::Submit {
+                self.submit(Arrival::Requested(message), Subject::Submit).await;
+            } else {
+                query::take(&self.handles, &self.dispatch, message).await;
             }
-            self.submit(Arrival::Requested(message), Subject::Submit).await;
         }
     }
 
-    /// Gives a submission to its shard. A large one is read meanwhile, and those behind it do not wait for it.
+    /// Gives a submission to its shard. One that takes long is read meanwhile, and those behind it do not wait for it.
     async fn submit(&self, arrival: Arrival, subject: Subject) {
-        if !arrival.is_large() {
+        if !arrival.is_large() && !arrival.may_be_rerun() && !arrival.may_use_names() {
             return self.read(arrival, subject).await;
         }
-        let intake = self.clone();
-        self.handles.beside(async move { intake.read(arrival, subject).await });
+        let (intake, is_large) = (self.clone(), arrival.is_large() || arrival.may_be_rerun());
+        let read = async move { intake.read(arrival, subject).await };
+        if is_large { self.handles.beside(read) } else { self.handles.beside_named(read) }
     }
 
     async fn read(&self, arrival: Arrival, subject: Subject) {
@@ -77,6 +80,9 @@ impl Intake {
 
     async fn take(&self, delivery: Delivery) {
         let subject = self.handles.bus.namespace().parse(&delivery.subject);
+        if let Err(problems) = delivery.genuine() {
+            return dead_letter::keep(&self.handles.bus, &delivery, subject.ok().as_ref(), problems).await;
+        }
         match subject {
             Ok(subject @ (Subject::Spawn | Subject::Graph)) => {
                 self.submit(Arrival::Published(delivery), subject).await;
@@ -84,7 +90,14 @@ impl Intake {
             Ok(subject @ Subject::Cancel) => {
                 let commands = decode::from_outside(&delivery.payload).map(|cancel: Cancel| {
                     let reason = cancel.reason.map(|reason| reason.to_string());
-                    (cancel.trace_id, vec![Command::Cancel { child_id: cancel.child_id, reason }])
+                    (
+                        cancel.trace_id,
+                        vec![Command::Cancel {
+                            child_id: cancel.child_id,
+                            reason,
+                            without_undo: cancel.without_undo,
+                        }],
+                    )
                 });
                 self.give(delivery, subject, commands).await;
             }
@@ -92,9 +105,12 @@ impl Intake {
                 let commands = decode::from_outside(&delivery.payload).and_then(inputs);
                 self.give(delivery, subject, commands).await;
             }
-            Ok(subject @ Subject::Control) => {
+            Ok(subject @ Subject::Admin(action)) if Action::DURABLE.contains(&action) => {
                 let commands = match decode::from_outside(&delivery.payload) {
-                    Ok(control) => self.control(control).await,
+                    Ok(control) => match only(&subject, &control) {
+                        Ok(()) => self.control(control, audit::asker(&self.handles, &delivery.headers)).await,
+                        Err(problems) => Err(problems),
+                    },
                     Err(problems) => Err(problems),
                 };
                 self.give(delivery, subject, commands).await;
@@ -107,9 +123,15 @@ impl Intake {
         }
     }
 
-    async fn control(&self, control: Control) -> Result<(TraceId, Vec<Command>), Problems> {
+    async fn control(
+        &self,
+        control: Control,
+        by: Option<Asker>,
+    ) -> Result<(TraceId, Vec<Command>), Problems> {
         let raise = control.raise.map(Command::Raise);
-        let charge = control.charge.map(Command::Charge);
+        let told = by.as_ref().and_then(|by| Text::new(by.to_string()).ok());
+        let charge = control.charge.map(|charge| Charge { by: charge.by.or(told), ..charge });
+        let charge = charge.map(Command::Charge);
         let delete = match control.delete {
             Some(delete) => {
                 let found = branches::of(&self.handles, control.trace_id).await;
@@ -125,12 +147,8 @@ impl Intake {
         };
         let restore = control.restore.map(Command::Restore);
         let dispute = control.dispute.map(Command::DecideDispute);
-        let commands: Vec<Command> =
-            [raise, charge, delete, restore, dispute].into_iter().flatten().collect();
-        if commands.is_empty() {
-            let hint = "give at least one of `raise`, `charge`, `delete`, `restore` and `dispute`";
-            return Err(Problems::one("", "the message asks for nothing", Some(hint.into())));
-        }
+        let commands = [raise, charge, delete, restore, dispute].into_iter().flatten();
+        let commands = commands.map(|command| command.asked_by(by.clone())).collect();
         Ok((control.trace_id, commands))
     }
 
@@ -148,6 +166,19 @@ impl Intake {
             Err(problems) => dead_letter::keep(&self.handles.bus, &delivery, Some(&subject), problems).await,
         }
     }
+}
+
+/// Permissions are given by subject, so a message asks for what its subject names, and for nothing else.
+fn only(subject: &Subject, control: &Control) -> Result<(), Problems> {
+    let (mut problems, asked) = (Problems::default(), Subject::of_control(control));
+    if !asked.contains(subject) {
+        let message = format!("`{}` is missing: this subject is for nothing else", subject.kind());
+        problems.add(subject.kind(), message, None);
+    }
+    for other in asked.iter().filter(|other| *other != subject) {
+        problems.add(other.kind(), "it has a subject of its own", Some(format!("send it on `{other}`")));
+    }
+    problems.or(())
 }
 
 fn inputs(input: Input) -> Result<(TraceId, Vec<Command>), Problems> {

@@ -1,28 +1,65 @@
-//! Queries about runs, agents and coordinators, answered by any coordinator from the store. Those in `agents` may write, and
-//! `tell` and `amend` are commands for the shard of their trace.
+//! Queries about runs, agents, schedules, kept graphs and coordinators, answered by any coordinator from the store. Those in
+//! `agents`, `schedules` and `kept` may write, and `tell` and `amend` are commands for the shard of their trace.
+
+use std::sync::Arc;
 
 use shared::{
     Problems, TraceId,
-    bus::Message,
+    bus::{Headers, Message},
     decode,
-    graph::Plan,
-    wire::{self, Query, QueryAnswer, Refusal, StateDigest},
+    graph::{self, Plan, Purpose, Resolved, Unresolved, Unverified},
+    subject::Subject,
+    wire::{self, Drain, Query, QueryAnswer, Refusal, StateDigest},
 };
 
-use super::{agents, finding};
+use super::{agents, finding, kept, names, schedules};
 use crate::{
-    branches, dead_letter, directory,
+    audit, branches, dead_letter, directory,
     handles::Handles,
     policy,
+    sealed::{Broken, Found},
     shard::{
+        NOT_AUTHENTIC,
         dispatch::Dispatch,
         job::{Job, Origin},
     },
-    trace::{Amend, Command, Trace, agents_of_plan},
+    trace::{self, Amend, Command, Trace, agents_of_plan},
 };
 
-pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Message) {
-    let answer = match decode::json::<Query>(&message.payload) {
+/// Takes a query. What a shard answers is given to it at once, in the order it came; everything else is read beside the loop
+/// that took it, because it may take long.
+pub(crate) async fn take(handles: &Arc<Handles>, dispatch: &Dispatch, message: Message) {
+    let query = decode::json::<Query>(&message.payload).and_then(|query| belongs(query, &message.subject));
+    if matches!(query, Ok(Query::Tell { .. } | Query::Answer { .. })) {
+        return answer(handles, dispatch, &message, query).await;
+    }
+    let (own, dispatch) = (handles.clone(), dispatch.clone());
+    handles.beside_others(async move { answer(&own, &dispatch, &message, query).await });
+}
+
+/// Permissions are given by subject, so a query is taken only on its own.
+fn belongs(query: Query, subject: &Subject) -> Result<Query, Problems> {
+    let own = Subject::of_query(&query);
+    if own == *subject {
+        return Ok(query);
+    }
+    Err(Problems::one("", "it is not taken on this subject", Some(format!("send it on `{own}`"))))
+}
+
+async fn answer(
+    handles: &Arc<Handles>,
+    dispatch: &Dispatch,
+    message: &Message,
+    query: Result<Query, Problems>,
+) {
+    if let Ok(query) = &query
+        && let Err(error) = audit::keep(handles, query, &message.headers).await
+    {
+        tracing::warn!(%error, "it could not be kept who asks for a change: nothing is changed");
+        return reply(handles, message.reply_to.as_ref(), &QueryAnswer::Refused(Refusal::unavailable()))
+            .await;
+    }
+    let answer = match query {
         Ok(Query::Tell { trace_id, told }) => {
             let origin = Origin::Told { reply_to: message.reply_to.clone(), told: Box::new(told.clone()) };
             return dispatch.give(Job::command(trace_id, Command::Tell(told), origin)).await;
@@ -32,13 +69,13 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
             let origin = Origin::Answered { reply_to, answered: Box::new(answered.clone()) };
             return dispatch.give(Job::command(trace_id, Command::Answer(answered), origin)).await;
         }
-        Ok(Query::Amend { trace_id, amend }) => match Plan::compile(&amend.graph) {
-            Ok(plan) => {
-                let command = amended(handles, *amend, plan).await;
+        Ok(Query::Amend { trace_id, amend }) => match planned(handles, &amend, message.payload.len()).await {
+            Ok(planned) => {
+                let command = amended(handles, *amend, planned).await;
                 let origin = Origin::Amended { reply_to: message.reply_to.clone() };
                 return dispatch.give(Job::command(trace_id, command, origin)).await;
             }
-            Err(problems) => Ok(refused(problems)),
+            Err(refusal) => Ok(QueryAnswer::Refused(refusal)),
         },
         Ok(Query::Runs(query)) => finding::runs(handles, &query).await,
         Ok(Query::Pending(query)) => finding::pending(handles, &query).await,
@@ -49,6 +86,20 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
         Ok(Query::Coordinators) => coordinators(handles).await,
         Ok(Query::Branches { trace_id }) => branches_of(handles, trace_id).await,
         Ok(Query::Snapshot { trace_id }) => snapshot(handles, trace_id).await,
+        Ok(Query::PutSchedule { schedule, revision }) => {
+            Ok(schedules::put(handles, &schedule, revision).await)
+        }
+        Ok(Query::DeleteSchedule { name }) => Ok(schedules::delete(handles, &name).await),
+        Ok(Query::PauseSchedule { name }) => Ok(schedules::set_paused(handles, &name, true).await),
+        Ok(Query::ResumeSchedule { name }) => Ok(schedules::set_paused(handles, &name, false).await),
+        Ok(Query::Schedules { after, limit }) => Ok(schedules::list(handles, after.as_ref(), limit).await),
+        Ok(Query::Schedule { name }) => Ok(schedules::show(handles, &name).await),
+        Ok(Query::RunSchedule { name, id }) => Ok(schedules::run(handles, &name, &id).await),
+        Ok(Query::PutGraph { name, graph }) => Ok(kept::put(handles, &name, &graph).await),
+        Ok(Query::DeleteGraph { name }) => Ok(kept::delete(handles, &name).await),
+        Ok(Query::Drain(drain)) => Ok(tell_to_drain(handles, drain).await),
+        Ok(Query::Graphs { after, limit }) => Ok(kept::list(handles, after.as_ref(), limit).await),
+        Ok(Query::Graph { name, version }) => Ok(kept::show(handles, &name, version).await),
         Err(problems) => {
             dead_letter::keep_request(&handles.bus, message, problems.clone()).await;
             Ok(refused(problems))
@@ -58,17 +109,67 @@ pub(crate) async fn answer(handles: &Handles, dispatch: &Dispatch, message: &Mes
         tracing::warn!(error = &error as &dyn std::error::Error, "a query could not be answered");
         QueryAnswer::Refused(Refusal::unavailable())
     });
-    if let Some(to) = &message.reply_to {
-        let answer = serde_json::to_vec(&answer).expect("messages have string keys only");
+    reply(handles, message.reply_to.as_ref(), &answer).await;
+}
+
+/// A broadcast may be lost: whoever asked sees by the worker's state whether to ask again.
+async fn tell_to_drain(handles: &Handles, drain: Drain) -> QueryAnswer {
+    let payload = serde_json::to_vec(&drain).expect("a message has string keys only");
+    match handles.bus.broadcast(&Subject::Drain, &Headers::new(), payload.into()).await {
+        Ok(()) => QueryAnswer::ToldToDrain { worker_id: drain.worker_id },
+        Err(error) => {
+            tracing::warn!(%error, worker_id = %drain.worker_id, "a worker could not be told to drain");
+            QueryAnswer::Refused(Refusal::unavailable())
+        }
+    }
+}
+
+async fn reply(handles: &Handles, to: Option<&String>, answer: &QueryAnswer) {
+    if let Some(to) = to {
+        let answer = serde_json::to_vec(answer).expect("messages have string keys only");
         handles.bus.reply(to, answer.into()).await.ok();
     }
 }
 
+/// The plan of an amend, with the graphs that it uses by name.
+struct Planned {
+    plan: Plan,
+    unresolved: Option<trace::Refusal>,
+    unverified: Vec<Unverified>,
+}
+
+async fn planned(handles: &Handles, amend: &wire::Amend, bytes: usize) -> Result<Planned, Refusal> {
+    let definition = serde_json::to_value(&amend.graph).expect("a definition has string keys only");
+    // What is kept of it must be readable with more around it.
+    decode::check_depth(definition.to_string().as_bytes()).map_err(|problems| Refusal::invalid(&problems))?;
+    if graph::names(&definition).is_empty() {
+        let plan = Plan::compile(&amend.graph).map_err(|problems| Refusal::invalid(&problems))?;
+        return Ok(Planned { plan, unresolved: None, unverified: Vec::new() });
+    }
+    match names::read(handles, definition, bytes, Purpose::Amend).await {
+        Ok(Ok(Resolved { plan, unverified, .. })) => Ok(Planned { plan, unresolved: None, unverified }),
+        Ok(Err(Unresolved::Now { plan, problems, .. })) => {
+            let unresolved = Some(trace::Refusal::Malformed(problems));
+            Ok(Planned { plan: *plan, unresolved, unverified: Vec::new() })
+        }
+        Ok(Err(Unresolved::Wrong(problems))) => Err(Refusal::invalid(&problems)),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the graphs that an amend uses by name can't be read"
+            );
+            Err(Refusal::unavailable())
+        }
+    }
+}
+
 /// The command of an amend, with the profiles of the agents that it names.
-async fn amended(handles: &Handles, amend: wire::Amend, plan: Plan) -> Command {
+async fn amended(handles: &Handles, amend: wire::Amend, planned: Planned) -> Command {
+    let Planned { plan, unresolved, unverified } = planned;
     let agents = handles.directory.find(&agents_of_plan(&plan)).await;
     let wire::Amend { child_id, id, revision, by, graph: _ } = amend;
-    Command::Amend(Box::new(Amend { child_id, id, revision, plan: plan.into(), by, agents }))
+    let plan = plan.into();
+    Command::Amend(Box::new(Amend { child_id, id, revision, plan, by, agents, unresolved, unverified }))
 }
 
 fn refused(problems: Problems) -> QueryAnswer {
@@ -97,8 +198,18 @@ async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer
 
 /// What the store has of a run. One that can't be read is rebuilt when it is next worked on: until then it is unavailable.
 async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, directory::Error> {
-    let record = handles.store.load(&[trace_id]).await?.pop().and_then(|loaded| loaded.record);
-    let Some(record) = record else { return Ok(QueryAnswer::Snapshot { state: None }) };
+    let found = handles.store.load(&[trace_id]).await?.pop().map(|loaded| loaded.found);
+    let record = match found {
+        Some(Found::Whole(record, _) | Found::Refused(Broken { record: Some((record, _)), .. })) => record,
+        Some(Found::Refused(_)) => {
+            let why = "what is stored of the run is not authentic; it is rebuilt from its event log when it is next worked on";
+            return Ok(QueryAnswer::Refused(Refusal::not_authentic(why)));
+        }
+        Some(Found::Foreign { .. } | Found::Damaged(_)) => {
+            return Ok(QueryAnswer::Refused(Refusal::not_authentic(NOT_AUTHENTIC)));
+        }
+        Some(Found::Nothing) | None => return Ok(QueryAnswer::Snapshot { state: None }),
+    };
     match Trace::from_stored(trace_id, record.version, &record.fields, &record.values) {
         Ok(trace) => {
             let state = trace.root().map(|root| StateDigest {

@@ -58,17 +58,18 @@ impl Reports {
 }
 
 fn command(subject: Option<&Subject>, delivery: &Delivery) -> Result<(TraceId, Command), Problems> {
+    delivery.genuine()?;
     match subject {
-        Some(Subject::Result(_, trace_id, child_id)) => {
+        Some(Subject::Result(pool, _, trace_id, child_id)) => {
             let result: wire::Result = decode::from_outside(&delivery.payload)?;
             check(*trace_id == result.trace_id, child_id, &result.report.lease.child_id)?;
-            Ok((*trace_id, Command::Report(Box::new(result.report))))
+            Ok((*trace_id, Command::Report(Box::new(result.report)).from_pool(pool.clone())))
         }
-        Some(Subject::Cost(_, trace_id, child_id)) => {
+        Some(Subject::Cost(pool, _, trace_id, child_id)) => {
             let cost: wire::Cost = decode::from_outside(&delivery.payload)?;
             check(*trace_id == cost.trace_id, child_id, &cost.lease.child_id)?;
             let wire::Cost { lease, call_id, amount, .. } = cost;
-            Ok((*trace_id, Command::Settle { lease, call_id, amount }))
+            Ok((*trace_id, Command::Settle { lease, call_id, amount }.from_pool(pool.clone())))
         }
         Some(_) | None => Err(Problems::one("", "messages on this subject are not accepted here", None)),
     }

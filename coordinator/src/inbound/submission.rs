@@ -7,26 +7,25 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shared::{
-    ChildId, Problems, Timestamp, TraceId,
+    ChildId, Problems, StepId, Timestamp, TraceId,
     bus::{Delivery, Headers, Message},
     decode,
-    graph::{Plan, TaskGraph},
+    graph::{Plan, Purpose, Resolved, TaskGraph, Unresolved},
     subject::Subject,
     telemetry,
     wire::{self, Spawn},
 };
 use uuid::Uuid;
 
+use super::names;
 use crate::{
     branches, earlier,
-    handles::Handles,
+    handles::{Handles, LARGE_BYTES},
+    kept,
     shard::job::{Job, Origin, Submission},
     store,
     trace::{Command, Earlier, Order, Refusal, RerunOrder, Submit, Trace, agents_of},
 };
-
-/// Larger messages are read beside the loop that takes them: a large graph may take a second to compile.
-pub(super) const LARGE_BYTES: usize = 256 * 1024;
 
 /// How a submission arrived.
 pub(crate) enum Arrival {
@@ -37,6 +36,18 @@ pub(crate) enum Arrival {
 impl Arrival {
     pub(crate) fn is_large(&self) -> bool {
         self.payload().len() > LARGE_BYTES
+    }
+
+    /// Whether it may ask to run an earlier run again, all of which has to be read for it.
+    pub(crate) fn may_be_rerun(&self) -> bool {
+        const FIELD: &[u8] = b"\"rerun\"";
+        self.payload().windows(FIELD.len()).any(|part| part == FIELD)
+    }
+
+    /// Whether it may use graphs by name, for which the log has to be read.
+    pub(crate) fn may_use_names(&self) -> bool {
+        const FIELD: &[u8] = b"\"use\"";
+        self.payload().windows(FIELD.len()).any(|part| part == FIELD)
     }
 
     fn payload(&self) -> &Bytes {
@@ -77,7 +88,8 @@ impl Arrival {
 /// What is submitted: one agent, a graph, or the graph of an earlier run again.
 enum Asked {
     Spawn(Box<Spawn>),
-    Graph(Box<TaskGraph>, Arc<Plan>),
+    /// With the reason why it can't be admitted, if that lies in the graphs that it uses by name.
+    Graph(Box<TaskGraph>, Arc<Plan>, Option<Problems>),
     Rerun(Box<wire::Rerun>),
 }
 
@@ -86,6 +98,7 @@ struct Ordered {
     order: Order,
     plan: Option<Arc<Plan>>,
     rerun: Option<Result<Earlier, Refusal>>,
+    unresolved: Option<Refusal>,
 }
 
 /// A submission that can't become a job: the refusal, and where it is sent.
@@ -107,13 +120,22 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
             let reply_to = requested_from(&arrival).or_else(|| asked.reply_to().cloned());
             (asked, reply_to)
         }
-        Err(problems) => {
+        Err(unread) => {
             let reply_to = requested_from(&arrival).or_else(|| reply_to_of(handles, arrival.payload()));
-            let refusal = Refusal::Malformed(problems).to_wire();
-            return Err(Box::new(Unusable { arrival, refusal, reply_to, again: false }));
+            let (refusal, again) = match unread {
+                Unread::Wrong(problems) => (Refusal::Malformed(problems).to_wire(), false),
+                Unread::Log(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the graphs that a submission uses by name can't be read"
+                    );
+                    (wire::Refusal::unavailable(), true)
+                }
+            };
+            return Err(Box::new(Unusable { arrival, refusal, reply_to, again }));
         }
     };
-    let ids = Ids::choose(asked.trace_id(), &arrival, handles);
+    let ids = Ids::choose(&asked, &arrival, handles);
     let ordered = match asked.order(handles, &ids).await {
         Ok(ordered) => ordered,
         Err(NotOrdered::Problems(problems)) => {
@@ -134,11 +156,11 @@ pub(crate) async fn job(handles: &Handles, arrival: Arrival, subject: Subject) -
         let refusal = wire::Refusal::unavailable();
         return Err(Box::new(Unusable { arrival, refusal, reply_to, again: true }));
     }
-    let Ordered { order, plan, rerun } = ordered;
+    let Ordered { order, plan, rerun, unresolved } = ordered;
     let agents = handles.directory.find(&agents_of(&order, plan.as_deref())).await;
     let child_id = order.child_id.clone();
     let settings = handles.policies.apply(handles.config.settings.clone());
-    let submit = Submit { order, plan, agents, settings, rerun };
+    let submit = Submit { order, plan, agents, settings, rerun, unresolved };
     let now = handles.clock.now();
     let comes_first = arrival.comes_first(handles.started_at);
     let (delivery, received_at) = match arrival {
@@ -168,7 +190,7 @@ impl Asked {
     fn reply_to(&self) -> Option<&String> {
         match self {
             Asked::Spawn(spawn) => spawn.reply_to.as_ref(),
-            Asked::Graph(graph, _) => graph.reply_to.as_ref(),
+            Asked::Graph(graph, ..) => graph.reply_to.as_ref(),
             Asked::Rerun(rerun) => rerun.reply_to.as_ref(),
         }
     }
@@ -176,8 +198,16 @@ impl Asked {
     fn trace_id(&self) -> Option<TraceId> {
         match self {
             Asked::Spawn(spawn) => spawn.trace_id,
-            Asked::Graph(graph, _) => graph.trace_id,
+            Asked::Graph(graph, ..) => graph.trace_id,
             Asked::Rerun(rerun) => rerun.trace_id,
+        }
+    }
+
+    /// What its root is called if nobody says it.
+    fn name(&self) -> Option<&str> {
+        match self {
+            Asked::Graph(graph, ..) => graph.name.as_ref().map(StepId::as_str),
+            Asked::Spawn(_) | Asked::Rerun(_) => None,
         }
     }
 
@@ -185,11 +215,12 @@ impl Asked {
         match self {
             Asked::Spawn(spawn) => {
                 let order = Order::from_spawn(spawn, &[], &ids.root).map_err(NotOrdered::Problems)?;
-                Ok(Ordered { order, plan: None, rerun: None })
+                Ok(Ordered { order, plan: None, rerun: None, unresolved: None })
             }
-            Asked::Graph(graph, plan) => {
+            Asked::Graph(graph, plan, problems) => {
                 let order = Order::of_graph(graph, &ids.root);
-                Ok(Ordered { order, plan: Some(plan.clone()), rerun: None })
+                let unresolved = problems.clone().map(Refusal::Malformed);
+                Ok(Ordered { order, plan: Some(plan.clone()), rerun: None, unresolved })
             }
             Asked::Rerun(asked) => rerun(handles, asked, ids).await.map_err(NotOrdered::Unreadable),
         }
@@ -221,10 +252,12 @@ async fn rerun(handles: &Handles, asked: &wire::Rerun, ids: &Ids) -> Result<Orde
         None => Err(Earlier::unknown(asked.rerun.trace_id)),
     };
     Ok(match made {
-        Ok((order, plan, earlier)) => Ordered { order, plan: Some(plan), rerun: Some(Ok(earlier)) },
+        Ok((order, plan, earlier)) => {
+            Ordered { order, plan: Some(plan), rerun: Some(Ok(earlier)), unresolved: None }
+        }
         Err(refusal) => {
             let order = Order { rerun: Some(request), ..Order::new(child_id) };
-            Ordered { order, plan: None, rerun: Some(Err(refusal)) }
+            Ordered { order, plan: None, rerun: Some(Err(refusal)), unresolved: None }
         }
     })
 }
@@ -242,35 +275,73 @@ impl Ordered {
     }
 }
 
-async fn read(handles: &Handles, arrival: &Arrival, subject: &Subject) -> Result<Asked, Problems> {
+/// Why a submission can't be read.
+enum Unread {
+    Wrong(Problems),
+    /// The log of graphs: it may be readable later.
+    Log(kept::Error),
+}
+
+impl From<Problems> for Unread {
+    fn from(problems: Problems) -> Self {
+        Unread::Wrong(problems)
+    }
+}
+
+/// What a message says.
+enum Parsed {
+    Asked(Asked),
+    /// A graph that uses others by name.
+    Named(serde_json::Value),
+}
+
+async fn read(handles: &Handles, arrival: &Arrival, subject: &Subject) -> Result<Asked, Unread> {
     let payload = arrival.payload();
-    let asked = if arrival.is_large() {
+    let parsed = if arrival.is_large() {
         let (payload, subject) = (payload.clone(), subject.clone());
         tokio::task::spawn_blocking(move || parse(&payload, &subject)).await.expect("it does not panic")?
     } else {
         parse(payload, subject)?
     };
+    let asked = match parsed {
+        Parsed::Asked(asked) => asked,
+        Parsed::Named(value) => {
+            let read = names::read(handles, value, payload.len(), Purpose::Submission).await;
+            match read.map_err(Unread::Log)? {
+                Ok(Resolved { definition, plan, .. }) => {
+                    Asked::Graph(Box::new(definition), Arc::new(plan), None)
+                }
+                Err(Unresolved::Now { definition, plan, problems }) => {
+                    Asked::Graph(definition, Arc::new(*plan), Some(problems))
+                }
+                Err(Unresolved::Wrong(problems)) => return Err(problems.into()),
+            }
+        }
+    };
     match asked.reply_to() {
-        Some(to) => check_reply_to(handles, to).map(|()| asked),
+        Some(to) => Ok(check_reply_to(handles, to).map(|()| asked)?),
         None => Ok(asked),
     }
 }
 
-fn parse(payload: &[u8], subject: &Subject) -> Result<Asked, Problems> {
+fn parse(payload: &[u8], subject: &Subject) -> Result<Parsed, Problems> {
     decode::check_depth(payload)?;
     let is_request = *subject == Subject::Submit;
     let message: Option<serde_json::Value> =
         if is_request || *subject == Subject::Graph { serde_json::from_slice(payload).ok() } else { None };
     let has = |field: &str| message.as_ref().is_some_and(|message| message.get(field).is_some());
     if has("rerun") && !has("steps") {
-        return Ok(Asked::Rerun(Box::new(decode::json(payload)?)));
+        return Ok(Parsed::Asked(Asked::Rerun(Box::new(decode::json(payload)?))));
     }
     // A request may be either; only a graph has steps.
     if *subject == Subject::Graph || (is_request && has("steps")) {
+        if message.as_ref().is_some_and(|message| !shared::graph::names(message).is_empty()) {
+            return Ok(Parsed::Named(decode::parse(payload, decode::Format::Json)?));
+        }
         let (graph, plan) = shared::graph::read(payload, decode::Format::Json)?;
-        return Ok(Asked::Graph(Box::new(graph), Arc::new(plan)));
+        return Ok(Parsed::Asked(Asked::Graph(Box::new(graph), Arc::new(plan), None)));
     }
-    Ok(Asked::Spawn(Box::new(decode::json(payload)?)))
+    Ok(Parsed::Asked(Asked::Spawn(Box::new(decode::json(payload)?))))
 }
 
 /// Where the sender of a request waits for its answer.
@@ -301,6 +372,9 @@ fn check_reply_to(handles: &Handles, to: &str) -> Result<(), Problems> {
     Err(Problems::one("reply_to", format!("{to:?} can't be used as a reply subject"), Some(hint.into())))
 }
 
+/// The most of a graph's name in the name of a root that has digits behind it.
+const MAX_ROOT_NAME: usize = 50;
+
 /// The ids a submission gets.
 struct Ids {
     trace: TraceId,
@@ -312,10 +386,13 @@ struct Ids {
 
 impl Ids {
     /// X2: the trace that the request names, else the caller's from its trace context, else a new one.
-    fn choose(given: Option<TraceId>, arrival: &Arrival, handles: &Handles) -> Self {
+    /// The root is called what its graph is called.
+    fn choose(asked: &Asked, arrival: &Arrival, handles: &Handles) -> Self {
+        let given = asked.trace_id();
+        let name = asked.name().unwrap_or("root");
         let made = arrival.fresh(handles);
         let fresh = TraceId::from_u128(made.as_u128()).expect("a UUID has version bits");
-        let root = || ChildId::new("root").expect("a valid literal");
+        let root = || ChildId::new(name).expect("the two grammars are one");
         let parent = telemetry::parent(arrival.headers());
         match (given, parent) {
             (Some(trace), parent) => {
@@ -324,8 +401,9 @@ impl Ids {
             }
             // Many requests may come from one trace of the caller; each gets its own root.
             (None, Some((trace, span))) => {
-                let own = format!("root-{:012x}", made.as_u128() & 0xffff_ffff_ffff);
-                let root = ChildId::new(&own).expect("hex digits");
+                let short = &name[..name.len().min(MAX_ROOT_NAME)];
+                let own = format!("{short}-{:012x}", made.as_u128() & 0xffff_ffff_ffff);
+                let root = ChildId::new(&own).expect("a name and hex digits");
                 Ids { trace, root, fresh: false, elsewhere: Some(fresh), parent_span: Some(span) }
             }
             (None, None) => Ids {

@@ -11,7 +11,7 @@ use shared::{
     WorkerId,
     bus::Consumer,
     clock::Mark,
-    subject::{Partition, Subject},
+    subject::{Filter, Partition},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -167,7 +167,7 @@ impl Membership {
     async fn begin(&self, partition: Partition) -> Result<CancellationToken, shared::bus::Error> {
         let bus = &self.handles.bus;
         self.handles.epoch.own(partition, self.handles.clock.now());
-        let requests = bus.serve(&Subject::Ask(partition)).await?;
+        let requests = bus.serve(&Filter::AsksOf(partition)).await?;
         let reports = bus.consume(&Consumer::Report(partition)).await?;
         let token = CancellationToken::new();
         let (handles, dispatch) = (self.handles.clone(), self.dispatch.clone());

@@ -8,7 +8,14 @@ use futures_util::StreamExt;
 use shared::{TraceId, bus, subject::Partition, time::millis};
 use tokio::sync::watch;
 
-use crate::{branches, handles::Handles, removal, store};
+use crate::{
+    branches,
+    handles::Handles,
+    removal,
+    sealed::Found as Stored,
+    store::{self, Record},
+    trace::Trace,
+};
 
 /// Runs of one partition that are removed in one round.
 const MAX_REMOVED: usize = 200;
@@ -75,8 +82,30 @@ async fn remove_or_put_off(handles: &Handles, trace_id: TraceId) {
     }
 }
 
+/// Whether what is stored says that it has been over for the retention.
+fn has_ended(handles: &Handles, id: TraceId, record: &Record) -> bool {
+    let until = handles.clock.now().minus_millis(handles.retention_ms());
+    let trace = Trace::from_stored(id, record.version, &record.fields, &record.values);
+    trace.is_ok_and(|trace| {
+        let ended = trace.root().and_then(|root| root.end()).is_none_or(|end| end.at <= until);
+        trace.is_over() && ended
+    })
+}
+
 async fn remove(handles: &Handles, trace_id: TraceId) -> Result<Found, Error> {
-    let version = handles.store.versions(&[trace_id]).await?.first().copied().unwrap_or_default();
+    let version = match handles.store.load(&[trace_id]).await?.pop().map(|loaded| loaded.found) {
+        // Only its place in the list is left. What it has on the bus may be what it is rebuilt from.
+        Some(Stored::Nothing) | None => {
+            let removed = handles.store.remove(trace_id, 0).await?;
+            return Ok(if removed { Found::Removed } else { Found::Kept });
+        }
+        Some(Stored::Whole(record, _)) if has_ended(handles, trace_id, &record) => record.version,
+        // The list says that it has ended, and nobody signs the list.
+        Some(Stored::Whole(..) | Stored::Refused(_) | Stored::Foreign { .. } | Stored::Damaged(_)) => {
+            tracing::warn!(%trace_id, "a run is listed for removal that has not been over for the retention, or can't be believed; it is kept");
+            return Ok(Found::Kept);
+        }
+    };
     if !branches::of(handles, trace_id).await?.is_empty() {
         return Ok(Found::Kept);
     }

@@ -12,6 +12,7 @@ use shared::{Timestamp, TraceId};
 use super::outbox::Outbox;
 use crate::{
     config::Delays,
+    sealed::Seal,
     store::Sent,
     trace::{Renewal, Trace},
 };
@@ -37,6 +38,8 @@ pub(crate) struct Entry {
     /// Outboxes that are not known to be sent: our own that are being sent, and those the trace was loaded
     /// with.
     pub(crate) unsent: Vec<Unsent>,
+    /// The seal of what is stored.
+    pub(crate) seal: Seal,
     /// It is to be compared with the log as soon as nothing is being sent.
     pub(crate) doubted: bool,
     /// Number of sends in progress; while there are any, the entry is not evicted.
@@ -73,7 +76,7 @@ impl Cache {
         self.entries.contains_key(&id)
     }
 
-    pub(crate) fn put(&mut self, mut trace: Trace, unsent: Vec<Arc<Outbox>>) {
+    pub(crate) fn put(&mut self, mut trace: Trace, unsent: Vec<Arc<Outbox>>, seal: Seal) {
         let id = trace.id();
         self.remove(id);
         if trace.version() > 0 {
@@ -84,6 +87,7 @@ impl Cache {
             Entry {
                 trace,
                 unsent: unsent.into_iter().map(Unsent::from).collect(),
+                seal,
                 doubted: false,
                 in_flight: 0,
                 resend_not_before: Timestamp::default(),
@@ -132,7 +136,7 @@ impl Cache {
             self.order.remove(&entry.used);
             entry.used = self.tick;
             self.order.insert(self.tick, id);
-            let size = entry.trace.stored_bytes() + EMPTY_BYTES;
+            let size = entry.trace.stored_bytes() + entry.seal.bytes() + EMPTY_BYTES;
             self.bytes = self.bytes + size - entry.counted;
             entry.counted = size;
         }
@@ -200,12 +204,12 @@ mod tests {
         let id = |n: u128| TraceId::from_u128(n).unwrap();
         let mut cache = Cache::new(3 * EMPTY_BYTES);
         for n in 1..=3 {
-            cache.put(Trace::new(id(n)), Vec::new());
+            cache.put(Trace::new(id(n)), Vec::new(), Seal::none());
         }
         cache.get(id(1)).unwrap();
         cache.peek(id(2)).unwrap().in_flight = 1;
         for n in 4..=5 {
-            cache.put(Trace::new(id(n)), Vec::new());
+            cache.put(Trace::new(id(n)), Vec::new(), Seal::none());
         }
         cache.trim();
         let kept: Vec<u128> = (1..=5).filter(|n| cache.has(id(*n))).collect();
@@ -230,17 +234,17 @@ mod tests {
         let mut renewed = loaded.clone();
         renewed.renewed_by(later);
         let mut cache = Cache::new(EMPTY_BYTES);
-        cache.put(renewed, Vec::new());
+        cache.put(renewed, Vec::new(), Seal::none());
         let timer = cache.peek(id).unwrap().trace.next_timer();
         cache.clear();
         // A submission that comes again is decided on nothing at first.
-        cache.put(Trace::new(id), Vec::new());
-        cache.put(loaded.clone(), Vec::new());
+        cache.put(Trace::new(id), Vec::new(), Seal::none());
+        cache.put(loaded.clone(), Vec::new(), Seal::none());
         assert_eq!(cache.peek(id).unwrap().trace.next_timer(), timer);
         assert_ne!(loaded.next_timer(), timer);
         cache.clear();
         cache.forget_leases(later.plus_millis(10_000));
-        cache.put(loaded.clone(), Vec::new());
+        cache.put(loaded.clone(), Vec::new(), Seal::none());
         assert_eq!(cache.peek(id).unwrap().trace.next_timer(), loaded.next_timer());
     }
 }

@@ -1,7 +1,11 @@
 //! Commits what a turn has decided: every changed trace with its outbox and its timer, by compare-and-set,
 //! in one pipeline.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use serde::Serialize;
 use shared::{Timestamp, TraceId};
@@ -31,7 +35,13 @@ impl Shard {
             if open.events.is_empty() {
                 continue;
             }
-            let (write, outbox) = self.write(*id, open, now);
+            let Ok((write, outbox)) = catch_unwind(AssertUnwindSafe(|| self.write(*id, open, now))) else {
+                let open = opened.remove(id).expect("it is open");
+                for reply in open.replies {
+                    self.broken(reply.into_job(), open.expected, now).await;
+                }
+                continue;
+            };
             floors.push(self.handles.epoch.floor(self.handles.partition(*id)));
             writes.push(write);
             outboxes.insert(*id, outbox);
@@ -93,7 +103,7 @@ impl Shard {
         let opened_at = entry.trace.root().filter(|_| !open.had_root).map(|root| root.started_at);
         let version = entry.trace.version();
         let ended_at = ended_at(&entry.trace, now);
-        let write = Write {
+        let mut write = Write {
             trace_id: id,
             expected: open.expected,
             stamp: open.stamp.take(),
@@ -109,6 +119,7 @@ impl Shard {
             profiles: open.profiles,
             index: changes.index,
         };
+        entry.seal.close(&mut write);
         (write, outbox)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::AtomicUsize};
 
 use shared::{
-    ChildId, ContextKey, Timestamp, TraceId,
+    ChildId, ContextKey, PoolName, Timestamp, TraceId,
     bus::Delivery,
     subject::Subject,
     wire::{Answered, Claim, Hold, Lease, PartName, Tell, Tick},
@@ -29,11 +29,22 @@ pub(crate) enum Work {
     Command(Box<Command>),
     /// Several commands of one message; each may be refused by itself.
     Commands(Vec<Command>),
-    ReadValue(Lease, ContextKey),
-    ListValues(Lease),
-    ReadPart(Lease, PartName),
+    /// What an attempt of a worker of this pool reads.
+    Read {
+        pool: PoolName,
+        lease: Lease,
+        what: Reading,
+    },
     /// Checks what is due in a trace, and what was never sent.
     Wake(Spare),
+}
+
+/// What an attempt may read.
+#[derive(Debug, Clone)]
+pub(crate) enum Reading {
+    Value(ContextKey),
+    Keys,
+    Part(PartName),
 }
 
 /// How long leases are spared: a worker whose ticks are not answered waits 2 s for an answer, and asks again after half a

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use futures_util::StreamExt;
@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     branches,
-    store::{self, Committed, Loaded, OutboxKey, Sent, Write},
+    sealed::{Broken, Found as Stored, Seal},
+    store::{self, Committed, OutboxKey, Sent, Write},
     trace::Trace,
 };
 
@@ -30,19 +31,54 @@ const MAX_LOADS: usize = 5;
 /// Delay before a trace that could not be loaded is tried again.
 const RETRY_LOAD_MS: u64 = 30_000;
 
+/// Why nothing is decided about what a coordinator with other keys may have written.
+const FOREIGN: &str = "what is stored of it carries no code, or one of a key that is not known here: perhaps a coordinator \
+    with other keys wrote it";
+
 /// A trace as it was loaded.
 struct Found {
     trace: Trace,
     /// The version in the store; not the trace's own if the trace could not be read.
     version: u64,
     unsent: Vec<Arc<Outbox>>,
-    corrupt: bool,
+    seal: Seal,
+    /// Why the stored trace can't be taken.
+    fault: Option<Fault>,
+    /// Outboxes that can't be taken.
+    refused: Vec<OutboxKey>,
+}
+
+/// What is wrong with a stored trace.
+#[derive(Debug)]
+enum Fault {
+    Corrupt,
+    Forged,
+    /// A coordinator with other keys, or none, may have written it.
+    Foreign,
+    /// Only outboxes are wrong: the trace itself, for when its log can't rebuild it.
+    Outbox(Box<(Trace, Seal)>),
+}
+
+impl Found {
+    /// The version that a rebuilt trace has to pass, so that nobody takes the one for the other. One that is not authentic may
+    /// be any number; when they were made tells them apart.
+    fn version_to_pass(&self) -> u64 {
+        if matches!(self.fault, Some(Fault::Forged)) { 0 } else { self.version }
+    }
+}
+
+/// Why a trace can't be loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NotHad {
+    Unavailable,
+    NotAuthentic,
+    /// The store has nothing of it, and its log nothing that can be believed.
+    Unknown,
 }
 
 /// What did not come of loading traces.
 struct Fetched {
-    /// Those that can't be loaded.
-    not_had: HashSet<TraceId>,
+    not_had: BTreeMap<TraceId, NotHad>,
     /// Those that others committed to while their log was read: to be loaded again.
     moved_on: Vec<TraceId>,
 }
@@ -93,7 +129,11 @@ impl Shard {
                 }
                 // Nearly always the trace is new. If it is not, the commit fails and the trace is loaded.
                 if absent && job.tries == 0 && !self.cache.has(job.trace_id) {
-                    self.cache.put(Trace::new(job.trace_id), Vec::new());
+                    self.cache.put(
+                        Trace::new(job.trace_id),
+                        Vec::new(),
+                        self.handles.store.seal(job.trace_id),
+                    );
                 }
             }
             if !self.cache.has(job.trace_id) {
@@ -104,7 +144,7 @@ impl Shard {
             return (jobs, missing);
         }
         let ids: Vec<TraceId> = missing.iter().copied().collect();
-        let mut failed = HashSet::new();
+        let mut failed: BTreeMap<TraceId, NotHad> = BTreeMap::new();
         for some in ids.chunks(LOAD_BATCH) {
             let known_new = known_new.difference(&doubted).copied().collect();
             let mut some = some.to_vec();
@@ -117,26 +157,30 @@ impl Shard {
                     // The others are loaded without it.
                     Err(error @ store::Error::MovedOn { trace_id }) => {
                         tracing::warn!(%error, "a trace can't be loaded; its jobs are answered as unavailable");
-                        failed.insert(trace_id);
+                        failed.insert(trace_id, NotHad::Unavailable);
                         some.retain(|id| *id != trace_id);
                     }
                     Err(error) => {
                         tracing::warn!(%error, "traces can't be loaded; their jobs are answered as unavailable");
-                        failed.extend(std::mem::take(&mut some));
+                        failed.extend(
+                            std::mem::take(&mut some).into_iter().map(|id| (id, NotHad::Unavailable)),
+                        );
                     }
                 }
                 if some.is_empty() {
                     break;
                 }
             }
-            failed.extend(some);
+            failed.extend(some.into_iter().map(|id| (id, NotHad::Unavailable)));
         }
         let mut ready = Vec::with_capacity(jobs.len());
         for job in jobs {
-            if failed.contains(&job.trace_id) {
-                self.unavailable(job).await;
-            } else {
-                ready.push(job);
+            match failed.get(&job.trace_id) {
+                // A sweep that waited for it would wait for whatever a stranger writes.
+                Some(NotHad::Unknown) if matches!(job.origin, Origin::Sweep(_)) => {}
+                Some(NotHad::NotAuthentic | NotHad::Unknown) => self.not_authentic(job).await,
+                Some(NotHad::Unavailable) => self.unavailable(job).await,
+                None => ready.push(job),
             }
         }
         (ready, missing)
@@ -165,12 +209,20 @@ impl Shard {
         for ((id, floor), loaded) in ids.iter().zip(floors).zip(&loaded) {
             handles.epoch.observe(handles.partition(*id), floor, loaded.counter, now);
         }
-        let mut failed = BTreeMap::new();
+        let (mut failed, mut not_had) = (BTreeMap::new(), BTreeMap::new());
         let mut doubtful = Vec::new();
         for (id, loaded) in ids.iter().zip(loaded) {
-            let found = read(*id, loaded);
-            if !doubted.contains(id) && self.trusts(&found, known_new) {
-                self.keep(found.trace, found.unsent, now);
+            if let Stored::Damaged(found) = &loaded.found {
+                not_had.insert(*id, NotHad::NotAuthentic);
+                self.damaged(*id, found, now).await;
+                continue;
+            }
+            let found = self.read(*id, loaded.found);
+            if let Some(Fault::Foreign) = found.fault {
+                not_had.insert(*id, NotHad::NotAuthentic);
+                failed.insert(*id, (FOREIGN.to_owned(), found.version));
+            } else if !doubted.contains(id) && self.trusts(&found, known_new) {
+                self.keep(found, now);
             } else {
                 doubtful.push(found);
             }
@@ -181,8 +233,8 @@ impl Shard {
             let began = found.trace.root().map(|root| root.started_at);
             let lost_at = lost_at.filter(|lost_at| began.is_none_or(|began| began <= *lost_at));
             let lost_at = if compared.contains(&found.trace.id()) { Some(now) } else { lost_at };
-            let checked =
-                rebuild::check(&handles, &found.trace, found.version, &found.unsent, lost_at, now).await;
+            let passes = found.version_to_pass();
+            let checked = rebuild::check(&handles, &found.trace, passes, &found.unsent, lost_at, now).await;
             (found, checked)
         });
         let checked: Vec<_> =
@@ -191,41 +243,60 @@ impl Shard {
         for (found, checked) in checked {
             let (id, version) = (found.trace.id(), found.version);
             // Another coordinator may have committed since it was read: the log then has more, and nothing is lost.
-            let is_ahead = matches!(checked, Ok(Some(_)) | Err(rebuild::Error::Gap(_)));
+            let is_ahead =
+                matches!(checked, Ok(Some(_)) | Err(rebuild::Error::Gap(_) | rebuild::Error::Foreign));
             if is_ahead && handles.store.versions(&[id]).await? != [version] {
                 moved_on.push(id);
                 continue;
             }
+            let why_not = match (&checked, &found.fault) {
+                (Err(rebuild::Error::Foreign), _) if version == 0 => NotHad::Unknown,
+                (Err(rebuild::Error::Foreign), _) | (_, Some(Fault::Forged)) => NotHad::NotAuthentic,
+                (_, _) => NotHad::Unavailable,
+            };
             let kept = match checked {
-                Ok(Some(rebuilt)) if rebuilt.trace.version() > version => {
+                Ok(Some(rebuilt)) if rebuilt.trace.version() > found.version_to_pass() => {
                     self.keep_rebuilt(rebuilt, found, now).await
                 }
                 // It was read in doubt only, and goes on without the log.
                 Err(rebuild::Error::Bus(_)) if self.trusts(&found, known_new) => {
-                    self.keep(found.trace, found.unsent, now);
+                    self.keep(found, now);
                     Ok(())
                 }
                 // What is stored goes on, whatever its log says.
                 Err(error @ (rebuild::Error::Contradicts | rebuild::Error::Unreadable(_)))
-                    if !found.corrupt && version > 0 =>
+                    if found.fault.is_none() && version > 0 =>
                 {
                     tracing::error!(trace_id = %id, %error, "the event log of a trace can't be read; it can't be rebuilt if the store is lost");
-                    self.keep(found.trace, found.unsent, now);
+                    self.keep(found, now);
                     Ok(())
                 }
-                Ok(_) if found.corrupt => Err("it is corrupt, and its event log can't rebuild it".into()),
-                Ok(_) => {
-                    self.keep(found.trace, found.unsent, now);
-                    Ok(())
-                }
+                Ok(_) => match found.fault {
+                    Some(Fault::Corrupt) => Err("it is corrupt, and its event log can't rebuild it".into()),
+                    Some(Fault::Forged | Fault::Foreign) => {
+                        Err("what is stored of it is not authentic, and its event log can't rebuild it"
+                            .into())
+                    }
+                    Some(Fault::Outbox(whole)) => {
+                        let (trace, seal) = *whole;
+                        self.sent.entry(id).or_default().extend(&found.refused);
+                        self.keep(Found { trace, seal, fault: None, ..found }, now);
+                        Ok(())
+                    }
+                    None => {
+                        self.keep(found, now);
+                        Ok(())
+                    }
+                },
                 Err(error) => Err(error.to_string()),
             };
             if let Err(reason) = kept {
+                not_had.insert(id, why_not);
                 failed.insert(id, (reason, version));
             }
         }
         self.postpone(&failed, now).await;
-        Ok(Fetched { not_had: failed.into_keys().collect(), moved_on })
+        Ok(Fetched { not_had, moved_on })
     }
 
     /// Whether a loaded trace can be decided on without comparing it with the event log.
@@ -233,26 +304,27 @@ impl Shard {
         let epoch = &self.handles.epoch;
         let partition = self.handles.partition(found.trace.id());
         match found.trace.root().map(|root| root.started_at) {
-            _ if found.corrupt => false,
+            _ if found.fault.is_some() => false,
             Some(began) => epoch.trusts(partition, began),
             // Whoever speaks of a trace that is not there may know it: the store may have lost it.
             None => found.version == 0 && known_new.contains(&found.trace.id()),
         }
     }
 
-    fn keep(&mut self, mut trace: Trace, unsent: Vec<Arc<Outbox>>, now: Timestamp) {
+    fn keep(&mut self, found: Found, now: Timestamp) {
+        let Found { mut trace, unsent, seal, .. } = found;
         trace.renewed_by(self.handles.epoch.since(self.handles.partition(trace.id())).unwrap_or(now));
-        self.cache.put(trace, unsent);
+        self.cache.put(trace, unsent, seal);
     }
 
-    /// Nothing is decided on a trace that can't be loaded. Its timer is moved ahead, so that it is not
+    /// Nothing is decided on a trace that can't be loaded, or whose timers can't be handled. Its timer is moved ahead, so that it is not
     /// tried at every timer round.
-    async fn postpone(&mut self, failed: &BTreeMap<TraceId, (String, u64)>, now: Timestamp) {
+    pub(super) async fn postpone(&mut self, failed: &BTreeMap<TraceId, (String, u64)>, now: Timestamp) {
         if failed.is_empty() {
             return;
         }
         let later = |(id, (reason, version)): (&TraceId, &(String, u64))| {
-            tracing::error!(trace_id = %id, reason, "a trace can't be loaded; nothing is decided on it");
+            tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
             let timer = (*version > 0).then(|| now.plus_millis(RETRY_LOAD_MS));
             Sent {
                 trace_id: *id,
@@ -269,13 +341,22 @@ impl Shard {
         }
     }
 
+    /// What is stored of a trace can't be read as one. It is left as it is, for who looks into it, and its timer is moved ahead.
+    async fn damaged(&mut self, id: TraceId, found: &str, now: Timestamp) {
+        tracing::error!(trace_id = %id, found, "what the store has of a trace is not what a coordinator writes; nothing is decided on it");
+        self.handles.damaged.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.handles.store.delay(id, now.plus_millis(RETRY_LOAD_MS)).await {
+            tracing::warn!(%error, "the timer of a trace that can't be read could not be moved ahead");
+        }
+    }
+
     /// Stores a rebuilt trace. Its outbox has everything that may never have been sent, and is due at once.
     async fn keep_rebuilt(&mut self, rebuilt: Rebuilt, found: Found, now: Timestamp) -> Result<(), String> {
         let Rebuilt { mut trace, messages, published, rest } = rebuilt;
         let due = Timestamp::from_millis(now.millis().saturating_sub(self.handles.resend_ms()));
         let outbox = Arc::new(Outbox::of_rebuilt(&trace, messages, &published, due));
         let changes = trace.take_changes();
-        let write = Write {
+        let mut write = Write {
             trace_id: trace.id(),
             expected: found.version,
             stamp: found.trace.stamp(),
@@ -284,13 +365,15 @@ impl Shard {
             fields: changes.fields,
             values: changes.values,
             outbox: Some((outbox.key(), super::commit::text(&*outbox))),
-            cleared: Vec::new(),
+            cleared: found.refused.clone(),
             timer: Some(now),
             ended_at: super::commit::ended_at(&trace, now),
             opened_at: trace.root().map(|root| root.started_at),
             profiles: None,
             index: changes.index,
         };
+        let mut seal = self.handles.store.seal(trace.id());
+        seal.close(&mut write);
         let origin = trace.branches_from().map(|from| from.trace_id);
         for from in origin.into_iter().chain(trace.rerun_of().into_iter().flat_map(branches::needed_by)) {
             let noted = branches::note(&self.handles, from, &[trace.id()]).await;
@@ -303,8 +386,8 @@ impl Shard {
             Some(Committed::Done { counter }) => {
                 self.handles.epoch.committed(home, floor, *counter, now);
                 tracing::warn!(trace_id = %trace.id(), from = found.version, to = trace.version(), left_out = ?rest, "a trace was rebuilt from the event log");
-                let unsent = found.unsent.into_iter().chain([outbox]).collect();
-                self.keep(trace, unsent, now);
+                let unsent = found.unsent.iter().cloned().chain([outbox]).collect();
+                self.keep(Found { trace, unsent, seal, ..found }, now);
                 Ok(())
             }
             Some(Committed::Conflict { .. } | Committed::Outdated { .. }) | None => {
@@ -314,28 +397,58 @@ impl Shard {
     }
 }
 
-/// Reads a stored trace. One that can't be read may still be rebuilt from its event log.
-fn read(id: TraceId, loaded: Loaded) -> Found {
-    let Some(record) = loaded.record else {
-        return Found { trace: Trace::new(id), version: 0, unsent: Vec::new(), corrupt: false };
-    };
-    let outbox = |(key, text): (&OutboxKey, &String)| {
-        serde_json::from_str::<Outbox>(text).map(|outbox| Arc::new(outbox.stored_as(*key)))
-    };
-    let unsent: Result<Vec<_>, _> = record.outbox.iter().map(outbox).collect();
-    let version = record.version;
-    let unsent = match unsent {
-        Ok(unsent) => unsent,
-        Err(error) => {
-            tracing::error!(trace_id = %id, %error, "an outbox of a stored trace can't be read; trying its event log");
-            return Found { trace: Trace::new(id), version, unsent: Vec::new(), corrupt: true };
-        }
-    };
-    match Trace::from_stored(id, version, &record.fields, &record.values) {
-        Ok(trace) => Found { trace, version, unsent, corrupt: false },
-        Err(error) => {
-            tracing::error!(trace_id = %id, %error, "a stored trace can't be read; trying its event log");
-            Found { trace: Trace::new(id), version, unsent, corrupt: true }
+impl Shard {
+    /// Reads a stored trace. One that can't be taken may still be rebuilt from its event log.
+    fn read(&self, id: TraceId, stored: Stored) -> Found {
+        let nothing = |version: u64| Found {
+            trace: Trace::new(id),
+            version,
+            unsent: Vec::new(),
+            seal: self.handles.store.seal(id),
+            fault: None,
+            refused: Vec::new(),
+        };
+        match stored {
+            Stored::Nothing | Stored::Damaged(_) => nothing(0),
+            Stored::Whole(record, seal) => {
+                let version = record.version;
+                let (unsent, refused) = read_outboxes(id, &record.outbox);
+                let nothing = Found { unsent, refused, ..nothing(version) };
+                match Trace::from_stored(id, version, &record.fields, &record.values) {
+                    Ok(trace) if nothing.refused.is_empty() => Found { trace, seal, ..nothing },
+                    Ok(trace) => Found { fault: Some(Fault::Outbox(Box::new((trace, seal)))), ..nothing },
+                    Err(error) => {
+                        tracing::error!(trace_id = %id, %error, "a stored trace can't be read; trying its event log");
+                        Found { fault: Some(Fault::Corrupt), ..nothing }
+                    }
+                }
+            }
+            Stored::Foreign { version } => Found { fault: Some(Fault::Foreign), ..nothing(version) },
+            Stored::Refused(Broken { version, outbox, mut refused, record }) => {
+                let (unsent, unread) = read_outboxes(id, &outbox);
+                refused.extend(unread);
+                let nothing = Found { unsent, refused, ..nothing(version) };
+                let whole = record.and_then(|(record, seal)| {
+                    Some((Trace::from_stored(id, version, &record.fields, &record.values).ok()?, seal))
+                });
+                let fault = whole.map_or(Fault::Forged, |whole| Fault::Outbox(Box::new(whole)));
+                Found { fault: Some(fault), ..nothing }
+            }
         }
     }
+}
+
+/// The outboxes of a stored trace, and those that can't be read.
+fn read_outboxes(id: TraceId, stored: &BTreeMap<OutboxKey, String>) -> (Vec<Arc<Outbox>>, Vec<OutboxKey>) {
+    let (mut unsent, mut unread) = (Vec::new(), Vec::new());
+    for (key, text) in stored {
+        match serde_json::from_str::<Outbox>(text) {
+            Ok(outbox) => unsent.push(Arc::new(outbox.stored_as(*key))),
+            Err(error) => {
+                tracing::error!(trace_id = %id, %error, "an outbox of a stored trace can't be read; trying its event log");
+                unread.push(*key);
+            }
+        }
+    }
+    (unsent, unread)
 }

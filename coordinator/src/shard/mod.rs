@@ -18,4 +18,5 @@ mod turn;
 mod upload;
 mod waiting;
 
+pub(crate) use reply::NOT_AUTHENTIC;
 pub(crate) use state::Shard;

@@ -20,6 +20,9 @@ use crate::{
     trace::{Effect, Event, Logged, Phase, Status, Trace, effects, logged},
 };
 
+/// What the ids of events end with.
+const EVENT: &str = ".event";
+
 /// What one commit has to send.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Outbox {
@@ -90,9 +93,13 @@ impl Outbox {
         format!("{version}-{}", self.made.millis())
     }
 
-    /// The version of an event message, and when its commit was made, by its id.
+    /// The version of an event message, and when its commit was made, by its id. With keys, a code is added to an id (S3).
     pub(crate) fn event_by_id(id: &str) -> Option<(u64, Timestamp)> {
-        let (_, numbered) = id.strip_suffix(".event")?.split_once('.')?;
+        let (id, code) = id.split_once(EVENT)?;
+        if !(code.is_empty() || code.starts_with('.')) {
+            return None;
+        }
+        let (_, numbered) = id.split_once('.')?;
         let (version, made) = numbered.split_once('-')?;
         Some((version.parse().ok()?, Timestamp::from_millis(made.parse().ok()?)))
     }
@@ -119,7 +126,7 @@ impl Outbox {
         for event in self.events.iter().filter(|_| !logged) {
             out.push(Outgoing {
                 subject: Subject::Event(trace.id(), event.child_id.clone()),
-                id: Some(format!("{}.{}.event", trace.id(), self.numbered(event.version))),
+                id: Some(format!("{}.{}{EVENT}", trace.id(), self.numbered(event.version))),
                 headers: headers(trace, &event.child_id),
                 payload: Bytes::copy_from_slice(event.body.get().as_bytes()),
                 expect_last: None,

@@ -15,12 +15,13 @@ use shared::{
     ChildId, Timestamp, TraceId,
     bus::{self, Bus},
     subject::{Filter, Subject},
+    time::millis,
 };
 
 use super::outbox::Outbox;
 use crate::{
     handles::Handles,
-    trace::{Command, Logged, LostCost, Replay, Rest, Trace, decide, logged},
+    trace::{Command, Logged, LostCost, Replay, Rest, Trace, decide, logged, outlived},
 };
 
 /// How long a gap is waited for: a coordinator may still be about to send what is missing.
@@ -45,6 +46,11 @@ pub(crate) enum Error {
     Unreadable(serde_json::Error),
     #[error("its log contradicts itself")]
     Contradicts,
+    #[error(
+        "its log has messages without a code, or of a key that is not known here, which may be the commits of a coordinator \
+         with other keys"
+    )]
+    Foreign,
     #[error("its log has a gap before version {0}, which may still be filled")]
     Gap(u64),
 }
@@ -62,12 +68,20 @@ pub(crate) async fn check(
     now: Timestamp,
 ) -> Result<Option<Rebuilt>, Error> {
     let (bus, id) = (&handles.bus, stored.id());
-    let Some(last) = bus.last(&Filter::EventsOf(id)).await? else { return Ok(None) };
+    let Some(last) = bus.last(&Filter::EventsOf(id)).await? else {
+        // Nothing that can be believed is not nothing.
+        let (_, foreign) = bus.read_judged(&Filter::EventsOf(id)).await?;
+        return if foreign.is_empty() || stored.version() > 0 { Ok(None) } else { Err(Error::Foreign) };
+    };
     if lost_at.is_none() && stored.version() > 0 && read(&last.payload)?.commit().made <= stored.made() {
         return Ok(None);
     }
-    let log = bus.read(&Filter::EventsOf(id)).await?;
+    let (log, foreign) = bus.read_judged(&Filter::EventsOf(id)).await?;
+    let places: Vec<u64> = log.iter().map(|stored| stored.sequence).collect();
     let log = log.iter().map(|stored| read(&stored.payload)).collect::<Result<Vec<_>, _>>()?;
+    // What is before the last beginning is not needed any more.
+    let begins = places.iter().zip(&log).filter(|(_, logged)| logged.begins()).map(|(place, _)| *place).max();
+    let lacks = foreign.last().copied() > begins;
     let has_beginning = log.iter().any(Logged::begins);
     let last_at = log.iter().map(|logged| logged.at).max().unwrap_or_default();
     let first_at = log.iter().map(|logged| logged.at).min().unwrap_or_default();
@@ -77,15 +91,26 @@ pub(crate) async fn check(
     // A log that contradicts itself must not end the coordinator.
     let replayed = catch_unwind(AssertUnwindSafe(|| Replay::with_lost(stored.clone(), log)));
     let (mut trace, rest, lost) = replayed.map_err(|_| Error::Contradicts)?;
+    if lacks && stored.version() == 0 {
+        return Err(Error::Foreign);
+    }
+    if stored.version() == 0 && outlived(last_at, millis(handles.config.topology.keep_logs), now) {
+        tracing::warn!(trace_id = %id, %last_at, "the log of a trace has only messages that it can't have kept for so long: they were stored again, and nothing is made of them");
+        return Ok(None);
+    }
     match rest {
         // Its first events have expired: the trace has ended long ago, or can't be rebuilt.
         Rest::Gap(_) if trace.version() == 0 && !has_beginning => return Ok(None),
+        Rest::Gap(_) if lacks => {}
         Rest::Gap(before) if last_at.plus_millis(GAP_PATIENCE_MS) > now => return Err(Error::Gap(before)),
         Rest::Nothing | Rest::Unfinished | Rest::Gap(_) => {}
     }
     let is_stored = (trace.version(), trace.made()) == (stored.version(), stored.made());
     if is_stored && lost.iter().all(|cost| is_booked(&trace, cost, now)) {
         return Ok(None);
+    }
+    if lacks {
+        return Err(Error::Foreign);
     }
     let mut published = published(bus, id).await?;
     // The log has dropped their outcomes with all that is as old.
@@ -121,7 +146,7 @@ fn is_booked(trace: &Trace, cost: &LostCost, now: Timestamp) -> bool {
 
 /// The contexts whose outcome is published.
 async fn published(bus: &Bus, id: TraceId) -> Result<HashSet<ChildId>, Error> {
-    let subjects = bus.subjects(&Filter::OutcomesOf(id)).await?;
+    let subjects = bus.authentic_subjects(&Filter::OutcomesOf(id)).await?;
     let child = |subject| if let Subject::Outcome(_, child_id) = subject { Some(child_id) } else { None };
     Ok(subjects.into_iter().filter_map(child).collect())
 }

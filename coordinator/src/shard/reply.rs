@@ -10,11 +10,11 @@ use shared::{
     Timestamp, TraceId,
     bus::{Bus, Outgoing},
     subject::{Home, Subject},
-    wire::{self, Acceptance, Answer, ContextValue, QueryAnswer, SubmitAnswer, Tell},
+    wire::{self, Acceptance, Answer, ContextValue, Lease, QueryAnswer, SubmitAnswer, Tell},
 };
 
 use super::{
-    job::{AnswerKind, Job, Origin, Submission, Work},
+    job::{AnswerKind, Job, Origin, Reading, Submission, Work},
     spans,
 };
 use crate::{
@@ -42,6 +42,10 @@ pub(crate) struct Reply {
     elsewhere: Option<TraceId>,
     ack: bool,
 }
+
+/// What whoever asks about a trace is told whose store and log are not authentic.
+pub(crate) const NOT_AUTHENTIC: &str = "what is stored of the run was not written by a coordinator with these keys, and its \
+    event log can't rebuild it; see the logs of the coordinators, and docs/authenticity.md";
 
 impl Reply {
     pub(crate) fn new(
@@ -106,7 +110,8 @@ impl Reply {
                     return reply;
                 }
                 reply.dead_letter = refusal.map(|refusal| {
-                    tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), %refusal, "a message was refused");
+                    tracing::warn!(trace_id = %trace.id(), kind = subject.kind(), code = refusal.to_wire().code, "a message was refused");
+                    tracing::debug!(%refusal, "why");
                     dead_letter::about(delivery, subject.kind(), refusal.to_wire(), Some((trace.id(), None)))
                 });
             }
@@ -114,20 +119,52 @@ impl Reply {
         reply
     }
 
-    /// B13: nothing can be decided now.
+    /// B13: nothing can be decided now. A published message is delivered again; a request gets an answer.
     pub(crate) fn unavailable(job: Job) -> Self {
+        Self::not_now(job, wire::Refusal::unavailable())
+    }
+
+    /// S3: as `unavailable`, because what is stored can't be believed.
+    pub(crate) fn not_authentic(job: Job) -> Self {
+        Self::not_now(job, wire::Refusal::not_authentic(NOT_AUTHENTIC))
+    }
+
+    fn not_now(job: Job, refusal: wire::Refusal) -> Self {
+        let published =
+            matches!(&job.origin, Origin::Submission(submission) if submission.delivery.is_some());
+        let reply = Self::undecided(job, refusal);
+        if published { Reply { answer: None, ..reply } } else { reply }
+    }
+
+    /// t2: it can't be decided. A message becomes a dead letter; a timer is tried again when it is looked at.
+    pub(crate) fn given_up(job: Job) -> Self {
+        let refusal = wire::Refusal::internal();
+        let dead_letter = match &job.origin {
+            Origin::Queue { delivery, subject } => {
+                let of = Some((job.trace_id, None));
+                Some(dead_letter::about(delivery, subject.kind(), refusal.clone(), of))
+            }
+            Origin::Submission(submission) => submission.dead_letter(&refusal, job.trace_id),
+            Origin::Timer
+            | Origin::Sweep(_)
+            | Origin::Ask { .. }
+            | Origin::Told { .. }
+            | Origin::Answered { .. }
+            | Origin::Amended { .. } => None,
+        };
+        Reply { dead_letter, ack: true, ..Self::undecided(job, refusal) }
+    }
+
+    fn undecided(job: Job, refusal: wire::Refusal) -> Self {
         if let Origin::Sweep(swept) = &job.origin {
             swept.failed.fetch_add(1, Ordering::Relaxed);
         }
-        let refusal = wire::Refusal::unavailable();
         let answer = match &job.origin {
             Origin::Timer | Origin::Sweep(_) | Origin::Queue { .. } => None,
             Origin::Ask { .. } => Some(json(&Answer::Refused(refusal))),
             Origin::Told { .. } | Origin::Answered { .. } | Origin::Amended { .. } => {
                 Some(json(&QueryAnswer::Refused(refusal)))
             }
-            // A published submission is delivered again; a requested one gets an answer.
-            Origin::Submission(submission) if submission.delivery.is_some() => None,
             Origin::Submission(_) => Some(json(&SubmitAnswer::Refused(refusal))),
         };
         Reply { job, answer, waits: false, early: false, dead_letter: None, elsewhere: None, ack: false }
@@ -193,6 +230,17 @@ impl Reply {
     /// Whether its answer is too large for a message.
     pub(crate) fn is_large(&self, bus: &Bus) -> bool {
         self.answer.as_ref().is_some_and(|answer| !bus.fits(answer.len()))
+    }
+
+    /// Replies and acknowledges what no batch is sent for. If its dead letter can't be stored, it is delivered again.
+    pub(crate) async fn finish_alone(mut self, bus: &Bus) {
+        if let Some(letter) = self.dead_letter.take()
+            && let Err(error) = bus.publish(letter).await
+        {
+            tracing::warn!(%error, "a dead letter could not be stored; the message will be delivered again");
+            self.ack = false;
+        }
+        self.finish(bus).await;
     }
 
     /// Replies and acknowledges.
@@ -303,7 +351,18 @@ fn answered(decided: Result<(), Refusal>, now: Timestamp, answer: impl FnOnce() 
 
 fn read(work: &Work, trace: &Trace, now: Timestamp) -> Answer {
     let answer = match work {
-        Work::ReadValue(lease, key) => trace.check_lease(lease).and_then(|()| {
+        Work::Read { pool, lease, what } => {
+            trace.check_pool(pool, &lease.child_id).and_then(|()| read_of(trace, lease, what))
+        }
+        Work::Command(_) | Work::Commands(_) | Work::Wake { .. } => Ok(Answer::Done),
+    };
+    answer.unwrap_or_else(|refusal| answer_refusal(&refusal, now))
+}
+
+fn read_of(trace: &Trace, lease: &Lease, what: &Reading) -> Result<Answer, Refusal> {
+    trace.check_lease(lease)?;
+    match what {
+        Reading::Value(key) => {
             let entry = trace.read_value(&lease.child_id, key)?;
             let value = entry.map(|entry| ContextValue {
                 value: entry.value.clone(),
@@ -312,15 +371,12 @@ fn read(work: &Work, trace: &Trace, now: Timestamp) -> Answer {
                 size_bytes: entry.size_bytes,
             });
             Ok(Answer::Value { value })
-        }),
-        Work::ListValues(lease) => trace
-            .check_lease(lease)
-            .and_then(|()| trace.readable_keys(&lease.child_id))
-            .map(|(keys, left_out)| Answer::Keys { keys, left_out }),
-        Work::ReadPart(lease, part) => trace.part(lease, part).map(|part| Answer::Part(Box::new(part))),
-        Work::Command(_) | Work::Commands(_) | Work::Wake { .. } => Ok(Answer::Done),
-    };
-    answer.unwrap_or_else(|refusal| answer_refusal(&refusal, now))
+        }
+        Reading::Keys => {
+            trace.readable_keys(&lease.child_id).map(|(keys, left_out)| Answer::Keys { keys, left_out })
+        }
+        Reading::Part(part) => trace.part(lease, part).map(|part| Answer::Part(Box::new(part))),
+    }
 }
 
 fn json(value: &impl Serialize) -> Bytes {

@@ -5,6 +5,7 @@
 use shared::{
     ChildId, Timestamp,
     telemetry::{self, Kind, Span, Value},
+    wire::{EndStatus, FailureKind},
 };
 
 use super::job::Submission;
@@ -51,7 +52,7 @@ pub(crate) fn context(trace: &Trace, child_id: &ChildId) {
         ("trellis.budget.limit_usd", budget.limit.cost_usd.to_string().into()),
     ];
     attributes.extend(agent.map(|agent| ("gen_ai.agent.name", agent.into())));
-    let error = end.error.as_ref().map(|error| error.message.as_str()).or(end.reason.as_deref());
+    let error = failed(end.status, end.error.as_ref().map(|error| error.kind));
     let parent = node.parent.map(|parent| trace.node(parent).id.clone());
     Span {
         name: format!("{operation} {}", agent.unwrap_or(child_id.as_str())).into(),
@@ -66,4 +67,29 @@ pub(crate) fn context(trace: &Trace, child_id: &ChildId) {
         link: None,
     }
     .emit();
+}
+
+/// What a span says of an end: never the text of the failure, in which a provider or an agent may have its say (S2).
+fn failed(status: EndStatus, kind: Option<FailureKind>) -> Option<&'static str> {
+    match (status, kind) {
+        (EndStatus::Completed, _) => None,
+        (EndStatus::Cancelled, _) => Some("cancelled"),
+        (EndStatus::TimedOut, _) => Some("timed_out"),
+        (EndStatus::Aborted, _) => Some("aborted"),
+        (EndStatus::Rejected, _) => Some("rejected"),
+        (EndStatus::Failed, None) => Some("failed"),
+        (EndStatus::Failed, Some(kind)) => Some(match kind {
+            FailureKind::Agent => "failed: agent",
+            FailureKind::Provider => "failed: provider",
+            FailureKind::Budget => "failed: budget",
+            FailureKind::OutputSchema => "failed: output_schema",
+            FailureKind::LimitExceeded => "failed: limit_exceeded",
+            FailureKind::WorkerLost => "failed: worker_lost",
+            FailureKind::Refused => "failed: refused",
+            FailureKind::Condition => "failed: condition",
+            FailureKind::Step => "failed: step",
+            FailureKind::InputRequired => "failed: input_required",
+            FailureKind::Denied => "failed: denied",
+        }),
+    }
 }

@@ -75,4 +75,9 @@ impl Shard {
     pub(super) async fn unavailable(&mut self, job: Job) {
         Reply::unavailable(job).finish(&self.handles.bus).await;
     }
+
+    /// S3: nothing is decided on what nobody of this deployment wrote. What was published stays, for when it is mended.
+    pub(super) async fn not_authentic(&mut self, job: Job) {
+        Reply::not_authentic(job).finish(&self.handles.bus).await;
+    }
 }

@@ -7,7 +7,8 @@
 //! acknowledgement, the message is delivered again and answered from the state.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
 
@@ -95,8 +96,13 @@ impl Shard {
         let mut opened: HashMap<TraceId, Open> = HashMap::new();
         let epoch = self.handles.epoch.clone();
         let copy_ms = self.handles.delays().copy_ms;
+        let mut broken = BTreeSet::new();
         for job in jobs {
             let trace_id = job.trace_id;
+            if broken.contains(&trace_id) {
+                self.again.push(job);
+                continue;
+            }
             let home = self.handles.home(trace_id);
             let entry = self.cache.get(trace_id).expect("jobs whose trace could not be loaded are gone");
             let open = opened.entry(trace_id).or_insert_with(|| {
@@ -108,7 +114,15 @@ impl Shard {
                 let (expected, stamp) = (entry.trace.version(), entry.trace.stamp());
                 Open { expected, stamp, had_root, events, frees_room: false, replies, profiles: None }
             });
-            let (events, decided) = decide(&mut entry.trace, &job.work, copy_ms, now);
+            let decide = AssertUnwindSafe(|| decide(&mut entry.trace, &job.work, copy_ms, now));
+            let Ok((events, decided)) = catch_unwind(decide) else {
+                broken.insert(trace_id);
+                order.retain(|id| *id != trace_id);
+                let open = opened.remove(&trace_id).expect("it was opened for this job");
+                self.decide_again(trace_id, open.replies).await;
+                self.broken(job, open.expected, now).await;
+                continue;
+            };
             // Whoever sent it is not asked again. The store may have lost what it is about.
             if decided.is_err()
                 && events.is_empty()
@@ -137,6 +151,25 @@ impl Shard {
         self.handles.config.crash.pass(Point::Committed);
         self.send(committed, now).await;
         self.cache.trim();
+    }
+
+    /// A decision panicked. The trace in memory may be half changed: it is dropped, and so is what was decided on it in
+    /// this turn. The job is decided once more on what is stored; then it is given up, so that one message or one trace does not
+    /// end coordinator after coordinator.
+    pub(super) async fn broken(&mut self, job: Job, version: u64, now: Timestamp) {
+        let trace_id = job.trace_id;
+        self.cache.remove(trace_id);
+        if job.refused {
+            tracing::error!(%trace_id, "a decision panicked again; its message is given up");
+            if matches!(job.work, Work::Wake(_)) {
+                let reason = "what is due in it can't be decided".to_owned();
+                self.postpone(&BTreeMap::from([(trace_id, (reason, version))]), now).await;
+            }
+            Reply::given_up(job).finish_alone(&self.handles.bus).await;
+        } else {
+            tracing::error!(%trace_id, "a decision panicked; it is made again on what is stored");
+            self.again.push(Job { refused: true, ..job });
+        }
     }
 
     /// The store has lost writes: drops what is remembered. What is being sent is waited for first, because
@@ -222,7 +255,7 @@ fn decide(trace: &mut Trace, work: &Work, copy_ms: u64, now: Timestamp) -> (Vec<
             (events, woken)
         }
         // Reading changes nothing; `Reply` does it.
-        Work::ReadValue(..) | Work::ListValues(..) | Work::ReadPart(..) => (Vec::new(), Ok(())),
+        Work::Read { .. } => (Vec::new(), Ok(())),
     }
 }
 
@@ -243,19 +276,23 @@ mod tests {
         *,
     };
     use crate::{
-        Config, clock::Clock, directory::Directory, epoch::Epoch, handles::Handles, policy::Policies, store,
+        Config, clock::Clock, directory::Directory, epoch::Epoch, handles::Handles, kept::Graphs,
+        policy::Policies, schedules::Schedules, sealed::Sealed, store,
     };
 
     fn handles() -> Arc<Handles> {
         let config = Config::new("c1".parse().unwrap());
         let store = store::Store::Memory(store::Memory::new(config.topology.partitions));
         let bus = Bus::Memory(Memory::new(Default::default()));
+        let store = Sealed::new(store, None, bus.namespace());
         let now = Timestamp::from_millis(1_000);
         let time = store::StoreTime { read: now, correction: Default::default() };
         let clock = Clock::new(config.clock, time);
         Arc::new(Handles {
             policies: Policies::new(&config),
             directory: Directory::new(store.clone(), bus.clone(), config.crash.clone()),
+            schedules: Schedules::new(bus.clone()),
+            graphs: Graphs::new(bus.clone()),
             config,
             bus,
             store,
@@ -265,7 +302,10 @@ mod tests {
             started_at: now,
             panicked: Default::default(),
             gone: Default::default(),
+            damaged: Default::default(),
             one_large: tokio::sync::Semaphore::new(1),
+            queries: tokio::sync::Semaphore::new(4),
+            named: tokio::sync::Semaphore::new(1),
         })
     }
 
@@ -278,7 +318,7 @@ mod tests {
         let batch = sending.map(|_| Batch { parts: Vec::new(), results: Vec::new(), removed: Vec::new() });
         shard.sending.push(batch.boxed());
         let id = TraceId::from_u128(1).unwrap();
-        shard.cache.put(Trace::new(id), Vec::new());
+        shard.cache.put(Trace::new(id), Vec::new(), handles.store.seal(id));
         let (home, now) = (handles.partition(id), handles.clock.now());
         handles.epoch.own(home, now);
         handles.epoch.observe(home, 0, 7, now);
@@ -300,12 +340,13 @@ mod tests {
         let mut shard = Shard::new(handles.clone(), receiver);
         let (id, now) = (TraceId::from_u128(1).unwrap(), handles.clock.now());
         let mut trace = Trace::new(id);
-        let events = trace.handle(Command::Cancel { child_id: None, reason: None }, now).unwrap();
+        let events =
+            trace.handle(Command::Cancel { child_id: None, reason: None, without_undo: false }, now).unwrap();
         let outbox = Arc::new(Outbox::new(&mut trace, events, now));
         let origin = Origin::Ask { reply_to: "somebody".into(), kind: AnswerKind::Plain };
         let job = Job::new(id, Work::Commands(Vec::new()), origin);
         let reply = Reply::new(job, &trace, Ok(()), &handles.home(id), now);
-        shard.cache.put(trace, vec![outbox]);
+        shard.cache.put(trace, vec![outbox], handles.store.seal(id));
         shard.cache.peek(id).unwrap().in_flight = 1;
         let replies = vec![reply];
         shard.send(vec![Settled { trace_id: id, outbox: None, frees_room: false, replies }], now).await;

@@ -1,18 +1,19 @@
--- Writes versions of agent profiles, each if it is later than the one that is there.
+-- Writes versions of agent profiles, each if it is later than the one that is there, or the same and to be written again.
 --
 -- Guarantee: all or nothing, and the revision rises if anything changed. Redis refuses a script for lack of memory or
 -- disk only at its first write.
 --
 -- KEYS  1 profiles by agent id, and their revision   2 the version of each: both in one slot
--- ARGV  1 the field of the revision   2 the least revision, then agent id, version, text ("": deleted) …
+-- ARGV  1 the field of the revision   2 the least revision, then agent id, version, text ("": deleted), "1": also the same version …
 -- Replies  the revision
 
-if #KEYS ~= 2 or #ARGV % 3 ~= 2 then error('agents.lua: wrong arguments') end
+if #KEYS ~= 2 or #ARGV % 4 ~= 2 then error('agents.lua: wrong arguments') end
 
 local changed = 0
-for at = 3, #ARGV, 3 do
+for at = 3, #ARGV, 4 do
   local id, version, text = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  if tonumber(redis.call('HGET', KEYS[2], id) or '0') < tonumber(version) then
+  local there, wanted = tonumber(redis.call('HGET', KEYS[2], id) or '0'), tonumber(version)
+  if there < wanted or (there == wanted and ARGV[at + 3] == '1') then
     changed = 1
     redis.call('HSET', KEYS[2], id, version)
     if text == '' then

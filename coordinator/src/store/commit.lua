@@ -26,7 +26,11 @@ local values_end = deleted_end + 2 * ARGV[10]
 local gone_end = values_end + ARGV[11]
 if #KEYS ~= 7 or #ARGV ~= gone_end then error('commit.lua: wrong arguments') end
 
-local stored = redis.call('HMGET', KEYS[1], 'v', 'made', 'index')
+local stored = redis.pcall('HMGET', KEYS[1], 'v', 'made', 'index')
+-- What is no trace has no version; it must not keep the other writes of a batch from being answered.
+if stored.err then
+  return { 'conflict', 'none', redis.call('GET', KEYS[5]) or '0' }
+end
 local found = stored[1] or '0'
 if found ~= ARGV[2] or (ARGV[12] ~= '' and stored[2] ~= ARGV[12]) then
   return { 'conflict', found, redis.call('GET', KEYS[5]) or '0' }

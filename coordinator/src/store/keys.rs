@@ -13,7 +13,7 @@ pub(super) const VERSION: &str = "v";
 /// The field of a trace that tells commits with the same version apart.
 pub(super) const STAMP: &str = "made";
 /// The field of a trace that says where the index of runs has it.
-pub(super) const INDEX: &str = "index";
+pub(crate) const INDEX: &str = "index";
 /// Prefix of an outbox's field name in the trace's hash.
 const OUTBOX: char = 'x';
 /// The revision of the agent profiles, in their hash: no agent id starts with a colon.
@@ -28,11 +28,23 @@ pub(super) fn outbox(key: OutboxKey) -> String {
     }
 }
 
-/// Which outbox a field holds; none for other fields.
+/// Which outbox a field holds; none for other fields, and for names that an outbox never has: under them it could not be
+/// cleared.
 pub(super) fn outbox_key(field: &str) -> Option<OutboxKey> {
     let name = field.strip_prefix(OUTBOX)?;
     let (version, made) = name.split_once('-').unwrap_or((name, "0"));
-    Some(OutboxKey { version: version.parse().ok()?, made: made.parse().ok()? })
+    let key = OutboxKey { version: version.parse().ok()?, made: made.parse().ok()? };
+    (outbox(key) == field).then_some(key)
+}
+
+/// Whether a field is not the trace's own: an outbox, or what nobody but a stranger writes.
+pub(super) fn is_beside(field: &str) -> bool {
+    field.starts_with(OUTBOX)
+}
+
+/// A version from its text. Scripts compare the text: another one with the same value would never be the same to them.
+pub(super) fn version(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
 
 #[derive(Debug, Clone)]

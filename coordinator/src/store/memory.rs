@@ -178,6 +178,7 @@ impl Memory {
         let kept = self.kept();
         let load = |trace: &TraceId| Loaded {
             record: kept.traces.get(trace).cloned(),
+            damaged: None,
             counter: kept.homes.get(&self.home(*trace)).map_or(0, |home| home.counter),
         };
         traces.iter().map(load).collect()
@@ -220,6 +221,14 @@ impl Memory {
             .flat_map(|home| home.ended.sorted.iter().take_while(|(at, _)| *at <= until).take(limit))
             .map(|(_, trace)| *trace)
             .collect()
+    }
+
+    pub(super) fn delay(&self, trace: TraceId, until: Timestamp) {
+        let mut kept = self.kept();
+        let timers = &mut kept.homes.entry(self.home(trace)).or_default().timers;
+        if timers.of.contains_key(&trace) {
+            timers.set(trace, Some(until));
+        }
     }
 
     pub(super) fn put_off(&self, trace: TraceId, until: Timestamp) {
@@ -302,9 +311,9 @@ impl Memory {
     pub(super) fn apply_agents(&self, versions: &[AgentVersion], at_least: u64) -> u64 {
         let kept = &mut *self.kept();
         let mut changed = false;
-        for AgentVersion { agent_id, version, profile } in versions {
+        for AgentVersion { agent_id, version, profile, again } in versions {
             let found = kept.agent_versions.entry(agent_id.clone()).or_default();
-            if *found >= *version {
+            if *found > *version || (*found == *version && !again) {
                 continue;
             }
             (*found, changed) = (*version, true);
@@ -333,6 +342,11 @@ impl Memory {
         };
         let listed = |home: &Home| -> Vec<(Timestamp, TraceId)> {
             let fits = |(at, trace): &&(Timestamp, TraceId)| fits(home, *at, trace);
+            if let Some(any) = find.terms.first().filter(|_| find.any_age) {
+                let lists = any.iter().filter_map(|term| home.terms.get(term));
+                let all: BTreeSet<&(Timestamp, TraceId)> = lists.flat_map(|listed| &listed.sorted).collect();
+                return all.into_iter().rev().filter(fits).take(find.limit).copied().collect();
+            }
             home.runs.sorted.iter().rev().filter(fits).take(find.limit).copied().collect()
         };
         let mut runs: Vec<_> = kept.homes.values().flat_map(listed).collect();

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 
 use shared::{Timestamp, TraceId, subject::Partition};
 
-pub use self::redis::Redis;
+pub use self::redis::{COMMANDS, Login, Redis, key_patterns};
+pub(crate) use keys::INDEX as INDEX_FIELD;
 pub use memory::{Memory, Snapshot};
 pub use record::{
     AgentVersion, Agents, Committed, Correction, Durability, Error, Find, Loaded, LogMark, Marked, Member,
@@ -40,8 +41,7 @@ impl Store {
     /// Each write is all or nothing, and happens only if the trace has the version it expects. All writes
     /// together are one round trip. The answers are in the order of the writes.
     pub async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
-        let reserved =
-            |name: &str| [keys::VERSION, keys::INDEX].contains(&name) || keys::outbox_key(name).is_some();
+        let reserved = |name: &str| [keys::VERSION, keys::INDEX].contains(&name) || keys::is_beside(name);
         debug_assert!(writes.iter().flat_map(|write| &write.fields).all(|(name, _)| !reserved(name)));
         match self {
             Store::Redis(redis) => redis.commit(writes).await,
@@ -87,6 +87,17 @@ impl Store {
             Store::Memory(memory) => {
                 let ended = move |memory: &Memory, partitions: &[_]| memory.ended(partitions, until, limit);
                 memory.ask("find ended traces", partitions, ended).await
+            }
+        }
+    }
+
+    /// Sets the timer of a trace that has one, whatever is stored of it.
+    pub async fn delay(&self, trace: TraceId, until: Timestamp) -> Result<(), Error> {
+        match self {
+            Store::Redis(redis) => redis.delay(trace, until).await,
+            Store::Memory(memory) => {
+                let delay = move |memory: &Memory, trace: &TraceId| memory.delay(*trace, until);
+                memory.ask("delay a timer", &trace, delay).await
             }
         }
     }

@@ -94,6 +94,8 @@ pub struct Find {
     pub until: Option<Timestamp>,
     /// Only those behind this place.
     pub after: Option<(Timestamp, TraceId)>,
+    /// It need not be among the newest runs: a run that waits for a human is found however many are newer. Only with terms.
+    pub any_age: bool,
     pub limit: usize,
 }
 
@@ -101,7 +103,7 @@ impl Find {
     /// The newest runs.
     pub fn newest(limit: usize) -> Find {
         let since = Timestamp::default();
-        Find { terms: Vec::new(), cost: None, since, until: None, after: None, limit }
+        Find { terms: Vec::new(), cost: None, since, until: None, after: None, any_age: false, limit }
     }
 
     /// The latest time that a run may have begun at.
@@ -155,13 +157,15 @@ pub struct Agents {
     pub versions: BTreeMap<String, u64>,
 }
 
-/// A version of an agent's profile. It replaces earlier versions only.
+/// A version of an agent's profile. It replaces earlier versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentVersion {
     pub agent_id: String,
     pub version: u64,
     /// None: the agent is deleted.
     pub profile: Option<String>,
+    /// It replaces the same version too: its text was signed again.
+    pub again: bool,
 }
 
 /// What a partition has apart from its traces.
@@ -212,6 +216,8 @@ pub struct OutboxKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     pub record: Option<Record>,
+    /// What is there can't be read as a trace, which only a stranger can have written: why. Then there is no record.
+    pub damaged: Option<String>,
     /// The counter of its partition, read before the record.
     pub counter: u64,
 }

@@ -15,7 +15,10 @@ if #KEYS ~= 2 or #ARGV < 5 or not whole_or_none(ARGV[2]) or not whole_or_none(AR
   error('sent.lua: wrong arguments')
 end
 
-local stored = redis.call('HMGET', KEYS[1], 'v', 'made')
+local stored = redis.pcall('HMGET', KEYS[1], 'v', 'made')
+if stored.err then
+  return 'changed'
+end
 redis.call('ZCARD', KEYS[2])
 for field = 6, #ARGV do
   redis.call('HDEL', KEYS[1], ARGV[field])

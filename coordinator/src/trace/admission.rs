@@ -5,18 +5,21 @@
 //! A second delivery is harmless: the same `child_id` with the same content is the same spawn and gives no
 //! event; with other content it is a conflict.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use shared::{
-    AgentId, AgentProfile, ChildId, ContextKey, Json, Limits, Problems, Timestamp,
+    AgentId, AgentProfile, Amount, ChildId, ContextKey, Json, Limits, Problems, Secrets, Timestamp, Tokens,
     agent::AgentKind,
-    graph::{self, Plan},
+    graph::{self, Plan, Standing, Step, Undo},
     id::{ModelName, ToolName},
     json,
     ladder::{self, RungAction},
     limits::{
-        Ceilings, MAX_CHECKS_BYTES, MAX_ORDER_BYTES, MAX_SHARED_MESSAGES_BYTES, MAX_VALUE_BYTES, Settings,
-        check_ceilings,
+        Ceilings, DEFAULT_ROOT_BUDGET, MAX_CHECKS_BYTES, MAX_ORDER_BYTES, MAX_SHARED_MESSAGES_BYTES,
+        MAX_VALUE_BYTES, Settings, check_ceilings,
     },
     problem::nearest,
     tool,
@@ -39,6 +42,9 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
             .unwrap_or_else(|| same_content(trace, root, &submit.order, submit.plan.as_deref()));
         return if same { Ok(Vec::new()) } else { Err(Refusal::Conflict { child_id: root.id.clone() }) };
     }
+    if let Some(refusal) = submit.unresolved {
+        return Err(refusal);
+    }
     let settings = submit.settings;
     let mut events = vec![Event::Opened { settings: Box::new(settings.clone()) }];
     let mut spared = BTreeSet::new();
@@ -51,7 +57,7 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
     let place = Place { trace, parent: None, limits: &settings.limits, settings: &settings };
     let child_id = submit.order.child_id.clone();
     let (plan, agents) = (submit.plan, submit.agents);
-    let request = Request { order: submit.order, plan, agents, spared, step: None, taken: None };
+    let request = Request { order: submit.order, plan, agents, spared, step: None, taken: None, undo: None };
     events.extend(place.admit(request, now)?);
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
@@ -75,7 +81,7 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
     }
     let parent = trace.running(&spawn.lease)?;
     let (plan, agents, spared) = (spawn.plan, spawn.agents, BTreeSet::new());
-    let request = Request { order: spawn.order, plan, agents, spared, step: None, taken: None };
+    let request = Request { order: spawn.order, plan, agents, spared, step: None, taken: None, undo: None };
     let mut events = Place::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -86,13 +92,13 @@ pub(super) fn step(
     trace: &Trace,
     graph: ContextIndex,
     order: Order,
-    body: Body,
+    (body, undo): (Body, Option<&Undo>),
     step: StepOf,
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let child_id = order.child_id.clone();
     let (agents, spared) = (Named::default(), BTreeSet::new());
-    let request = Request { order, plan: None, agents, spared, step: Some((step, body)), taken: None };
+    let request = Request { order, plan: None, agents, spared, step: Some((step, body)), taken: None, undo };
     let mut events = Place::under(trace, graph).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));
     Ok(events)
@@ -111,8 +117,59 @@ pub(super) fn taken(
     let agents = Named::default();
     // Nothing runs: its agent may have been deleted.
     let spared = order.agent_id.iter().cloned().collect();
-    let request = Request { order, plan: None, agents, spared, step: Some((step, body)), taken: Some(from) };
+    let (step, taken) = (Some((step, body)), Some(from));
+    // What an earlier run did is not undone by this one (G14).
+    let request = Request { order, plan: None, agents, spared, step, taken, undo: None };
     Place::under(trace, graph).admit(request, now)
+}
+
+/// Admits the context that undoes another (G14), with what was held for it as its grant: it fits. It counts neither against
+/// `max_contexts` nor as a cycle, because it was promised when the step began.
+pub(super) fn undo(
+    trace: &Trace,
+    graph: ContextIndex,
+    order: Order,
+    (undoes, reserve): (ContextIndex, Amount),
+    now: Timestamp,
+) -> Result<Vec<Event>, Refusal> {
+    let place = Place::under(trace, graph);
+    let node = trace.node(graph);
+    let named = Named::default();
+    let agent = place.check_shape(&order, None, (&named, &BTreeSet::new()), true)?;
+    let mut adjusted = Vec::new();
+    let limits = place.limits(&order, agent, &mut adjusted);
+    let tools = place.check_tools(&order, agent)?;
+    place.check_size(&order, &[])?;
+    let window_tokens = place.window(&order, agent, &mut adjusted);
+    let timeout = place.timeout(&order, agent, false, now, &mut adjusted);
+    place.narrowed(&order, agent, &mut adjusted);
+    let terms = place.of_reserve(reserve, agent);
+    let child_id = order.child_id.clone();
+    let admitted = Event::Admitted(Box::new(Admitted {
+        parent_id: Some(node.id.clone()),
+        body: Body::Agent,
+        step: None,
+        taken: None,
+        reserve: None,
+        undoes: Some(trace.node(undoes).id.clone()),
+        depth: node.depth + 1,
+        ceiling: terms.ceiling,
+        granted: terms.granted,
+        inherited: terms.inherited,
+        thread_id: place.thread_id(&order),
+        closing_reserve_usd: terms.reserve_usd,
+        limits: (*limits != *node.limits).then_some(limits),
+        tools,
+        window_tokens,
+        deadline: timeout.deadline,
+        timeout_ms: timeout.of_attempts_ms,
+        on_exhausted: place.on_exhausted(&order, agent),
+        hitl: place.hitl(&order, agent),
+        scope: place.scope(&order, None, Body::Agent),
+        adjusted,
+        order: Arc::new(order),
+    }));
+    Ok([admitted].into_iter().chain(cancelled_before(trace, &child_id, None)).collect())
 }
 
 /// Checks the plan of an amend as that of a submission, and adds the profiles of the agents that it names (G13).
@@ -129,9 +186,15 @@ pub(super) fn amended(
     let known = trace.run_of(node).map(|(run, _)| agents_of_plan(&trace.plans[run.plan as usize]));
     place.check_shape(&node.order, Some(plan), (agents, &known.unwrap_or_default()), false)?;
     let fixed = trace.standings(graph);
-    let begun =
-        plan.groups().iter().flat_map(|group| &group.steps).filter(|step| fixed.contains_key(&step.id));
-    let asked = plan.step_count().saturating_sub(index(begun.count()));
+    let steps = || plan.groups().iter().flat_map(|group| &group.steps);
+    let begun = steps().filter(|step| fixed.contains_key(&step.path)).count();
+    // The steps of a group that has ended have their contexts, or get none any more.
+    let closed = |step: &&Step| matches!(fixed.get(&step.path), Some(Standing::Fixed(_)));
+    let within = steps().filter(closed).map(|step| match step.body {
+        graph::Body::Group(inner) => plan.steps_within(inner).len(),
+        graph::Body::Agent { .. } | graph::Body::Approve(_) => 0,
+    });
+    let asked = plan.step_count().saturating_sub(index(begun + within.sum::<usize>()));
     let (have, max) = (index(trace.contexts.len()), node.limits.max_contexts);
     if have.saturating_add(asked) > max {
         return Err(Refusal::MaxContexts { asked, have, max });
@@ -142,7 +205,11 @@ pub(super) fn amended(
 
 /// G8: a cancel that came before its context still counts. The context is admitted and ends at once, so
 /// that whoever waits for it gets an outcome.
-fn cancelled_before(trace: &Trace, child_id: &ChildId, whole_trace: Option<&String>) -> Option<Event> {
+pub(super) fn cancelled_before(
+    trace: &Trace,
+    child_id: &ChildId,
+    whole_trace: Option<&String>,
+) -> Option<Event> {
     let reason = whole_trace.or_else(|| trace.tombstones.get(child_id))?.clone();
     let status = EndStatus::Cancelled;
     Some(Event::Ended(Box::new(Ended {
@@ -151,16 +218,21 @@ fn cancelled_before(trace: &Trace, child_id: &ChildId, whole_trace: Option<&Stri
         result: None,
         error: None,
         reason: Some(reason),
+        without_undo: false,
     })))
 }
 
 fn same_content(trace: &Trace, node: &ContextNode, order: &Order, plan: Option<&Plan>) -> bool {
     let has = node.graph.as_ref().map(|run| trace.plans[run.admitted as usize].as_ref());
-    *node.order == *order && has == plan
+    let same_plan = match (has, plan) {
+        (Some(has), Some(plan)) => has.asks_the_same(plan),
+        (has, plan) => has.is_none() && plan.is_none(),
+    };
+    *node.order == *order && same_plan
 }
 
 /// What is to be admitted.
-struct Request {
+struct Request<'a> {
     order: Order,
     plan: Option<Arc<Plan>>,
     agents: Named,
@@ -168,6 +240,8 @@ struct Request {
     spared: BTreeSet<AgentId>,
     step: Option<(StepOf, Body)>,
     taken: Option<TakenFrom>,
+    /// What undoes it, if its step has that.
+    undo: Option<&'a Undo>,
 }
 
 /// Where it is to be admitted: under a parent, or as the root of a trace.
@@ -184,8 +258,8 @@ impl<'a> Place<'a> {
         Place { trace, parent: Some((parent, node)), limits: &node.limits, settings: trace.settings() }
     }
 
-    fn admit(&self, request: Request, now: Timestamp) -> Result<Vec<Event>, Refusal> {
-        let Request { order, plan, agents, spared, step, taken } = request;
+    fn admit(&self, request: Request<'_>, now: Timestamp) -> Result<Vec<Event>, Refusal> {
+        let Request { order, plan, agents, spared, step, taken, undo } = request;
         let profile = self.check_shape(&order, plan.as_deref(), (&agents, &spared), step.is_some())?;
         self.check_parent()?;
         let is_graph = plan.is_some() || matches!(step, Some((_, Body::Graph { .. })));
@@ -200,6 +274,7 @@ impl<'a> Place<'a> {
             self.check_cycle(&order)?;
         }
         let tools = self.check_tools(&order, agent)?;
+        self.check_secrets(&order)?;
         if runs {
             self.check_model(order.model.as_ref().or(profile.and_then(|a| a.model.as_ref())))?;
             self.check_ladder_models(&order, profile)?;
@@ -218,9 +293,11 @@ impl<'a> Place<'a> {
         self.check_files(&order, &limits)?;
         self.check_size(&order, &agents.profiles)?;
         self.check_checks(profile, step.is_some())?;
-        let terms = match runs {
-            true => self.check_budget(&order, agent, profile, &mut adjusted)?,
-            false => self.nothing_to_spend(),
+        let reserve = undo.map(|undo| self.check_undo(undo)).transpose()?;
+        let terms = match (runs, is_approval) {
+            (true, false) => self.check_budget(&order, (agent, profile), reserve, &mut adjusted)?,
+            (true, true) => self.whatever_is_left(),
+            (false, _) => self.nothing_to_spend(),
         };
         if let Some(plan) = plan.as_deref().filter(|plan| plan.must_fit()) {
             self.check_worst_case(&order, plan, &agents, &terms)?;
@@ -242,6 +319,8 @@ impl<'a> Place<'a> {
             body,
             step: step.map(|(step, _)| step),
             taken,
+            reserve,
+            undoes: None,
             depth,
             ceiling: terms.ceiling,
             granted: terms.granted,
@@ -255,7 +334,7 @@ impl<'a> Place<'a> {
             timeout_ms: timeout.of_attempts_ms,
             on_exhausted: self.on_exhausted(&order, agent),
             hitl: self.hitl(&order, agent),
-            scope: self.scope(&order, step.map(|(of, _)| of), is_graph),
+            scope: self.scope(&order, step.map(|(of, _)| of), body),
             adjusted,
             order: Arc::new(order),
         })));
@@ -301,10 +380,10 @@ impl<'a> Place<'a> {
         if let (Some(id), None) = (&order.agent_id, agent) {
             unknown(id, "agent_id".into(), &mut problems);
         }
-        for (id, step) in plan.into_iter().flat_map(Plan::agents) {
+        let named = plan.into_iter().flat_map(|plan| plan.agents().map(move |named| (plan, named)));
+        for (plan, (id, naming)) in named {
             if find(id).is_none() {
-                let path = step.map_or("agent_id".into(), |step| format!("steps[id={step}].agent_id"));
-                unknown(id, path, &mut problems);
+                unknown(id, plan.path_of_agent(naming), &mut problems);
             }
         }
         if let (Some(_), Some(agent)) = (&order.branch_from, agent)
@@ -321,10 +400,12 @@ impl<'a> Place<'a> {
         }
         if !is_step {
             tool::check("tools", order.tools.iter().flat_map(|tools| tools.iter()), &mut problems);
-            for (step, tools) in plan.into_iter().flat_map(Plan::tools) {
-                tool::check(&format!("steps[id={step}].tools"), tools.iter(), &mut problems);
+            let tools = plan.into_iter().flat_map(|plan| plan.tools().map(move |tools| (plan, tools)));
+            for (plan, (place, tools)) in tools {
+                tool::check(&format!("{}.tools", plan.path_of(place)), tools.iter(), &mut problems);
             }
         }
+        plan.into_iter().for_each(|plan| check_undos(self.bounds_tokens(order), plan, find, &mut problems));
         check_ceilings("", ceilings(order), &mut problems);
         check_ladders(order, agent, plan, find, &mut problems);
         match (plan, self.parent) {
@@ -441,6 +522,36 @@ impl<'a> Place<'a> {
         if size > max { Err(Refusal::TooLarge { size, max, limit }) } else { Ok(()) }
     }
 
+    /// What is held to undo a step that begins. Its undo must be able to run then: in a rerun its agent may be gone.
+    fn check_undo(&self, undo: &Undo) -> Result<Amount, Refusal> {
+        let at = |path: &str, message: String, hint: String| {
+            Refusal::Malformed(Problems::one(path, message, Some(hint)))
+        };
+        let agent = self.trace.agent(&undo.agent_id).ok_or_else(|| {
+            let message = format!("there is no agent `{}`, and the step could not be undone", undo.agent_id);
+            let hint = "apply its profile again, with `trellis agents apply`, and rerun";
+            at("undo.agent_id", message, hint.into())
+        })?;
+        self.check_model(agent.model.as_ref())?;
+        self.check_checks(Some(agent), true)?;
+        reserve_of(undo, Some(agent))
+            .ok_or_else(|| at("undo.max_cost_usd", NO_CEILING.into(), hint_of_ceiling(undo, "max_cost_usd")))
+    }
+
+    /// Whether the tokens of a graph are bounded, by itself, above it or by the deployment. What a deployment gives a root by
+    /// default is so much that it bounds nothing.
+    fn bounds_tokens(&self, order: &Order) -> bool {
+        let bounds = |tokens: Tokens| tokens < DEFAULT_ROOT_BUDGET.tokens;
+        let above = match self.parent {
+            None => bounds(self.settings.root_budget.min(self.settings.maximum.ceiling()).tokens),
+            Some((at, _)) => self.trace.chain(at).any(|(_, node)| {
+                let budget = &node.budget;
+                !budget.inherited.tokens && bounds(budget.limit.tokens)
+            }),
+        };
+        order.max_tokens.is_some() || above
+    }
+
     fn check_cycle(&self, order: &Order) -> Result<(), Refusal> {
         let (Some((parent, _)), Some(agent), Some(goal)) = (self.parent, &order.agent_id, &order.goal) else {
             return Ok(());
@@ -485,6 +596,16 @@ impl<'a> Place<'a> {
         Err(Refusal::Tools { parent: by.clone(), tools: outside })
     }
 
+    /// S8: a subset of the parent's secrets. A root has those that its submission names.
+    fn check_secrets(&self, order: &Order) -> Result<(), Refusal> {
+        let (Some((_, parent)), Some(asked)) = (self.parent, &order.secrets) else { return Ok(()) };
+        let secrets = asked.outside(self.trace.secrets_of(parent));
+        if secrets.is_empty() {
+            return Ok(());
+        }
+        Err(Refusal::Secrets { parent: parent.id.clone(), secrets })
+    }
+
     /// The allow-lists of the spawner and of every ancestor apply; an absent or empty list allows every
     /// model.
     fn check_model(&self, model: Option<&ModelName>) -> Result<(), Refusal> {
@@ -520,6 +641,45 @@ impl<'a> Place<'a> {
     }
 }
 
+/// What is held for an undo: its ceilings, or those of its agent's profile. None without a bound of what it costs.
+fn reserve_of(undo: &Undo, agent: Option<&AgentProfile>) -> Option<Amount> {
+    let cost_usd = undo.max_cost_usd.into_iter().chain(agent.and_then(|agent| agent.max_cost_usd)).min()?;
+    let tokens = undo.max_tokens.into_iter().chain(agent.and_then(|agent| agent.max_tokens)).min();
+    Some(Amount::new(cost_usd, tokens.unwrap_or(Tokens::ZERO)))
+}
+
+const NO_CEILING: &str = "an undo needs a ceiling: so much is held for it from when its step starts";
+
+fn hint_of_ceiling(undo: &Undo, field: &str) -> String {
+    format!("add `{field}` to the undo, or to the profile of `{}`", undo.agent_id)
+}
+
+/// G14: an undo has a bound of what it costs, and of its tokens if those of its graph, of a group around it, or above the graph
+/// are bounded: what is not bounded can't be held.
+fn check_undos<'p>(
+    bounds_tokens: bool,
+    plan: &Plan,
+    find: impl Fn(&AgentId) -> Option<&'p AgentProfile>,
+    problems: &mut Problems,
+) {
+    for (place, undo) in plan.undos() {
+        let mut add = |field: &str, message: &str| {
+            let hint = hint_of_ceiling(undo, field);
+            problems.add(format!("{}.undo.{field}", plan.path_of(place)), message, Some(hint));
+        };
+        let Some(agent) = find(&undo.agent_id) else { continue };
+        match reserve_of(undo, Some(agent)) {
+            None => add("max_cost_usd", NO_CEILING),
+            Some(Amount { tokens: Tokens::ZERO, .. }) if bounds_tokens || plan.bounds_tokens(place.0) => {
+                let message =
+                    "the tokens of its graph, or above it, are bounded, and none are held for the undo";
+                add("max_tokens", message);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
 fn ceilings(order: &Order) -> Ceilings {
     Ceilings {
         max_cost_usd: order.max_cost_usd,
@@ -543,12 +703,13 @@ fn check_ladders<'p>(
     if has_no_cheaper(agent) {
         ladder::check_cheaper("on_budget", own, problems);
     }
-    for step in plan.into_iter().flat_map(Plan::groups).flat_map(|group| &group.steps) {
+    let steps = plan.into_iter().flat_map(|plan| plan.places().map(move |step| (plan, step)));
+    for (plan, (place, step)) in steps {
         let (Some(ladder), graph::Body::Agent { agent_id, .. }) = (&step.on_budget, &step.body) else {
             continue;
         };
         if has_no_cheaper(find(agent_id)) {
-            ladder::check_cheaper(&format!("steps[id={}].on_budget", step.id), ladder, problems);
+            ladder::check_cheaper(&format!("{}.on_budget", plan.path_of(place)), ladder, problems);
         }
     }
 }
@@ -569,6 +730,19 @@ fn check_key_lengths(order: &Order, plan: &Plan, problems: &mut Problems) {
 }
 
 impl Trace {
+    /// The secrets that a context may use (S8). A step that names none has those of its graph or group.
+    pub(super) fn secrets_of<'a>(&'a self, node: &'a ContextNode) -> &'a Secrets {
+        static NONE: LazyLock<Secrets> = LazyLock::new(Secrets::default);
+        let mut node = node;
+        loop {
+            match (&node.order.secrets, node.step.and(node.parent)) {
+                (Some(own), _) => return own,
+                (None, Some(graph)) => node = self.node(graph),
+                (None, None) => return &NONE,
+            }
+        }
+    }
+
     /// The ancestor whose allow-list forbids a model under `parent`.
     pub(super) fn model_forbidden_by(&self, parent: ContextIndex, model: &ModelName) -> Option<&ChildId> {
         let forbids = |node: &ContextNode| {

@@ -1,7 +1,7 @@
 //! What follows from events. Each event may have follow-ups. Each follow-up is decided on the state at its
 //! turn, and its decision is events again, until no follow-up is left.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use shared::Timestamp;
 
@@ -79,7 +79,16 @@ impl Agenda {
                 self.add(FollowUp::Close(at));
                 self.add(FollowUp::Beneath(at));
                 self.add(FollowUp::Above(at));
+                // A graph that undoes waits for those in it that do, however deep.
+                let waiting = trace.chain(at).skip(1).filter(|(_, node)| node.is_undoing());
+                waiting.for_each(|(graph, _)| self.add(FollowUp::Graph(graph)));
             }
+            Event::UndoingBegun(ended) => {
+                let at = trace.expect(&ended.child_id);
+                self.add(FollowUp::Beneath(at));
+                self.add(FollowUp::Graph(at));
+            }
+            Event::UndoRefused { child_id, .. } => self.add(FollowUp::Graph(trace.expect(child_id))),
             Event::Admitted(admitted) => {
                 let at = trace.expect(&admitted.order.child_id);
                 if admitted.body == Body::Approval {
@@ -174,6 +183,8 @@ pub(super) fn decide(trace: &Trace, follow_up: FollowUp, now: Timestamp) -> Vec<
         FollowUp::Close(at) => call_ended(trace, at, now),
         FollowUp::Graph(at) => graph::advance(trace, at, now),
         FollowUp::Ask(at) => question::by_step(trace, at),
+        // It may have ended with one above it in the same wake.
+        FollowUp::Answered(at) if !trace.node(at).is_live() => Vec::new(),
         FollowUp::Answered(at) => {
             let next = question::decided(trace, at);
             vec![next.unwrap_or_else(|| queue_again(trace, at, Requeue::Answered, now))]
@@ -193,13 +204,26 @@ fn cannot_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
             false
         }
     });
-    stuck.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
+    let decided = stuck.map(|index| (index, queue_again(trace, index, Requeue::Raised, now)));
+    outermost_ends(trace, decided.collect())
+}
+
+/// Without what happens to contexts beneath one that ends in the same decision: they end with it. So a graph and a group in it
+/// never begin to undo at once (G14).
+fn outermost_ends(trace: &Trace, decided: Vec<(ContextIndex, Event)>) -> Vec<Event> {
+    let ends = |event: &Event| matches!(event, Event::Ended(_) | Event::UndoingBegun(_));
+    let ending: BTreeSet<_> = decided.iter().filter(|(_, event)| ends(event)).map(|(at, _)| *at).collect();
+    let is_outermost = |at: ContextIndex| !trace.chain(at).skip(1).any(|(above, _)| ending.contains(&above));
+    decided.into_iter().filter(|(at, _)| is_outermost(*at)).map(|(_, event)| event).collect()
 }
 
 fn may_go_on(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     let parked = trace.subtree(at).into_iter().filter(|index| trace.paused.contains(index));
     let free = parked.filter(|index| trace.blocked(*index).is_none() && !waits_for_money(trace, *index, now));
-    free.map(|index| queue_again(trace, index, Requeue::Raised, now)).collect()
+    outermost_ends(
+        trace,
+        free.map(|index| (index, queue_again(trace, index, Requeue::Raised, now))).collect(),
+    )
 }
 
 /// Resumes what paused for want of money: contexts in the line whose turn has come; graphs that may start steps again,
@@ -221,7 +245,8 @@ fn may_start_again(trace: &Trace, now: Timestamp) -> Vec<Event> {
 
 /// Whether a graph would pause again at once.
 fn waits_for_money(trace: &Trace, at: ContextIndex, now: Timestamp) -> bool {
-    runs_steps(trace, at) && (trace.starved(at).is_some() || graph::next_is_busy(trace, at, now))
+    let starved = || trace.starved(at).is_some() && !graph::goes_on_for_free(trace, at);
+    runs_steps(trace, at) && (starved() || graph::next_is_busy(trace, at, now))
 }
 
 fn runs_steps(trace: &Trace, at: ContextIndex) -> bool {
@@ -234,11 +259,17 @@ fn call_ended(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event> {
     events
 }
 
-/// Ends the descendants with it. If it did not complete, the value it wrote to its output is withdrawn.
+/// Ends the descendants with it, or, if it has to undo, before that. If it did not complete, the value it wrote to its output is withdrawn.
 fn beneath(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let mut events = end::descendants(trace, at);
+    if trace.node(at).is_live() {
+        return events;
+    }
     events.extend(context_store::withdrawn(trace, at));
     if trace.node(at).parent.is_none() {
+        // What a step that ends with its run has written half is no output of it.
+        let live = trace.subtree(at).into_iter().skip(1).filter(|below| trace.node(*below).is_live());
+        events.extend(live.filter_map(|below| context_store::own_value_deleted(trace, below)));
         // The values are part of the outcome now; nobody can write any more.
         events.push(Event::StoreCleared);
     }

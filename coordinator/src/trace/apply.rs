@@ -133,19 +133,27 @@ impl Trace {
             Event::MessagesSeen { child_id, number } => self.change(child_id, |node| node.seen = *number),
             Event::RungReached { child_id, rung, .. } => self.change(child_id, |node| node.rungs = *rung),
             Event::Ended(ended) => self.ended(ended, now),
+            Event::UndoingBegun(ended) => self.begin_undoing(ended, now),
+            Event::UndoRefused { child_id, undoes, reason } => {
+                self.undo_refused(self.expect(child_id), self.expect(undoes), reason);
+            }
             Event::Closed { child_id } => self.change(child_id, |node| node.outcome_due = false),
-            Event::Deleted { child_id } => {
+            Event::Deleted { child_id, .. } => {
+                self.forget_undo(self.expect(child_id));
                 self.change(child_id, scrub::context);
                 self.unsaved.orders.insert(self.expect(child_id));
                 if self.contexts[0].deleted {
                     self.forget_needs();
+                    self.unsaved.tombstones.extend(self.tombstones.keys().cloned());
+                    self.tombstones.values_mut().chain(&mut self.cancelled_before).for_each(String::clear);
+                    self.unsaved.head = true;
                     self.unsaved.outputs = true;
                     self.outputs.clear();
                     self.unsaved.plans.extend(0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX));
                     self.plans = self.plans.iter().map(scrub::plan).collect();
                 }
             }
-            Event::Restored { child_id, number, to } => self.change(child_id, |node| {
+            Event::Restored { child_id, number, to, .. } => self.change(child_id, |node| {
                 if let Status::InputRequired { question, .. } = &node.status {
                     let (answer, question) = (question.clone(), question.clone());
                     let withdrawn =
@@ -188,18 +196,18 @@ impl Trace {
                 self.open_call(child_id, call_id, *attempt, *amount);
                 self.close_call(child_id, call_id, CallState::Forfeited);
             }
-            Event::Charged { child_id, key, amount } => self.book_charge(child_id, key, *amount),
+            Event::Charged { child_id, key, amount, .. } => self.book_charge(child_id, key, *amount),
             Event::Disputed { child_id, amount, of, sent_by } => {
                 let dispute = self.node(self.expect(child_id)).new_dispute(*amount, of, sent_by, now);
                 self.keep_dispute(child_id, dispute);
             }
-            Event::DisputeDecided { child_id, number, decision } => {
+            Event::DisputeDecided { child_id, number, decision, .. } => {
                 self.end_dispute(child_id, *number, *decision);
             }
             Event::Exhausted { child_id, dimension } => {
                 self.change(child_id, |node| node.exhausted = Some(*dimension));
             }
-            Event::Raised { child_id, limit } => {
+            Event::Raised { child_id, limit, .. } => {
                 let at = self.expect(child_id);
                 let more = limit.saturating_sub(self.node(at).budget.limit);
                 let node = self.node_mut(at);

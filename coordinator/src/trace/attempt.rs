@@ -6,6 +6,7 @@
 
 use shared::{
     ChildId, Timestamp,
+    text::count,
     wire::{
         Claim, EndStatus, Failure, FailureKind, Lease, OnExhausted, Payload, Progress, Report, Tick, Verdict,
         exhausted,
@@ -232,7 +233,9 @@ fn completed(
     }
     match unfit(trace, at, &payload) {
         Some(message) => {
-            let failure = Failure { kind: FailureKind::OutputSchema, message, retryable: true };
+            // A schema that can't be used any more fits no other result either.
+            let retryable = node.order.output_schema.as_ref().is_none_or(|schema| schema.usable().is_ok());
+            let failure = Failure { kind: FailureKind::OutputSchema, message, retryable };
             // What it wrote itself belongs to the result that is refused: it does not stand for the next one.
             let mut events: Vec<_> = context_store::own_value_deleted(trace, at).into_iter().collect();
             events.push(failed(trace, at, failure, progress, now));
@@ -244,7 +247,7 @@ fn completed(
 
 /// Why a result does not fit the schema, if it does not. The value that the context wrote to its output itself is read
 /// instead of the result, and must fit too.
-fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Option<String> {
+pub(super) fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Option<String> {
     let order = &trace.node(at).order;
     let schema = order.output_schema.as_ref()?;
     let result = match payload {
@@ -399,7 +402,7 @@ pub(super) fn lost(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event
     let next = if node.retries() < node.limits.max_retries_total {
         queue_again(trace, at, Requeue::Lost, now)
     } else {
-        let message = format!("its worker was lost {} times", node.retried + 1);
+        let message = format!("its worker was lost {}", count(node.retried + 1, "time"));
         end::failed(trace, at, FailureKind::WorkerLost, message)
     };
     vec![lost, next]

@@ -7,7 +7,7 @@
 //!
 //! - b1 `spent + held <= limit + uncovered`, `uncovered` being what a provider took beyond its hold, and disputed
 //!   charges that were accepted (B11)
-//! - b2 `held` = own open holds + the children's holds on this parent
+//! - b2 `held` = own open holds + the children's holds on this parent + what is reserved for the undos of its steps
 //! - b3 `spent` = own + the children's
 
 use shared::{
@@ -110,6 +110,22 @@ impl Trace {
         self.retime(at);
     }
 
+    /// Holds an amount for the undo of a step (G14).
+    pub(super) fn reserve_for_undo(&mut self, at: ContextIndex, amount: Amount) {
+        self.reserved(at, Move::more(amount));
+    }
+
+    /// Returns it.
+    pub(super) fn return_reserve(&mut self, at: ContextIndex, amount: Amount) {
+        self.reserved(at, Move::less(amount));
+    }
+
+    fn reserved(&mut self, at: ContextIndex, reserved: Move) {
+        let budget = &mut self.node_mut(at).budget;
+        budget.reserved = reserved.on(budget.reserved);
+        self.post(at, Posting { held: reserved, carved: reserved, ..Posting::default() });
+    }
+
     /// Books an external charge.
     pub(super) fn book_charge(&mut self, child_id: &ChildId, key: &CallId, amount: Amount) {
         let at = self.expect(child_id);
@@ -181,7 +197,7 @@ impl Trace {
     /// exhaustion counts.
     pub(super) fn nothing_left(&self, at: ContextIndex) -> impl Iterator<Item = (&ContextNode, Dimension)> {
         let mut guaranteed = Granted::default();
-        self.chain(at).filter_map(move |(_, node)| {
+        self.chain_of_undo(at).filter_map(move |(_, node)| {
             let budget = &node.budget;
             let left = budget.left_for_children();
             let used_up = [
@@ -328,6 +344,16 @@ impl Trace {
     /// What is left for a cost that nobody held: what is held is not touched (B18).
     pub(super) fn left_for_unheld(&self, at: ContextIndex) -> Amount {
         self.least_left(at, |index, node| node.budget.room(index != at))
+    }
+
+    /// The most by which a context, or one that pays for it, is above its ceiling with all that it holds.
+    pub(super) fn overdrawn(&self, at: ContextIndex) -> Amount {
+        let most = Amount::new(Usd::MAX, Tokens::MAX);
+        let above = |node: &ContextNode| {
+            let used = node.budget.spent.checked_add(node.budget.held).unwrap_or(most);
+            used.saturating_sub(node.budget.limit)
+        };
+        most.saturating_sub(self.least_left(at, |_, node| most.saturating_sub(above(node))))
     }
 
     /// The least that is left to a context on all its ancestors. Above a grant nothing counts: the granted amount

@@ -37,8 +37,10 @@ pub struct Budget {
     /// Of this context alone.
     pub own: Amount,
     pub held: Amount,
-    /// The part of `held` that is grants to descendants, not calls in flight.
+    /// The part of `held` that is grants to descendants, or for undos, not calls in flight.
     pub carved: Amount,
+    /// The part of both that is held for the undos of its own steps (G14).
+    pub reserved: Amount,
     /// Booked past what was held or left: costs beyond a hold, and disputed charges that were accepted.
     pub uncovered: Amount,
     /// The part of `spent` that stands for calls with an unknown end.
@@ -104,6 +106,7 @@ impl Budget {
             own: zero,
             held: zero,
             carved: zero,
+            reserved: zero,
             uncovered: zero,
             estimated: zero,
             disputed: zero,

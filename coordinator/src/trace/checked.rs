@@ -58,7 +58,7 @@ impl Trace {
             // The agent of a graph did not start its steps; what it spawns itself, in its synthesis, is bound by its checks.
             let agent = node.order.agent_id.as_ref().filter(|_| !is_step);
             above.extend(agent.and_then(|agent| self.agents.get(agent)).cloned());
-            is_step = node.step.is_some();
+            is_step = node.is_of_graph();
         }
         above.reverse();
         let mut all: Vec<Check> = Vec::new();

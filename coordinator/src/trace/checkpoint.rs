@@ -38,7 +38,7 @@ pub(super) fn restore(trace: &Trace, restore: &Restore, now: Timestamp) -> Resul
         return refused("it has live children; cancel them first, or wait for their end");
     }
     let (child_id, number, to) = (node.id.clone(), restore.number, restore.to);
-    let mut events = vec![Event::Restored { child_id, number, to }];
+    let mut events = vec![Event::Restored { child_id, number, to, by: None }];
     events.extend(context_store::own_value_deleted(trace, at));
     events.extend(back_into_the_queue(trace, at, now));
     Ok(events)

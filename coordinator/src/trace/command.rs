@@ -4,12 +4,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use shared::{
-    AgentId, Amount, CallId, ChildId, ContextKey, Json, Timestamp,
-    graph::Plan,
+    AgentId, Amount, CallId, ChildId, ContextKey, Json, PoolName, Timestamp,
+    graph::{Plan, Unverified},
     limits::Settings,
     wire::{
-        Answered, Branch, Charge, Checked, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report, Restore,
-        Resume, Tell, Text, Tick,
+        Answered, Asker, Branch, Charge, Checked, Claim, DecideDispute, Delete, Hold, Lease, Raise, Report,
+        Restore, Resume, Tell, Text, Tick,
     },
 };
 
@@ -22,6 +22,16 @@ use super::{
 pub enum Command {
     /// The root: the trace begins.
     Submit(Box<Submit>),
+    /// What a worker of this pool says; every worker's command comes so (S6).
+    FromPool {
+        pool: PoolName,
+        command: Box<Command>,
+    },
+    /// What this administrator asks for (S7).
+    AskedBy {
+        by: Asker,
+        command: Box<Command>,
+    },
     /// A running agent's child: `spawn`, `delegate` or `run_pipeline`.
     Spawn(Box<Spawn>),
     Claim(Claim),
@@ -68,6 +78,8 @@ pub enum Command {
     Cancel {
         child_id: Option<ChildId>,
         reason: Option<String>,
+        /// Nothing is undone (G14).
+        without_undo: bool,
     },
     Delete {
         delete: Delete,
@@ -96,6 +108,8 @@ pub struct Submit {
     pub settings: Settings,
     /// Of a rerun: what the earlier run has, or why it can't be run again.
     pub rerun: Option<Result<Earlier, Refusal>>,
+    /// Why it can't be admitted with what is kept under the names that it uses now; the plan has stand-ins then (G18).
+    pub unresolved: Option<Refusal>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -117,12 +131,18 @@ pub struct Amend {
     pub plan: Arc<Plan>,
     pub by: Option<Text>,
     pub agents: Named,
+    /// As of a submission.
+    pub unresolved: Option<Refusal>,
+    /// The graphs of which only the run can tell that they are what they say.
+    pub unverified: Vec<Unverified>,
 }
 
 impl Command {
     /// The revision of the directory whose profiles it has, if it has any.
     pub fn profiles(&self) -> Option<u64> {
-        if let Command::Submit(submit) = self {
+        if let Command::FromPool { command, .. } = self {
+            command.profiles()
+        } else if let Command::Submit(submit) = self {
             submit.agents.revision
         } else if let Command::Spawn(spawn) = self {
             spawn.agents.revision
@@ -135,6 +155,9 @@ impl Command {
 
     /// What is to be admitted with the profiles of the directory: the agents it names, and the place for their profiles.
     pub fn named(&mut self) -> Option<(BTreeSet<AgentId>, &mut Named)> {
+        if let Command::FromPool { command, .. } = self {
+            return command.named();
+        }
         let (order, plan, agents) = if let Command::Submit(submit) = self {
             (&submit.order, &submit.plan, &mut submit.agents)
         } else if let Command::Spawn(spawn) = self {

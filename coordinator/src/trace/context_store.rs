@@ -6,7 +6,8 @@
 //! steps what they mean to the agent: the current value of the store, or what the agent was given itself (G10).
 //!
 //! An item of `for_each` that is a group keeps what is written in it under its own id too, with `item` and `index`, until
-//! it ends. All other keys mean to its steps what they mean to the graph around it.
+//! it ends. All other keys mean to its steps what they mean to the graph around it. A graph that a step uses has all its keys
+//! under its own id.
 
 use shared::{
     ChildId, ContextKey, Json,
@@ -51,7 +52,7 @@ impl Trace {
         node.order.input_from.contains(key) || may_write(node, key) || self.reads_all(node)
     }
 
-    fn reads_all(&self, node: &ContextNode) -> bool {
+    pub(super) fn reads_all(&self, node: &ContextNode) -> bool {
         let agent = node.order.agent_id.as_ref().and_then(|id| self.agents.get(id));
         agent.is_some_and(|agent| agent.reads_all_context)
     }
@@ -77,10 +78,15 @@ impl Trace {
     /// The graph or item whose key this is; none for the root's.
     fn key_owner(&self, node: &ContextNode, key: &ContextKey) -> Option<&ContextNode> {
         let mut owner = self.context(node.scope.as_ref()?)?;
-        while owner.is_group_item() && !self.is_own_key(owner, key) {
+        while owner.is_group_item() && !self.is_used(owner) && !self.is_own_key(owner, key) {
             owner = self.context(self.node(owner.parent?).scope.as_ref()?)?;
         }
         Some(owner)
+    }
+
+    /// Whether it runs a graph that a step uses: none of the keys around it mean anything in it.
+    pub(super) fn is_used(&self, node: &ContextNode) -> bool {
+        self.run_of(node).is_some_and(|(_, group)| group.used.is_some())
     }
 
     fn is_own_key(&self, item: &ContextNode, key: &ContextKey) -> bool {
@@ -216,10 +222,15 @@ pub(super) fn set(
 ) -> Result<Vec<Event>, Refusal> {
     let at = trace.running(lease)?;
     let node = trace.node(at);
-    if !may_write(node, key) {
+    if !may_write(node, key) || is_input(trace, node, key) {
         return Err(Refusal::NotWritable { child_id: node.id.clone(), key: key.clone() });
     }
     put(trace, at, key, value)
+}
+
+/// Whether the run was given this value: it is not overwritten, whatever its name is.
+fn is_input(trace: &Trace, node: &ContextNode, key: &ContextKey) -> bool {
+    trace.store.get(&full_key(trace, node, key)).is_some_and(|entry| entry.writer.is_none())
 }
 
 /// Writes the result of a context to its output key. A value that the context wrote there itself stands: it said what is to be
@@ -268,12 +279,18 @@ pub(super) fn put(
         let (max, limit) = (limits.max_context_store_bytes, "max_context_store_bytes");
         return Err(Refusal::TooLarge { size: total, max, limit });
     }
+    // What undos will get stays when another value is written to its key.
+    let kept = trace.undo_values.bytes() + size;
+    if kept > limits.max_context_store_bytes {
+        let limit = "max_context_store_bytes, of what steps that may be undone have read";
+        return Err(Refusal::TooLarge { size: kept, max: limits.max_context_store_bytes, limit });
+    }
     Ok(vec![Event::ValueSet { key, value: value.clone(), writer: Some(node.id.clone()) }])
 }
 
 pub(super) fn delete(trace: &Trace, lease: &Lease, key: &ContextKey) -> Result<Vec<Event>, Refusal> {
     let node = trace.node(trace.running(lease)?);
-    if !may_write(node, key) {
+    if !may_write(node, key) || is_input(trace, node, key) {
         return Err(Refusal::NotWritable { child_id: node.id.clone(), key: key.clone() });
     }
     let key = full_key(trace, node, key);

@@ -24,7 +24,7 @@ impl Trace {
         let root = self.root().filter(|root| !root.deleted)?;
         let spread = self.id.as_u128() % u128::from((after_ms / SPREAD).max(1));
         let after_ms = after_ms.saturating_sub(u64::try_from(spread).unwrap_or_default());
-        match root.end() {
+        match root.end().filter(|_| root.undoing == 0) {
             None => Some(self.copied_at.unwrap_or(root.started_at).plus_millis(after_ms)),
             Some(end) => self.copied_at.filter(|at| *at < end.at).map(|_| end.at),
         }

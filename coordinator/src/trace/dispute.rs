@@ -1,9 +1,9 @@
 //! Disputed charges (B18). A cost that nobody held is booked as far as something is left for it, in its context
-//! and in all that pay for it. The rest is disputed: kept with who sent it, and shown, until an administrator
+//! and in all that pay for it; so is what a call cost beyond twice its hold. The rest is disputed: kept with who sent it, and shown, until an administrator
 //! accepts it (then it is booked, past a ceiling if need be) or drops it.
 
 use shared::{
-    Amount, Timestamp,
+    Amount, Timestamp, Tokens, Usd,
     wire::{DecideDispute, Decision, Dispute, DisputedCost, Sender},
 };
 
@@ -12,11 +12,13 @@ use super::{ContextIndex, ContextNode, Event, Refusal, Trace};
 /// Divides costs that nobody held into what is left for them and the rest.
 pub(super) struct Unheld {
     left: Amount,
+    /// How far above a ceiling all of it is already.
+    overdrawn: Amount,
 }
 
 impl Unheld {
     pub(super) fn new(trace: &Trace, at: ContextIndex) -> Self {
-        Unheld { left: trace.left_for_unheld(at) }
+        Unheld { left: trace.left_for_unheld(at), overdrawn: trace.overdrawn(at) }
     }
 
     /// The part of the cost that is booked; the next one has so much less.
@@ -26,9 +28,16 @@ impl Unheld {
         booked
     }
 
-    /// A provider took so much beyond its hold: the next one has so much less.
-    pub(super) fn lose(&mut self, beyond: Amount) {
+    /// The part of the cost of a call that is booked. A provider may take more than the hold, and that is paid also if nothing
+    /// is left, up to as much again, of all such calls together: what a ceiling is passed by already counts. Beyond that it is
+    /// as a cost that nobody held, because a worker that lies says so too (S6).
+    pub(super) fn book_held(&mut self, held: Amount, cost: Amount) -> Amount {
+        let beyond = cost.saturating_sub(held).min(self.left.max(held.saturating_sub(self.overdrawn)));
+        let passes = beyond.saturating_sub(self.left);
+        self.overdrawn = self.overdrawn.checked_add(passes).unwrap_or(Amount::new(Usd::MAX, Tokens::MAX));
         self.left = self.left.saturating_sub(beyond);
+        let booked = cost.min(held).checked_add(beyond);
+        booked.expect("no more than the cost, which is within bounds")
     }
 }
 
@@ -78,7 +87,8 @@ pub(super) fn decide(trace: &Trace, decided: &DecideDispute) -> Result<Vec<Event
     if *decision == Decision::Accepted {
         trace.check_books(dispute.amount, Amount::ZERO)?;
     }
-    Ok(vec![Event::DisputeDecided { child_id: child_id.clone(), number: *number, decision: *decision }])
+    let (child_id, number, decision) = (child_id.clone(), *number, *decision);
+    Ok(vec![Event::DisputeDecided { child_id, number, decision, by: None }])
 }
 
 impl ContextNode {

@@ -51,8 +51,14 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
             let knows = ended.status == EndStatus::Completed;
             (ran && !knows).then_some(Effect::Stop { child_id }).into_iter().collect()
         }
+        // Its own agent may be at work.
+        Event::UndoingBegun(ended) => {
+            let child_id = ended.child_id.clone();
+            let ran = trace.context(&child_id).is_some_and(|node| node.attempt() > 0);
+            ran.then_some(Effect::Stop { child_id }).into_iter().collect()
+        }
         Event::Closed { child_id } => vec![Effect::Outcome { child_id: child_id.clone() }],
-        Event::Deleted { child_id } => vec![Effect::Remove { child_id: child_id.clone() }],
+        Event::Deleted { child_id, .. } => vec![Effect::Remove { child_id: child_id.clone() }],
         // The log may have dropped them.
         Event::Copied(copied) if copied.is_last() => questions(trace),
         Event::Opened { .. }
@@ -65,6 +71,7 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         | Event::KeptTaken { .. }
         | Event::KeptDropped { .. }
         | Event::Amended { .. }
+        | Event::UndoRefused { .. }
         | Event::Tombstoned { .. }
         | Event::WindowClamped { .. }
         | Event::Claimed { .. }

@@ -1,4 +1,4 @@
-//! How contexts end, and cancelling. The first end counts: a context that has ended never ends again, and
+//! How contexts end, and cancelling. A graph in which something is to be undone begins with that instead, and ends later (G14). The first end counts: a context that has ended never ends again, and
 //! an end reaches every live, queued and parked descendant (B12).
 
 use shared::{
@@ -6,7 +6,7 @@ use shared::{
     wire::{EndStatus, Failure, FailureKind, Payload},
 };
 
-use super::{ContextIndex, End, Ended, Event, Refusal, Trace};
+use super::{ContextIndex, ContextNode, End, Ended, Event, Refusal, Trace};
 
 /// How many cancels a trace keeps for contexts that do not exist yet.
 const MAX_TOMBSTONES: usize = 10_000;
@@ -54,16 +54,57 @@ fn ended(
     reason: Option<String>,
 ) -> Event {
     let child_id = trace.node(at).id.clone();
-    Event::Ended(Box::new(Ended { child_id, status, result, error, reason }))
+    let ended = Box::new(Ended { child_id, status, result, error, reason, without_undo: false });
+    match status != EndStatus::Completed && trace.has_to_undo(at) {
+        true => Event::UndoingBegun(ended),
+        false => Event::Ended(ended),
+    }
+}
+
+/// Stopped with the graph that it belongs to, which undoes what had succeeded in it.
+pub(super) fn stopped_within(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
+    let (child_id, reason) = (trace.node(at).id.clone(), Some(reason));
+    let (result, error) = (None, None);
+    Event::Ended(Box::new(Ended { child_id, status, result, error, reason, without_undo: false }))
+}
+
+/// Ends a context, or the graphs beneath an ended one that undo, without undoing anything. A graph that undoes ends as it would
+/// have.
+pub(super) fn without_undo(trace: &Trace, at: ContextIndex, reason: &str) -> Vec<Event> {
+    let node = trace.node(at);
+    if node.undoing == 0 && !node.is_live() {
+        return Vec::new();
+    }
+    let alone = if node.is_live() { vec![at] } else { trace.subtree(at) };
+    let ends = alone.into_iter().filter(|at| trace.node(*at).is_live());
+    let top = |index: &ContextIndex| {
+        let above = trace.node(*index).parent.filter(|_| *index != at);
+        above.is_none_or(|above| !trace.node(above).is_live())
+    };
+    ends.filter(top).map(|index| dropped(trace, index, EndStatus::Cancelled, reason.to_owned())).collect()
+}
+
+fn dropped(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
+    let node = trace.node(at);
+    let ending = node.graph.as_ref().and_then(|run| run.ending.clone()).filter(|_| node.is_undoing());
+    let ended = ending.map_or_else(
+        || {
+            let (child_id, reason) = (node.id.clone(), Some(reason));
+            Ended { child_id, status, result: None, error: None, reason, without_undo: true }
+        },
+        |ending| Ended { without_undo: true, ..*ending },
+    );
+    Event::Ended(Box::new(ended))
 }
 
 /// G8: a cancel is stored before it is published. A cancel of a context that does not exist yet is
 /// remembered, and ends the context when it comes. A second cancel finds an ended context or the remembered
-/// one, and changes nothing.
+/// one, and changes nothing. So does one that finds a graph that undoes, unless it is to end without (G14).
 pub(super) fn cancel(
     trace: &Trace,
     child_id: Option<&ChildId>,
     reason: Option<&str>,
+    drops_undo: bool,
 ) -> Result<Vec<Event>, Refusal> {
     let reason = reason.unwrap_or("cancelled on request").to_owned();
     let target = match child_id {
@@ -71,7 +112,10 @@ pub(super) fn cancel(
         Some(child_id) => trace.find(child_id),
     };
     if let Some(at) = target {
-        let live = trace.node(at).is_live();
+        if drops_undo {
+            return Ok(without_undo(trace, at, &reason));
+        }
+        let live = trace.node(at).goes_on();
         return Ok(live.then(|| stopped(trace, at, EndStatus::Cancelled, reason)).into_iter().collect());
     }
     let over = trace.root().is_some_and(|root| !root.is_live());
@@ -88,26 +132,59 @@ pub(super) fn cancel(
 
 /// B20: the contexts, from `at` up to the root, that have ended and of which nothing is held any more.
 pub(super) fn closable(trace: &Trace, at: ContextIndex) -> Vec<Event> {
-    let final_now = trace.chain(at).filter(|(_, node)| node.outcome_due && node.budget.held.is_zero());
+    let is_final = |node: &ContextNode| node.outcome_due && node.budget.held.is_zero() && node.undoing == 0;
+    let final_now = trace.chain(at).filter(|(_, node)| is_final(node));
     final_now.map(|(_, node)| Event::Closed { child_id: node.id.clone() }).collect()
 }
 
-/// Ends everything beneath a context that has ended.
+/// Ends everything beneath a context that has ended, or undoes. Graphs that undo go on, unless nothing is to be undone; others
+/// in which something is to be undone begin with that. A group leaves it to the graph that it belongs to, if that has not
+/// succeeded.
 pub(super) fn descendants(trace: &Trace, at: ContextIndex) -> Vec<Event> {
     let node = trace.node(at);
-    if node.live_children == 0 {
+    if node.live_children == 0 && node.undoing == 0 {
         return Vec::new();
     }
-    let end = node.end().expect("asked when it has ended");
-    let (status, reason) = match end.status {
+    let ending = node.graph.as_ref().and_then(|run| run.ending.as_deref());
+    let (ended, reason, drops) = match (node.end(), ending) {
+        (Some(end), _) => (end.status, end.reason.as_deref(), end.without_undo),
+        (None, Some(ending)) => (ending.status, ending.reason.as_deref(), false),
+        (None, None) => return Vec::new(),
+    };
+    let (status, reason) = match ended {
         EndStatus::Cancelled | EndStatus::TimedOut | EndStatus::Aborted => {
-            let why = end.reason.as_deref().unwrap_or("stopped");
-            (end.status, format!("ended with `{}`: {why}", node.id))
+            let why = reason.unwrap_or("stopped");
+            (ended, format!("ended with `{}`: {why}", node.id))
         }
         EndStatus::Completed | EndStatus::Failed | EndStatus::Rejected => {
             (EndStatus::Cancelled, format!("`{}` has ended", node.id))
         }
     };
-    let below = trace.subtree(at).into_iter().skip(1);
-    below.filter(|i| trace.node(*i).is_live()).map(|i| stopped(trace, i, status, reason.clone())).collect()
+    let is_part = |of: &ContextNode| {
+        let lost_a_race = of.parent == Some(at) && ended == EndStatus::Completed;
+        of.step.is_some() && !lost_a_race
+    };
+    let stop = |index: ContextIndex| {
+        let reason = reason.clone();
+        match (drops, is_part(trace.node(index))) {
+            (true, _) => dropped(trace, index, status, reason),
+            (false, true) => stopped_within(trace, index, status, reason),
+            (false, false) => stopped(trace, index, status, reason),
+        }
+    };
+    let below = if drops { trace.subtree(at) } else { outside_of_undos(trace, at) };
+    below.into_iter().skip(1).filter(|i| trace.node(*i).is_live()).map(stop).collect()
+}
+
+/// A context and its descendants, without graphs that undo, undos, and what is in them.
+fn outside_of_undos(trace: &Trace, top: ContextIndex) -> Vec<ContextIndex> {
+    let mut found = vec![top];
+    let mut next = 0;
+    while let Some(at) = found.get(next).copied() {
+        let children = trace.node(at).children.iter().copied();
+        let undoes = |node: &ContextNode| node.is_undoing() || node.undoes.is_some();
+        found.extend(children.filter(|child| !undoes(trace.node(*child))));
+        next += 1;
+    }
+    found
 }

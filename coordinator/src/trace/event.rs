@@ -17,8 +17,8 @@ use shared::{
     limits::Settings,
     money::booked,
     wire::{
-        Adjusted, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload, Progress,
-        Sender, StepStatus, TakenFrom, Text,
+        Adjusted, Asker, Decision, DisputedCost, EndStatus, Failure, Form, Hitl, OnExhausted, Payload,
+        Progress, Sender, StepStatus, TakenFrom, Text,
     },
 };
 
@@ -175,18 +175,33 @@ pub enum Event {
         in_line: bool,
     },
     Ended(Box<Ended>),
+    /// A graph ends so once what had succeeded in it is undone (G14).
+    UndoingBegun(Box<Ended>),
+    /// What undoes a context can't be started.
+    UndoRefused {
+        /// The graph.
+        child_id: ChildId,
+        undoes: ChildId,
+        reason: String,
+    },
     /// The context has ended and nothing of it is held any more: its outcome is final (B20).
     Closed {
         child_id: ChildId,
     },
     Deleted {
         child_id: ChildId,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
     },
     /// Its next attempt goes on from an earlier step of its journal (W5).
     Restored {
         child_id: ChildId,
         number: u32,
         to: u32,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
     },
 
     Held {
@@ -240,6 +255,9 @@ pub enum Event {
         child_id: ChildId,
         key: CallId,
         amount: Amount,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
     },
     /// A cost that nobody held, or the part of it for which nothing was left: not booked (B18).
     Disputed {
@@ -252,6 +270,9 @@ pub enum Event {
         child_id: ChildId,
         number: u32,
         decision: Decision,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
     },
     Exhausted {
         child_id: ChildId,
@@ -265,6 +286,9 @@ pub enum Event {
     Raised {
         child_id: ChildId,
         limit: Amount,
+        /// Who asked for it (S7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Asker>,
     },
     /// So much of its budget is spent that a rung of its ladder counts from here on (B21).
     RungReached {
@@ -400,6 +424,12 @@ pub struct Admitted {
     /// Its result is that of a context of an earlier run (G15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<TakenFrom>,
+    /// What is held for its undo (G14).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Amount>,
+    /// The context that it undoes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<ChildId>,
     pub depth: u32,
     pub ceiling: Amount,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -492,6 +522,9 @@ pub struct Ended {
     pub result: Option<Payload>,
     pub error: Option<Failure>,
     pub reason: Option<String>,
+    /// What had succeeded in it is not undone (G14).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_undo: bool,
 }
 
 impl Event {
@@ -512,6 +545,10 @@ impl Event {
                 | Event::Paused { .. }
                 | Event::PlaceLost { .. }
                 | Event::Ended(_)
+                | Event::UndoingBegun(_)
+                | Event::UndoRefused { .. }
+                // What was held for its undo.
+                | Event::Deleted { .. }
         )
     }
 
@@ -530,7 +567,7 @@ impl Event {
             Event::ValueSet { writer, .. } => writer.as_ref(),
             Event::ValueDeleted { .. } => None,
             Event::Admitted(admitted) => Some(&admitted.order.child_id),
-            Event::Ended(ended) => Some(&ended.child_id),
+            Event::Ended(ended) | Event::UndoingBegun(ended) => Some(&ended.child_id),
             Event::WindowClamped { child_id, .. }
             | Event::Claimed { child_id, .. }
             | Event::Ticked { child_id, .. }
@@ -548,7 +585,7 @@ impl Event {
             | Event::RungReached { child_id, .. }
             | Event::Paused { child_id, .. }
             | Event::Closed { child_id }
-            | Event::Deleted { child_id }
+            | Event::Deleted { child_id, .. }
             | Event::Restored { child_id, .. }
             | Event::Held { child_id, .. }
             | Event::HoldQueued { child_id, .. }
@@ -568,6 +605,7 @@ impl Event {
             | Event::KeptDropped { child_id, .. }
             | Event::Amended { child_id, .. }
             | Event::StepContinues { child_id, .. }
+            | Event::UndoRefused { child_id, .. }
             | Event::ConditionAsked { child_id, .. }
             | Event::ItemsTaken { child_id, .. }
             | Event::ItemRefused { child_id, .. }

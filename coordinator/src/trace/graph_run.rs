@@ -1,16 +1,16 @@
 //! The state of a running graph: its steps, which of them may start, and what the end of a step does to the
 //! others. Changed only when an event is applied.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    CallId, Json, Timestamp,
+    Amount, CallId, ContextKey, Json, Timestamp,
     graph::{Group, GroupIndex, Policy, StepIndex},
     wire::StepStatus,
 };
 
-use super::{ContextIndex, Keyed, Ran, Rows};
+use super::{ContextIndex, Ended, Keyed, Ran, Rows};
 
 /// The state of a running graph. Its plan changes only by an amend (G13).
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +42,10 @@ pub struct GraphRun {
     pub gather_by: Option<Timestamp>,
     /// `aggregate` has stopped waiting: steps that were not done are missing, which is no failure.
     pub gathered: bool,
+    /// How it ends when everything is undone (G14).
+    pub ending: Option<Box<Ended>>,
+    /// The contexts that are still to be undone; the next is the last.
+    pub(super) undos: Vec<ContextIndex>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +54,8 @@ pub enum RunPhase {
     Steps,
     /// The steps are done and the graph's own agent works on their findings.
     Synthesis,
+    /// It does not succeed, and what had succeeded in it is undone (G14).
+    Undoing,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -81,6 +87,30 @@ impl StepRun {
             partial: false,
             items: None,
         }
+    }
+}
+
+/// What is kept to undo a run of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UndoRun {
+    /// The most that the undo may cost.
+    pub reserve: Amount,
+    /// The version of the trace when the run succeeded.
+    pub succeeded_at: Option<u64>,
+    /// What it read from the shared store: by the time of the undo another round may have written there.
+    pub inputs: BTreeMap<ContextKey, Json>,
+    /// The digests of long ones, which are kept once for the whole trace (`undo_values`).
+    pub(super) long_inputs: BTreeMap<ContextKey, String>,
+    /// Why its undo could not be started.
+    pub refused: Option<Box<str>>,
+    /// The context that undoes it, or has.
+    pub by: Option<ContextIndex>,
+}
+
+impl UndoRun {
+    /// Whether it succeeded, and its undo has not begun.
+    pub(super) fn is_open(&self) -> bool {
+        self.succeeded_at.is_some() && self.by.is_none() && self.refused.is_none()
     }
 }
 
@@ -119,6 +149,8 @@ impl GraphRun {
             winner: None,
             gather_by: group.aggregate.as_ref().and_then(|a| a.timeout_ms).map(|ms| now.plus_millis(ms)),
             gathered: false,
+            ending: None,
+            undos: Vec::new(),
         }
     }
 

@@ -11,13 +11,14 @@ use super::{
     budget::Budget,
     context_store::{full_key, lent_inputs},
     graph::status_of,
+    scrub,
 };
 
 impl Trace {
     pub(super) fn admitted(&mut self, admitted: &Admitted, now: Timestamp) {
         let at = ContextIndex(u32::try_from(self.contexts.len()).expect("max_contexts was checked"));
         let node = self.new_context(admitted, now);
-        let has_own_keys = node.graph.is_some() && (node.step.is_none() || node.is_group_item());
+        let has_own_keys = node.graph.is_some() && (node.step.is_none() || node.has_own_keys());
         let parent = node.parent;
         self.by_id.insert(node.id.clone(), at);
         self.unsaved.contexts.insert(at);
@@ -26,6 +27,12 @@ impl Trace {
         self.contexts.push(node);
         if let Some(parent) = parent {
             self.child_admitted(parent, at, admitted.step);
+        }
+        if let Some(reserve) = admitted.reserve {
+            self.keep_reserve(at, reserve);
+        }
+        if let Some(undoes) = &admitted.undoes {
+            self.undo_begun(self.expect(undoes), at);
         }
         self.hold_on_parent_for_new(at);
         if has_own_keys {
@@ -68,6 +75,9 @@ impl Trace {
             graph,
             step: admitted.step,
             taken: admitted.taken.clone(),
+            undo: None,
+            undoes: None,
+            undoing: 0,
             scope: admitted.scope.clone(),
             thread_id: admitted.thread_id.clone(),
             status,
@@ -160,7 +170,7 @@ impl Trace {
         }
         self.change(child_id, |node| {
             node.left_at_pause = None;
-            let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps);
+            let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase != RunPhase::Synthesis);
             node.retried += u32::from(why == Requeue::Retry);
             let sent_at = (not_before <= now).then_some(now);
             let queued = Phase::Queued { not_before, sent_at };
@@ -202,7 +212,7 @@ impl Trace {
     }
 
     /// The wait is over: deadlines are moved ahead by its duration.
-    fn unparked(&mut self, at: ContextIndex, now: Timestamp) {
+    pub(super) fn unparked(&mut self, at: ContextIndex, now: Timestamp) {
         if is_parked(self.node(at)) {
             let asked = self.node(at).asks();
             self.on_chain(at, |node| {
@@ -235,9 +245,11 @@ impl Trace {
             status: ended.status,
             result: ended.result.clone(),
             error: ended.error.clone(),
-            reason: ended.reason.clone(),
+            reason: self.kept_reason(at, ended),
             at: now,
+            without_undo: ended.without_undo,
         };
+        let was_undoing = self.node(at).is_undoing();
         // Ending returns the unspent part of a grant: the hold on the parent shrinks to the calls still
         // open.
         self.change_budget(at, |node| {
@@ -246,10 +258,18 @@ impl Trace {
         });
         self.retime(at);
         self.end_steps(at);
+        self.pass_reserves(at, was_undoing, ended);
+        self.run_ended(at, ended.status);
+        if was_undoing {
+            self.count_undoing(at, false);
+        }
+        if let Some(run) = &mut self.node_mut(at).graph {
+            run.ending = None;
+            run.undos.clear();
+        }
         self.forget_item(at);
         let (parent, step) = (self.node(at).parent, self.node(at).step);
         let Some(parent) = parent else { return };
-        let parent_is_live = self.node(parent).is_live();
         let node = self.node_mut(parent);
         node.live_children -= 1;
         if let (Some(of), Some(run)) = (step, &mut node.graph) {
@@ -259,19 +279,37 @@ impl Trace {
                 items.ended += 1;
                 items.succeeded += u32::from(status == StepStatus::Succeeded);
             }
-            // Its graph has ended, so no later event ends the step.
-            if !parent_is_live && step.status == StepStatus::Running {
-                step.status = status;
-                step.reason = ended.reason.as_deref().map(Into::into);
-                run.unfinished -= 1;
-            }
+        }
+        self.step_stopped(at, ended);
+    }
+
+    /// Why a context ended, without what goes with its content (W6).
+    fn kept_reason(&self, at: ContextIndex, ended: &Ended) -> Option<String> {
+        let reason = ended.reason.clone();
+        if self.node(at).deleted { scrub::reason(ended.status, reason) } else { reason }
+    }
+
+    /// The step that it runs ends with it, if its graph has ended, or undoes: no later event ends the step.
+    pub(super) fn step_stopped(&mut self, at: ContextIndex, ended: &Ended) {
+        let (Some(of), Some(parent)) = (self.node(at).step, self.node(at).parent) else { return };
+        if self.node(parent).goes_on() {
+            return;
+        }
+        let reason = self.kept_reason(at, ended);
+        let Some(run) = &mut self.node_mut(parent).graph else { return };
+        let step = run.steps.row_mut(run.place(of.step));
+        if step.status == StepStatus::Running {
+            step.status = status_of(ended.status);
+            step.reason = reason.map(Into::into);
+            run.unfinished -= 1;
         }
     }
 
-    /// Deletes the values of an item that is a group: nobody can read them any more, and there may be thousands of items.
+    /// Deletes the values of an item that is a group, and of a graph that a step uses: nobody can read them any more, and there
+    /// may be thousands of items. A rerun may take the steps of such a graph one by one (G15): it keeps its values, as a group does.
     fn forget_item(&mut self, at: ContextIndex) {
         let node = self.node(at);
-        if !node.is_group_item() {
+        if node.step.is_none() || !node.has_own_keys() || self.takes_steps_in(at) {
             return;
         }
         let keys = self.run_of(node).and_then(|(_, group)| group.own_keys.as_ref());
@@ -280,17 +318,24 @@ impl Trace {
     }
 
     /// Ends all steps of an ended graph: steps that have not begun are skipped; steps with items left and
-    /// none running are cancelled. Running contexts end through their own events.
-    fn end_steps(&mut self, graph: ContextIndex) {
+    /// none running are cancelled; groups that undo have ended as steps. Running contexts end through their own events.
+    pub(super) fn end_steps(&mut self, graph: ContextIndex) {
         let Some(mut run) = self.node_mut(graph).graph.take() else { return };
         run.skip_pending("its graph has ended");
-        let is_live = |context: &ContextIndex| self.node(*context).is_live();
-        let idle = |step: &StepRun| step.status == StepStatus::Running && !step.contexts.iter().any(is_live);
+        let goes_on = |context: &ContextIndex| self.node(*context).goes_on();
+        let idle = |step: &StepRun| step.status == StepStatus::Running && !step.contexts.iter().any(goes_on);
         let idle = (0..).zip(run.steps.iter()).filter(|(_, step)| idle(step)).map(|(number, _)| number);
         for number in idle.collect::<Vec<StepIndex>>() {
             let step = run.steps.row_mut(number);
-            step.status = StepStatus::Cancelled;
-            step.reason = Some("its graph has ended".into());
+            step.next = None;
+            let ending = step.contexts.iter().filter(|_| step.items.is_none()).find_map(|at| {
+                let ending = self.node(*at).graph.as_ref()?.ending.as_ref()?;
+                Some((status_of(ending.status), self.kept_reason(*at, ending)))
+            });
+            let cancelled = || (StepStatus::Cancelled, Some("its graph has ended".to_owned()));
+            let (status, reason) = ending.unwrap_or_else(cancelled);
+            step.status = status;
+            step.reason = reason.map(Into::into);
             run.unfinished -= 1;
         }
         self.node_mut(graph).graph = Some(run);

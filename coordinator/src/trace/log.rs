@@ -130,3 +130,10 @@ impl Trace {
         events
     }
 }
+
+/// Whether a log that ends then is not that of a run that the store may have lost. A live run is copied into its log before half
+/// of the time has passed for which the log keeps messages; one that ended before is not begun again by messages that somebody
+/// kept, and stores again (S3).
+pub fn outlived(last_at: Timestamp, keep_ms: u64, now: Timestamp) -> bool {
+    last_at.plus_millis(keep_ms) <= now
+}

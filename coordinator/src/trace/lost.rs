@@ -52,7 +52,7 @@ fn said(event: &Event) -> Option<(&ChildId, DisputedCost, Said)> {
         Some((child_id, call(call_id), Said::Cost(*amount)))
     } else if let Event::Released { child_id, call_id } = event {
         Some((child_id, call(call_id), Said::Cost(Amount::ZERO)))
-    } else if let Event::Charged { child_id, key, amount } = event {
+    } else if let Event::Charged { child_id, key, amount, .. } = event {
         Some((child_id, DisputedCost::Charge(key.clone()), Said::Cost(*amount)))
     } else if let Event::Disputed { child_id, amount, of, .. } = event {
         Some((child_id, of.clone(), Said::Disputed(*amount)))

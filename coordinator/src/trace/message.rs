@@ -24,10 +24,10 @@ impl Trace {
             None => node.order.goal.is_some(),
             Some(run) => run.phase == RunPhase::Synthesis,
         };
-        let agent = self.agent(node.order.agent_id.as_ref().filter(|_| runs)?)?;
-        let pool = agent.pool.clone().unwrap_or_else(PoolName::default_pool);
+        self.agent(node.order.agent_id.as_ref().filter(|_| runs)?)?;
+        let pool = self.pool_of(node);
         let (trace_id, child_id, attempt) = (self.id(), child_id.clone(), next_attempt(node));
-        let report_to = ClaimAt { ask: home.ask() };
+        let report_to = ClaimAt { ask: home.ask(&pool) };
         Some((pool, Offer { trace_id, child_id, attempt, report_to }))
     }
 
@@ -49,6 +49,7 @@ impl Trace {
             goal,
             model: node.order.model.clone().or_else(|| agent.model.clone()),
             tools: self.tools(node, &agent),
+            secrets: self.secrets_of(node).clone(),
             agent,
             inputs: parts.inputs,
             output_to: node.order.output_to.clone(),
@@ -60,7 +61,7 @@ impl Trace {
             files: node.order.files.clone(),
             budget: node.budget.snapshot(),
             on_budget: self.ladder(node).to_vec(),
-            report_to: home.report_to(self.id(), &node.id),
+            report_to: home.report_to(&self.pool_of(node), self.id(), &node.id),
             children: parts.children,
             answers: parts.answers,
             branch_from: node.order.branch_from.clone().filter(|_| node.graph.is_none()),
@@ -87,7 +88,7 @@ impl Trace {
         {
             agent.fallback_model = None;
         }
-        agent.checks = self.checks_of(node.parent, node.step.is_some(), &agent);
+        agent.checks = self.checks_of(node.parent, node.is_of_graph(), &agent);
         Some(agent)
     }
 
@@ -188,12 +189,15 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
             Answer::Halt { context: context.clone(), dimension: *dimension, pause: *pause }
         }
         Refusal::Malformed(_)
+        | Refusal::OtherPool { .. }
+        | Refusal::NotOfWorkers
         | Refusal::Conflict { .. }
         | Refusal::Depth { .. }
         | Refusal::MaxContexts { .. }
         | Refusal::MaxChildren { .. }
         | Refusal::Cycle { .. }
         | Refusal::Tools { .. }
+        | Refusal::Secrets { .. }
         | Refusal::Model { .. }
         | Refusal::NothingLeft { .. }
         | Refusal::DoesNotFit { .. }
@@ -213,6 +217,7 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         | Refusal::AmendConflict(_)
         | Refusal::GraphMoved { .. }
         | Refusal::SynthesisBegun(_)
+        | Refusal::Undoing(_)
         | Refusal::TooManyAmends { .. }
         | Refusal::NotWritable { .. }
         | Refusal::NotReadable { .. }

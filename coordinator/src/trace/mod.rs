@@ -16,6 +16,7 @@ mod admission;
 mod agenda;
 mod apply;
 mod asked;
+mod asked_by;
 mod attempt;
 mod books;
 mod budget;
@@ -47,6 +48,7 @@ mod named;
 mod news;
 mod order;
 mod parts;
+mod pool;
 mod question;
 mod refusal;
 mod removal;
@@ -61,6 +63,8 @@ mod stored;
 mod terms;
 mod timer;
 mod token;
+mod undo;
+mod undo_values;
 mod unsaved;
 mod worst_case;
 
@@ -72,10 +76,10 @@ pub use command::{Amend, Command, Spawn, Submit};
 pub use effect::{Effect, effects};
 pub use event::{Admitted, Body, Copied, Ended, Event, Lowered, Ran, Requeue, StepOf};
 pub use found_by::terms as terms_of;
-pub use graph_run::{GraphRun, Items, RunPhase, StepRun};
+pub use graph_run::{GraphRun, Items, RunPhase, StepRun, UndoRun};
 pub use index::ContextIndex;
 pub use lease::Renewal;
-pub use log::{Commit, Logged, logged};
+pub use log::{Commit, Logged, logged, outlived};
 pub use lost::LostCost;
 pub use message::answer_refusal;
 pub use named::{Named, agents_of, agents_of_plan, unreadable};
@@ -97,6 +101,11 @@ use shared::Timestamp;
 pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     match command {
         Command::Submit(submit) => admission::submit(trace, *submit, now),
+        Command::FromPool { pool, command } => {
+            pool::check(trace, &pool, &command)?;
+            decide(trace, *command, now)
+        }
+        Command::AskedBy { by, command } => Ok(asked_by::signed(decide(trace, *command, now)?, by)),
         Command::Spawn(spawn) => admission::spawn(trace, *spawn, now),
         Command::Claim(claim) => attempt::claim(trace, &claim, now),
         Command::Tick(tick) => attempt::tick(trace, &tick, now),
@@ -116,7 +125,9 @@ pub fn decide(trace: &Trace, command: Command, now: Timestamp) -> Result<Vec<Eve
         Command::Answer(answered) => question::answer(trace, &answered),
         Command::Tell(tell) => news::tell(trace, &tell),
         Command::Amend(amend) => graph::amend(trace, &amend),
-        Command::Cancel { child_id, reason } => end::cancel(trace, child_id.as_ref(), reason.as_deref()),
+        Command::Cancel { child_id, reason, without_undo } => {
+            end::cancel(trace, child_id.as_ref(), reason.as_deref(), without_undo)
+        }
         Command::Delete { delete, branches } => removal::delete(trace, &delete, branches.as_deref()),
         Command::Restore(restore) => checkpoint::restore(trace, &restore, now),
         Command::Copy { after_ms } => Ok(copy::copy(trace, after_ms, now)),
@@ -131,7 +142,8 @@ impl Trace {
     /// too (`lease`): replaying the events does not give that.
     pub fn handle(&mut self, command: Command, now: Timestamp) -> Result<Vec<Event>, Refusal> {
         let mut agenda = Agenda::default();
-        let ticks = if let Command::Tick(tick) = &command { self.find(&tick.lease.child_id) } else { None };
+        let said = if let Command::FromPool { command, .. } = &command { command } else { &command };
+        let ticks = if let Command::Tick(tick) = said { self.find(&tick.lease.child_id) } else { None };
         if let Command::Spare { until } = &command {
             self.spare(now, *until);
         }

@@ -114,7 +114,8 @@ pub(super) fn settle_late(
 }
 
 /// The events that book the cost of a call, if it is not booked yet. A released or forfeited call is
-/// corrected; a call that was never held is booked as far as something is left (B9, B10, B18).
+/// corrected; a call that was never held, or cost far more than its hold, is booked as far as something is left
+/// (B9, B10, B18).
 fn settlement(
     trace: &Trace,
     at: ContextIndex,
@@ -134,10 +135,7 @@ fn settlement(
     let booked = match state {
         Some(CallState::Settled(booked)) if node.said(booked, &of) == amount => return Ok(Vec::new()),
         Some(CallState::Settled(_)) => return Err(Refusal::CallConflict(call_id.clone())),
-        Some(CallState::Held | CallState::Forfeited) => {
-            unheld.lose(amount.saturating_sub(held));
-            amount
-        }
+        Some(CallState::Held | CallState::Forfeited) => unheld.book_held(held, amount),
         Some(CallState::Released) | None => unheld.book(amount),
     };
     let (child_id, call_id) = (node.id.clone(), call_id.clone());
@@ -196,7 +194,8 @@ pub(super) fn charge(trace: &Trace, charge: &Charge) -> Result<Vec<Event>, Refus
     let (child_id, key) = (charge.child_id.clone(), charge.key.clone());
     let sent_by = || Sender::Control { by: charge.by.as_ref().map(ToString::to_string) };
     let disputed = disputed(node, charge.amount, booked, of, sent_by);
-    let events = std::iter::once(Event::Charged { child_id, key, amount: booked }).chain(disputed).collect();
+    let events =
+        std::iter::once(Event::Charged { child_id, key, amount: booked, by: None }).chain(disputed).collect();
     within_books(trace, events)
 }
 
@@ -225,7 +224,7 @@ pub(super) fn raise(trace: &Trace, raise: &Raise) -> Result<Vec<Event>, Refusal>
         let growth = raised.parent_hold(true).saturating_sub(node.budget.parent_hold(true));
         trace.check_hold(parent, growth, true)?;
     }
-    Ok(vec![Event::Raised { child_id: node.id.clone(), limit: new }])
+    Ok(vec![Event::Raised { child_id: node.id.clone(), limit: new, by: None }])
 }
 
 /// The contexts, from `at` to the root, whose budget a booking has used up; where a correction lowered

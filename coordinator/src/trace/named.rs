@@ -39,7 +39,7 @@ pub fn agents_of(order: &Order, plan: Option<&Plan>) -> BTreeSet<AgentId> {
 
 /// The agents that a plan names.
 pub fn agents_of_plan(plan: &Plan) -> BTreeSet<AgentId> {
-    plan.agents().map(|(agent, _)| agent.clone()).collect()
+    plan.agents().map(|(agent, _)| agent).cloned().collect()
 }
 
 /// Why no run is admitted with a profile that this program can't read, and what to do about it.

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentId, ChildId, ContextKey, Json, Labels, Problems, ThreadId, Tokens, Usd,
+    AgentId, ChildId, ContextKey, Json, Labels, Problems, Secrets, ThreadId, Tokens, Usd,
     graph::{OutputSchema, Plan, TaskGraph},
     id::{ModelName, ToolName},
     ladder::Rung,
@@ -40,6 +40,9 @@ pub struct Order {
     pub output_to: Option<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
+    /// None: of a step, those of its graph or group; of others, none (S8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<Box<Secrets>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,6 +93,7 @@ impl Order {
             input_from: Vec::new(),
             output_to: None,
             tools: None,
+            secrets: None,
             model: None,
             max_cost_usd: None,
             max_tokens: None,
@@ -122,6 +126,7 @@ impl Order {
             input_from: spawn.input_from.clone(),
             output_to: spawn.output_to.clone(),
             tools: spawn.tools.clone().map(Arc::new),
+            secrets: named(&spawn.secrets),
             model: spawn.model.clone(),
             max_cost_usd: spawn.max_cost_usd,
             max_tokens: spawn.max_tokens,
@@ -153,8 +158,9 @@ impl Order {
             goal: graph.task_description.clone(),
             thread_id: graph.thread_id.clone(),
             labels: graph.labels.clone(),
-            inputs: graph.inputs.clone(),
+            inputs: graph.filled_inputs(),
             input_from: graph.input_from.clone(),
+            secrets: named(&graph.secrets),
             max_cost_usd: graph.max_cost_usd,
             max_tokens: graph.max_tokens,
             funding: graph.funding,
@@ -163,9 +169,15 @@ impl Order {
             hitl: graph.hitl,
             timeout_ms: graph.timeout_ms,
             limits: boxed(&graph.limits),
+            // The plan, which is compiled from the same definition, has checked it.
+            output_schema: graph.output_schema.as_ref().map(OutputSchema::accepted),
             ..Order::new(graph.child_id.clone().unwrap_or_else(|| fresh.clone()))
         }
     }
+}
+
+fn named(secrets: &Secrets) -> Option<Box<Secrets>> {
+    (!secrets.is_empty()).then(|| Box::new(secrets.clone()))
 }
 
 fn boxed(limits: &LimitOverrides) -> Option<Box<LimitOverrides>> {

@@ -56,7 +56,7 @@ impl Trace {
                 Ok(Part::Child(self.context(child_id).filter(own).and_then(|child| self.child_result(child))))
             }
             PartName::Input(key) => {
-                let given = has_inputs(node) && node.order.inputs.contains_key(key);
+                let given = has_inputs(self, node) && node.order.inputs.contains_key(key);
                 if !given && !node.order.input_from.contains(key) {
                     return Err(Refusal::NotReadable { child_id: node.id.clone(), key: key.clone() });
                 }
@@ -111,7 +111,7 @@ impl Trace {
 
     /// Its declared inputs: those given with the order, the others from the store, null for absent keys.
     fn add_inputs(&self, node: &ContextNode, parts: &mut Parts) {
-        let own = node.order.inputs.keys().filter(|_| has_inputs(node));
+        let own = node.order.inputs.keys().filter(|_| has_inputs(self, node));
         let mut room = MAX_INPUTS_BYTES;
         for key in own.chain(&node.order.input_from) {
             let (value, size) = match self.input(node, key) {
@@ -159,8 +159,8 @@ impl Trace {
 }
 
 /// Whether the inputs of its order are its agent's. Those of a graph are its steps'; those of an item both.
-fn has_inputs(node: &ContextNode) -> bool {
-    node.graph.is_none() || node.is_group_item()
+fn has_inputs(trace: &Trace, node: &ContextNode) -> bool {
+    node.graph.is_none() || (node.is_group_item() && !trace.is_used(node))
 }
 
 /// The newest answers: a question that is in the journal is not asked again.

@@ -6,7 +6,6 @@
 use shared::{
     Problems, Timestamp,
     graph::{self, Approval, Form},
-    limits::MAX_TEXT_BYTES,
     text,
     wire::{Answered, EndStatus, FailureKind, GivenAnswer, Hitl, Payload, Text},
 };
@@ -15,8 +14,9 @@ use super::{Asked, ContextIndex, ContextNode, Event, Refusal, Status, Trace, end
 
 /// The longest name of who answers.
 const MAX_SENDER_BYTES: usize = 256;
-/// How much of each input an `approve` step shows.
+/// How much of each input an `approve` step shows, and how much of all of them and its question.
 const INPUT_SHOWN: usize = 2_000;
+const QUESTION_SHOWN: usize = 16 * 1024;
 
 impl ContextNode {
     /// The number of its open question, or of its next one.
@@ -69,7 +69,7 @@ pub(super) fn by_step(trace: &Trace, at: ContextIndex) -> Vec<Event> {
         let value = trace.input(node, key).map_or_else(|| "null".into(), |(value, _)| value.to_text());
         question.push_str(&format!("\n\n{key}: {}", text::cut(value, INPUT_SHOWN)));
     }
-    let question = Text::new(text::cut(question, MAX_TEXT_BYTES)).expect("it begins with a question");
+    let question = Text::new(text::cut(question, QUESTION_SHOWN)).expect("it begins with a question");
     vec![ask(trace, at, question, approve.form.clone())]
 }
 

@@ -2,8 +2,9 @@
 //! claim, a report of an older attempt, a hold that does not fit.
 
 use shared::{
-    AgentId, CallId, ChildId, ContextKey, Dimension, Problems, Timestamp, Usd,
-    id::{ModelName, ToolName},
+    AgentId, CallId, ChildId, ContextKey, Dimension, PoolName, Problems, Timestamp, Usd,
+    id::{ModelName, SecretName, ToolName},
+    secrets,
     wire::{self, EndStatus, HoldDenied, exhausted},
 };
 
@@ -17,7 +18,7 @@ pub enum Refusal {
     UnknownContext(ChildId),
     #[error("`{child_id}` already exists with other content; use another child_id")]
     Conflict { child_id: ChildId },
-    #[error("`{child_id}` has ended: {status:?}")]
+    #[error("`{child_id}` has ended: {status}")]
     Ended { child_id: ChildId, status: EndStatus },
 
     #[error("depth {depth} is more than max_depth {max}")]
@@ -30,6 +31,8 @@ pub enum Refusal {
     Cycle { agent: AgentId, ancestor: ChildId },
     #[error("`{parent}` may not use these tools, so its child may not: {}", list(.tools))]
     Tools { parent: ChildId, tools: Vec<ToolName> },
+    #[error("`{parent}` does not have {}, so its child may not\n\nhint: a child has only secrets that its caller has; those of a run are named in `secrets` of its submission", secrets::list(.secrets))]
+    Secrets { parent: ChildId, secrets: Vec<SecretName> },
     #[error("model `{model}` is not among the allowed_models of `{by}`")]
     Model { model: ModelName, by: ChildId },
     #[error("nothing is left of the {dimension} budget of `{context}`: no child may be spawned under it")]
@@ -68,6 +71,10 @@ pub enum Refusal {
     Restored(ChildId),
     #[error("the lease token does not belong to attempt {attempt} of `{child_id}`")]
     WrongToken { child_id: ChildId, attempt: u32 },
+    #[error("`{child_id}` is not run by workers of the pool `{pool}`")]
+    OtherPool { child_id: ChildId, pool: PoolName },
+    #[error("no worker may ask for this")]
+    NotOfWorkers,
     #[error("`{child_id}` is claimed until {}", .until.millis())]
     Taken { child_id: ChildId, until: Timestamp },
     #[error("`{child_id}` can't be claimed before {}", .until.millis())]
@@ -95,6 +102,8 @@ pub enum Refusal {
     GraphMoved { child_id: ChildId, made_for: u32, revision: u32 },
     #[error("the steps of `{0}` are done and its own agent works on their findings: they can't be amended")]
     SynthesisBegun(ChildId),
+    #[error("`{0}` did not succeed, and undoes what had succeeded in it: its steps can't be amended")]
+    Undoing(ChildId),
     #[error("`{child_id}` was amended {max} times, and takes no more")]
     TooManyAmends { child_id: ChildId, max: usize },
 
@@ -139,6 +148,7 @@ impl Refusal {
             Refusal::MaxChildren { .. } => ("max_children", "L"),
             Refusal::Cycle { .. } => ("cycle", "P"),
             Refusal::Tools { .. } => ("tools", "I5"),
+            Refusal::Secrets { .. } => ("secrets", "S8"),
             Refusal::Model { .. } => ("model", "P"),
             Refusal::NothingLeft { .. } => ("budget", "B6"),
             Refusal::DoesNotFit { .. } => ("does_not_fit", "G11"),
@@ -156,6 +166,8 @@ impl Refusal {
             Refusal::Stale { .. } => ("stale", "t5"),
             Refusal::Restored(_) => ("restored", "W5"),
             Refusal::WrongToken { .. } => ("wrong_token", "t5"),
+            Refusal::OtherPool { .. } => ("other_pool", "S6"),
+            Refusal::NotOfWorkers => ("not_of_workers", "S6"),
             Refusal::Taken { .. } => ("taken", "t3"),
             Refusal::NotYet { .. } => ("not_yet", "t3"),
             Refusal::NotQueued { .. } => ("not_queued", "t3"),
@@ -167,6 +179,7 @@ impl Refusal {
             Refusal::AmendConflict(_) => ("amend_conflict", "G13"),
             Refusal::GraphMoved { .. } => ("graph_moved", "G13"),
             Refusal::SynthesisBegun(_) => ("synthesis_begun", "G13"),
+            Refusal::Undoing(_) => ("undoing", "G14"),
             Refusal::TooManyAmends { .. } => ("too_many_amends", "G13"),
             Refusal::NotWritable { .. } => ("not_writable", "C"),
             Refusal::NotReadable { .. } => ("not_readable", "C"),

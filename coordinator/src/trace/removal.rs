@@ -3,7 +3,7 @@
 //!
 //! A second delivery finds everything deleted, and changes nothing.
 
-use shared::wire::{Branch, Checkpoint, Delete, EndStatus, Referrers};
+use shared::wire::{Branch, Checkpoint, Delete, Referrers};
 
 use super::{ContextIndex, Event, Phase, Refusal, Status, Trace, end};
 
@@ -29,14 +29,10 @@ pub(super) fn delete(
         guard(trace, at, &doomed, delete, branches)?;
     }
     let mut events = Vec::new();
-    if trace.node(at).is_live() {
-        events.push(end::stopped(trace, at, EndStatus::Cancelled, "deleted by force".into()));
-    } else {
-        // Descendants of an ended context have ended with it.
-        debug_assert!(doomed.iter().all(|index| !trace.node(*index).is_live()));
-    }
+    // Descendants of an ended context have ended with it, apart from graphs that undo. Nobody could say what to undo.
+    events.extend(end::without_undo(trace, at, "deleted by force"));
     let remaining = doomed.into_iter().filter(|index| !trace.node(*index).deleted);
-    events.extend(remaining.map(|index| Event::Deleted { child_id: trace.node(index).id.clone() }));
+    events.extend(remaining.map(|index| Event::Deleted { child_id: trace.node(index).id.clone(), by: None }));
     Ok(events)
 }
 

@@ -1,5 +1,6 @@
 //! W6: what people and agents wrote is taken out of deleted contexts, and out of the events of a deleted trace. Places in
-//! the tree, statuses, costs, counts and the reasons of the coordinator stay. The profiles of agents are the
+//! the tree, statuses, costs, counts and the coordinator's own reasons for an end stay. Why a step ended or was cancelled may be
+//! in the words of an agent or a human, and goes. The profiles of agents are the
 //! deployment's, and stay too.
 //!
 //! Replaying events without their content gives the state that a delete of the whole trace leaves (t9). After the
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use shared::{
     Json,
     graph::Plan,
-    wire::{Payload, Text},
+    wire::{EndStatus, Payload, Text},
 };
 
 use super::{Admitted, ContextNode, Ended, Event, Logged, Order, Status};
@@ -28,8 +29,18 @@ pub(super) fn context(node: &mut ContextNode) {
     if let Status::Ended(end) = &mut node.status {
         end.result = None::<Payload>;
         end.error = None;
+        end.reason = reason(end.status, end.reason.take());
+    }
+    if let Some(undo) = &mut node.undo {
+        undo.inputs.clear();
+        undo.long_inputs.clear();
     }
     if let Some(run) = &mut node.graph {
+        for number in 0..u32::try_from(run.steps.len()).unwrap_or(u32::MAX) {
+            if run.step(number).reason.is_some() {
+                run.steps.row_mut(number).reason = None;
+            }
+        }
         let lists: Vec<_> = run.lists.iter().map(|(step, list)| (*step, blank(list))).collect();
         lists.into_iter().for_each(|(step, list)| run.lists.insert(step, list));
     }
@@ -46,6 +57,16 @@ fn order(order: &Order) -> Order {
     order.shared_messages.clear();
     order.files.clear();
     order
+}
+
+/// Why a context ended, unless who cancelled it said so.
+pub(super) fn reason(status: EndStatus, reason: Option<String>) -> Option<String> {
+    reason.filter(|_| status != EndStatus::Cancelled)
+}
+
+fn ended_without_content(ended: Ended) -> Ended {
+    let reason = reason(ended.status, ended.reason.clone());
+    Ended { result: None, error: None, reason, ..ended }
 }
 
 /// A list of as many elements, or null.
@@ -91,7 +112,14 @@ impl Event {
             Event::Checked { child_id, number, check, moment, decision, reason: _ } => {
                 Event::Checked { child_id, number, check, moment, decision, reason: None }
             }
-            Event::Ended(ended) => Event::Ended(Box::new(Ended { result: None, error: None, ..*ended })),
+            Event::Ended(ended) => Event::Ended(Box::new(ended_without_content(*ended))),
+            Event::UndoingBegun(ended) => Event::UndoingBegun(Box::new(ended_without_content(*ended))),
+            Event::Tombstoned { child_id, reason: _ } => {
+                Event::Tombstoned { child_id, reason: String::new() }
+            }
+            Event::StepEnded { child_id, step, status, partial, reason: _ } => {
+                Event::StepEnded { child_id, step, status, partial, reason: None }
+            }
             Event::ValueSet { key, writer, value: _ } => Event::ValueSet { key, writer, value: Json::null() },
             Event::ConditionAsked { child_id, step, question, answer, saw: _ } => {
                 Event::ConditionAsked { child_id, step, question, answer, saw: Json::null() }
@@ -109,7 +137,6 @@ impl Event {
             | Event::RerunBegun { .. }
             | Event::KeptTaken { .. }
             | Event::KeptDropped { .. }
-            | Event::Tombstoned { .. }
             | Event::WindowClamped { .. }
             | Event::Claimed { .. }
             | Event::Ticked { .. }
@@ -122,6 +149,7 @@ impl Event {
             | Event::Paused { .. }
             | Event::Closed { .. }
             | Event::Deleted { .. }
+            | Event::UndoRefused { .. }
             | Event::Restored { .. }
             | Event::Held { .. }
             | Event::HoldQueued { .. }
@@ -143,7 +171,6 @@ impl Event {
             | Event::StoreCleared
             | Event::ItemRefused { .. }
             | Event::StepContinues { .. }
-            | Event::StepEnded { .. }
             | Event::StepsSkipped { .. }
             | Event::GatheringEnded { .. }
             | Event::SynthesisBegun { .. }) => event,

@@ -63,6 +63,8 @@ impl Trace {
             depth: node.depth,
             status: node.status_word(),
             taken_from: node.taken.clone(),
+            undoes: node.undoes.map(|of| self.node(of).id.clone()),
+            undoing: node.is_undoing(),
             waiting_for: match &node.status {
                 Status::Working(Phase::Waiting { children, .. }) => children.iter().map(id).collect(),
                 Status::Submitted { .. }

@@ -22,7 +22,7 @@ use shared::{
 
 use super::{
     Asked, Calls, ContextIndex, GraphRun, Kept, Keyed, Order, Ran, Rerun, Rows, StepOf, StepPlace, TokenHash,
-    WaitingHold, budget::Budget, unsaved::Unsaved,
+    UndoRun, WaitingHold, budget::Budget, undo_values::UndoValues, unsaved::Unsaved,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +46,8 @@ pub struct Trace {
     /// The run that it takes results from, and those that are not taken yet (G15).
     pub(super) rerun: Option<Rerun>,
     pub(super) kept: Keyed<StepPlace, Kept>,
+    /// What runs that may be undone have read (G14).
+    pub(super) undo_values: UndoValues,
     pub(super) store: BTreeMap<ContextKey, Entry>,
     pub(super) store_bytes: u64,
     /// The shared store as it was when the root ended.
@@ -86,6 +88,12 @@ pub struct ContextNode {
     pub step: Option<StepOf>,
     /// The context of an earlier run whose result it has (G15).
     pub taken: Option<TakenFrom>,
+    /// What is kept to undo it, if its step has an `undo` (G14).
+    pub undo: Option<Box<UndoRun>>,
+    /// The context that it undoes.
+    pub undoes: Option<ContextIndex>,
+    /// How many graphs here and beneath undo.
+    pub undoing: u32,
     pub scope: Option<ChildId>,
     pub thread_id: Option<ThreadId>,
     pub status: Status,
@@ -206,6 +214,8 @@ pub struct End {
     pub error: Option<Failure>,
     pub reason: Option<String>,
     pub at: Timestamp,
+    /// What had succeeded in it was not undone (G14).
+    pub without_undo: bool,
 }
 
 impl Status {
@@ -227,6 +237,11 @@ impl ContextNode {
 
     pub fn is_live(&self) -> bool {
         self.end().is_none()
+    }
+
+    /// Whether it is a graph or an item that has keys of its own, under its id.
+    pub(super) fn has_own_keys(&self) -> bool {
+        self.graph.is_some() && self.scope.as_ref() == Some(&self.id)
     }
 
     /// Whether it is an item of a group with `for_each`: it has keys of its own.
@@ -286,13 +301,19 @@ impl ContextNode {
             | Status::Paused { .. }
             | Status::Ended(_) => return None,
         };
-        let max = self.limits.max_queue_ms;
-        (max > 0).then(|| since.plus_millis(max))
+        let max = Some(self.limits.max_queue_ms).filter(|max| *max > 0).into_iter();
+        let max = max.chain(self.undo_queue_ms()).min();
+        max.map(|max| since.plus_millis(max))
     }
 
-    /// Its own deadline; none while a human is waited for.
+    /// How long an undo may wait for its first attempt: as long as it may run, because no deadline above bounds it (G14).
+    pub(super) fn undo_queue_ms(&self) -> Option<u64> {
+        self.timeout_ms.filter(|_| self.undoes.is_some() && self.attempts.is_empty())
+    }
+
+    /// Its own deadline; none while a human is waited for, or while it undoes.
     pub fn running_deadline(&self) -> Option<Timestamp> {
-        if self.waiting_for_humans == 0 { self.deadline } else { None }
+        if self.waiting_for_humans == 0 && !self.is_undoing() { self.deadline } else { None }
     }
 }
 
@@ -312,6 +333,7 @@ impl Trace {
             plans: Vec::new(),
             rerun: None,
             kept: Keyed::default(),
+            undo_values: UndoValues::default(),
             store: BTreeMap::new(),
             store_bytes: 0,
             outputs: BTreeMap::new(),
@@ -409,16 +431,28 @@ impl Trace {
         found
     }
 
-    /// When a context is stopped: the earliest deadline of it and its ancestors (L).
+    /// When a context is stopped: the earliest deadline of it and its ancestors (L). Those of a graph that undoes, and above
+    /// it, do not bound its undos (G14).
     pub fn deadline(&self, node: &ContextNode) -> Option<Timestamp> {
         let above = node.parent.into_iter().flat_map(|parent| self.chain(parent).map(|(_, node)| node));
-        std::iter::once(node).chain(above).filter_map(ContextNode::running_deadline).min()
+        let bounding = std::iter::once(node).chain(above).take_while(|node| !node.is_undoing());
+        bounding.filter_map(ContextNode::running_deadline).min()
+    }
+
+    /// A context and its ancestors, up to the graph that undoes, if it is part of an undo: that has what was held for it,
+    /// whatever became of the budgets above.
+    pub(super) fn chain_of_undo(
+        &self,
+        from: ContextIndex,
+    ) -> impl Iterator<Item = (ContextIndex, &ContextNode)> {
+        self.chain(from).take_while(|(_, node)| !node.is_undoing())
     }
 
     /// Whether a context whose budget is too small may wait for more: it or an ancestor has `on_exhausted:
     /// pause`, and no exhausted budget aborts it.
     pub(super) fn may_pause(&self, at: ContextIndex) -> bool {
-        self.chain(at).any(|(_, node)| node.on_exhausted == OnExhausted::Pause) && !self.blocked_for_good(at)
+        self.chain_of_undo(at).any(|(_, node)| node.on_exhausted == OnExhausted::Pause)
+            && !self.blocked_for_good(at)
     }
 
     /// Whether an exhausted budget aborts it: it may only finish its running call.
@@ -430,7 +464,7 @@ impl Trace {
     /// over a pause.
     pub(super) fn blocked(&self, at: ContextIndex) -> Option<(&ContextNode, Dimension)> {
         let mut found = None;
-        for (_, node) in self.chain(at) {
+        for (_, node) in self.chain_of_undo(at) {
             if let Some(dimension) = node.exhausted {
                 match node.on_exhausted {
                     OnExhausted::Abort => return Some((node, dimension)),

@@ -13,7 +13,9 @@ use shared::{
     wire::{Adjusted, Funding, Hitl, LoweredBy, OnExhausted},
 };
 
-use super::{ContextIndex, ContextNode, Order, Ran, Refusal, StepOf, admission::Place, budget::Granted};
+use super::{
+    Body, ContextIndex, ContextNode, Order, Ran, Refusal, StepOf, admission::Place, budget::Granted,
+};
 
 /// What a context may spend, and how its parent funds it.
 pub(super) struct Terms {
@@ -38,8 +40,8 @@ impl Place<'_> {
     pub(super) fn check_budget(
         &self,
         order: &Order,
-        agent: Option<&AgentProfile>,
-        profile: Option<&AgentProfile>,
+        (agent, profile): (Option<&AgentProfile>, Option<&AgentProfile>),
+        reserve: Option<Amount>,
         adjusted: &mut Vec<Adjusted>,
     ) -> Result<Terms, Refusal> {
         let (profile_usd, profile_tokens) =
@@ -63,9 +65,10 @@ impl Place<'_> {
             (None, Funding::Granted) | (_, Funding::Shared) => Granted::default(),
         };
         if let Some((at, _)) = self.parent {
-            // A grant must fit in full: it is not reduced to what is left. It may come again when calls in flight have
-            // ended.
+            // A grant must fit in full, and with it what is held for its undo (G14): they are not reduced to what is left. It
+            // may come again when calls in flight have ended.
             let grant = granted.of(asked);
+            let grant = grant.checked_add(reserve.unwrap_or(Amount::ZERO)).ok_or(Refusal::BooksFull)?;
             let apart_from_calls = || self.trace.check_hold_apart_from_calls(at, grant, true);
             self.trace.check_hold(at, grant, true).map_err(|refusal| {
                 match (refusal, apart_from_calls()) {
@@ -85,6 +88,23 @@ impl Place<'_> {
             tokens: asked_tokens.is_none() && !granted.tokens && self.parent.is_some(),
         };
         Ok(Terms { ceiling, granted, inherited, reserve_usd })
+    }
+
+    /// The terms of a context that makes no call, but that may be charged for (B11): a human is asked also if nothing is left.
+    pub(super) fn whatever_is_left(&self) -> Terms {
+        let ceiling = self.parent.map_or(Amount::ZERO, |(_, parent)| parent.budget.left_for_children());
+        Terms { ceiling, inherited: Granted { cost: true, tokens: true }, ..self.nothing_to_spend() }
+    }
+
+    /// The terms of an undo: what was held for it (G14).
+    pub(super) fn of_reserve(&self, reserve: Amount, agent: Option<&AgentProfile>) -> Terms {
+        let tokens = reserve.tokens > Tokens::ZERO;
+        let above = self.parent.map_or(Tokens::ZERO, |(_, parent)| parent.budget.limit.tokens);
+        let ceiling = Amount::new(reserve.cost_usd, if tokens { reserve.tokens } else { above });
+        let closing = agent.and_then(|agent| agent.closing_reserve_usd).unwrap_or_default();
+        let granted = Granted { cost: true, tokens };
+        let inherited = Granted { cost: false, tokens: !tokens };
+        Terms { ceiling, granted, inherited, reserve_usd: closing.min(reserve.cost_usd) }
     }
 
     /// The terms of a context that makes no call.
@@ -241,11 +261,13 @@ impl Place<'_> {
         Some(window)
     }
 
-    /// The graph whose keys it reads and writes: its own, if it is one that an agent runs, or an item.
-    pub(super) fn scope(&self, order: &Order, step: Option<StepOf>, is_graph: bool) -> Option<ChildId> {
+    /// The graph whose keys it reads and writes: its own, if it is one that an agent runs or a step uses, or an item.
+    pub(super) fn scope(&self, order: &Order, step: Option<StepOf>, body: Body) -> Option<ChildId> {
         let (_, parent) = self.parent?;
-        let has_own_keys = step.is_none_or(|of| matches!(of.ran, Ran::Item(_)));
-        if is_graph && has_own_keys { Some(order.child_id.clone()) } else { parent.scope.clone() }
+        let Body::Graph { plan, group } = body else { return parent.scope.clone() };
+        let is_used = || self.trace.plans[plan as usize].group(group).used.is_some();
+        let has_own_keys = step.is_none_or(|of| matches!(of.ran, Ran::Item(_)) || is_used());
+        if has_own_keys { Some(order.child_id.clone()) } else { parent.scope.clone() }
     }
 }
 

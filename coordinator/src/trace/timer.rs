@@ -13,7 +13,7 @@ impl Trace {
 
     /// Whether nothing can happen to it any more by itself: it has ended, or never began.
     pub fn is_over(&self) -> bool {
-        self.root().is_none_or(|root| !root.is_live()) && self.next_timer().is_none()
+        self.root().is_none_or(|root| !root.is_live() && root.undoing == 0) && self.next_timer().is_none()
     }
 
     /// The contexts whose timer is due.
@@ -84,7 +84,12 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
         return vec![attempt::timed_out(trace, at)];
     }
     if node.queue_until().is_some_and(|until| until <= now) {
-        let reason = format!("max_queue_ms: no worker took it within {} ms", node.limits.max_queue_ms);
+        let (field, max) = match (node.limits.max_queue_ms, node.undo_queue_ms()) {
+            (0, Some(own)) => ("timeout_ms", own),
+            (max, Some(own)) if own < max => ("timeout_ms", own),
+            (max, Some(_) | None) => ("max_queue_ms", max),
+        };
+        let reason = format!("{field}: no worker took it within {max} ms");
         return vec![end::stopped(trace, at, EndStatus::TimedOut, reason)];
     }
     match &node.status {

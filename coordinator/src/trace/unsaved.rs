@@ -43,6 +43,7 @@ pub(super) struct Saved {
     pub(super) left: u64,
     pub(super) ceilings: u64,
     pub(super) sums: u64,
+    pub(super) undo: u64,
 }
 
 impl PartialEq for Unsaved {

@@ -6,7 +6,7 @@ use shared::{
     graph::{Estimate, Known, Plan},
 };
 
-use super::{Named, Order, Refusal, admission::Place, terms::Terms};
+use super::{Named, Order, Refusal, admission::Place, agents_of_plan, terms::Terms};
 
 impl Place<'_> {
     pub(super) fn check_worst_case(
@@ -18,8 +18,9 @@ impl Place<'_> {
     ) -> Result<(), Refusal> {
         let left = self.parent.map(|(at, _)| self.trace.left_apart_from_calls(at).cost_usd);
         let budget = left.map_or(terms.ceiling.cost_usd, |left| left.min(terms.ceiling.cost_usd));
-        let ceiling = |id: &AgentId| agents.get(id).or_else(|| self.trace.agent(id))?.max_cost_usd;
-        let profiles = plan.agents().filter_map(|(id, _)| Some((id.clone(), ceiling(id)?))).collect();
+        let ceiling = |id: &AgentId| self.trace.agent(id).or_else(|| agents.get(id))?.max_cost_usd;
+        let agents = agents_of_plan(plan).into_iter();
+        let profiles = agents.filter_map(|id| Some((id.clone(), ceiling(&id)?))).collect();
         let estimate = Estimate::of(plan, &Known { inputs: &order.inputs, profiles: &profiles, items: None });
         let why = match estimate.needs(terms.reserve_usd) {
             Some(needs) if needs <= budget => return Ok(()),

@@ -1,5 +1,32 @@
 //! The errors of the bus.
 
+use std::fmt;
+
+/// What the server did not permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Publish,
+    Subscribe,
+}
+
+/// The server does not permit something to whoever we are for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Denied {
+    pub action: Action,
+    /// Its name on the server.
+    pub subject: String,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = match self.action {
+            Action::Publish => "publish to",
+            Action::Subscribe => "subscribe to",
+        };
+        write!(f, "these credentials do not permit to {action} `{}`", self.subject)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// Another writer was first: expected where appends are fenced.
@@ -10,6 +37,8 @@ pub enum PublishError {
     /// The message may have been stored or not; sending it again under the same id is safe.
     #[error("no acknowledgement in time")]
     Unacknowledged,
+    #[error(transparent)]
+    Denied(#[from] Denied),
     #[error("could not publish: {0}")]
     Other(String),
 }
@@ -20,6 +49,8 @@ pub enum RequestError {
     NoResponders,
     #[error("no answer in time")]
     TimedOut,
+    #[error(transparent)]
+    Denied(#[from] Denied),
     #[error("the request could not be sent: {0}")]
     Other(String),
 }
@@ -36,6 +67,9 @@ pub enum Error {
     /// Permanent: trying again gives the same error.
     #[error("the object `{name}` has more than the {max} bytes that are allowed")]
     TooLarge { name: String, max: u64 },
+    /// Permanent, until the server's permissions change.
+    #[error(transparent)]
+    Denied(#[from] Denied),
     #[error("{doing}: {reason}")]
     Failed { doing: String, reason: String },
 }

@@ -7,12 +7,14 @@ use super::topology::Stream;
 pub enum Storage {
     Stream(Stream),
     Objects,
+    /// Objects of coordinators: what they send that is too large for a message. Nobody else may write there.
+    Core,
 }
 
 impl Storage {
     /// Every one of a deployment.
     pub fn all() -> impl Iterator<Item = Storage> {
-        Stream::ALL.into_iter().map(Storage::Stream).chain([Storage::Objects])
+        Stream::ALL.into_iter().map(Storage::Stream).chain([Storage::Objects, Storage::Core])
     }
 
     /// Its name, without the namespace.
@@ -20,6 +22,7 @@ impl Storage {
         match self {
             Storage::Stream(stream) => stream.name(),
             Storage::Objects => OBJECTS,
+            Storage::Core => CORE_OBJECTS,
         }
     }
 
@@ -27,14 +30,16 @@ impl Storage {
     /// it refuses is sent again; here a step that was paid for would be lost.
     pub fn is_kept_for_runs(self) -> bool {
         match self {
-            Storage::Stream(Stream::History) | Storage::Objects => true,
+            Storage::Stream(Stream::History) | Storage::Objects | Storage::Core => true,
             Storage::Stream(
                 Stream::Intake
                 | Stream::Execute
                 | Stream::Report
                 | Stream::Event
                 | Stream::Dead
-                | Stream::Profile,
+                | Stream::Profile
+                | Stream::Schedule
+                | Stream::Graph,
             ) => false,
         }
     }
@@ -43,12 +48,13 @@ impl Storage {
     pub fn drops_the_oldest(self) -> bool {
         match self {
             Storage::Stream(stream) => stream.drops_the_oldest(),
-            Storage::Objects => false,
+            Storage::Objects | Storage::Core => false,
         }
     }
 }
 
 pub(super) const OBJECTS: &str = "AGENT_OUTPUTS";
+const CORE_OBJECTS: &str = "AGENT_CORE";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {

@@ -6,14 +6,18 @@ use bytes::Bytes;
 
 use super::{
     Consumer, Topology,
+    authentic::{self, Verifier},
     error::{Error, PublishError, RequestError},
     fill::Fill,
     memory::Memory,
-    message::{From, Head, Headers, Outgoing, Position, Published, Service, Stored},
+    message::{From, Head, Headers, Identity, Outgoing, Position, Published, Service, Stored},
     nats::Nats,
-    stream::{Consumption, Follow, Sent, Subscription},
+    stream::{Consumption, Follow, Followed, Sent, Subscription},
 };
-use crate::subject::{self, Filter, Namespace, Subject};
+use crate::{
+    keys::{Keys, Why},
+    subject::{self, Filter, Namespace, Subject},
+};
 
 /// A handle to the bus; clones are cheap and are the same bus.
 #[derive(Debug, Clone)]
@@ -30,6 +34,27 @@ impl Bus {
         }
     }
 
+    /// The same bus for a coordinator with keys: what it stores in the logs that are read back is signed, and what it reads
+    /// there and nobody with these keys has signed is left out, as if it were not there (S3).
+    #[must_use]
+    pub fn with_keys(self, keys: Keys) -> Self {
+        match self {
+            Bus::Nats(nats) => Bus::Nats(nats.with_keys(keys)),
+            Bus::Memory(memory) => Bus::Memory(memory.with_keys(keys)),
+        }
+    }
+
+    fn keys(&self) -> Option<&Keys> {
+        match self {
+            Bus::Nats(nats) => nats.1.as_ref(),
+            Bus::Memory(memory) => memory.keys.as_ref(),
+        }
+    }
+
+    fn verifier(&self) -> Option<Verifier> {
+        Some(Verifier::new(self.keys()?.clone(), self.namespace().clone()))
+    }
+
     /// Makes the streams and consumers of a deployment, or checks those that exist.
     pub async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
         match self {
@@ -39,7 +64,18 @@ impl Bus {
     }
 
     /// Sends messages in order, without waiting until they are stored: [`Sent::stored`] does that.
-    pub async fn send(&self, messages: Vec<Outgoing>) -> Sent {
+    pub async fn send(&self, mut messages: Vec<Outgoing>) -> Sent {
+        messages.iter_mut().for_each(|message| self.sign(message));
+        self.send_signed(messages).await
+    }
+
+    fn sign(&self, message: &mut Outgoing) {
+        if let Some(keys) = self.keys() {
+            authentic::sign(keys, self.namespace(), message, self.fits(message.payload.len()));
+        }
+    }
+
+    async fn send_signed(&self, messages: Vec<Outgoing>) -> Sent {
         match self {
             Bus::Nats(nats) => Sent::Nats(nats.send(messages).await),
             Bus::Memory(memory) => Sent::Memory(memory.send(messages)),
@@ -55,9 +91,36 @@ impl Bus {
     }
 
     /// Publishes one message and waits until it is stored.
-    pub async fn publish(&self, message: Outgoing) -> Result<Published, PublishError> {
-        let mut results = self.send(vec![message]).await.stored().await;
+    pub async fn publish(&self, mut message: Outgoing) -> Result<Published, PublishError> {
+        self.sign(&mut message);
+        let again = self.keys().and(message.expect_last).map(|expected| (expected, message.clone()));
+        let published = self.publish_signed(message).await;
+        if let (Err(PublishError::WrongSequence), Some((expected, message))) = (&published, again)
+            && let Some(last) = self.last_refused(&message.subject, expected).await
+        {
+            // What is there behind the expected message counts for nobody, and must not stand in the way.
+            return self.publish_signed(Outgoing { expect_last: Some(last), ..message }).await;
+        }
+        published
+    }
+
+    async fn publish_signed(&self, message: Outgoing) -> Result<Published, PublishError> {
+        let mut results = self.send_signed(vec![message]).await.stored().await;
         results.pop().unwrap_or(Err(PublishError::Unacknowledged))
+    }
+
+    /// The last message on a subject, if everything behind the expected one is not authentic.
+    async fn last_refused(&self, subject: &Subject, expected: u64) -> Option<u64> {
+        let all = self.read_all(&Filter::One(subject.clone())).await.ok()?;
+        let mut verifier = self.verifier()?;
+        let mut last = None;
+        for stored in &all {
+            let counts = verifier.takes(stored);
+            if stored.sequence > expected {
+                last = if counts { return None } else { Some(stored.sequence) };
+            }
+        }
+        last
     }
 
     /// Sends a message to whoever listens now; it is not stored.
@@ -107,11 +170,11 @@ impl Bus {
         }
     }
 
-    /// Receives requests; of all processes that serve the subject, one gets each request.
-    pub async fn serve(&self, subject: &Subject) -> Result<Subscription, Error> {
+    /// Receives requests; of all processes that serve the filter, one gets each request.
+    pub async fn serve(&self, filter: &Filter) -> Result<Subscription, Error> {
         match self {
-            Bus::Nats(nats) => Ok(Subscription::Nats(nats.serve(subject).await?)),
-            Bus::Memory(memory) => Ok(Subscription::Memory(memory.serve(subject))),
+            Bus::Nats(nats) => Ok(Subscription::Nats(nats.serve(filter).await?)),
+            Bus::Memory(memory) => Ok(Subscription::Memory(memory.serve(filter))),
         }
     }
 
@@ -134,13 +197,44 @@ impl Bus {
     /// Takes work from a queue, as much as [`Consumption::want`] asks for.
     pub async fn consume(&self, consumer: &Consumer) -> Result<Consumption, Error> {
         match self {
-            Bus::Nats(nats) => Ok(Consumption::Nats(nats.consume(consumer).await?)),
+            Bus::Nats(nats) => Ok(Consumption::Nats(Box::new(nats.consume(consumer).await?))),
             Bus::Memory(memory) => Ok(Consumption::Memory(memory.consume(consumer))),
         }
     }
 
     /// Everything stored under a filter now, oldest first.
     pub async fn read(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+        let mut all = self.read_all(filter).await?;
+        if let Some(mut verifier) = self.verifier() {
+            all.retain(|stored| verifier.takes(stored));
+        }
+        Ok(all)
+    }
+
+    /// The same, and the sequences of what a coordinator may have stored that has other keys, or none.
+    pub async fn read_judged(&self, filter: &Filter) -> Result<(Vec<Stored>, Vec<u64>), Error> {
+        let mut all = self.read_all(filter).await?;
+        let mut foreign = Vec::new();
+        if let Some(mut verifier) = self.verifier() {
+            all.retain(|stored| {
+                let judged = verifier.judge(stored);
+                foreign.extend(judged.is_err_and(Why::is_foreign).then_some(stored.sequence));
+                judged.is_ok()
+            });
+        }
+        Ok((all, foreign))
+    }
+
+    /// What is stored under a filter and is not authentic: for whoever removes it.
+    pub async fn read_refused(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
+        let Some(mut verifier) = self.verifier() else { return Ok(Vec::new()) };
+        let mut all = self.read_all(filter).await?;
+        all.retain(|stored| !verifier.takes(stored));
+        Ok(all)
+    }
+
+    /// Everything stored under a filter, whoever stored it.
+    async fn read_all(&self, filter: &Filter) -> Result<Vec<Stored>, Error> {
         match self {
             Bus::Nats(nats) => nats.read(filter).await,
             Bus::Memory(memory) => memory.read(filter).await,
@@ -149,18 +243,76 @@ impl Bus {
 
     /// The last message stored under a filter.
     pub async fn last(&self, filter: &Filter) -> Result<Option<Stored>, Error> {
+        let last = match self {
+            Bus::Nats(nats) => nats.last(filter).await?,
+            Bus::Memory(memory) => memory.last(filter).await?,
+        };
+        let (Some(verifier), Some(stored)) = (self.verifier(), &last) else { return Ok(last) };
+        let in_place = match verifier.check(stored) {
+            Err(_) => false,
+            Ok(None) => true,
+            // Only its predecessor tells whether it is an earlier message that was stored again.
+            Ok(Some(after)) => self.next_behind(&stored.subject, after).await? == Some(stored.sequence),
+        };
+        if in_place { Ok(last) } else { Ok(self.read(filter).await?.pop()) }
+    }
+
+    /// The sequence of the first message on a subject behind another.
+    async fn next_behind(&self, subject: &Subject, sequence: u64) -> Result<Option<u64>, Error> {
         match self {
-            Bus::Nats(nats) => nats.last(filter).await,
-            Bus::Memory(memory) => memory.last(filter).await,
+            Bus::Nats(nats) => nats.next_behind(subject, sequence).await,
+            Bus::Memory(memory) => {
+                let behind = memory.heads_since(&Filter::One(subject.clone()), sequence).await?;
+                Ok(behind.first().map(|head| head.sequence))
+            }
         }
+    }
+
+    /// As `subjects`, without those that have no authentic message. Without keys it costs as little.
+    pub async fn authentic_subjects(&self, filter: &Filter) -> Result<Vec<Subject>, Error> {
+        match self.keys() {
+            None => self.subjects(filter).await,
+            Some(_) => Ok(self.read(filter).await?.into_iter().map(|stored| stored.subject).collect()),
+        }
+    }
+
+    /// Stores what counts on a subject again, signed with the first key, where another key has signed it, or none; and
+    /// removes it as it was. `all`: every message, in their order; otherwise the last. Returns how many. Nothing of it is
+    /// harmful twice; if somebody else stores something meanwhile, the rest is left.
+    pub async fn sign_again(&self, subject: &Subject, all: bool) -> Result<usize, Error> {
+        let Some(keys) = self.keys() else { return Ok(0) };
+        let filter = Filter::One(subject.clone());
+        let counts =
+            if all { self.read(&filter).await? } else { self.last(&filter).await?.into_iter().collect() };
+        let is_old =
+            |stored: &Stored| authentic::signer(&stored.headers).as_deref() != Some(keys.signing().id());
+        // Those behind the first go with it: their order stays.
+        let Some(first) = counts.iter().position(is_old) else { return Ok(0) };
+        let mut last = counts.last().map_or(0, |last| last.sequence);
+        for (done, Stored { headers, payload, sequence, .. }) in counts[first..].iter().enumerate() {
+            let (headers, payload) = (headers.clone(), payload.clone());
+            let again =
+                Outgoing { subject: subject.clone(), id: None, headers, payload, expect_last: Some(last) };
+            last = match self.publish(again).await {
+                Ok(published) => published.sequence,
+                Err(PublishError::WrongSequence) => return Ok(done),
+                Err(error) => {
+                    let doing = format!("signing `{subject}` again");
+                    return Err(Error::Failed { doing, reason: error.to_string() });
+                }
+            };
+            self.delete_message(subject, *sequence).await?;
+        }
+        Ok(counts.len() - first)
     }
 
     /// Follows a log as it grows. Survives reconnects without losing or repeating a message.
     pub async fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
-        match self {
-            Bus::Nats(nats) => Ok(Follow::Nats(Box::new(nats.follow(filters, from).await?))),
-            Bus::Memory(memory) => Ok(Follow::Memory(memory.follow(filters, from)?)),
-        }
+        let log = match self {
+            Bus::Nats(nats) => Followed::Nats(Box::new(nats.follow(filters, from).await?)),
+            Bus::Memory(memory) => Followed::Memory(memory.follow(filters, from)?),
+        };
+        Ok(Follow { log, verifier: self.verifier() })
     }
 
     /// The subjects that have messages under a filter.
@@ -221,7 +373,16 @@ impl Bus {
 
     pub async fn get_object(&self, name: &str) -> Result<Option<Bytes>, Error> {
         match self {
-            Bus::Nats(nats) => nats.get_object(name).await,
+            Bus::Nats(nats) => Box::pin(nats.get_object(name, None)).await,
+            Bus::Memory(memory) => memory.get_object(name).await,
+        }
+    }
+
+    /// The object of this name whose content has this hash, whatever others have stored under its name since; if there is none, what
+    /// there is. The caller compares the hash.
+    pub async fn get_content(&self, name: &str, sha256: &str) -> Result<Option<Bytes>, Error> {
+        match self {
+            Bus::Nats(nats) => Box::pin(nats.get_object(name, Some(sha256))).await,
             Bus::Memory(memory) => memory.get_object(name).await,
         }
     }
@@ -254,6 +415,22 @@ impl Bus {
         match self {
             Bus::Nats(nats) => nats.unacknowledged(consumer).await,
             Bus::Memory(memory) => memory.unacknowledged(consumer).await,
+        }
+    }
+
+    /// Makes the queues of the pools that this process has published work for again, if they were removed.
+    pub async fn keep_pools(&self) -> Result<(), Error> {
+        match self {
+            Bus::Nats(nats) => nats.keep_pools().await,
+            Bus::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Who we are for the server, and what it permits us; nobody in memory.
+    pub async fn identity(&self) -> Result<Option<Identity>, Error> {
+        match self {
+            Bus::Nats(nats) => Ok(Some(nats.identity().await?)),
+            Bus::Memory(_) => Ok(None),
         }
     }
 

@@ -7,6 +7,16 @@ use bytes::Bytes;
 
 use crate::{subject::Subject, time::Timestamp};
 
+/// The server writes these into what it takes out of a stream.
+pub(super) const HEADERS_OF_REPLAYS: [&str; 3] = ["Nats-Stream", "Nats-Subject", "Nats-Sequence"];
+
+/// Why the payload of a message can't be read, on messages of which that is so. Whoever sends it is not heard.
+pub(super) const LOST_HEADER: &str = "Trellis-Object-Lost";
+
+/// Who sent it, as a server says that passes it on between accounts (`share: true` of a service import). Within one account
+/// anybody can write it.
+pub const REQUEST_INFO: &str = "Nats-Request-Info";
+
 /// W3C trace context and similar. Few and short.
 pub type Headers = BTreeMap<String, String>;
 
@@ -94,6 +104,21 @@ pub struct Service {
     pub version: &'static str,
     pub description: &'static str,
     pub subjects: Vec<Subject>,
+}
+
+/// Every user may ask the server about itself.
+pub(crate) const ABOUT_US: &str = "$SYS.REQ.USER.INFO";
+
+/// Who we are for the server, and what it permits us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub user: String,
+    pub account: String,
+    /// None: everything.
+    pub publish: Option<Vec<String>>,
+    pub subscribe: Option<Vec<String>>,
+    /// Whether the server insists on TLS.
+    pub encrypted: bool,
 }
 
 /// A message that is not stored: a broadcast, or a request if somebody waits for the answer.

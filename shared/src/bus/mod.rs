@@ -2,20 +2,27 @@
 //! and objects. One interface over two real implementations, NATS and memory; only this module knows
 //! NATS. It carries bytes and decides nothing.
 
+mod authentic;
 mod error;
 mod fill;
 mod handle;
+mod journals;
 mod memory;
 mod message;
 mod nats;
+mod replayed;
 mod stream;
 mod topology;
 
-pub use error::{Error, PublishError, RequestError};
+pub use error::{Action, Denied, Error, PublishError, RequestError};
 pub use fill::{Fill, Storage};
 pub use handle::Bus;
+pub use journals::{FirstWriters, of_first_writers};
 pub use memory::Memory;
-pub use message::{From, Head, Headers, Message, Outgoing, Position, Published, Service, Stored};
-pub use nats::{Connect, Nats};
+pub(crate) use message::ABOUT_US;
+pub use message::{
+    From, Head, Headers, Identity, Message, Outgoing, Position, Published, REQUEST_INFO, Service, Stored,
+};
+pub use nats::{Connect, Login, Nats};
 pub use stream::{Consumption, Delivery, Follow, Sent, Subscription};
-pub use topology::{Consumer, Stream, Topology};
+pub use topology::{Consumer, GRAPH_VERSIONS_KEPT, Stream, Topology};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
+    authentic::Verifier,
     error::{Error, PublishError},
     memory,
     message::{Acknowledgement, Headers, Message, Published, Received, Stored},
@@ -52,7 +53,7 @@ impl Subscription {
 /// A queue that is being read. It takes no more than [`Consumption::want`] has asked for.
 #[derive(Debug)]
 pub enum Consumption {
-    Nats(nats::Consumption),
+    Nats(Box<nats::Consumption>),
     Memory(memory::Consumption),
 }
 
@@ -144,18 +145,40 @@ impl Delivery {
     }
 }
 
-/// A log being followed.
+/// A log being followed. What is not authentic is left out, if there are keys.
 #[derive(Debug)]
-pub enum Follow {
+pub struct Follow {
+    pub(super) log: Followed,
+    pub(super) verifier: Option<Verifier>,
+}
+
+#[derive(Debug)]
+pub(super) enum Followed {
     Nats(Box<nats::Follow>),
     Memory(memory::Follow),
 }
 
 impl Follow {
     pub async fn next(&mut self) -> Result<Stored, Error> {
-        match self {
-            Follow::Nats(follow) => follow.next().await,
-            Follow::Memory(follow) => follow.next().await,
+        loop {
+            let stored = match &mut self.log {
+                Followed::Nats(follow) => follow.next().await?,
+                Followed::Memory(follow) => follow.next().await?,
+            };
+            let Some(verifier) = &mut self.verifier else { return Ok(stored) };
+            let Err((why, after)) = verifier.weigh(&stored) else { return Ok(stored) };
+            if let Some(after) = after {
+                let next = match &self.log {
+                    Followed::Nats(follow) => follow.next_behind(&stored.subject, after).await?,
+                    Followed::Memory(follow) => follow.next_behind(&stored.subject, after).await?,
+                };
+                // What was between the two is removed: so it was not stored again, behind what came after it.
+                if next == Some(stored.sequence) {
+                    verifier.took(&stored);
+                    return Ok(stored);
+                }
+            }
+            verifier.refuse(&stored, why);
         }
     }
 }

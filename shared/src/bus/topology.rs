@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::Error;
 use crate::{
     id::PoolName,
-    subject::{Filter, Partition, Subject},
+    subject::{Action, Filter, Partition, Subject},
 };
 
 /// The streams of a deployment.
@@ -19,15 +19,27 @@ pub enum Stream {
     History,
     Dead,
     Profile,
+    Schedule,
+    Graph,
 }
 
 /// The versions of an agent's profile that are kept.
 const PROFILE_VERSIONS_KEPT: i64 = 64;
 /// The most bytes that all versions of all profiles may have.
 const MAX_PROFILE_BYTES: i64 = 64 << 20;
+/// What is kept of a schedule: its last revisions, and what was decided last about its ticks. Each run has two such
+/// messages, and the last twenty ticks are shown.
+const TICKS_KEPT: i64 = 44;
+/// The most bytes that all schedules may have: ten thousand fit with all that is kept of their ticks.
+const MAX_SCHEDULE_BYTES: i64 = 256 << 20;
+
+/// The versions of a graph that are kept under its name (G18).
+pub const GRAPH_VERSIONS_KEPT: i64 = 64;
+/// The most bytes that all versions of all kept graphs may have.
+const MAX_GRAPH_BYTES: i64 = 256 << 20;
 
 impl Stream {
-    pub const ALL: [Stream; 7] = [
+    pub const ALL: [Stream; 9] = [
         Stream::Intake,
         Stream::Execute,
         Stream::Report,
@@ -35,6 +47,8 @@ impl Stream {
         Stream::History,
         Stream::Dead,
         Stream::Profile,
+        Stream::Schedule,
+        Stream::Graph,
     ];
 
     /// Without its namespace.
@@ -47,22 +61,26 @@ impl Stream {
             Stream::History => "AGENT_HISTORY",
             Stream::Dead => "AGENT_DEAD",
             Stream::Profile => "AGENT_PROFILE",
+            Stream::Schedule => "AGENT_SCHEDULE",
+            Stream::Graph => "AGENT_GRAPH",
         }
     }
 
     pub fn filters(self) -> Vec<Filter> {
         match self {
             Stream::Intake => {
-                [Subject::Spawn, Subject::Graph, Subject::Cancel, Subject::Input, Subject::Control]
-                    .map(Filter::One)
-                    .into()
+                let clients = [Subject::Spawn, Subject::Graph, Subject::Cancel, Subject::Input];
+                let admins = Action::DURABLE.map(Subject::Admin);
+                clients.into_iter().chain(admins).map(Filter::One).collect()
             }
             Stream::Execute => vec![Filter::Executes],
             Stream::Report => vec![Filter::Results, Filter::Costs],
-            Stream::Event => vec![Filter::Events, Filter::Outcomes, Filter::Questions],
+            Stream::Event => vec![Filter::Events, Filter::Outcomes, Filter::Questions, Filter::Audits],
             Stream::History => vec![Filter::Histories],
             Stream::Dead => vec![Filter::Dead],
             Stream::Profile => vec![Filter::Profiles],
+            Stream::Schedule => vec![Filter::Schedules, Filter::AllTicks],
+            Stream::Graph => vec![Filter::AllKept],
         }
     }
 
@@ -70,7 +88,12 @@ impl Stream {
     pub fn is_queue(self) -> bool {
         match self {
             Stream::Intake | Stream::Execute | Stream::Report => true,
-            Stream::Event | Stream::History | Stream::Dead | Stream::Profile => false,
+            Stream::Event
+            | Stream::History
+            | Stream::Dead
+            | Stream::Profile
+            | Stream::Schedule
+            | Stream::Graph => false,
         }
     }
 
@@ -80,7 +103,13 @@ impl Stream {
     pub fn drops_the_oldest(self) -> bool {
         match self {
             Stream::Event | Stream::Dead => true,
-            Stream::Intake | Stream::Execute | Stream::Report | Stream::History | Stream::Profile => false,
+            Stream::Intake
+            | Stream::Execute
+            | Stream::Report
+            | Stream::History
+            | Stream::Profile
+            | Stream::Schedule
+            | Stream::Graph => false,
         }
     }
 
@@ -88,6 +117,8 @@ impl Stream {
     pub(super) fn max_per_subject(self) -> Option<i64> {
         match self {
             Stream::Profile => Some(PROFILE_VERSIONS_KEPT),
+            Stream::Schedule => Some(TICKS_KEPT),
+            Stream::Graph => Some(GRAPH_VERSIONS_KEPT),
             Stream::Intake
             | Stream::Execute
             | Stream::Report
@@ -109,26 +140,39 @@ impl Stream {
             | Filter::Outcomes
             | Filter::OutcomesOf(_)
             | Filter::Questions
-            | Filter::QuestionsOf(_) => Some(Stream::Event),
-            Filter::Histories | Filter::HistoriesOf(_) => Some(Stream::History),
+            | Filter::QuestionsOf(_)
+            | Filter::Audits => Some(Stream::Event),
+            Filter::Histories | Filter::HistoriesOf(_) | Filter::JournalOf(..) => Some(Stream::History),
             Filter::Dead => Some(Stream::Dead),
             Filter::Profiles => Some(Stream::Profile),
-            Filter::Stops | Filter::StreamsOf(_) => None,
+            Filter::Schedules | Filter::AllTicks => Some(Stream::Schedule),
+            Filter::AllKept => Some(Stream::Graph),
+            Filter::AsksOf(_) | Filter::Stops | Filter::StreamsOf(_) => None,
             Filter::One(subject) => match subject {
-                Subject::Spawn | Subject::Graph | Subject::Cancel | Subject::Input | Subject::Control => {
-                    Some(Stream::Intake)
-                }
+                Subject::Spawn | Subject::Graph | Subject::Cancel | Subject::Input => Some(Stream::Intake),
+                Subject::Admin(action) => match action {
+                    Action::Raise | Action::Charge | Action::Delete | Action::Restore | Action::Dispute => {
+                        Some(Stream::Intake)
+                    }
+                    Action::Apply | Action::Schedules | Action::Graphs | Action::Drain => None,
+                },
                 Subject::Execute(_) => Some(Stream::Execute),
                 Subject::Result(..) | Subject::Cost(..) => Some(Stream::Report),
-                Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) => Some(Stream::Event),
+                Subject::Event(..) | Subject::Outcome(..) | Subject::Question(..) | Subject::Audit(_) => {
+                    Some(Stream::Event)
+                }
                 Subject::History(..) => Some(Stream::History),
                 Subject::Dead(_) => Some(Stream::Dead),
                 Subject::Profile(_) => Some(Stream::Profile),
+                Subject::Schedule(_) | Subject::Ticks(_) => Some(Stream::Schedule),
+                Subject::Kept(_) => Some(Stream::Graph),
                 Subject::Submit
-                | Subject::Query
+                | Subject::Steer
+                | Subject::Query(_)
                 | Subject::Worker
-                | Subject::Ask(_)
+                | Subject::Ask(..)
                 | Subject::Stop(_)
+                | Subject::Drain
                 | Subject::Stream(..) => None,
             },
         }
@@ -225,6 +269,8 @@ pub struct Topology {
     pub keep_journals: Duration,
     /// How long the server remembers message ids.
     pub duplicate_window: Duration,
+    /// Pools whose queues are made at once; those of others when there is work for them.
+    pub pools: Vec<PoolName>,
 }
 
 impl Topology {
@@ -241,7 +287,12 @@ impl Topology {
     /// How long a stream keeps a message; zero: until it is acknowledged, or replaced by newer ones of its subject.
     pub(super) fn max_age(&self, stream: Stream) -> Duration {
         match stream {
-            Stream::Intake | Stream::Execute | Stream::Report | Stream::Profile => Duration::ZERO,
+            Stream::Intake
+            | Stream::Execute
+            | Stream::Report
+            | Stream::Profile
+            | Stream::Schedule
+            | Stream::Graph => Duration::ZERO,
             Stream::Event | Stream::Dead => self.keep_logs,
             Stream::History => self.keep_journals,
         }
@@ -254,6 +305,8 @@ impl Topology {
             Stream::Event | Stream::Dead => self.max_log_bytes,
             Stream::History => self.max_journal_bytes.unwrap_or(self.max_log_bytes),
             Stream::Profile => self.max_log_bytes.min(MAX_PROFILE_BYTES),
+            Stream::Schedule => self.max_log_bytes.min(MAX_SCHEDULE_BYTES),
+            Stream::Graph => self.max_log_bytes.min(MAX_GRAPH_BYTES),
         }
     }
 
@@ -269,7 +322,7 @@ impl Topology {
 
     /// Whether a stream stores what is published on a subject.
     pub(super) fn holds(&self, subject: &Subject) -> bool {
-        if let Subject::Result(partition, ..) | Subject::Cost(partition, ..) = subject {
+        if let Subject::Result(_, partition, ..) | Subject::Cost(_, partition, ..) = subject {
             return partition.number() < self.partitions;
         }
         Stream::of(&Filter::One(subject.clone())).is_some()
@@ -288,6 +341,7 @@ impl Default for Topology {
             keep_logs: Duration::from_secs(7 * 24 * 3600),
             keep_journals: Duration::from_secs(90 * 24 * 3600),
             duplicate_window: Duration::from_secs(120),
+            pools: vec![PoolName::default_pool()],
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
     Body, Plan, StepDef, TaskGraph,
     plan::{GroupIndex, Step, StepIndex},
 };
-use crate::{id::StepId, problem::Problems};
+use crate::{id::StepPath, problem::Problems};
 
 /// What became of a step so far. A step that is not named has not begun, and is free to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +19,14 @@ pub enum Standing {
     Open,
 }
 
+/// The word of a step that runs.
+pub const BEGUN: &str = "has begun";
+
 /// Fields that say where a graph runs and who asked for it: an amended definition may leave them out.
 const LABELS: [&str; 5] = ["trace_id", "child_id", "thread_id", "reply_to", "name"];
 
 /// Everything that an amend changes and may not, with its place in the new definition.
-pub fn check_amend(before: &Plan, after: &Plan, standings: &BTreeMap<StepId, Standing>) -> Problems {
+pub fn check_amend(before: &Plan, after: &Plan, standings: &BTreeMap<StepPath, Standing>) -> Problems {
     let mut problems = Problems::default();
     check_terms(before, after, &mut problems);
     let (old, new) = (before.placed(), after.placed());
@@ -45,10 +48,17 @@ pub fn check_amend(before: &Plan, after: &Plan, standings: &BTreeMap<StepId, Sta
         }
         // What has begun can't wait any more.
         let later = after.group(is.place.0).steps[is.place.1 as usize].waits_for.iter();
-        let later = later.map(|step| &after.group(is.place.0).steps[*step as usize].id);
-        if let Some(later) = later.into_iter().find(|step| !standings.contains_key(*step)) {
+        let later = later.map(|step| &after.group(is.place.0).steps[*step as usize].path);
+        let waited =
+            |step: &StepPath| old.get(step).is_some_and(|before| was.waits_for.contains(&before.place.1));
+        let not_done = |step: &&StepPath| match standings.get(*step) {
+            None => true,
+            Some(standing) => !standing.is_over() && !waited(step),
+        };
+        if let Some(later) = later.into_iter().find(not_done) {
+            let has_not = if standings.contains_key(later) { "ended" } else { "begun" };
             let message =
-                format!("`{id}` {} and can't wait for `{later}`, which has not begun", standing.word());
+                format!("`{id}` {} and can't wait for `{later}`, which has not {has_not}", standing.word());
             problems.add(&is.path, message, Some("put new steps behind those that have begun".into()));
         }
     }
@@ -64,10 +74,10 @@ pub enum StepChange {
     Within,
 }
 
-/// The steps that an amend changes or adds, by their places in the new plan.
+/// The steps that an amend changes or adds, and those that came after one that it removes, by their places in the new plan.
 pub fn changed_steps(before: &Plan, after: &Plan) -> Vec<((GroupIndex, StepIndex), StepChange)> {
     let old = before.placed();
-    let change = |id: &StepId, is: &Placed| {
+    let change = |id: &StepPath, is: &Placed| {
         let Some(was) = old.get(id).filter(|was| was.group == is.group) else {
             return Some(StepChange::Itself);
         };
@@ -79,12 +89,23 @@ pub fn changed_steps(before: &Plan, after: &Plan) -> Vec<((GroupIndex, StepIndex
             differs(Standing::Fixed("")).then_some(StepChange::Within)
         }
     };
-    after.placed().iter().filter_map(|(id, is)| Some((is.place, change(id, is)?))).collect()
+    let new = after.placed();
+    let removed = old.iter().filter(|(id, _)| !new.contains_key(*id)).map(|(_, was)| was.place);
+    let behind = removed.flat_map(|(group, step)| {
+        let steps = &before.group(group).steps;
+        steps[step as usize].dependents.iter().filter_map(|after| new.get(&steps[*after as usize].path))
+    });
+    let behind = behind.map(|is| (is.place, StepChange::Itself));
+    new.iter().filter_map(|(id, is)| Some((is.place, change(id, is)?))).chain(behind).collect()
 }
 
 const SHOW: &str = "begin with what `trellis graph show` prints, and change only steps that are pending";
 
 impl Standing {
+    fn is_over(self) -> bool {
+        matches!(self, Standing::Fixed(word) if word != BEGUN)
+    }
+
     fn word(self) -> &'static str {
         match self {
             Standing::Fixed(word) => word,
@@ -118,8 +139,12 @@ fn check_terms(before: &Plan, after: &Plan, problems: &mut Problems) {
 /// The names of the fields in which two definitions of a step differ.
 fn differing(mut was: StepDef, mut is: StepDef, standing: Standing) -> Vec<String> {
     if standing == Standing::Open {
-        was.steps.clear();
-        is.steps.clear();
+        for step in [&mut was, &mut is] {
+            step.steps.clear();
+            step.graph.iter_mut().for_each(|graph| graph.steps.clear());
+            // A graph that is changed is not the one that is kept under the name any more.
+            (step.uses, step.latest) = (None, false);
+        }
     }
     let (was, is) = (object(&was), object(&is));
     let names: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
@@ -133,13 +158,22 @@ fn object(of: &impl serde::Serialize) -> Map<String, Value> {
     }
 }
 
+/// The steps of a group, or of a graph that is run as a step.
+fn steps_of(step: &mut StepDef) -> &mut [StepDef] {
+    match &mut step.graph {
+        Some(graph) => &mut graph.steps,
+        None => &mut step.steps,
+    }
+}
+
 /// A step of a definition, with its place.
 struct Placed {
     definition: StepDef,
     path: String,
     place: (GroupIndex, StepIndex),
+    waits_for: Vec<StepIndex>,
     /// The step that is its group; none in the graph itself.
-    group: Option<StepId>,
+    group: Option<StepPath>,
 }
 
 impl Plan {
@@ -154,33 +188,35 @@ impl Plan {
         for (step, definition) in self.group(group).steps.iter().zip(definitions) {
             definition.id = Some(step.id.clone());
             if let Body::Group(inner) = step.body {
-                self.name(inner, &mut definition.steps);
+                self.name(inner, steps_of(definition));
             }
         }
     }
 
-    /// Where a step is, by its id.
-    pub fn place_of(&self, id: &StepId) -> Option<(GroupIndex, StepIndex)> {
+    /// Where a step is, by its path.
+    pub fn place_of(&self, path: &StepPath) -> Option<(GroupIndex, StepIndex)> {
         let groups = (0u32..).zip(self.groups());
         let mut steps =
             groups.flat_map(|(group, of)| (0u32..).zip(&of.steps).map(move |(step, of)| (group, step, of)));
-        steps.find(|(_, _, step)| step.id == *id).map(|(group, step, _)| (group, step))
+        steps.find(|(_, _, step)| step.path == *path).map(|(group, step, _)| (group, step))
     }
 
-    fn placed(&self) -> BTreeMap<StepId, Placed> {
+    fn placed(&self) -> BTreeMap<StepPath, Placed> {
         let definition = self.named_definition();
         let mut found = BTreeMap::new();
         let mut open = vec![(0, None, "steps".to_owned(), definition.steps)];
         while let Some((group, owner, path, definitions)) = open.pop() {
             let steps: Vec<(u32, &Step)> = (0u32..).zip(&self.group(group).steps).collect();
-            for ((number, step), definition) in steps.into_iter().zip(definitions) {
+            for ((number, step), mut definition) in steps.into_iter().zip(definitions) {
                 let path = format!("{path}[{number}]");
                 if let Body::Group(inner) = step.body {
-                    let (owner, within) = (Some(step.id.clone()), format!("{path}.steps"));
-                    open.push((inner, owner, within, definition.steps.clone()));
+                    let graph = if definition.graph.is_some() { ".graph" } else { "" };
+                    let (owner, within) = (Some(step.path.clone()), format!("{path}{graph}.steps"));
+                    open.push((inner, owner, within, steps_of(&mut definition).to_vec()));
                 }
                 let (place, group) = ((group, number), owner.clone());
-                found.insert(step.id.clone(), Placed { definition, path, place, group });
+                let waits_for = step.waits_for.to_vec();
+                found.insert(step.path.clone(), Placed { definition, path, place, waits_for, group });
             }
         }
         found

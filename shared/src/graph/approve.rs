@@ -10,12 +10,16 @@ use crate::{
     terms::{Funding, Text},
 };
 
+/// The longest question: each item and each round that asks has its own copy of it.
+const MAX_QUESTION_BYTES: usize = 8 * 1024;
+
 /// Reads `approve` of the step at `path`.
 pub(super) fn body(def: &StepDef, approve: &ApproveDef, path: &str, problems: &mut Problems) -> Body {
     for (field, given) in [
         ("agent_id", def.agent_id.is_some()),
         ("task_description", def.task_description.is_some()),
         ("tools", def.tools.is_some()),
+        ("secrets", def.secrets.is_some()),
         ("model", def.model.is_some()),
         ("on_budget", def.on_budget.is_some()),
         ("retries", def.retries.is_some()),
@@ -23,6 +27,7 @@ pub(super) fn body(def: &StepDef, approve: &ApproveDef, path: &str, problems: &m
         ("max_tokens", def.max_tokens.is_some()),
         ("funding", def.funding != Funding::default()),
         ("output_schema", def.output_schema.is_some()),
+        ("undo", def.undo.is_some()),
         ("mode", def.mode.is_some()),
         ("on_partial_success", def.on_partial_success.is_some()),
         ("race", def.race),
@@ -47,6 +52,11 @@ pub(super) fn body(def: &StepDef, approve: &ApproveDef, path: &str, problems: &m
         problems.add(format!("{path}.hitl"), message, Some("asking a human is all that it does".into()));
     }
     let at = format!("{path}.approve");
+    if approve.question.as_ref().is_some_and(|question| question.as_str().len() > MAX_QUESTION_BYTES) {
+        let hint = "put the rest into an input, which is shown below the question";
+        let message = format!("a question has at most {MAX_QUESTION_BYTES} bytes");
+        problems.add(format!("{at}.question"), message, Some(hint.into()));
+    }
     if approve.otherwise.is_some() && approve.timeout_ms.is_none() {
         let hint = "say after which time: `timeout_ms`";
         problems.add(format!("{at}.otherwise"), "without `timeout_ms` it never applies", Some(hint.into()));

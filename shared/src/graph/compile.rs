@@ -1,28 +1,61 @@
 //! Compiles a definition into a plan: each step by itself (`steps`), then the dependencies between them
 //! (`link`). A plan is stored as its definition, and compiled again when it is read.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, de};
 
 use super::{
     Plan, TaskGraph,
-    definition::{FallbackDef, StepDef},
-    link,
+    definition::{FallbackDef, StepDef, UndoDef, WithDef},
+    inputs, link,
     steps::{self, Reading},
 };
-use crate::{json::Json, problem::Problems, terms::Text};
+use crate::{id::ContextKey, json::Json, problem::Problems, terms::Text};
+
+/// Where a definition is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Age {
+    New,
+    /// New, and its inputs come later.
+    WithoutInputs,
+    /// It was accepted before: what was not refused then is not refused now.
+    Stored,
+}
 
 impl Plan {
     /// Compiles a definition, or returns all its problems (G2).
     pub fn compile(definition: &TaskGraph) -> Result<Self, Problems> {
-        let Reading { mut groups, drafts, mut problems } = steps::read(definition);
+        Self::compile_with(definition, Age::New)
+    }
+
+    /// Compiles a definition whose `inputs` are given later: they are not checked.
+    pub fn compile_without_inputs(definition: &TaskGraph) -> Result<Self, Problems> {
+        Self::compile_with(definition, Age::WithoutInputs)
+    }
+
+    fn compile_with(definition: &TaskGraph, age: Age) -> Result<Self, Problems> {
+        let Reading { mut groups, drafts, given: mut all_given, mut problems, mut mistaken } =
+            steps::read(definition);
+        let input_schema = steps::schema(definition.input_schema.as_ref(), "input_schema", &mut mistaken);
+        // The one that is used is in the order of the graph.
+        steps::schema(definition.output_schema.as_ref(), "output_schema", &mut mistaken);
+        if age != Age::Stored {
+            problems.extend(mistaken);
+        }
         for (i, key) in definition.input_from.iter().enumerate() {
             if definition.inputs.contains_key(key) {
                 let message = format!("`{key}` is one of the graph's own `inputs`");
                 problems.add(format!("input_from[{i}]"), message, None);
             }
         }
-        let given = definition.inputs.keys().chain(&definition.input_from).cloned().collect();
-        link::link(&mut groups, &drafts, &given, &mut problems);
+        let usable = input_schema.as_ref().filter(|schema| schema.usable().is_ok());
+        if let Some(schema) = usable.filter(|_| age != Age::WithoutInputs) {
+            inputs::check(schema, &definition.filled_inputs(), &definition.input_from, &mut problems);
+        }
+        let given = definition.inputs.keys().chain(&definition.input_from).cloned();
+        all_given.insert(0, given.chain(definition.declared_inputs()).collect());
+        link::link(&mut groups, &drafts, &all_given, &mut problems);
         let step_count =
             u32::try_from(groups.iter().map(|g| g.steps.len()).sum::<usize>()).unwrap_or(u32::MAX);
         let must_fit = definition.must_fit;
@@ -32,7 +65,16 @@ impl Plan {
             serde_json::to_string(definition)
         };
         let source = source.expect("a definition has string keys only");
-        problems.or(Plan { source: source.into(), groups, step_count, must_fit })
+        problems.or(Plan { source: source.into(), groups, step_count, must_fit, input_schema })
+    }
+
+    /// Whether other inputs fit the graph: everything that is wrong with them.
+    pub fn check_inputs(&self, inputs: &BTreeMap<ContextKey, Json>) -> Problems {
+        let mut problems = Problems::default();
+        if let Some(schema) = &self.input_schema {
+            inputs::check(schema, inputs, &self.definition().input_from, &mut problems);
+        }
+        problems
     }
 }
 
@@ -40,12 +82,20 @@ impl Plan {
     /// The plan without what people wrote in it: tasks, and the values of inputs. It has the same steps.
     pub fn without_content(&self) -> Self {
         let mut definition = self.definition();
-        definition.task_description = definition.task_description.map(blank);
-        definition.inputs.values_mut().for_each(|value| *value = Json::null());
-        definition.steps.iter_mut().for_each(forget);
+        forget_graph(&mut definition);
         // No step depends on the words of a task; if one did, it would keep them.
-        Plan::compile(&definition).unwrap_or_else(|_| self.clone())
+        Plan::compile_with(&definition, Age::Stored).unwrap_or_else(|_| self.clone())
     }
+}
+
+fn forget_graph(graph: &mut TaskGraph) {
+    graph.task_description = graph.task_description.take().map(blank);
+    // A schema may quote what people wrote, and the empty inputs would not fit it. What it declares stays known.
+    let inputs = graph.inputs.keys().cloned().chain(graph.declared_inputs());
+    graph.inputs = inputs.map(|key| (key, Json::null())).collect();
+    graph.input_schema = None;
+    graph.output_schema = None;
+    graph.steps.iter_mut().for_each(forget);
 }
 
 fn blank(_: Text) -> Text {
@@ -57,16 +107,25 @@ fn forget(step: &mut StepDef) {
     if let Some(FallbackDef::Task(task)) = &mut step.fallback {
         task.task_description = task.task_description.take().map(blank);
     }
+    if let Some(UndoDef::Task(task)) = &mut step.undo {
+        task.task_description = task.task_description.take().map(blank);
+    }
     if let Some(approve) = &mut step.approve {
         approve.who = blank(approve.who.clone());
         approve.question = None;
         approve.choices.clear();
     }
+    for with in step.with.values_mut() {
+        if let WithDef::Value(with) = with {
+            with.value = Json::null();
+        }
+    }
+    step.graph.iter_mut().for_each(|graph| forget_graph(graph));
     step.steps.iter_mut().for_each(forget);
 }
 
 impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Plan::compile(&TaskGraph::deserialize(d)?).map_err(de::Error::custom)
+        Plan::compile_with(&TaskGraph::deserialize(d)?, Age::Stored).map_err(de::Error::custom)
     }
 }

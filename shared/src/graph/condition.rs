@@ -8,7 +8,7 @@ use std::{
 };
 
 use cel::{Context, ExecutionError, Value as CelValue, common::ast::IdedExpr, parser::PrattParser};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::expression_limits::{MAX_DEPTH, Reads, VARIABLES, check};
 use crate::{limits::MAX_CONDITION_BYTES, problem::Problems};
@@ -29,6 +29,24 @@ pub trait Scope {
     fn output(&self, key: &str) -> Option<Value>;
     fn step(&self, id: &str) -> Option<Value>;
     fn budget(&self) -> Value;
+}
+
+/// Values that an expression may find: every step has succeeded, and nothing is written.
+struct Sample;
+
+impl Scope for Sample {
+    fn output(&self, _: &str) -> Option<Value> {
+        None
+    }
+
+    fn step(&self, _: &str) -> Option<Value> {
+        Some(json!({"status": "succeeded", "cost_usd": 0.5, "tokens": 1, "attempts": 1}))
+    }
+
+    fn budget(&self) -> Value {
+        json!({"limit_usd": 1.5, "spent_usd": 0.5, "remaining_usd": 1.0,
+            "limit_tokens": 3, "spent_tokens": 1, "remaining_tokens": 2})
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +81,17 @@ impl Condition {
         Ok(Condition { source: source.into(), expression: Arc::new(expression), reads })
     }
 
+    /// Why it is a mistake whatever the outputs are: it gives no boolean, or reads nothing and fails.
+    pub fn mistake(&self) -> Option<String> {
+        let is_constant =
+            self.reads.outputs.is_empty() && self.reads.steps.is_empty() && !self.source.contains("budget");
+        match self.evaluate(&Sample).0 {
+            Err(error @ EvaluationError::NotBoolean(_)) => Some(error.to_string()),
+            Err(EvaluationError::Failed(why)) if is_constant => Some(format!("it always fails: {why}")),
+            Ok(_) | Err(EvaluationError::Absent(_) | EvaluationError::Failed(_)) => None,
+        }
+    }
+
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -83,7 +112,7 @@ impl Condition {
             |names: &BTreeSet<String>, find: &dyn Fn(&str) -> Option<Value>| -> Map<String, Value> {
                 names.iter().filter_map(|name| Some((name.clone(), find(name)?))).collect()
             };
-        let saw = serde_json::json!({
+        let saw = json!({
             "outputs": collect(&self.reads.outputs, &|key| scope.output(key)),
             "steps": collect(&self.reads.steps, &|id| scope.step(id)),
             "budget": scope.budget(),
@@ -224,6 +253,27 @@ mod tests {
             let problems = Condition::compile(source, "steps[0].when").expect_err(source).to_string();
             assert!(problems.contains(says), "{source}: {problems}");
             assert!(problems.starts_with("steps[0].when: "), "{problems}");
+        }
+    }
+
+    #[test]
+    fn g2_a_condition_that_gives_no_boolean_whatever_is_written_is_a_mistake() {
+        let cases = [
+            ("5", Some("it gives int, not true or false")),
+            ("'done'", Some("it gives string, not true or false")),
+            ("budget.remaining_usd", Some("it gives float, not true or false")),
+            ("steps.a.status", Some("it gives string, not true or false")),
+            ("has(outputs.a) ? 'yes' : 'no'", Some("it gives string, not true or false")),
+            ("1 / 0 == 1", Some("it always fails: ")),
+            ("true", None),
+            ("outputs.a", None),
+            ("outputs.a == 'done' || budget.spent_usd > 1.0", None),
+            ("steps.a.tokens / (steps.a.tokens - 1) > 2", None),
+        ];
+        for (source, says) in cases {
+            let mistake = Condition::compile(source, "when").unwrap().mistake();
+            assert_eq!(mistake.is_some(), says.is_some(), "{source}: {mistake:?}");
+            assert!(mistake.unwrap_or_default().starts_with(says.unwrap_or_default()), "{source}");
         }
     }
 

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::{Body, GroupIndex, Plan, Step, StepIndex};
-use crate::id::StepId;
+use crate::id::StepPath;
 
 /// The longest chain of steps, and its length: in milliseconds by `times`, else in steps.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct CriticalPath {
     /// In the order in which they run; those of a group follow it.
-    pub steps: Vec<StepId>,
+    pub steps: Vec<StepPath>,
     /// None if it is by the number of steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_ms: Option<u64>,
@@ -18,15 +18,15 @@ pub struct CriticalPath {
 
 impl CriticalPath {
     /// `times` are those that steps are expected to take, in milliseconds.
-    pub fn of(plan: &Plan, times: &BTreeMap<StepId, u64>) -> Self {
+    pub fn of(plan: &Plan, times: &BTreeMap<StepPath, u64>) -> Self {
         let steps = || plan.groups().iter().flat_map(|group| &group.steps);
-        let by_time = !times.is_empty() && steps().all(|step| times.contains_key(&step.id));
-        let (length, steps) = longest(plan, 0, &|step| times.get(&step.id).copied().filter(|_| by_time));
+        let by_time = !times.is_empty() && steps().all(|step| times.contains_key(&step.path));
+        let (length, steps) = longest(plan, 0, &|step| times.get(&step.path).copied().filter(|_| by_time));
         CriticalPath { steps, expected_ms: by_time.then_some(length) }
     }
 }
 
-type Path = (u64, Vec<StepId>);
+type Path = (u64, Vec<StepPath>);
 
 /// The longest chain in a group.
 fn longest(plan: &Plan, group: GroupIndex, time: &dyn Fn(&Step) -> Option<u64>) -> Path {
@@ -50,7 +50,7 @@ fn longest(plan: &Plan, group: GroupIndex, time: &dyn Fn(&Step) -> Option<u64>) 
             };
             let rounds = step.repeat.as_ref().map_or(1, |repeat| u64::from(repeat.max_rounds));
             length = length.saturating_add(time(step).unwrap_or(inner.saturating_mul(rounds)));
-            path.push(step.id.clone());
+            path.push(step.path.clone());
             path.extend(within);
             ends.insert(*index, (length, path));
             false

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     id::{AgentId, ChildId, ContextKey, ModelName, StepId, ThreadId, ToolName, TraceId},
@@ -12,6 +13,7 @@ use crate::{
     ladder::Rung,
     limits::LimitOverrides,
     money::{Tokens, Usd},
+    secrets::Secrets,
     terms::{Funding, Hitl, OnExhausted, Text},
 };
 
@@ -61,6 +63,17 @@ pub struct TaskGraph {
     /// Values written to the shared store before the first step.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
+    /// A JSON Schema that `inputs`, as one object, must fit. The `default` of a property is the value of an input that is not
+    /// given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<Json>,
+    /// The result: the value of a key, or an object of them. Without it, the synthesis of `aggregate`, the result of the
+    /// winner of a race, or the results of the steps by their ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputDef>,
+    /// A JSON Schema that the result must fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Json>,
     /// Keys that the agent that runs this graph may read, and its steps then too; not for a submission. Values of the
     /// shared store are read as they are when a step starts, or asks for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -74,6 +87,9 @@ pub struct TaskGraph {
     /// Keys and values to find the run by (G17). For submissions only: a child has none.
     #[serde(default, skip_serializing_if = "crate::labels::is_none")]
     pub labels: Labels,
+    /// The names of secrets that its steps and its own agent may use (S8): of its caller's, if an agent runs it.
+    #[serde(default, skip_serializing_if = "crate::secrets::is_none")]
+    pub secrets: Secrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,17 +130,50 @@ impl TaskGraph {
         let ids: BTreeSet<&str> = steps.iter().filter_map(|step| Some(step.id.as_ref()?.as_str())).collect();
         let is_under_a_step =
             |key: &ContextKey| key.as_str().split_once('.').is_some_and(|(id, _)| ids.contains(id));
+        let declared = self.declared_inputs();
         let is_known = |key: &ContextKey| {
             let given = self.inputs.contains_key(key) || self.input_from.contains(key);
-            given || outputs.contains(key) || is_under_a_step(key)
+            given || declared.contains(key) || outputs.contains(key) || is_under_a_step(key)
         };
         let read = all.iter().flat_map(|(step, in_items)| {
             let list = step.for_each.as_ref().map(ForEachDef::key);
-            let keys = list.into_iter().chain(&step.input_from);
+            let own_item = |key: &&ContextKey| step.for_each.is_some() && ITEM_KEYS.contains(&key.as_str());
+            let with = step.with.values().filter_map(WithDef::key).filter(move |key| !own_item(key));
+            let keys = list.into_iter().chain(&step.input_from).chain(with);
             keys.filter(|key| !(*in_items && ITEM_KEYS.contains(&key.as_str())))
         });
         read.filter(|key| !is_known(key)).cloned().collect()
     }
+
+    /// The inputs that `input_schema` names, whether they are given or not.
+    pub fn declared_inputs(&self) -> BTreeSet<ContextKey> {
+        self.properties().filter_map(|(name, _)| ContextKey::new(name).ok()).collect()
+    }
+
+    /// `inputs`, and the defaults of those that are not given.
+    pub fn filled_inputs(&self) -> BTreeMap<ContextKey, Json> {
+        let lent = |key: &ContextKey| self.input_from.contains(key);
+        let defaults = self.properties().filter_map(|(name, schema)| {
+            let key = ContextKey::new(name).ok().filter(|key| !lent(key))?;
+            Some((key, Json::from(schema.get("default")?.clone())))
+        });
+        let mut filled: BTreeMap<ContextKey, Json> = defaults.collect();
+        filled.extend(self.inputs.clone());
+        filled
+    }
+
+    fn properties(&self) -> impl Iterator<Item = (&String, &Value)> {
+        let schema = self.input_schema.as_ref().map(Json::value);
+        schema.and_then(|schema| schema.get("properties")?.as_object()).into_iter().flatten()
+    }
+}
+
+/// The result of a graph: `"output": "key"`, or an object of keys by the names that the result has for them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+pub enum OutputDef {
+    Key(ContextKey),
+    Named(BTreeMap<ContextKey, ContextKey>),
 }
 
 /// The inputs of an item of `for_each`: its element, and its place in the list. A group's are read with `input_from`.
@@ -165,6 +214,9 @@ pub struct StepDef {
     pub funding: Funding,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeSet<ToolName>>,
+    /// The names of secrets that it may use (S8), of those around it; absent: all of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<Secrets>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
     /// What happens at fractions of its ceiling (B21); absent: as its agent's profile says.
@@ -184,9 +236,25 @@ pub struct StepDef {
     /// The agent that tries when all attempts of this step have failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<FallbackDef>,
+    /// The agent that undoes what this step did, if its graph does not succeed (G14).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<UndoDef>,
     /// A JSON Schema the result must fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
+    /// A graph to run as this step: a file, for which the command line puts its graph, as `graph`; or `NAME` or
+    /// `NAME@VERSION`, for which the cluster puts the graph that it keeps under this name (G18).
+    #[serde(default, rename = "use", skip_serializing_if = "Option::is_none")]
+    pub uses: Option<Text>,
+    /// Written by the cluster: `use` named no version, and this one was the latest.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub latest: bool,
+    /// A whole graph, run as this step. Its keys and the ids of its steps are its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Box<TaskGraph>>,
+    /// The inputs of `graph`: the keys that they are read from, or values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub with: BTreeMap<ContextKey, WithDef>,
     /// The steps of a group, and how they run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepDef>,
@@ -198,6 +266,30 @@ pub struct StepDef {
     pub race: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<AggregateDef>,
+}
+
+/// An input of a graph that is run as a step: `"name": "key"`, or `"name": {"value": …}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+pub enum WithDef {
+    Key(ContextKey),
+    Value(WithValue),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WithValue {
+    pub value: Json,
+}
+
+impl WithDef {
+    /// The key that it is read from.
+    pub fn key(&self) -> Option<&ContextKey> {
+        match self {
+            WithDef::Key(key) => Some(key),
+            WithDef::Value(_) => None,
+        }
+    }
 }
 
 /// A human decides whether the graph goes on.
@@ -282,6 +374,31 @@ pub struct FallbackTask {
     pub agent_id: AgentId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_description: Option<Text>,
+}
+
+/// `"undo": "agent"`, or with a task and terms of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+pub enum UndoDef {
+    Agent(AgentId),
+    Task(UndoTask),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UndoTask {
+    pub agent_id: AgentId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_description: Option<Text>,
+    /// The most that it may cost, held from when the step starts; absent: the ceiling of its agent's profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<Usd>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<Tokens>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
 }
 
 /// Gathers the findings of the steps and has an agent synthesise them (G6).

@@ -2,18 +2,19 @@
 //! nothing is asked of anybody.
 //!
 //! A step costs at most its ceiling for each context that it may run: its items, its rounds, its fallback. Retries stay
-//! within a ceiling. A group costs at most what its steps do, and at most its own ceiling. All of it is bounded by the
+//! within a ceiling. What is held to undo them counts too (G14). A group costs at most what its steps do, and at most its own ceiling. All of it is bounded by the
 //! ceiling of the graph, whatever the sum is.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Aggregate, Body, Group, GroupIndex, Plan, Step, definition::ITEM_KEYS};
+use super::{Aggregate, Body, Group, GroupIndex, Plan, Step, WithDef, definition::ITEM_KEYS};
 use crate::{
-    id::{AgentId, ContextKey, StepId},
+    id::{AgentId, ContextKey, StepId, StepPath},
     json::Json,
     money::Usd,
+    text::count,
 };
 
 /// What is known besides the graph.
@@ -45,10 +46,25 @@ pub struct Synthesis {
     pub worst: Option<Usd>,
 }
 
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    Agent,
+    Group,
+    /// A graph that is run as a step.
+    Graph,
+    Approve,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepEstimate {
     pub id: StepId,
-    /// None for a group.
+    /// Its id among all steps of the graph and of those that it uses.
+    #[serde(skip)]
+    pub path: StepPath,
+    pub kind: StepKind,
+    /// Only of an agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     /// How often it runs at most, its fallback apart; none if that is not known before the run.
@@ -57,6 +73,9 @@ pub struct StepEstimate {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeats: Option<String>,
     pub has_fallback: bool,
+    /// What is held to undo one run of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undo: Option<Usd>,
     /// The most that one run costs; none: as much as is left.
     pub each: Option<Usd>,
     /// The most that all of them cost.
@@ -95,12 +114,12 @@ fn of_group(steps: &[StepEstimate], synthesis: Option<&Synthesis>, found: &mut V
         match (step.runs, step.each) {
             (None, _) => {
                 let why = step.repeats.as_deref().unwrap_or_default();
-                found.push(format!("`{}` runs {why}, and nobody knows how many there will be", step.id));
+                found.push(format!("`{}` runs {why}, and nobody knows how many there will be", step.path));
             }
             (Some(_), None) if !step.steps.is_empty() => {
                 of_group(&step.steps, step.synthesis.as_ref(), found)
             }
-            (Some(_), _) => found.push(format!("`{}` has no max_cost_usd", step.id)),
+            (Some(_), _) => found.push(format!("`{}` has no max_cost_usd", step.path)),
         }
     }
     if let Some(Synthesis { agent_id, worst: None }) = synthesis {
@@ -126,10 +145,14 @@ fn group(plan: &Plan, index: GroupIndex, known: &Known<'_>, in_items: bool) -> G
 }
 
 fn step(plan: &Plan, siblings: &[Step], step: &Step, known: &Known<'_>, in_items: bool) -> StepEstimate {
-    let (agent_id, inner) = match &step.body {
-        Body::Agent { agent_id, .. } => (Some(agent_id.clone()), None),
-        Body::Group(inner) => (None, Some(group(plan, *inner, known, in_items || step.for_each.is_some()))),
-        Body::Approve(_) => (None, None),
+    let (kind, agent_id, inner) = match &step.body {
+        Body::Agent { agent_id, .. } => (StepKind::Agent, Some(agent_id.clone()), None),
+        Body::Group(inner) => {
+            let kind = if plan.group(*inner).used.is_some() { StepKind::Graph } else { StepKind::Group };
+            let inner = inner_group(plan, *inner, known, in_items || step.for_each.is_some());
+            (kind, None, Some(inner))
+        }
+        Body::Approve(_) => (StepKind::Approve, None, None),
     };
     let of_profile = |agent: &AgentId| least(step.max_cost_usd, known.profiles.get(agent).copied());
     let each = match (&agent_id, &inner) {
@@ -140,7 +163,14 @@ fn step(plan: &Plan, siblings: &[Step], step: &Step, known: &Known<'_>, in_items
     };
     let (runs, repeats) = runs(step, known, in_items);
     let fallback = step.fallback.as_ref().map(|fallback| of_profile(&fallback.agent_id));
-    let worst = runs.zip(each).map(|(runs, each)| times(each, runs));
+    let undo =
+        step.undo.as_ref().map(|undo| least(undo.max_cost_usd, known.profiles.get(&undo.agent_id).copied()));
+    // Each run may have to be undone; of a step and its fallback, one.
+    let with_undo = match undo {
+        Some(undo) => each.zip(undo).map(|(each, undo)| plus(each, undo)),
+        None => each,
+    };
+    let worst = runs.zip(with_undo).map(|(runs, each)| times(each, runs));
     let worst = match fallback {
         Some(fallback) => worst.zip(fallback).map(|(worst, fallback)| plus(worst, fallback)),
         None => worst,
@@ -148,16 +178,37 @@ fn step(plan: &Plan, siblings: &[Step], step: &Step, known: &Known<'_>, in_items
     let (steps, synthesis, _) = inner.unwrap_or_default();
     StepEstimate {
         id: step.id.clone(),
+        path: step.path.clone(),
+        kind,
         agent_id,
         runs,
         repeats,
         has_fallback: fallback.is_some(),
+        undo: undo.flatten(),
         each,
         worst,
         waits_for: step.waits_for.iter().map(|before| siblings[*before as usize].id.clone()).collect(),
         steps,
         synthesis,
     }
+}
+
+/// Of a graph that is run as a step, only what it is given is known.
+fn inner_group(plan: &Plan, index: GroupIndex, known: &Known<'_>, in_items: bool) -> GroupEstimate {
+    let Some(used) = &plan.group(index).used else { return group(plan, index, known, in_items) };
+    let mut inputs = used.inputs.clone();
+    for (name, with) in &used.with {
+        let value = match with {
+            WithDef::Value(with) => Some(&with.value),
+            WithDef::Key(key) if in_items && ITEM_KEYS.contains(&key.as_str()) => None,
+            WithDef::Key(key) => known.inputs.get(key),
+        };
+        match value {
+            Some(value) => drop(inputs.insert(name.clone(), value.clone())),
+            None => drop(inputs.remove(name)),
+        }
+    }
+    group(plan, index, &Known { inputs: &inputs, ..*known }, false)
 }
 
 /// How often a step runs at most, and why more than once.
@@ -169,13 +220,15 @@ fn runs(step: &Step, known: &Known<'_>, in_items: bool) -> (Option<u32>, Option<
         let length = given.and_then(Json::elements).map(<[_]>::len);
         let length = length.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
         let why = match length {
-            Some(length) => format!("for each of the {length} elements of `{}`", each.key),
+            Some(length) => format!("for each of the {} of `{}`", count(length, "element"), each.key),
             None => format!("for each element of `{}`", each.key),
         };
         return (length.or(known.items), Some(why));
     }
     match &step.repeat {
-        Some(repeat) => (Some(repeat.max_rounds), Some(format!("up to {} rounds", repeat.max_rounds))),
+        Some(repeat) => {
+            (Some(repeat.max_rounds), Some(format!("up to {}", count(repeat.max_rounds, "round"))))
+        }
         None => (Some(1), None),
     }
 }

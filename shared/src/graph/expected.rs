@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{id::StepId, money::Usd};
+use crate::{id::StepPath, money::Usd};
 
 /// What one earlier run cost, and how long it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Observed {
 pub struct EarlierRun {
     pub whole: Observed,
     /// Steps that were not run are not in it.
-    pub steps: BTreeMap<StepId, Observed>,
+    pub steps: BTreeMap<StepPath, Observed>,
 }
 
 /// What is expected, with the number of runs it is from and their spread.
@@ -49,8 +49,8 @@ impl Expected {
     }
 
     /// What is expected of each step that ran in one of these.
-    pub fn of_steps(runs: &[EarlierRun]) -> BTreeMap<StepId, Expected> {
-        let mut observed: BTreeMap<&StepId, Vec<Observed>> = BTreeMap::new();
+    pub fn of_steps(runs: &[EarlierRun]) -> BTreeMap<StepPath, Expected> {
+        let mut observed: BTreeMap<&StepPath, Vec<Observed>> = BTreeMap::new();
         for (step, one) in runs.iter().flat_map(|run| &run.steps) {
             observed.entry(step).or_default().push(*one);
         }

@@ -10,6 +10,8 @@ use crate::{json::Json, limits::MAX_TIMEOUT_MS, problem::Problems, terms::Text, 
 pub const MAX_REMINDERS: u32 = 10;
 const MAX_CHOICES: usize = 50;
 const MAX_CHOICE_BYTES: usize = 1_000;
+/// Each context that asks has its own copy of them.
+const MAX_CHOICES_BYTES: usize = 8 * 1024;
 const MAX_WHO_BYTES: usize = 256;
 /// Each reminder is a commit and a message to everybody who listens.
 const MIN_REMIND_MS: u64 = 1_000;
@@ -73,6 +75,9 @@ impl Form {
             problems.add(at("who"), format!("it has at most {MAX_WHO_BYTES} bytes"), None);
         }
         self.check_choices(&at, problems);
+        if let Some(Err(why)) = self.schema.as_ref().map(OutputSchema::usable) {
+            problems.add(at("schema"), why, None);
+        }
         for (field, given) in [("timeout_ms", self.timeout_ms), ("remind_every_ms", self.remind_every_ms)] {
             if given.is_some_and(|ms| ms > MAX_TIMEOUT_MS) {
                 problems.add(at(field), format!("it is at most a year ({MAX_TIMEOUT_MS} ms)"), None);
@@ -100,6 +105,10 @@ impl Form {
         let choices = &self.choices;
         if choices.len() > MAX_CHOICES {
             problems.add(at("choices"), format!("there are at most {MAX_CHOICES} choices"), None);
+        }
+        if choices.iter().map(|choice| choice.as_str().len()).sum::<usize>() > MAX_CHOICES_BYTES {
+            let message = format!("all choices together have at most {MAX_CHOICES_BYTES} bytes");
+            problems.add(at("choices"), message, None);
         }
         if !choices.is_empty() && self.schema.is_some() {
             let hint = "an `enum` in the schema lists choices too";

@@ -1,15 +1,16 @@
 //! The second pass: the dependencies between steps. A step whose `input_from` names another step's
 //! `output_to` depends on it (G2), and so does one whose condition reads it. A dependency between steps of
-//! different groups counts between the two siblings that contain them. Cycles, unknown keys and unknown
-//! steps are refused.
+//! different groups counts between the two siblings that contain them. A graph that is run as a step is a world of its own:
+//! its keys and the ids of its steps mean nothing outside of it. Cycles, unknown keys and unknown steps are refused.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
-    Mode,
+    Mode, OutputDef,
     definition::ITEM_KEYS,
     plan::{Body, Group, GroupIndex, Input, Source, StepIndex},
-    steps::{Draft, join},
+    steps::{Draft, join, tops},
+    used::is_too_long,
 };
 use crate::{
     id::ContextKey,
@@ -18,25 +19,31 @@ use crate::{
 
 type Place = (GroupIndex, StepIndex);
 
-/// Sets what each step waits for, requires and reads.
+/// Sets what each step waits for, requires and reads. `given`: the keys that each graph is given, by its group.
 pub(super) fn link(
     groups: &mut [Group],
     drafts: &[Vec<Draft<'_>>],
-    given: &BTreeSet<ContextKey>,
+    given: &BTreeMap<GroupIndex, BTreeSet<ContextKey>>,
     problems: &mut Problems,
 ) {
-    let mut linker = Linker { groups, drafts, problems, producers: HashMap::new(), places: HashMap::new() };
-    linker.find_producers(given);
-    linker.check_item_keys(given);
+    if groups.is_empty() {
+        return;
+    }
+    let tops = tops(groups);
+    let (producers, places) = (HashMap::new(), HashMap::new());
+    let mut linker = Linker { groups, drafts, problems, tops, all_given: given, producers, places };
+    linker.find_producers();
+    linker.check_own_keys();
     for (group, steps) in drafts.iter().enumerate() {
         for step in 0..steps.len() {
             let place = (index(group), index(step));
             linker.order(place);
-            linker.inputs(place, given);
-            linker.conditions(place, given);
+            linker.inputs(place);
+            linker.conditions(place);
             linker.depends_on(place);
         }
     }
+    given.keys().for_each(|graph| linker.output(*graph));
     for group in 0..drafts.len() {
         linker.finish(group);
     }
@@ -46,8 +53,13 @@ struct Linker<'a, 'd> {
     groups: &'a mut [Group],
     drafts: &'a [Vec<Draft<'d>>],
     problems: &'a mut Problems,
-    producers: HashMap<String, Place>,
-    places: HashMap<String, Place>,
+    /// The graph that each group is in.
+    tops: Vec<GroupIndex>,
+    all_given: &'a BTreeMap<GroupIndex, BTreeSet<ContextKey>>,
+    /// Who writes a key, by the graph that the key is in.
+    producers: HashMap<GroupIndex, BTreeMap<String, Place>>,
+    /// Steps by their ids, likewise.
+    places: HashMap<GroupIndex, BTreeMap<String, Place>>,
 }
 
 /// How a step relates to another that it reads from.
@@ -58,78 +70,137 @@ enum Relation {
     Within,
 }
 
-impl Linker<'_, '_> {
-    fn find_producers(&mut self, given: &BTreeSet<ContextKey>) {
+impl<'a> Linker<'a, '_> {
+    /// The keys that the graph is given which a group is in.
+    fn given(&self, group: GroupIndex) -> &'a BTreeSet<ContextKey> {
+        &self.all_given[&self.tops[group as usize]]
+    }
+
+    /// The step that writes a key of the graph which a group is in.
+    fn writer(&self, group: GroupIndex, key: &str) -> Option<Place> {
+        self.producers.get(&self.tops[group as usize])?.get(key).copied()
+    }
+
+    /// A step of the graph that a group is in.
+    fn named(&self, group: GroupIndex, id: &str) -> Option<Place> {
+        self.places.get(&self.tops[group as usize])?.get(id).copied()
+    }
+
+    fn find_producers(&mut self) {
         for (group, drafts) in self.drafts.iter().enumerate() {
             for (step, draft) in drafts.iter().enumerate() {
                 let place = (index(group), index(step));
-                self.places.insert(self.groups[group].steps[step].id.to_string(), place);
+                let top = self.tops[group];
+                let id = self.groups[group].steps[step].id.to_string();
+                self.places.entry(top).or_default().insert(id, place);
                 let Some(key) = &draft.definition.output_to else { continue };
                 let at = join(&draft.path, "output_to");
-                if given.contains(key) {
+                if self.given(place.0).contains(key) {
                     let hint = "give it another name: an input of the graph is not overwritten";
                     self.problems.add(at, format!("`{key}` is an input of the graph"), Some(hint.into()));
-                } else if let Some(first) = self.producers.insert(key.to_string(), place) {
-                    self.producers.insert(key.to_string(), first);
+                } else if let Some(first) = self.writer(place.0, key.as_str()) {
                     let hint = format!(
                         "{} already writes it; if the steps are alternatives, give `output_to` to their group",
                         self.path(first)
                     );
                     self.problems.add(at, format!("`{key}` is written by two steps"), Some(hint));
+                } else {
+                    self.producers.entry(top).or_default().insert(key.to_string(), place);
                 }
             }
         }
     }
 
-    /// Every run of a group with `for_each` has its own values of what is written in it, under the id of its context. Such a
-    /// name must be a valid key, and nobody else's.
-    fn check_item_keys(&mut self, given: &BTreeSet<ContextKey>) {
-        let is_mapped = |place: &Place| self.step(*place).for_each.is_some();
+    /// Every run of a group with `for_each`, and of a graph that is run as a step, has its own values of what is written in it,
+    /// under the id of its context. Such a name must be a valid key, and nobody else's.
+    fn check_own_keys(&mut self) {
         let places = self
             .drafts
             .iter()
             .enumerate()
             .flat_map(|(group, steps)| (0..steps.len()).map(move |step| (index(group), index(step))));
         let places: Vec<Place> = places.collect();
-        let groups = places.iter().filter(|p| is_mapped(p) && matches!(self.step(**p).body, Body::Group(_)));
-        let prefixes: Vec<String> = groups.map(|place| format!("{}-", self.step(*place).id)).collect();
-        let is_an_items = |key: &ContextKey| {
-            let id = key.as_str().split_once('.').map(|(id, _)| id);
-            id.is_some_and(|id| prefixes.iter().any(|prefix| id.starts_with(prefix.as_str())))
+        // The contexts of the steps in a graph that is run as a step begin with its name.
+        let own = |place: &&Place| self.own_keys_of(**place).is_some() && self.tops[place.0 as usize] == 0;
+        let owners = places.iter().filter(own).map(|place| self.step(*place).id.to_string());
+        let owners: Vec<String> = owners.collect();
+        let is_taken = |key: &ContextKey| {
+            let (id, _) = key.as_str().split_once('.')?;
+            let is_of = |owner: &&String| {
+                let rest = id.strip_prefix(owner.as_str());
+                rest.is_some_and(|rest| rest.starts_with('-') || rest.is_empty())
+            };
+            let owner = owners.iter().find(is_of)?;
+            let place = self.named(0, owner)?;
+            let is_used = self.own_keys_of(place).is_some_and(|inner| self.group(inner).used.is_some());
+            // The contexts of items have numbers.
+            (is_used || id != owner).then(|| match is_used {
+                true => format!("it would be a key of the graph that `{owner}` uses"),
+                false => "it would be a value of an item of a group with `for_each`".to_owned(),
+            })
         };
-        let taken = "it would be a value of an item of a group with `for_each`";
-        for key in given.iter().filter(|key| is_an_items(key)) {
-            self.problems.add(format!("inputs.{key}"), taken, Some("give it another name".into()));
+        let rename = || Some("give it another name".to_owned());
+        let mut taken: Vec<(String, String)> = Vec::new();
+        for key in self.given(0) {
+            taken.extend(is_taken(key).map(|message| (format!("inputs.{key}"), message)));
         }
+        for place in places.iter().filter(|place| self.tops[place.0 as usize] == 0) {
+            let draft = self.draft(*place);
+            let message = draft.definition.output_to.as_ref().and_then(&is_taken);
+            taken.extend(message.map(|message| (join(&draft.path, "output_to"), message)));
+        }
+        taken.into_iter().for_each(|(path, message)| self.problems.add(path, message, rename()));
         for place in places {
             let draft = self.draft(place);
             let Some(key) = draft.definition.output_to.clone() else { continue };
             let path = join(&draft.path, "output_to");
-            if is_an_items(&key) {
-                self.problems.add(&path, taken, Some("give it another name".into()));
-            }
-            let Some(items) = self.items_around(place.0) else { continue };
-            if ITEM_KEYS.contains(&key.as_str()) {
-                let message = format!("`{key}` is given to every item of `{}`", self.step(items).id);
-                self.problems.add(&path, message, Some("give it another name".into()));
-            } else if ContextKey::new(&format!("{}.{key}", "x".repeat(64))).is_err() {
+            let Some((owner, inner)) = self.owner_of_keys(place.0) else { continue };
+            if self.group(inner).used.is_none() && ITEM_KEYS.contains(&key.as_str()) {
+                let message = format!("`{key}` is given to every item of `{}`", self.step(owner).id);
+                self.problems.add(&path, message, rename());
+            } else if is_too_long(&key) {
                 let message = format!("the key `{key}` is too long: it is stored behind the id of an item");
                 self.problems.add(&path, message, None);
             }
-            if let Body::Group(inner) = self.step(items).body {
-                self.groups[inner as usize].own_keys.get_or_insert_default().insert(key);
-            }
+            self.groups[inner as usize].own_keys.get_or_insert_default().insert(key);
         }
+    }
+
+    /// The group of a step, if every run of it has keys of its own.
+    fn own_keys_of(&self, place: Place) -> Option<GroupIndex> {
+        match self.step(place).body {
+            Body::Group(inner) if self.step(place).for_each.is_some() || self.group(inner).used.is_some() => {
+                Some(inner)
+            }
+            Body::Group(_) | Body::Agent { .. } | Body::Approve(_) => None,
+        }
+    }
+
+    /// The nearest step around a group, or that is it, whose runs have keys of their own; with its group.
+    fn owner_of_keys(&self, group: GroupIndex) -> Option<(Place, GroupIndex)> {
+        let mut around = self.group(group).owner;
+        while let Some(owner) = around {
+            if let Some(inner) = self.own_keys_of(owner) {
+                return Some((owner, inner));
+            }
+            around = self.group(owner.0).owner;
+        }
+        None
+    }
+
+    /// The step that is this group; none for a graph.
+    fn owner(&self, group: GroupIndex) -> Option<Place> {
+        self.group(group).owner.filter(|_| self.group(group).used.is_none())
     }
 
     /// The nearest step with `for_each` that is this group, or a group around it.
     fn items_around(&self, group: GroupIndex) -> Option<Place> {
-        let mut around = self.group(group).owner;
+        let mut around = self.owner(group);
         while let Some(owner) = around {
             if self.step(owner).for_each.is_some() {
                 return Some(owner);
             }
-            around = self.group(owner.0).owner;
+            around = self.owner(owner.0);
         }
         None
     }
@@ -150,6 +221,12 @@ impl Linker<'_, '_> {
     /// Refuses to read such a value.
     fn is_hidden(&mut self, reader: Place, writer: Place, key: &str, path: &str) -> bool {
         let Some(items) = self.hidden_in_items(reader, writer) else { return false };
+        self.hidden(items, key, path);
+        true
+    }
+
+    /// `key` is written within the items of a group, and read outside of it.
+    fn hidden(&mut self, items: Place, key: &str, path: &str) {
         let group = self.step(items);
         let hint = match &group.output_to {
             Some(list) => format!("read `{list}`, the list of the items' results"),
@@ -157,7 +234,6 @@ impl Linker<'_, '_> {
         };
         let message = format!("`{key}` is written once for each item of `{}`", group.id);
         self.problems.add(path, message, Some(hint));
-        true
     }
 
     fn order(&mut self, (group, step): Place) {
@@ -167,7 +243,7 @@ impl Linker<'_, '_> {
         }
     }
 
-    fn inputs(&mut self, place: Place, given: &BTreeSet<ContextKey>) {
+    fn inputs(&mut self, place: Place) {
         let draft = self.draft(place);
         let each =
             self.step(place).for_each.as_ref().map(|each| (each.key.clone(), join(&draft.path, "for_each")));
@@ -175,14 +251,19 @@ impl Linker<'_, '_> {
         let named = named.map(|(i, key)| (key.clone(), format!("{}.input_from[{i}]", draft.path)));
         let own_item = each.is_some() && self.items_around(place.0).is_some();
         let twice = named.clone().find(|(key, _)| own_item && ITEM_KEYS.contains(&key.as_str()));
-        let named: Vec<_> = each.into_iter().chain(named).collect();
+        // Its own element is no key of the graph around it.
+        let own = |key: &ContextKey| each.is_some() && ITEM_KEYS.contains(&key.as_str());
+        let with = draft.definition.with.iter();
+        let with = with.filter_map(|(name, with)| Some((with.key()?, format!("{}.with.{name}", draft.path))));
+        let with: Vec<_> = with.filter(|(key, _)| !own(key)).map(|(key, path)| (key.clone(), path)).collect();
+        let named: Vec<_> = each.into_iter().chain(named).chain(with).collect();
         if let Some((key, path)) = twice {
             let hint = "it gets its own without asking; have an earlier step of the group write what it needs of the other";
             let message = format!("`{key}` is both its own and that of the group around it");
             self.problems.add(path, message, Some(hint.into()));
         }
         for (key, path) in named {
-            let Some(source) = self.source(place, key.as_str(), &path, given) else { continue };
+            let Some(source) = self.source(place, key.as_str(), &path) else { continue };
             let inputs = &mut self.step_mut(place).inputs;
             if inputs.iter().all(|input| input.key != key) {
                 inputs.push(Input { key, source });
@@ -190,14 +271,15 @@ impl Linker<'_, '_> {
         }
     }
 
-    fn conditions(&mut self, place: Place, given: &BTreeSet<ContextKey>) {
+    fn conditions(&mut self, place: Place) {
+        let given = self.given(place.0);
         let path = &self.draft(place).path;
         let (when_at, until_at) = (join(path, "when"), join(path, "loop.until"));
         let step = self.step(place);
         let until = step.repeat.as_ref().and_then(|repeat| repeat.until.clone());
         if let Some(when) = step.when.clone() {
             for key in when.outputs() {
-                if let Some(source) = self.source(place, key, &when_at, given) {
+                if let Some(source) = self.source(place, key, &when_at) {
                     let key = ContextKey::new(key).expect("`source` knows only valid keys");
                     self.step_mut(place).when_reads.push(Input { key, source });
                 }
@@ -211,7 +293,7 @@ impl Linker<'_, '_> {
         let items = self.items_around(place.0).is_some();
         let is_given = |key: &str| given.contains(key) || (items && ITEM_KEYS.contains(&key));
         for key in until.outputs().filter(|key| !is_given(key)) {
-            match self.producers.get(key).copied() {
+            match self.writer(place.0, key) {
                 Some(writer) if self.is_hidden(place, writer, key, &until_at) => {}
                 Some(writer) => match self.relation(place, writer) {
                     Relation::Siblings { group, reader, writer } if reader != writer => {
@@ -220,32 +302,51 @@ impl Linker<'_, '_> {
                     Relation::Siblings { .. } | Relation::Within => {}
                 },
                 None if self.inside(place, key) => {}
-                None => self.unknown_key(key, &until_at, given),
+                None => self.unknown_key(place.0, key, &until_at),
             }
         }
         for id in until.steps() {
-            match self.places.get(id) {
-                Some(seen) if self.is_inside(*seen, place) => {}
+            match self.named(place.0, id) {
+                Some(seen) if self.is_inside(seen, place) => {}
                 _ => self.looks_at(place, id, &until_at),
             }
         }
     }
 
+    /// The keys that the result of a graph is made of.
+    fn output(&mut self, graph: GroupIndex) {
+        let Some(top) = self.groups.get(graph as usize) else { return };
+        let at = top.owner.map_or(String::new(), |owner| join(self.path(owner), "graph"));
+        let at = join(&at, "output");
+        let keys: Vec<(ContextKey, String)> = match top.output.clone() {
+            None => Vec::new(),
+            Some(OutputDef::Key(key)) => vec![(key, at)],
+            Some(OutputDef::Named(keys)) => {
+                keys.into_iter().map(|(name, key)| (key, format!("{at}.{name}"))).collect()
+            }
+        };
+        let given = self.given(graph);
+        for (key, path) in keys.iter().filter(|(key, _)| !given.contains(key)) {
+            let Some(writer) = self.writer(graph, key.as_str()) else {
+                self.unknown_key(graph, key.as_str(), path);
+                continue;
+            };
+            if let Some(items) = self.items_around(writer.0) {
+                self.hidden(items, key.as_str(), path);
+            }
+        }
+    }
+
     /// The source of a key that a step reads; records the dependency.
-    fn source(
-        &mut self,
-        place: Place,
-        key: &str,
-        path: &str,
-        given: &BTreeSet<ContextKey>,
-    ) -> Option<Source> {
+    fn source(&mut self, place: Place, key: &str, path: &str) -> Option<Source> {
+        let given = self.given(place.0);
         let is_of_an_item = ITEM_KEYS.contains(&key) && self.items_around(place.0).is_some();
         if is_of_an_item || given.contains(key) {
             return Some(Source::Outside);
         }
-        let Some(writer) = self.producers.get(key).copied() else {
+        let Some(writer) = self.writer(place.0, key) else {
             return self.under_a_step(place, key, path).unwrap_or_else(|| {
-                self.unknown_key(key, path, given);
+                self.unknown_key(place.0, key, path);
                 None
             });
         };
@@ -260,7 +361,7 @@ impl Linker<'_, '_> {
                 }
                 self.waits(group, reader, writer);
                 let direct = place == (group, reader);
-                let whole = direct && self.producers.get(key) == Some(&(group, writer));
+                let whole = direct && self.writer(group, key) == Some((group, writer));
                 Some(if whole { Source::Sibling(writer) } else { Source::Outside })
             }
             Relation::Siblings { .. } | Relation::Within => {
@@ -281,7 +382,7 @@ impl Linker<'_, '_> {
     /// `<step>.<key>` is what the context of that step writes under its own id. None if the key names no step.
     fn under_a_step(&mut self, place: Place, key: &str, path: &str) -> Option<Option<Source>> {
         let (id, _) = ContextKey::new(key).is_ok().then(|| key.split_once('.'))??;
-        let writer = self.places.get(id).copied()?;
+        let writer = self.named(place.0, id)?;
         let step = self.step(writer);
         let refused = if writer.0 != place.0 {
             Some("it is a step of another group; give the value to that group's `output_to`")
@@ -319,10 +420,10 @@ impl Linker<'_, '_> {
 
     /// A step of this group or of one around it, which this step depends on.
     fn visible(&mut self, place: Place, id: &str, path: &str) -> Option<(u32, StepIndex)> {
-        let Some(seen) = self.places.get(id).copied() else {
-            let places = &self.places;
+        let Some(seen) = self.named(place.0, id) else {
+            let places = self.places.get(&self.tops[place.0 as usize]);
             self.problems.add_with(path, format!("there is no step `{id}`"), || {
-                let known = nearest(id, places.keys().map(String::as_str))?;
+                let known = nearest(id, places.into_iter().flatten().map(|(id, _)| id.as_str()))?;
                 Some(format!("did you mean `{known}`?"))
             });
             return None;
@@ -386,12 +487,12 @@ impl Linker<'_, '_> {
     }
 
     fn inside(&self, place: Place, key: &str) -> bool {
-        self.producers.get(key).is_some_and(|writer| self.is_inside(*writer, place))
+        self.writer(place.0, key).is_some_and(|writer| self.is_inside(writer, place))
     }
 
     /// Whether a loop on this group, or around it, repeats it with the same keys: an item begins without any.
     fn repeats(&self, group: GroupIndex) -> bool {
-        let mut around = self.group(group).owner;
+        let mut around = self.owner(group);
         while let Some(owner) = around {
             if self.step(owner).repeat.is_some() {
                 return true;
@@ -399,15 +500,17 @@ impl Linker<'_, '_> {
             if self.step(owner).for_each.is_some() {
                 return false;
             }
-            around = self.group(owner.0).owner;
+            around = self.owner(owner.0);
         }
         false
     }
 
-    fn unknown_key(&mut self, key: &str, path: &str, given: &BTreeSet<ContextKey>) {
-        let producers = &self.producers;
+    fn unknown_key(&mut self, group: GroupIndex, key: &str, path: &str) {
+        let given = self.given(group);
+        let producers = self.producers.get(&self.tops[group as usize]).into_iter().flatten();
         self.problems.add_with(path, format!("nothing writes `{key}`"), || {
-            let known = producers.keys().map(String::as_str).chain(given.iter().map(ContextKey::as_str));
+            let written = producers.map(|(key, _)| key.as_str());
+            let known = written.chain(given.iter().map(ContextKey::as_str));
             Some(match nearest(key, known) {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => "name a key that is the `output_to` of a step, or add it to `inputs`".into(),

@@ -11,24 +11,36 @@ mod estimate;
 mod expected;
 mod expression_limits;
 mod form;
+mod inputs;
 mod link;
+mod named;
 mod output_schema;
 mod plan;
 mod read;
+mod reference;
 mod steps;
+mod undo;
+mod used;
 
-pub use amend::{Standing, StepChange, changed_steps, check_amend};
+pub use amend::{BEGUN, Standing, StepChange, changed_steps, check_amend};
 pub use condition::{Condition, EvaluationError, Scope};
 pub use critical_path::CriticalPath;
 pub use definition::{
-    AggregateDef, ApproveDef, FallbackDef, ForEachDef, LoopDef, Mode, Otherwise, Policy, StepDef, TaskGraph,
+    AggregateDef, ApproveDef, FallbackDef, ForEachDef, LoopDef, Mode, Otherwise, OutputDef, Policy, StepDef,
+    TaskGraph, UndoDef, UndoTask, WithDef, WithValue,
 };
-pub use estimate::{Estimate, Known, StepEstimate, Synthesis};
+pub use estimate::{Estimate, Known, StepEstimate, StepKind, Synthesis};
 pub use expected::{EarlierRun, Expected, Observed};
 pub use form::{Approval, Form, MAX_REMINDERS};
+pub use named::{
+    Find, Found, MAX_KEPT_BYTES, MAX_NAMED_BYTES, NotFound, Purpose, Put, Resolved, Unresolved, Unverified,
+    circle, names, put, put_stand_ins, read_named, read_to_keep, references,
+};
 pub use output_schema::OutputSchema;
 pub use plan::{
-    Aggregate, Approve, Body, Fallback, ForEach, Group, GroupIndex, Input, Plan, Repeat, Source, Step,
-    StepIndex,
+    Aggregate, Approve, Body, Fallback, ForEach, Group, GroupIndex, Input, Naming, Place, Plan, Repeat,
+    Source, Step, StepIndex, Undo, Used,
 };
-pub use read::{read, read_within};
+pub use read::{not_named, read, read_within, read_without_inputs};
+pub use reference::Reference;
+pub use undo::UNDO_RESULT;

@@ -2,42 +2,55 @@
 
 use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{json::Json, limits::MAX_SCHEMA_BYTES};
+use crate::{json::Json, json_schema::JsonSchema};
 
-/// A JSON Schema that a result must fit, compiled once. It never fetches what it refers to.
+/// A JSON Schema that a result must fit, compiled once.
 #[derive(Clone)]
 pub struct OutputSchema {
     schema: Json,
-    validator: Arc<jsonschema::Validator>,
+    /// Or why it can't be compiled: it is one that an earlier version accepted.
+    compiled: Result<Arc<JsonSchema>, Arc<str>>,
 }
 
 impl OutputSchema {
     pub fn compile(schema: &Json) -> Result<Self, String> {
-        let size = schema.size_bytes();
-        if size > MAX_SCHEMA_BYTES {
-            return Err(format!("the schema has {size} bytes, more than {} allowed", MAX_SCHEMA_BYTES));
-        }
-        let validator =
-            jsonschema::validator_for(schema.value()).map_err(|e| format!("not a JSON Schema: {e}"))?;
-        Ok(OutputSchema { schema: schema.clone(), validator: Arc::new(validator) })
+        let compiled = JsonSchema::compile(schema.value())?;
+        Ok(OutputSchema { schema: schema.clone(), compiled: Ok(Arc::new(compiled)) })
+    }
+
+    /// A schema that was accepted before. What is refused now stays readable, and no value fits it.
+    pub fn accepted(schema: &Json) -> Self {
+        Self::compile(schema)
+            .unwrap_or_else(|why| OutputSchema { schema: schema.clone(), compiled: Err(why.into()) })
     }
 
     pub fn schema(&self) -> &Json {
         &self.schema
     }
 
+    /// Why not, if it is not: a new one is refused then.
+    pub fn usable(&self) -> Result<(), String> {
+        self.compiled.as_ref().map(drop).map_err(ToString::to_string)
+    }
+
+    /// What is compiled, or why no value fits.
+    pub(super) fn compiled(&self) -> Result<&JsonSchema, String> {
+        self.compiled.as_deref().map_err(|why| format!("its schema can't be used any more: {why}"))
+    }
+
     /// At most so many errors of `value`, each with its path: empty, or beginning with `/`.
     pub fn mistakes(&self, value: &Json, most: usize) -> Vec<(String, String)> {
-        let errors = self.validator.iter_errors(value.value()).take(most);
-        errors.map(|error| (error.instance_path().to_string(), error.to_string())).collect()
+        match self.compiled() {
+            Ok(compiled) => compiled.mistakes(value.value(), most),
+            Err(why) => vec![(String::new(), why)],
+        }
     }
 
     /// The first few errors of `value`.
     pub fn check(&self, value: &Json) -> Result<(), String> {
-        let errors: Vec<String> =
-            self.validator.iter_errors(value.value()).take(3).map(|e| e.to_string()).collect();
+        let errors: Vec<String> = self.mistakes(value, 3).into_iter().map(|(_, error)| error).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
     }
 }
@@ -62,7 +75,7 @@ impl Serialize for OutputSchema {
 
 impl<'de> Deserialize<'de> for OutputSchema {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        OutputSchema::compile(&Json::deserialize(d)?).map_err(de::Error::custom)
+        Json::deserialize(d).map(|schema| OutputSchema::accepted(&schema))
     }
 }
 

@@ -1,16 +1,23 @@
 //! A compiled task graph: groups of steps with their dependencies resolved. It is made once from a
 //! definition and never changes. It is stored as that definition and compiled again when read.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use serde::{Serialize, Serializer};
 
-use super::{Condition, Form, Mode, OutputSchema, Policy, TaskGraph};
+use super::{Condition, Form, Mode, OutputDef, OutputSchema, Policy, TaskGraph, WithDef};
 use crate::{
-    id::{AgentId, ContextKey, ModelName, StepId, ToolName},
+    id::{AgentId, ContextKey, ModelName, StepId, StepPath, ToolName},
+    json::Json,
     ladder::Rung,
+    limits::LimitOverrides,
     money::{Tokens, Usd},
-    terms::{Funding, Hitl, Text},
+    secrets::Secrets,
+    terms::{Funding, Hitl, OnExhausted, Text},
 };
 
 pub type GroupIndex = u32;
@@ -25,6 +32,7 @@ pub struct Plan {
     pub(super) step_count: u32,
     /// It is a condition of the submission, and no part of what is stored, compared and sent.
     pub(super) must_fit: bool,
+    pub(super) input_schema: Option<OutputSchema>,
 }
 
 #[derive(Debug, Clone)]
@@ -38,11 +46,32 @@ pub struct Group {
     pub owner: Option<(GroupIndex, StepIndex)>,
     /// If every run of it has keys of its own, as an item of `for_each` has: those keys. Others are those around it.
     pub own_keys: Option<BTreeSet<ContextKey>>,
+    /// If it is a whole graph that is run as a step.
+    pub used: Option<Box<Used>>,
+    /// What its result is, if it says so.
+    pub output: Option<OutputDef>,
+}
+
+/// A whole graph that is run as a step: what it is given, and what only a graph has.
+#[derive(Debug, Clone)]
+pub struct Used {
+    /// What it is kept as, if it was used by name: `facts@2` (G18).
+    pub name: Option<Text>,
+    pub with: BTreeMap<ContextKey, WithDef>,
+    /// The inputs that it has itself; those of `with` come before them.
+    pub inputs: BTreeMap<ContextKey, Json>,
+    pub input_schema: Option<OutputSchema>,
+    pub output_schema: Option<OutputSchema>,
+    pub closing_reserve_usd: Option<Usd>,
+    pub on_exhausted: Option<OnExhausted>,
+    pub limits: LimitOverrides,
 }
 
 #[derive(Debug, Clone)]
 pub struct Step {
     pub id: StepId,
+    /// Its id, with those of the steps around it that use graphs: no other step of the plan has it.
+    pub path: StepPath,
     pub body: Body,
     pub inputs: Vec<Input>,
     pub output_to: Option<ContextKey>,
@@ -59,6 +88,7 @@ pub struct Step {
     pub for_each: Option<ForEach>,
     pub repeat: Option<Repeat>,
     pub fallback: Option<Fallback>,
+    pub undo: Option<Undo>,
     pub output_schema: Option<OutputSchema>,
     pub max_cost_usd: Option<Usd>,
     pub max_tokens: Option<Tokens>,
@@ -66,9 +96,23 @@ pub struct Step {
     pub timeout_ms: Option<u64>,
     pub retries: Option<u32>,
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
+    /// None: those of the group around it.
+    pub secrets: Option<Secrets>,
     pub model: Option<ModelName>,
     pub on_budget: Option<Vec<Rung>>,
     pub hitl: Option<Hitl>,
+}
+
+/// A step of a plan: its group, and its place there.
+pub type Place = (GroupIndex, StepIndex);
+
+/// What a definition names an agent for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    Synthesis(GroupIndex),
+    Step(Place),
+    Fallback(Place),
+    Undo(Place),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -127,6 +171,17 @@ pub struct Fallback {
     pub goal: Text,
 }
 
+/// What undoes a run of a step that succeeded (G14).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Undo {
+    pub agent_id: AgentId,
+    pub goal: Text,
+    pub max_cost_usd: Option<Usd>,
+    pub max_tokens: Option<Tokens>,
+    pub timeout_ms: Option<u64>,
+    pub retries: Option<u32>,
+}
+
 /// How a group's findings are gathered and who synthesises them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aggregate {
@@ -154,9 +209,15 @@ impl Plan {
         self.must_fit
     }
 
+    /// Whether its inputs or its result have a schema, or it says what its result is.
+    pub fn has_types(&self) -> bool {
+        let definition = self.definition();
+        self.input_schema.is_some() || self.groups[0].output.is_some() || definition.output_schema.is_some()
+    }
+
     /// The keys written within a group that none of its steps reads from the previous round.
     pub fn written_and_not_read_back(&self, group: GroupIndex) -> Vec<&ContextKey> {
-        let steps: Vec<&Step> = self.steps_within(group);
+        let steps: Vec<&Step> = self.steps_with_keys_of(group);
         let read_back = |key: &ContextKey| {
             let of_inputs = |input: &Input| input.key == *key && input.source == Source::PreviousRound;
             steps.iter().any(|step| step.inputs.iter().chain(&step.when_reads).any(of_inputs))
@@ -164,14 +225,28 @@ impl Plan {
         steps.iter().filter_map(|step| step.output_to.as_ref()).filter(|key| !read_back(key)).collect()
     }
 
+    /// The steps of a group and of the groups in it that have its keys: not those of a graph that is run as a step.
+    pub fn steps_with_keys_of(&self, group: GroupIndex) -> Vec<&Step> {
+        if self.group(group).used.is_some() {
+            return Vec::new();
+        }
+        self.steps_where(group, |inner| inner.used.is_none())
+    }
+
     /// The steps of a group and of the groups in it.
     pub fn steps_within(&self, group: GroupIndex) -> Vec<&Step> {
+        self.steps_where(group, |_| true)
+    }
+
+    fn steps_where(&self, group: GroupIndex, enter: fn(&Group) -> bool) -> Vec<&Step> {
         let mut found = Vec::new();
         let mut open = vec![group];
         while let Some(group) = open.pop() {
             for step in &self.group(group).steps {
                 found.push(step);
-                if let Body::Group(inner) = step.body {
+                if let Body::Group(inner) = step.body
+                    && enter(self.group(inner))
+                {
                     open.push(inner);
                 }
             }
@@ -192,26 +267,80 @@ impl Plan {
         serde_json::from_str(&self.source).expect("it was written from a definition")
     }
 
-    /// Every agent the graph names, with the step that names it.
-    pub fn agents(&self) -> impl Iterator<Item = (&AgentId, Option<&StepId>)> {
-        self.groups.iter().flat_map(|group| {
-            let synthesis = group.aggregate.iter().map(|a| (&a.agent_id, None));
-            let steps = group.steps.iter().flat_map(|step| {
-                let body = match &step.body {
-                    Body::Agent { agent_id, .. } => Some(agent_id),
-                    Body::Group(_) | Body::Approve(_) => None,
-                };
-                let fallback = step.fallback.as_ref().map(|f| &f.agent_id);
-                body.into_iter().chain(fallback).map(|agent| (agent, Some(&step.id)))
-            });
-            synthesis.chain(steps)
+    /// Every step with its place.
+    pub fn places(&self) -> impl Iterator<Item = (Place, &Step)> {
+        let groups = (0u32..).zip(&self.groups);
+        groups.flat_map(|(number, group)| {
+            (0u32..).zip(&group.steps).map(move |(step, is)| ((number, step), is))
         })
     }
 
-    /// The tools that steps name, with the step.
-    pub fn tools(&self) -> impl Iterator<Item = (&StepId, &BTreeSet<ToolName>)> {
-        let steps = self.groups.iter().flat_map(|group| &group.steps);
-        steps.filter_map(|step| Some((&step.id, step.tools.as_deref()?)))
+    /// Every agent the graph names, and where.
+    pub fn agents(&self) -> impl Iterator<Item = (&AgentId, Naming)> {
+        let groups = (0u32..).zip(&self.groups);
+        let synthesis = groups.filter_map(|(number, group)| {
+            Some((&group.aggregate.as_ref()?.agent_id, Naming::Synthesis(number)))
+        });
+        let steps = self.places().flat_map(|(place, step)| {
+            let body = match &step.body {
+                Body::Agent { agent_id, .. } => Some((agent_id, Naming::Step(place))),
+                Body::Group(_) | Body::Approve(_) => None,
+            };
+            let fallback = step.fallback.as_ref().map(|of| (&of.agent_id, Naming::Fallback(place)));
+            let undo = step.undo.as_ref().map(|of| (&of.agent_id, Naming::Undo(place)));
+            [body, fallback, undo].into_iter().flatten()
+        });
+        synthesis.chain(steps)
+    }
+
+    /// Every `undo`, with the place of its step.
+    pub fn undos(&self) -> impl Iterator<Item = (Place, &Undo)> {
+        self.places().filter_map(|(place, step)| Some((place, step.undo.as_ref()?)))
+    }
+
+    /// Where the definition has a step: `steps[2].graph.steps[0]`.
+    pub fn path_of(&self, (group, step): Place) -> String {
+        let within = self.path_of_group(group);
+        let dot = if within.is_empty() { "" } else { "." };
+        format!("{within}{dot}steps[{step}]")
+    }
+
+    fn path_of_group(&self, group: GroupIndex) -> String {
+        let Group { owner, used, .. } = self.group(group);
+        match (owner, used) {
+            (None, _) => String::new(),
+            (Some(place), None) => self.path_of(*place),
+            (Some(place), Some(_)) => format!("{}.graph", self.path_of(*place)),
+        }
+    }
+
+    /// Where the definition names an agent.
+    pub fn path_of_agent(&self, naming: Naming) -> String {
+        match naming {
+            Naming::Synthesis(group) => match self.path_of_group(group).as_str() {
+                "" => "agent_id".into(),
+                within => format!("{within}.agent_id"),
+            },
+            Naming::Step(place) => format!("{}.agent_id", self.path_of(place)),
+            Naming::Fallback(place) => format!("{}.fallback.agent_id", self.path_of(place)),
+            Naming::Undo(place) => format!("{}.undo.agent_id", self.path_of(place)),
+        }
+    }
+
+    /// Whether a group, or one around it, has a ceiling of tokens; that of the whole graph is not asked.
+    pub fn bounds_tokens(&self, mut group: GroupIndex) -> bool {
+        while let Some((outer, step)) = self.group(group).owner {
+            if self.group(outer).steps[step as usize].max_tokens.is_some() {
+                return true;
+            }
+            group = outer;
+        }
+        false
+    }
+
+    /// The tools that steps name, with the place of the step.
+    pub fn tools(&self) -> impl Iterator<Item = (Place, &BTreeSet<ToolName>)> {
+        self.places().filter_map(|(place, step)| Some((place, step.tools.as_deref()?)))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Reading a task graph: a definition is parsed and compiled, or all its problems come back at once, those
 //! of its shape and those of its meaning together.
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Plan, TaskGraph};
@@ -11,9 +10,19 @@ use crate::{
     problem::Problems,
 };
 
+/// The fields that say what a step is, besides its agent.
+const BODIES: [&str; 3] = ["approve", "graph", "steps"];
+/// The most parts that are left out to find the mistakes in the rest.
+const MAX_REMOVED: usize = 200;
+
 /// Reads and compiles a definition.
 pub fn read(text: &[u8], format: Format) -> Result<(TaskGraph, Plan), Problems> {
-    read_with(text, format, |definition| definition)
+    read_with(text, format, |definition| definition, Plan::compile)
+}
+
+/// As `read`, for a definition whose `inputs` are given later.
+pub fn read_without_inputs(text: &[u8], format: Format) -> Result<(TaskGraph, Plan), Problems> {
+    read_with(text, format, |definition| definition, Plan::compile_without_inputs)
 }
 
 /// Reads and compiles the graph of an agent. What its steps read of the keys that the agent was given is added to the
@@ -23,22 +32,51 @@ pub fn read_within(
     format: Format,
     was_given: impl Fn(&ContextKey) -> bool,
 ) -> Result<(TaskGraph, Plan), Problems> {
-    read_with(text, format, |mut definition| {
+    let complete = |mut definition: TaskGraph| {
         let read = definition.undeclared_keys();
         definition.input_from.extend(read.into_iter().filter(&was_given));
         definition
-    })
+    };
+    let (definition, plan) = read_with(text, format, complete, Plan::compile)?;
+    not_named(&plan, "").map(|()| (definition, plan))
+}
+
+/// The graph of an agent says of no graph that it is kept under a name: nobody compares it with what is kept.
+pub fn not_named(plan: &Plan, path: &str) -> Result<(), Problems> {
+    if !plan.uses_names() {
+        return Ok(());
+    }
+    let message = "the graph of an agent can't use graphs by name";
+    Err(Problems::one(path, message, Some("leave `use` out, and give the graph itself, as `graph`".into())))
 }
 
 fn read_with(
     text: &[u8],
     format: Format,
     complete: impl Fn(TaskGraph) -> TaskGraph,
+    compile: fn(&TaskGraph) -> Result<Plan, Problems>,
 ) -> Result<(TaskGraph, Plan), Problems> {
-    let value = decode::parse(text, format)?;
+    read_value_with(decode::parse(text, format)?, complete, compile)
+}
+
+/// Compiles a definition that is parsed already.
+pub(super) fn read_value(value: Value) -> Result<(TaskGraph, Plan), Problems> {
+    read_value_with(value, |definition| definition, Plan::compile)
+}
+
+/// As `read_value`, for a definition whose `inputs` are given later.
+pub(super) fn read_value_without_inputs(value: Value) -> Result<(TaskGraph, Plan), Problems> {
+    read_value_with(value, |definition| definition, Plan::compile_without_inputs)
+}
+
+fn read_value_with(
+    value: Value,
+    complete: impl Fn(TaskGraph) -> TaskGraph,
+    compile: fn(&TaskGraph) -> Result<Plan, Problems>,
+) -> Result<(TaskGraph, Plan), Problems> {
     match decode::value::<TaskGraph>(&value).map(&complete) {
-        Ok(definition) => Plan::compile(&definition).map(|plan| (definition, plan)),
-        Err(shape) => Err(with_sense(value, shape, complete)),
+        Ok(definition) => compile(&definition).map(|plan| (definition, plan)),
+        Err(shape) => Err(with_sense(value, shape, complete, compile)),
     }
 }
 
@@ -47,16 +85,37 @@ fn with_sense(
     mut value: Value,
     mut problems: Problems,
     complete: impl Fn(TaskGraph) -> TaskGraph,
+    compile: fn(&TaskGraph) -> Result<Plan, Problems>,
 ) -> Problems {
-    let wrong: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
-    for path in &wrong {
-        remove(&mut value, path);
-    }
-    let rest = TaskGraph::deserialize(&value).ok().map(complete);
-    let rest = rest.and_then(|definition| Plan::compile(&definition).err());
-    // A removed part would also be reported as missing: the same problem twice.
-    let known =
-        |path: &str| wrong.iter().any(|wrong| path == wrong || wrong.starts_with(path) && !path.is_empty());
+    let mut wrong: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
+    let mut removed = 0;
+    let rest = loop {
+        for path in &wrong[removed..] {
+            remove(&mut value, path);
+        }
+        removed = wrong.len();
+        match decode::value::<TaskGraph>(&value) {
+            Ok(rest) => break compile(&complete(rest)).err(),
+            // What is removed may be needed: then what is around it is removed too.
+            Err(needed) => {
+                let paths = needed.iter().map(|problem| &problem.path);
+                let new: Vec<String> = paths.filter(|path| !wrong.contains(path)).cloned().collect();
+                wrong.extend(new);
+            }
+        }
+        if removed == wrong.len() || removed > MAX_REMOVED {
+            break None;
+        }
+    };
+    // A removed part would also be reported as missing: the same problem twice. Without its body a step would need an agent.
+    let follows = |path: &str| {
+        let step = path.strip_suffix(".agent_id").or_else(|| path.strip_suffix(".task_description"));
+        step.is_some_and(|step| BODIES.iter().any(|body| wrong.contains(&format!("{step}.{body}"))))
+    };
+    let known = |path: &str| {
+        let is_above = |wrong: &String| path == wrong || wrong.starts_with(path) && !path.is_empty();
+        wrong.iter().any(is_above) || follows(path)
+    };
     for problem in rest.iter().flat_map(Problems::iter).filter(|problem| !known(&problem.path)) {
         problems.add(&problem.path, &problem.message, problem.hint.clone());
     }

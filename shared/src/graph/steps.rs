@@ -2,21 +2,24 @@
 //! problems. The dependencies between steps are the second pass, `link`.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
 use super::{
-    Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputSchema, Policy, StepDef, TaskGraph,
-    approve,
+    Body, Condition, FallbackDef, ForEachDef, Group, LoopDef, OutputDef, OutputSchema, Policy, StepDef,
+    TaskGraph, approve,
     definition::ITEM_KEYS,
     plan::{Aggregate, Fallback, ForEach, GroupIndex, Repeat, Step, StepIndex},
+    undo,
 };
 use crate::{
-    id::{AgentId, ContextKey, StepId},
+    id::{AgentId, ContextKey, StepId, StepPath},
+    json::Json,
     ladder,
     limits::{Ceilings, MAX_GROUP_NESTING, MAX_LOOP_ROUNDS, check_ceilings},
     problem::Problems,
+    secrets::{self, Secrets},
     terms::{Hitl, Text},
 };
 
@@ -28,7 +31,11 @@ pub(super) struct Reading<'a> {
     pub(super) groups: Vec<Group>,
     /// For each group, the definitions of its steps.
     pub(super) drafts: Vec<Vec<Draft<'a>>>,
+    /// The keys that each graph is given: the graph itself, and those that steps use, by their groups.
+    pub(super) given: BTreeMap<GroupIndex, BTreeSet<ContextKey>>,
     pub(super) problems: Problems,
+    /// Conditions and schemas that can't work, which earlier versions took.
+    pub(super) mistaken: Problems,
 }
 
 pub(super) struct Draft<'a> {
@@ -37,15 +44,23 @@ pub(super) struct Draft<'a> {
 }
 
 /// The fields that a graph and a group have in common.
-struct GroupTerms<'a> {
-    steps: &'a [StepDef],
-    group: Group,
-    path: String,
-    nesting: usize,
+pub(super) struct GroupTerms<'a> {
+    pub(super) steps: &'a [StepDef],
+    pub(super) group: Group,
+    pub(super) path: String,
+    pub(super) nesting: usize,
+    /// What its steps may use (S8).
+    pub(super) secrets: &'a Secrets,
 }
 
 pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
-    let mut reader = Reader { problems: Problems::default(), groups: Vec::new(), drafts: Vec::new() };
+    let mut reader = Reader {
+        problems: Problems::default(),
+        mistaken: Problems::default(),
+        groups: Vec::new(),
+        drafts: Vec::new(),
+        given: BTreeMap::new(),
+    };
     let total = count(&graph.steps);
     if total > MAX_STEPS {
         let hint = "use `for_each` over a list, or several graphs";
@@ -54,57 +69,78 @@ pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
             format!("{total} steps are more than the {MAX_STEPS} allowed"),
             Some(hint.into()),
         );
-        return Reading { groups: reader.groups, drafts: reader.drafts, problems: reader.problems };
+        return reader.done();
     }
-    let ceilings = Ceilings {
-        max_cost_usd: graph.max_cost_usd,
-        max_tokens: graph.max_tokens,
-        closing_reserve_usd: graph.closing_reserve_usd,
-        timeout_ms: graph.timeout_ms,
-    };
-    check_ceilings("", ceilings, &mut reader.problems);
-    if graph.agent_id.is_some() && graph.aggregate.is_none() {
-        let hint = "a graph's own agent only synthesises what `aggregate` gathers: add `aggregate: {}`, or leave it out";
-        reader.problems.add(
-            "agent_id",
-            "a graph without `aggregate` runs no agent of its own",
-            Some(hint.into()),
-        );
-    }
-    let aggregate = reader.aggregate(
-        graph.aggregate.as_ref().map(|a| a.timeout_ms),
-        graph.agent_id.as_ref(),
-        graph.task_description.as_ref(),
-        "",
-    );
-    let group = Group {
-        mode: graph.mode,
-        policy: graph.on_partial_success,
-        race: graph.race,
-        aggregate,
-        steps: Vec::new(),
-        owner: None,
-        own_keys: None,
-    };
-    reader.group(GroupTerms { steps: &graph.steps, group, path: String::new(), nesting: 0 });
+    let group = reader.terms(graph, "");
+    let secrets = &graph.secrets;
+    reader.group(GroupTerms { steps: &graph.steps, group, path: String::new(), nesting: 0, secrets });
     reader.name_steps();
     reader.check_humans(graph.hitl);
-    Reading { groups: reader.groups, drafts: reader.drafts, problems: reader.problems }
+    reader.done()
 }
 
 /// All steps, groups included. Recursion is limited: the parser limits nesting.
 fn count(steps: &[StepDef]) -> usize {
-    steps.iter().map(|step| 1 + count(&step.steps)).sum()
+    let inner = |step: &StepDef| step.graph.as_ref().map_or(0, |graph| count(&graph.steps));
+    steps.iter().map(|step| 1 + count(&step.steps) + inner(step)).sum()
 }
 
-struct Reader<'a> {
-    problems: Problems,
+/// What a step has from the group around it.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    policy: Policy,
+    pub(super) nesting: usize,
+    pub(super) secrets: &'a Secrets,
+}
+
+pub(super) struct Reader<'a> {
+    pub(super) problems: Problems,
+    pub(super) mistaken: Problems,
     groups: Vec<Group>,
     drafts: Vec<Vec<Draft<'a>>>,
+    pub(super) given: BTreeMap<GroupIndex, BTreeSet<ContextKey>>,
 }
 
 impl<'a> Reader<'a> {
-    fn group(&mut self, terms: GroupTerms<'a>) -> GroupIndex {
+    fn done(self) -> Reading<'a> {
+        let Reader { problems, mistaken, groups, drafts, given } = self;
+        Reading { groups, drafts, given, problems, mistaken }
+    }
+
+    /// How a graph runs: the whole, or one that is run as a step.
+    pub(super) fn terms(&mut self, graph: &TaskGraph, path: &str) -> Group {
+        let ceilings = Ceilings {
+            max_cost_usd: graph.max_cost_usd,
+            max_tokens: graph.max_tokens,
+            closing_reserve_usd: graph.closing_reserve_usd,
+            timeout_ms: graph.timeout_ms,
+        };
+        check_ceilings(path, ceilings, &mut self.problems);
+        if graph.agent_id.is_some() && graph.aggregate.is_none() {
+            let hint = "a graph's own agent only synthesises what `aggregate` gathers: add `aggregate: {}`, or leave it out";
+            let message = "a graph without `aggregate` runs no agent of its own";
+            self.problems.add(join(path, "agent_id"), message, Some(hint.into()));
+        }
+        let aggregate = self.aggregate(
+            graph.aggregate.as_ref().map(|a| a.timeout_ms),
+            graph.agent_id.as_ref(),
+            graph.task_description.as_ref(),
+            path,
+        );
+        Group {
+            mode: graph.mode,
+            policy: graph.on_partial_success,
+            race: graph.race,
+            aggregate,
+            steps: Vec::new(),
+            owner: None,
+            own_keys: None,
+            used: None,
+            output: self.output(graph, path),
+        }
+    }
+
+    pub(super) fn group(&mut self, terms: GroupTerms<'a>) -> GroupIndex {
         let index = self.groups.len();
         let number = GroupIndex::try_from(index).expect("no more groups than steps");
         let policy = terms.group.policy;
@@ -117,7 +153,8 @@ impl<'a> Reader<'a> {
         for (position, definition) in terms.steps.iter().enumerate() {
             let path = format!("{steps_path}[{position}]");
             let place = (number, StepIndex::try_from(position).expect("at most MAX_STEPS"));
-            let step = self.step(definition, &path, place, policy, terms.nesting);
+            let around = Around { policy, nesting: terms.nesting, secrets: terms.secrets };
+            let step = self.step(definition, &path, place, around);
             self.groups[index].steps.push(step);
             self.drafts[index].push(Draft { definition, path });
         }
@@ -129,8 +166,7 @@ impl<'a> Reader<'a> {
         def: &'a StepDef,
         path: &str,
         place: (GroupIndex, StepIndex),
-        policy: Policy,
-        nesting: usize,
+        around: Around<'a>,
     ) -> Step {
         let ceilings = Ceilings {
             max_cost_usd: def.max_cost_usd,
@@ -144,17 +180,25 @@ impl<'a> Reader<'a> {
             def.on_budget.as_deref().unwrap_or_default(),
             &mut self.problems,
         );
-        let is_group = !def.steps.is_empty();
-        let body = if is_group {
-            self.group_body(def, path, place, policy, nesting)
+        self.check_secrets(def, path, around.secrets);
+        let graph = def.graph.as_deref();
+        self.check_use(def, path);
+        let body = if let Some(graph) = graph {
+            self.used_body(def, graph, path, place, around)
+        } else if !def.steps.is_empty() {
+            self.group_body(def, path, place, around)
         } else if let Some(approve) = &def.approve {
             approve::body(def, approve, path, &mut self.problems)
+        } else if def.uses.is_some() {
+            // What is wrong with it is said of `use`.
+            Body::Agent { agent_id: AgentId::default_agent(), goal: Text::new("-").expect("a valid literal") }
         } else {
             self.agent_body(def, path)
         };
         Step {
             // Missing ids are made when all given ones are known.
-            id: def.id.clone().unwrap_or_else(|| StepId::new("unnamed").expect("a valid literal")),
+            id: unnamed(),
+            path: (&unnamed()).into(),
             fallback: def.fallback.as_ref().and_then(|fallback| self.fallback(fallback, def, path)),
             body,
             inputs: Vec::new(),
@@ -167,16 +211,37 @@ impl<'a> Reader<'a> {
             when: self.condition(def.when.as_deref(), &join(path, "when")),
             for_each: def.for_each.as_ref().map(|each| self.for_each(each, def, path)),
             repeat: def.repeat.as_ref().map(|repeat| self.repeat(repeat, path)),
+            undo: undo::read(def, path, &mut self.problems),
             output_schema: self.output_schema(def, path),
-            max_cost_usd: def.max_cost_usd,
-            max_tokens: def.max_tokens,
+            max_cost_usd: least(def.max_cost_usd, graph.and_then(|graph| graph.max_cost_usd)),
+            max_tokens: least(def.max_tokens, graph.and_then(|graph| graph.max_tokens)),
             funding: def.funding,
-            timeout_ms: def.timeout_ms,
+            timeout_ms: shorter(def.timeout_ms, graph.and_then(|graph| graph.timeout_ms)),
             retries: def.retries,
             tools: def.tools.clone().map(Arc::new),
+            // A graph has the secrets that it names, and no others.
+            secrets: graph.map(|graph| graph.secrets.clone()).or_else(|| def.secrets.clone()),
             model: def.model.clone(),
             on_budget: def.on_budget.clone(),
-            hitl: def.hitl,
+            hitl: narrower(def.hitl, graph.and_then(|graph| graph.hitl)),
+        }
+    }
+
+    /// S8: a step has at most the secrets around it.
+    fn check_secrets(&mut self, def: &StepDef, path: &str, around: &Secrets) {
+        if let Some(graph) = &def.graph {
+            let outside = graph.secrets.outside(def.secrets.as_ref().unwrap_or(around));
+            if !outside.is_empty() {
+                let message = format!("what is around this graph does not have {}", secrets::list(&outside));
+                let hint = "name them in `secrets` of the graph around it too";
+                self.problems.add(join(path, "graph.secrets"), message, Some(hint.into()));
+            }
+        }
+        let outside = def.secrets.as_ref().map(|own| own.outside(around)).unwrap_or_default();
+        if !outside.is_empty() {
+            let message = format!("what is around this step does not have {}", secrets::list(&outside));
+            let hint = "name them in `secrets` of the graph too, and of the groups in between";
+            self.problems.add(join(path, "secrets"), message, Some(hint.into()));
         }
     }
 
@@ -197,7 +262,7 @@ impl<'a> Reader<'a> {
             }
         }
         if def.agent_id.is_none() {
-            let hint = "name the agent that runs it, give it `steps` to make it a group, or let a human decide with `approve`";
+            let hint = "name the agent that runs it, give it `steps` to make it a group, `use` a graph, or let a human decide with `approve`";
             self.problems.add(join(path, "agent_id"), "`agent_id` is missing", Some(hint.into()));
         }
         if def.task_description.is_none() {
@@ -212,8 +277,7 @@ impl<'a> Reader<'a> {
         def: &'a StepDef,
         path: &str,
         place: (GroupIndex, StepIndex),
-        policy: Policy,
-        nesting: usize,
+        Around { policy, nesting, secrets }: Around<'a>,
     ) -> Body {
         for (field, given, hint) in [
             ("retries", def.retries.is_some(), "put `retries` on its steps, or give the group a `loop`"),
@@ -223,6 +287,7 @@ impl<'a> Reader<'a> {
             ("model", def.model.is_some(), "put `model` on its steps"),
             ("on_budget", def.on_budget.is_some(), "put `on_budget` on its steps"),
             ("approve", def.approve.is_some(), "make it one of its steps"),
+            ("undo", def.undo.is_some(), "put `undo` on its steps"),
             (
                 "agent_id",
                 def.agent_id.is_some() && def.aggregate.is_none(),
@@ -256,13 +321,33 @@ impl<'a> Reader<'a> {
             steps: Vec::new(),
             owner: Some(place),
             own_keys: def.for_each.as_ref().map(|_| item_keys()),
+            used: None,
+            output: None,
         };
         Body::Group(self.group(GroupTerms {
             steps: &def.steps,
             group,
             path: path.into(),
             nesting: nesting + 1,
+            secrets: def.secrets.as_ref().unwrap_or(secrets),
         }))
+    }
+
+    /// What a graph says that its result is. Where an agent or a race makes the result, there is nothing to say.
+    fn output(&mut self, graph: &TaskGraph, path: &str) -> Option<OutputDef> {
+        let output = graph.output.clone()?;
+        let made = match (&graph.aggregate, graph.race) {
+            (Some(_), _) => "the synthesis of `aggregate`",
+            (None, true) => "that of the winner of the race",
+            (None, false) => return Some(output),
+        };
+        let hint = "leave `output` out, or put the steps into a group";
+        self.problems.add(
+            join(path, "output"),
+            format!("the result of this graph is {made}"),
+            Some(hint.into()),
+        );
+        None
     }
 
     /// `asked` is set if `aggregate` is; it holds the timeout.
@@ -332,7 +417,13 @@ impl<'a> Reader<'a> {
 
     fn condition(&mut self, source: Option<&str>, path: &str) -> Option<Condition> {
         match Condition::compile(source?, path) {
-            Ok(condition) => Some(condition),
+            Ok(condition) => {
+                if let Some(mistake) = condition.mistake() {
+                    let hint = "compare it with something, as in `outputs.review.score > 0.5`";
+                    self.mistaken.add(path, mistake, Some(hint.into()));
+                }
+                Some(condition)
+            }
             Err(problems) => {
                 problems.iter().for_each(|p| self.problems.add(&p.path, &p.message, p.hint.clone()));
                 None
@@ -341,30 +432,58 @@ impl<'a> Reader<'a> {
     }
 
     fn output_schema(&mut self, def: &StepDef, path: &str) -> Option<OutputSchema> {
-        match OutputSchema::compile(def.output_schema.as_ref()?) {
-            Ok(schema) => Some(schema),
-            Err(message) => {
-                self.problems.add(join(path, "output_schema"), message, None);
-                None
-            }
-        }
+        schema(def.output_schema.as_ref(), &join(path, "output_schema"), &mut self.mistaken)
     }
 
     /// G7: a graph that asks no human can't have a step that does nothing else.
     fn check_humans(&mut self, hitl: Option<Hitl>) {
-        let asks = |draft: &&Draft<'_>| draft.definition.approve.is_some();
-        if hitl == Some(Hitl::Fail)
-            && let Some(draft) = self.drafts.iter().flatten().find(asks)
-        {
-            let message = format!("{} asks a human, and `hitl` is `fail`", join(&draft.path, "approve"));
-            self.problems.add("hitl", message, Some("leave `hitl` out, or the step".into()));
+        if hitl == Some(Hitl::Fail) {
+            self.no_human("", "hitl");
+        }
+        let graphs = self.drafts.iter().flatten().filter(|draft| {
+            draft.definition.graph.as_ref().is_some_and(|graph| graph.hitl == Some(Hitl::Fail))
+        });
+        for path in graphs.map(|draft| join(&draft.path, "graph")).collect::<Vec<_>>() {
+            self.no_human(&format!("{path}."), &format!("{path}.hitl"));
         }
     }
 
-    /// Given ids must be unique in the graph; missing ones are made from the agent's name: `researcher-2`.
+    fn no_human(&mut self, within: &str, at: &str) {
+        let asks = |draft: &&Draft<'_>| draft.definition.approve.is_some() && draft.path.starts_with(within);
+        if let Some(draft) = self.drafts.iter().flatten().find(asks) {
+            let message = format!("{} asks a human, and `hitl` is `fail`", join(&draft.path, "approve"));
+            self.problems.add(at, message, Some("leave `hitl` out, or the step".into()));
+        }
+    }
+
+    /// Given ids must be unique in their graph; missing ones are made from the agent's name: `researcher-2`.
     fn name_steps(&mut self) {
+        let tops = tops(&self.groups);
+        let mut graphs: BTreeMap<GroupIndex, Vec<usize>> = BTreeMap::new();
+        tops.iter().enumerate().for_each(|(group, top)| graphs.entry(*top).or_default().push(group));
+        for groups in graphs.into_values() {
+            self.name_steps_in(&groups);
+        }
+        // A graph that is run as a step follows the step.
+        let mut around: Vec<Option<StepPath>> = Vec::new();
+        for group in 0..self.groups.len() {
+            let owner = self.groups[group].owner;
+            let outer = owner.and_then(|(outer, step)| match self.groups[group].used {
+                Some(_) => Some(self.groups[outer as usize].steps[step as usize].path.clone()),
+                None => around[outer as usize].clone(),
+            });
+            for step in &mut self.groups[group].steps {
+                step.path = StepPath::of(outer.as_ref(), &step.id);
+            }
+            around.push(outer);
+        }
+    }
+
+    /// Names the steps of one graph, which has these groups.
+    fn name_steps_in(&mut self, groups: &[usize]) {
+        let drafts = || groups.iter().flat_map(|group| &self.drafts[*group]);
         let mut taken: HashMap<StepId, &str> = HashMap::new();
-        for draft in self.drafts.iter().flatten() {
+        for draft in drafts() {
             let Some(id) = &draft.definition.id else { continue };
             if let Some(first) = taken.get(id) {
                 let hint = format!("{first} already has this id");
@@ -373,21 +492,17 @@ impl<'a> Reader<'a> {
                 taken.insert(id.clone(), &draft.path);
             }
         }
-        let base = |def: &StepDef| match &def.agent_id {
-            Some(agent) if def.steps.is_empty() => agent.to_string(),
-            None if def.approve.is_some() && def.steps.is_empty() => "approval".into(),
-            _ => "group".into(),
-        };
-        let unnamed = || self.drafts.iter().flatten().filter(|d| d.definition.id.is_none());
+        let unnamed = drafts().filter(|d| d.definition.id.is_none());
         let mut uses: HashMap<String, u32> = HashMap::new();
-        unnamed().for_each(|draft| *uses.entry(base(draft.definition)).or_default() += 1);
+        unnamed.for_each(|draft| *uses.entry(base_name(draft.definition)).or_default() += 1);
         let mut numbers: HashMap<String, u32> = HashMap::new();
-        for (group, drafts) in self.groups.iter_mut().zip(&self.drafts) {
-            for (step, draft) in group.steps.iter_mut().zip(drafts) {
-                if draft.definition.id.is_some() {
+        for group in groups {
+            for (step, draft) in self.groups[*group].steps.iter_mut().zip(&self.drafts[*group]) {
+                if let Some(id) = &draft.definition.id {
+                    step.id = id.clone();
                     continue;
                 }
-                let base = base(draft.definition);
+                let base = base_name(draft.definition);
                 let number = numbers.entry(base.clone()).or_default();
                 step.id = loop {
                     *number += 1;
@@ -402,6 +517,57 @@ impl<'a> Reader<'a> {
             }
         }
     }
+}
+
+/// What a step without an id is named after.
+fn base_name(def: &StepDef) -> String {
+    match (&def.graph, &def.agent_id) {
+        (Some(graph), _) => graph.name.as_ref().map_or("graph".into(), ToString::to_string),
+        (None, Some(agent)) if def.steps.is_empty() => agent.to_string(),
+        (None, None) if def.approve.is_some() && def.steps.is_empty() => "approval".into(),
+        (None, _) => "group".into(),
+    }
+}
+
+/// A step has its id when all given ones are known.
+fn unnamed() -> StepId {
+    StepId::new("unnamed").expect("a valid literal")
+}
+
+/// The group of the graph that each group is in: one that is run as a step, or the graph itself. A group comes behind the one
+/// around it.
+pub(super) fn tops(groups: &[Group]) -> Vec<GroupIndex> {
+    let mut tops: Vec<GroupIndex> = Vec::new();
+    for (group, number) in groups.iter().zip(0u32..) {
+        tops.push(match (group.owner, &group.used) {
+            (Some((outer, _)), None) => tops[outer as usize],
+            (Some(_), Some(_)) | (None, _) => number,
+        });
+    }
+    tops
+}
+
+fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    one.into_iter().chain(other).min()
+}
+
+/// The shorter of two timeouts; zero is none.
+fn shorter(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    least(one.filter(|ms| *ms > 0), other.filter(|ms| *ms > 0)).or(one).or(other)
+}
+
+/// Whoever does not want a human asked has it so.
+fn narrower(one: Option<Hitl>, other: Option<Hitl>) -> Option<Hitl> {
+    if other == Some(Hitl::Fail) { other } else { one.or(other) }
+}
+
+/// A JSON Schema in a definition; why a new one is refused is added to `mistaken`.
+pub(super) fn schema(given: Option<&Json>, path: &str, mistaken: &mut Problems) -> Option<OutputSchema> {
+    let schema = OutputSchema::accepted(given?);
+    if let Err(message) = schema.usable() {
+        mistaken.add(path, message, None);
+    }
+    Some(schema)
 }
 
 fn item_keys() -> BTreeSet<ContextKey> {

@@ -4,20 +4,27 @@
 
 mod context;
 mod export;
+mod log;
 mod span;
 
 pub use context::{headers, parent, span_id};
+pub use log::hide;
 pub use span::{Kind, Span, Value, is_on};
 
 use std::io::IsTerminal;
 
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    filter::{FilterExt, filter_fn},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 /// The log filter unless `RUST_LOG` is set: lost spans are worth a line.
 const DEFAULT_FILTER: &str = "info,opentelemetry=warn";
-/// The log filter of commands that show their progress themselves.
-const QUIET_FILTER: &str = "warn";
+/// The log filter of commands that show their progress themselves, and what was denied, with the role that may.
+const QUIET_FILTER: &str = "warn,trellis_shared::bus::nats::denials=error";
 
 /// Starts logging to stderr, and exporting spans to a collector if the environment names one. Call it once
 /// in a process, first, within its runtime.
@@ -29,8 +36,13 @@ pub fn start(service: &'static str, json_logs: bool, quiet: bool) -> Telemetry {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new(default), Some(error)),
     };
+    // Whatever RUST_LOG says: below `warn` the client of tool servers logs what servers say, and the arguments of calls, which may have
+    // secrets (S2, S8).
+    let shows_arguments = |target: &str| target == "rmcp" || target.starts_with("rmcp::");
+    let filter = filter
+        .and(filter_fn(move |line| *line.level() <= tracing::Level::WARN || !shows_arguments(line.target())));
     let colours = std::io::stderr().is_terminal();
-    let format = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    let format = tracing_subscriber::fmt::layer().with_writer(log::stderr).with_ansi(colours);
     let layer = if json_logs {
         format.json().flatten_event(true).with_filter(filter).boxed()
     } else {

@@ -94,7 +94,7 @@ impl From<Value> for opentelemetry::Value {
 }
 
 #[derive(Debug, Clone)]
-pub struct Span<'a> {
+pub struct Span {
     pub name: Cow<'static, str>,
     pub trace_id: TraceId,
     /// See [`super::span_id`]; random if nobody has to know it in advance.
@@ -104,13 +104,13 @@ pub struct Span<'a> {
     pub end: Timestamp,
     pub kind: Kind,
     pub attributes: Vec<(&'static str, Value)>,
-    /// The error, in a few words.
-    pub error: Option<&'a str>,
+    /// The error, in a few words of ours: a text of a user, a provider or a program never is one (S2).
+    pub error: Option<&'static str>,
     /// A span of another trace that this one originates from (X2).
     pub link: Option<(TraceId, u64)>,
 }
 
-impl Span<'_> {
+impl Span {
     /// Gives the span to the exporter, if there is one.
     pub fn emit(self) {
         if let Some(tracer) = TRACER.get() {
@@ -141,7 +141,7 @@ impl Span<'_> {
         let span_id = self.span_id.map(SpanId::from);
         let mut span = with_ids(trace_id, span_id, || tracer.build_with_context(builder, &context));
         if let Some(error) = self.error {
-            span.set_status(Status::error(error.to_owned()));
+            span.set_status(Status::error(error));
         }
         span.end_with_timestamp(moment(self.end.max(self.start)));
     }

@@ -1,4 +1,4 @@
-//! What a worker asks the coordinator of its trace, and the answers: request and reply on `agent.ask.<p>`.
+//! What a worker asks the coordinator of its trace, and the answers: request and reply on `agent.ask.<pool>.<p>`.
 //! An ask that comes twice gets the same answer.
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct AskMessage {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ask {
     Claim(Claim),
     Tick(Tick),

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Stops a whole trace, or one context and its descendants. It also counts if it comes before the context
-/// (G8).
+/// (G8). What had succeeded in a graph, and has an `undo`, is undone (G14).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
@@ -19,6 +19,9 @@ pub struct Cancel {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text>,
+    /// Nothing is undone, also if that has begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_undo: bool,
 }
 
 /// A human's answer to a question, which may come days later (G7), or a message to an agent (G13).
@@ -45,6 +48,7 @@ pub struct Answered {
     pub by: Option<Text>,
 }
 
+/// What an administrator asks for about a run: on `agent.admin.raise` only `raise`, and so on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Control {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Refusal;
 use crate::{
+    digest,
     id::{CallId, ChildId, TraceId},
     text,
 };
@@ -40,6 +41,12 @@ impl DeadLetter {
             call_id: None,
             payload: text::cut(String::from_utf8_lossy(kept).into_owned(), KEPT_BYTES),
         }
+    }
+
+    /// Without the message itself, which may hold what not everybody who reads dead letters may see: its size and digest tell which it was.
+    pub fn without_content(self, payload: &[u8]) -> Self {
+        let (bytes, digest) = (payload.len(), digest::sha256(payload));
+        DeadLetter { payload: format!("({bytes} bytes, SHA-256 {digest})"), ..self }
     }
 
     /// Names the trace and the context that the refused message is about, where they are known.

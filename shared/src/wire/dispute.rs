@@ -41,7 +41,7 @@ pub enum Sender {
         worker_id: WorkerId,
         attempt: u32,
     },
-    /// Whoever sent the charge on `agent.control`, as they named themselves.
+    /// Whoever sent the charge on `agent.admin.charge`, as they named themselves.
     Control {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,

@@ -13,6 +13,7 @@ use crate::{
     ladder::Rung,
     limits::Limits,
     money::Tokens,
+    secrets::Secrets,
     time::Timestamp,
 };
 
@@ -51,6 +52,9 @@ pub struct Execute {
     /// The tools it may call, narrowed by its ancestors; absent means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeSet<ToolName>>,
+    /// The names of the secrets that it may use (S8). The worker has the values, or refuses to run it.
+    #[serde(default, skip_serializing_if = "crate::secrets::is_none")]
+    pub secrets: Secrets,
     pub inputs: BTreeMap<ContextKey, Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_to: Option<ContextKey>,

@@ -12,8 +12,9 @@ use crate::{
 
 /// The most steps in one answer. If a graph has more, those that succeeded are left out first.
 const MAX_STEPS: usize = 1_000;
-/// The longest reason in an answer.
+/// The longest reason in an answer, and all of them together.
 const MAX_REASON_BYTES: usize = 1_000;
+const MAX_REASONS_BYTES: usize = 512 * 1024;
 
 /// The result of a graph for the agent that ran it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -24,6 +25,9 @@ pub struct GraphAnswer {
     pub result: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_object: Option<ObjectReference>,
+    /// The size of a result that the answer has no room for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_bytes: Option<u64>,
     pub steps: Vec<StepAnswer>,
     /// How many steps are not listed: there are too many.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
@@ -62,54 +66,72 @@ pub struct StepAnswer {
 
 impl GraphAnswer {
     /// From the reports of all steps. If the graph's own agent combined the findings, its answer stands for them.
-    pub fn new(
-        verdict: GraphVerdict,
-        (result, result_object): (Option<Json>, Option<ObjectReference>),
-        steps: Vec<StepReport>,
-        combined: bool,
-    ) -> Self {
+    pub fn new(verdict: GraphVerdict, steps: Vec<StepReport>, combined: bool) -> Self {
+        let mut reasons = Reasons { room: MAX_REASONS_BYTES, combined };
         let mut room = MAX_STEPS;
-        let (steps, left_out) = answers(steps, &mut room, combined);
-        GraphAnswer { verdict, result, result_object, steps, left_out }
+        let (steps, left_out) = answers(steps, &mut room, &mut reasons);
+        GraphAnswer { verdict, result: None, result_object: None, result_bytes: None, steps, left_out }
     }
 }
 
+/// Makes the steps of an answer, with reasons as long as there is room for them.
+struct Reasons {
+    room: usize,
+    /// The graph's own agent combined the findings.
+    combined: bool,
+}
+
 /// As many steps as there is room for, in order, and how many are left out.
-fn answers(steps: Vec<StepReport>, room: &mut usize, combined: bool) -> (Vec<StepAnswer>, u32) {
-    let succeeded = |step: &StepReport| step.status == StepStatus::Succeeded;
-    let others = steps.iter().filter(|step| !succeeded(step)).count();
-    let mut good = room.saturating_sub(others);
+fn answers(steps: Vec<StepReport>, room: &mut usize, reasons: &mut Reasons) -> (Vec<StepAnswer>, u32) {
+    let succeeded = |step: &StepReport| step.status == StepStatus::Succeeded && !step.partial;
+    // Room is kept for those still to come that did not succeed.
+    let mut kept = steps.iter().filter(|step| !succeeded(step)).count();
     let (mut listed, mut left_out) = (Vec::new(), 0);
     for mut step in steps {
-        let fits = *room > 0 && (!succeeded(&step) || good > 0);
-        if !fits {
-            left_out += 1;
+        kept -= usize::from(!succeeded(&step));
+        if *room == 0 || (succeeded(&step) && *room <= kept) {
+            left_out += count(&step);
             continue;
         }
         *room -= 1;
-        good -= usize::from(succeeded(&step));
-        let (inner, more) = answers(std::mem::take(&mut step.steps), room, combined);
+        let mut within = room.saturating_sub(kept);
+        *room -= within;
+        let (inner, more) = answers(std::mem::take(&mut step.steps), &mut within, reasons);
+        *room += within;
         left_out += more;
-        listed.push(StepAnswer::new(step, inner, combined));
+        listed.push(reasons.answer(step, inner));
     }
     (listed, left_out)
 }
 
-impl StepAnswer {
-    fn new(step: StepReport, steps: Vec<StepAnswer>, combined: bool) -> Self {
-        let short = |reason: Option<String>| reason.map(|reason| text::cut(reason, MAX_REASON_BYTES));
-        let shorter = |failure: StepFailure| StepFailure { reason: short(failure.reason), ..failure };
+/// A step, and those in it.
+fn count(step: &StepReport) -> u32 {
+    1 + step.steps.iter().map(count).sum::<u32>()
+}
+
+impl Reasons {
+    fn short(&mut self, reason: Option<String>) -> Option<String> {
+        let reason = text::cut(reason?, MAX_REASON_BYTES);
+        self.room = self.room.checked_sub(reason.len())?;
+        Some(reason)
+    }
+
+    fn answer(&mut self, step: StepReport, steps: Vec<StepAnswer>) -> StepAnswer {
+        let combined = self.combined;
+        let mut shorter =
+            |failure: StepFailure| StepFailure { reason: self.short(failure.reason), ..failure };
+        let failures = step.failures.into_iter().map(&mut shorter).collect();
         StepAnswer {
             id: step.id,
             status: step.status,
             partial: step.partial,
-            reason: short(step.reason),
+            reason: self.short(step.reason),
             output_to: step.output_to,
             result: step.result.filter(|_| !combined),
             result_object: step.result_object.filter(|_| !combined),
             result_bytes: step.result_bytes.filter(|_| !combined),
             items: step.items,
-            failures: step.failures.into_iter().map(shorter).collect(),
+            failures,
             steps,
             cost_usd: step.cost_usd,
             tokens: step.tokens,

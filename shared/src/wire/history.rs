@@ -1,4 +1,4 @@
-//! The journal of a context, on `agent.history.<trace>.<child>`: every model answer and tool call, in order. Each entry
+//! The journal of a context, on `agent.history.<pool>.<trace>.<child>`: every model answer and tool call, in order. Each entry
 //! is a checkpoint (W5). An entry is appended only behind the last one that its writer has seen, so that a
 //! worker that lost its context can't add to the journal.
 

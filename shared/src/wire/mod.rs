@@ -3,6 +3,7 @@
 
 mod amend;
 mod ask;
+mod asker;
 mod control;
 mod dead_letter;
 mod dispute;
@@ -10,11 +11,13 @@ mod execute;
 mod finding;
 mod graph_answer;
 mod history;
+mod kept;
 mod news;
 mod outcome;
 mod refusal;
 mod report;
 mod rerun;
+mod schedule;
 mod schemas;
 mod service;
 mod submission;
@@ -24,6 +27,7 @@ pub use ask::{
     Answer, Ask, AskMessage, Checked, Claim, Claimed, ContextValue, Hold, HoldDenied, OpenHold, Resume,
     SettledCall, Tick, TimeLeft, exhausted,
 };
+pub use asker::{AdminRecord, Asker, BY_HEADER};
 pub use control::{Answered, Cancel, Charge, Control, Delete, Input, Raise, Referrers, Restore};
 pub use dead_letter::DeadLetter;
 pub use dispute::{DecideDispute, Decision, Dispute, DisputedCost, Sender};
@@ -37,17 +41,22 @@ pub use history::{
     MissingLayer, ModelStep, OutputFile, ResultStep, Said, SandboxReport, StreamPiece, ToolCall, ToolOutput,
     ToolStep, has_all_copies,
 };
+pub use kept::{GraphShown, GraphSummary, GraphVersion};
 pub use news::{News, ReachedRung, Seen, Tell, Told};
 pub use outcome::{
     Acceptance, BudgetSnapshot, CheckCounts, ContextOutcome, ContextSnapshot, ContextStatus, EndStatus,
     GraphOutcome, GraphVerdict, ItemCounts, Outcome, Question, StepFailure, StepReport, StepStatus,
+    UndoReport, UndoStatus,
 };
 pub use refusal::Refusal;
 pub use report::{Cost, Failure, FailureKind, ObjectReference, Payload, Progress, Report, Result, Verdict};
 pub use rerun::{Rerun, RerunOf, TakenFrom};
+pub use schedule::{
+    Overlap, Schedule, ScheduleRevision, ScheduleShown, ScheduleSummary, TickOutcome, TickRecord, TickShown,
+};
 pub use schemas::schemas;
 pub use service::{
-    AgentVersion, Branch, Policy, ProfileVersion, Query, QueryAnswer, StateDigest, Stop, SubmitAnswer,
+    AgentVersion, Branch, Drain, Policy, ProfileVersion, Query, QueryAnswer, StateDigest, Stop, SubmitAnswer,
     WorkerCall, WorkerState,
 };
 pub use submission::{ChildSpawn, ShareCategory, SharedMessage, Spawn};

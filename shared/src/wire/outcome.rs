@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Adjusted, Dispute, Failure, Form, Funding, ObjectReference, TakenFrom, Text};
@@ -35,6 +37,20 @@ pub enum EndStatus {
     TimedOut,
     Aborted,
     Rejected,
+}
+
+impl fmt::Display for EndStatus {
+    /// As on the wire.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EndStatus::Completed => "completed",
+            EndStatus::Failed => "failed",
+            EndStatus::Cancelled => "cancelled",
+            EndStatus::TimedOut => "timed_out",
+            EndStatus::Aborted => "aborted",
+            EndStatus::Rejected => "rejected",
+        })
+    }
 }
 
 /// A question from an agent in the tree or from an `approve` step, for the root's caller. Sent again, with the number of the
@@ -119,6 +135,12 @@ pub struct ContextSnapshot {
     /// The context of an earlier run whose result it took over, at no cost (G15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<TakenFrom>,
+    /// The context that it undoes (G14).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<ChildId>,
+    /// It is a graph that does not succeed, and undoes what had succeeded in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undoing: bool,
     /// The children it waits for.
     pub waiting_for: Vec<ChildId>,
     /// What it waits for in its budget: a raise, or calls in flight to return what they don't use.
@@ -137,7 +159,7 @@ pub struct ContextSnapshot {
     /// Its own timeout, if it counts from when its first attempt begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Until when it may wait for a worker, if it waits and `max_queue_ms` bounds that.
+    /// Until when it may wait for a worker, if it waits and `max_queue_ms`, or the `timeout_ms` of an undo, bounds that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_until: Option<Timestamp>,
     pub attempts: u32,
@@ -259,6 +281,12 @@ pub struct GraphOutcome {
     pub succeeded: Vec<StepId>,
     pub failed: Vec<StepId>,
     pub skipped: Vec<StepId>,
+    /// The steps that were undone, those of groups included (G14).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<StepId>,
+    /// The steps that should have been undone and were not, as a whole or in part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undo_failed: Vec<StepId>,
     pub outputs: BTreeMap<ContextKey, Json>,
     pub trace_id: TraceId,
 }
@@ -281,6 +309,9 @@ pub struct StepReport {
     pub id: StepId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
+    /// The graph that it used by name, with the version: `facts@2` (G18).
+    #[serde(default, rename = "use", skip_serializing_if = "Option::is_none")]
+    pub uses: Option<Text>,
     pub status: StepStatus,
     /// Why it was skipped or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -323,9 +354,42 @@ pub struct StepReport {
     /// The first of its contexts that did not succeed, with the reason of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<StepFailure>,
+    /// What became of undoing it, if its graph did not succeed (G14).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<UndoReport>,
     /// The steps of a group, as its last context ran them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepReport>,
+}
+
+/// What became of undoing a step: all its runs that had succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct UndoReport {
+    pub status: UndoStatus,
+    /// Why the first of those failed that did, or why nothing was undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The contexts that undid it, in the order of what they undid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contexts: Vec<ChildId>,
+    #[serde(deserialize_with = "booked::usd")]
+    pub cost_usd: Usd,
+    #[serde(deserialize_with = "booked::tokens")]
+    pub tokens: Tokens,
+    pub attempts: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UndoStatus {
+    /// Its turn has not come.
+    Pending,
+    Running,
+    Undone,
+    /// At least one run of the step was not undone.
+    Failed,
+    /// It was not undone: it was cancelled without undo, or its step did not succeed and its graph did.
+    Dropped,
 }
 
 /// How many items a `for_each` has, and how many succeeded.
@@ -349,7 +413,11 @@ impl StepReport {
     fn remove_content(&mut self) {
         self.result = None;
         self.result_object = None;
+        (self.reason, self.answered_by) = (None, None);
         self.failures.iter_mut().for_each(|failure| failure.reason = None);
+        if let Some(undo) = &mut self.undo {
+            undo.reason = None;
+        }
         self.steps.iter_mut().for_each(StepReport::remove_content);
     }
 }

@@ -60,6 +60,17 @@ impl Refusal {
         Self::new("unavailable", "B13", "the coordinator can't reach its store: try again")
     }
 
+    /// S3: what was read back is not what a coordinator of the deployment wrote.
+    pub fn not_authentic(message: impl Into<String>) -> Self {
+        Self::new("not_authentic", "S3", message)
+    }
+
+    /// t2: a decision about it panicked, twice.
+    pub fn internal() -> Self {
+        let message = "a decision about it failed in the coordinator, whose log shows where; what was decided before stands";
+        Self::new("internal", "t2", message)
+    }
+
     /// N6: what new runs would store might not fit.
     pub fn storage_full(message: impl Into<String>) -> Self {
         Self::new("storage_full", "N6", message)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{ChildId, ContextKey, StepId, TraceId},
+    id::{ChildId, ContextKey, StepPath, TraceId},
     json::Json,
     money::{Tokens, Usd},
 };
@@ -42,7 +42,7 @@ pub struct RerunOf {
     /// Steps that are run again although they succeeded, with all that come after them: what reads their outputs,
     /// depends on them, or follows them in sequence. Absent: only what did not succeed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub from: Vec<StepId>,
+    pub from: Vec<StepPath>,
 }
 
 /// The context of an earlier run whose result was taken over.

@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, GraphAnswer, HistoryEntry, Input,
-    Offer, Outcome, ProfileVersion, Query, QueryAnswer, Question, Refusal, Rerun, Result, Spawn, Stop,
-    StreamPiece, SubmitAnswer, WorkerCall, WorkerState,
+    AdminRecord, Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, Drain, GraphAnswer,
+    GraphVersion, HistoryEntry, Input, Offer, Outcome, ProfileVersion, Query, QueryAnswer, Question, Refusal,
+    Rerun, Result, Schedule, ScheduleRevision, Spawn, Stop, StreamPiece, SubmitAnswer, WorkerCall,
+    WorkerState,
 };
 use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, schema::of};
 
@@ -36,9 +37,14 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("query", of::<Query>()),
         ("query-answer", of::<QueryAnswer>()),
         ("worker-call", of::<WorkerCall>()),
+        ("admin-record", of::<AdminRecord>()),
+        ("drain", of::<Drain>()),
         ("worker-state", of::<WorkerState>()),
         ("agent", of::<AgentProfile>()),
         ("profile-version", of::<ProfileVersion>()),
+        ("graph-version", of::<GraphVersion>()),
+        ("schedule", of::<Schedule>()),
+        ("schedule-revision", of::<ScheduleRevision>()),
         ("settings", of::<Settings>()),
     ]
 }

@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Acceptance, Amend, Answered, BudgetSnapshot, PendingQuery, PendingQuestion, Refusal, RunSummary,
-    RunsCursor, RunsQuery, Tell,
+    RunsCursor, RunsQuery, ScheduleShown, ScheduleSummary, Tell,
+    kept::{GraphShown, GraphSummary},
 };
 use crate::{
     agent::AgentProfile,
-    id::{AgentId, ChildId, PoolName, TraceId, WorkerId},
+    id::{AgentId, ChildId, GraphName, PoolName, ScheduleName, TraceId, WorkerId},
+    json::Json,
     money::Usd,
     time::Timestamp,
 };
@@ -24,8 +26,8 @@ pub enum SubmitAnswer {
     Refused(Refusal),
 }
 
-/// On `agent.stop.<trace>`: stop running this context. The message may be lost; the answer to the next tick
-/// stops the worker anyway.
+/// On `agent.stop.<trace>`: this context is over, so tick at once. The answer to the tick stops the worker, not this message: it
+/// may be lost, and anybody may have sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
@@ -33,9 +35,10 @@ pub struct Stop {
     pub child_id: ChildId,
 }
 
-/// A query on `agent.query`, answered by any coordinator.
+/// A query, a message that steers a run, or a request of an administrator, answered by any coordinator. Each is taken only on
+/// its own subject: see docs/protocol.md.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Query {
     /// Runs, the newest first (G17).
     Runs(Box<RunsQuery>),
@@ -80,6 +83,74 @@ pub enum Query {
         trace_id: TraceId,
         amend: Box<Amend>,
     },
+    /// Adds a schedule, or replaces the one of the same name (G16).
+    PutSchedule {
+        /// As the schema `schedule` says. It is read apart, so that all that is wrong with it is told at once.
+        schedule: Json,
+        /// Only if this is its revision now; 0: only if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revision: Option<u64>,
+    },
+    /// It has no further tick. Its runs go on.
+    DeleteSchedule {
+        name: ScheduleName,
+    },
+    PauseSchedule {
+        name: ScheduleName,
+    },
+    /// Ticks that came meanwhile are not run.
+    ResumeSchedule {
+        name: ScheduleName,
+    },
+    /// One run now, besides those of the timetable.
+    RunSchedule {
+        name: ScheduleName,
+        /// The sender's choice: the same id is the same run.
+        id: ChildId,
+    },
+    /// All schedules, by name.
+    Schedules {
+        /// The `next` of an earlier answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<ScheduleName>,
+        /// The most of one answer: at most 500.
+        #[serde(default = "some")]
+        limit: u32,
+    },
+    Schedule {
+        name: ScheduleName,
+    },
+    /// Keeps a graph under a name, as the version after the latest (G18). Runs keep what they began with.
+    PutGraph {
+        name: GraphName,
+        /// As the schema `graph` says. It is read apart, so that all that is wrong with it is told at once.
+        graph: Json,
+    },
+    /// New submissions can't name it any more.
+    /// Has the worker told to take no more work, and to end when it has none.
+    Drain(Drain),
+    DeleteGraph {
+        name: GraphName,
+    },
+    /// All graphs that are kept, by name.
+    Graphs {
+        /// The `next` of an earlier answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<GraphName>,
+        /// The most of one answer: at most 500.
+        #[serde(default = "some")]
+        limit: u32,
+    },
+    /// One graph: the latest version, or the one asked for.
+    Graph {
+        name: GraphName,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
+}
+
+fn some() -> u32 {
+    100
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -146,11 +217,63 @@ pub enum QueryAnswer {
         child_id: ChildId,
         question: u32,
     },
+    /// The worker was told to take no more work, if it listens.
+    ToldToDrain {
+        worker_id: WorkerId,
+    },
     /// The graph that runs in this context goes on as amended, for the `revision`-th time.
     Amended {
         child_id: ChildId,
         revision: u32,
     },
+    /// The schedule is kept as it was given, paused or resumed.
+    ScheduleKept {
+        name: ScheduleName,
+        revision: u64,
+        /// It was so before.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unchanged: bool,
+        paused: bool,
+        /// Its next tick; none if it is paused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<Timestamp>,
+    },
+    ScheduleDeleted {
+        name: ScheduleName,
+        at: Timestamp,
+    },
+    /// The run that was asked for is accepted, now or before.
+    ScheduleRun {
+        name: ScheduleName,
+        trace_id: TraceId,
+    },
+    Schedules {
+        schedules: Vec<ScheduleSummary>,
+        /// Continues the list; if absent, this is its end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<ScheduleName>,
+    },
+    Schedule(Box<ScheduleShown>),
+    /// Every submission that is sent from now on, and names no version, uses this one or a later one.
+    GraphKept {
+        name: GraphName,
+        version: u64,
+        /// It was so before.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unchanged: bool,
+    },
+    GraphDeleted {
+        name: GraphName,
+        /// When it was deleted, the first time if it was deleted again.
+        at: Timestamp,
+    },
+    Graphs {
+        graphs: Vec<GraphSummary>,
+        /// Continues the list; if absent, this is its end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<GraphName>,
+    },
+    Graph(Box<GraphShown>),
     Refused(Refusal),
 }
 
@@ -204,6 +327,9 @@ pub struct Policy {
     /// The most that one run may cost; if absent, there is no such maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
+    /// The ids of the keys of its logs (S3), that of the one that it signs with first; empty: it has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log_keys: Vec<String>,
 }
 
 impl Policy {
@@ -212,7 +338,17 @@ impl Policy {
         Policy {
             retention_ms: self.retention_ms.max(other.retention_ms),
             max_cost_usd: self.max_cost_usd.into_iter().chain(other.max_cost_usd).min(),
+            log_keys: self.log_keys.clone(),
         }
+    }
+
+    /// Whether one of two coordinators does not know what the other signs with, or has no key where the other has one. That
+    /// they sign with different keys is right while these are rotated, as long as each knows both.
+    pub fn keys_are_apart(&self, other: &Policy) -> bool {
+        let knows = |one: &Policy, other: &Policy| {
+            other.log_keys.first().map_or(one.log_keys.is_empty(), |key| one.log_keys.contains(key))
+        };
+        !knows(self, other) || !knows(other, self)
     }
 }
 
@@ -231,12 +367,17 @@ pub struct Branch {
 
 /// To every worker, on `agent.worker`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WorkerCall {
     /// Each answers with its state.
     Describe,
-    /// The named worker takes no more work, finishes or hands back what it has, and ends.
-    Drain { worker_id: WorkerId },
+}
+
+/// To every worker, on `agent.drain`: the named one takes no more work, finishes or hands back what it has, and ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Drain {
+    pub worker_id: WorkerId,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -251,4 +392,7 @@ pub struct WorkerState {
     /// How far its time of day is ahead of the coordinators' (behind, if negative), if that was found to be much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
+    /// What profiles it runs, in a few words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub policy: String,
 }

@@ -13,6 +13,7 @@ use crate::{
     ladder::Rung,
     limits::LimitOverrides,
     money::{Tokens, Usd},
+    secrets::Secrets,
     terms::{Funding, Hitl, OnExhausted, Text},
 };
 
@@ -62,6 +63,9 @@ pub struct Spawn {
     pub output_to: Option<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<std::collections::BTreeSet<ToolName>>,
+    /// The names of secrets that it may use (S8); those of a child are its caller's.
+    #[serde(default, skip_serializing_if = "crate::secrets::is_none")]
+    pub secrets: Secrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +121,7 @@ impl Spawn {
             input_from: Vec::new(),
             output_to: None,
             tools: None,
+            secrets: Secrets::default(),
             model: None,
             max_cost_usd: None,
             max_tokens: None,

@@ -136,7 +136,8 @@ impl Calls {
     /// A stored journal entry with the answer of a model.
     pub(crate) async fn an_entry(&self) -> Bytes {
         let root = ChildId::new("root").unwrap();
-        let journal = Filter::One(Subject::History(self.last.unwrap(), root));
+        let journal =
+            Filter::One(Subject::History(trellis_tests::subjects::pool(), self.last.unwrap(), root));
         self.cluster.client.bus.read(&journal).await.unwrap()[0].payload.clone()
     }
 

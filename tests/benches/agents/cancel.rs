@@ -30,7 +30,7 @@ pub(crate) struct Cancels {
 }
 
 pub(crate) async fn measure(rounds: usize) -> Cancels {
-    // Each round has a gate of its own that is never opened, so no call is answered.
+    // No gate is ever opened, so no call is answered.
     let closed = |_: &_| Reply { text: "late".into(), gate: Some(Gate::default()), ..Reply::default() };
     let model = ModelServer::start_unsynced(closed).await;
     let cluster = cluster(&model, WORKERS, AGENTS / WORKERS).await;

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use shared::{
     TraceId,
-    bus::{Bus, Consumer, Headers, Outgoing},
+    bus::{Bus, Headers, Outgoing},
     subject::Subject,
     wire::{Answer, Claimed, Execute, Offer},
 };
-use trellis_tests::processes::Processes;
+use trellis_tests::{cluster::queue_of, processes::Processes};
 
 use crate::measure::meter::Latencies;
 
@@ -66,10 +66,9 @@ async fn ask(bus: &Bus, subject: &str, trace_id: TraceId, ask: Value) -> Answer 
 impl<'a> Part<'a> {
     async fn claim(cluster: &'a Processes) -> Self {
         let bus = &cluster.client.bus;
-        let pool = "nobody-but-the-benchmark".parse().unwrap();
-        let mut queue = bus.consume(&Consumer::Execute(pool)).await.unwrap();
-        queue.want(1);
         cluster.begin(json!({"goal": "x", "agent_id": "parts", "max_cost_usd": 1000, "timeout_ms": 0})).await;
+        let mut queue = queue_of(bus, "nobody-but-the-benchmark").await;
+        queue.want(1);
         let delivery = queue.next().await;
         let offer: Offer = serde_json::from_slice(&delivery.payload).unwrap();
         let token = uuid::Uuid::new_v4().simple().to_string();

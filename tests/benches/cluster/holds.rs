@@ -7,9 +7,11 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use shared::{
     TraceId,
-    bus::{Consumer, Delivery, Headers},
+    bus::{Delivery, Headers},
     wire::{Answer, Claimed, Execute, Offer},
 };
+
+use trellis_tests::cluster::queue_of;
 
 use crate::{measure::meter::Latencies, trellis::Trellis};
 
@@ -48,10 +50,10 @@ async fn descend(trellis: &Trellis) -> Deep {
     trellis
         .apply(json!([{"agent_id": "bench", "kind": "builtin", "builtin": "echo", "pool": "bench"}]))
         .await;
-    let mut queue = trellis.client.bus.consume(&Consumer::Execute("bench".parse().unwrap())).await.unwrap();
-    queue.want(DEPTH);
     let root = json!({"goal": "level 0", "agent_id": "bench", "max_cost_usd": 1000, "timeout_ms": 0});
     trellis.client.accepted(root).await;
+    let mut queue = queue_of(&trellis.client.bus, "bench").await;
+    queue.want(DEPTH);
     let delivery = queue.next().await;
     let (mut work, mut lease) = claim(trellis, &delivery).await;
     delivery.ack().await;

@@ -4,6 +4,8 @@
 //!   cargo build --release -p trellis && cargo bench -p trellis-tests --bench cluster
 //!   … -- --jobs 20000 --pending 100000     more jobs; how 100,000 pending ones change a job
 //!   … -- --coordinators 2 --workers 4      more processes of Trellis
+//!   … -- --shapes 1                      only graphs of each shape, of a hundred and a thousand steps
+//!   … -- --guards 3                     only what keys of the log, TLS and roles cost, three times each
 //!   … -- --minutes 60 --rate 100           only a load for an hour, while processes are killed
 //!
 //! `TRELLIS_BENCH_JSON` names a file for the figures; `TRELLIS_BULLMQ` and `TRELLIS_RESTATE` the folders of their modules,
@@ -20,16 +22,19 @@
 )]
 
 mod floor;
+mod guards;
 mod holds;
 mod hops;
 #[path = "../measure/mod.rs"]
 mod measure;
 mod peer;
 mod report;
+mod shapes;
 mod soak;
 mod trellis;
 
 use floor::{Floor, Kind};
+use guards::Access;
 use measure::{meter::Usage, options};
 use report::{Figures, Report};
 use trellis_tests::servers::{NatsServer, RedisServer};
@@ -47,6 +52,8 @@ struct Options {
     workers: usize,
     minutes: usize,
     rate: usize,
+    shapes: usize,
+    guards: usize,
 }
 
 impl Options {
@@ -59,6 +66,8 @@ impl Options {
             workers: 1,
             minutes: 0,
             rate: 100,
+            shapes: 0,
+            guards: 0,
         };
         options::read(&mut [
             ("--jobs", &mut options.jobs),
@@ -68,6 +77,8 @@ impl Options {
             ("--workers", &mut options.workers),
             ("--minutes", &mut options.minutes),
             ("--rate", &mut options.rate),
+            ("--shapes", &mut options.shapes),
+            ("--guards", &mut options.guards),
         ]);
         options
     }
@@ -76,22 +87,33 @@ impl Options {
 #[tokio::main(worker_threads = 2)]
 async fn main() {
     let options = Options::read();
-    let (nats, redis) = (NatsServer::start(), RedisServer::start());
+    if options.guards > 0 {
+        return guards::show(&options, options.guards).await;
+    }
+    let access = Access::plain(NatsServer::start(), RedisServer::start());
+    let (nats, redis) = (&access.nats, &access.redis);
     println!(
         "nats-server on its disk, redis-server with appendfsync always; {} jobs, {} coordinators, {} workers\n",
         options.jobs, options.coordinators, options.workers
     );
     if options.minutes > 0 {
-        let trellis = trellis::Trellis::start(&nats, &redis, &options).await;
+        let trellis = trellis::Trellis::start(&access, &options).await;
         soak::run(&trellis, options.minutes, options.rate).await;
         return trellis.stop().await;
     }
-    let bare = of_floor(Kind::Bare, &options, &nats, &redis).await;
-    let duties = of_floor(Kind::Duties, &options, &nats, &redis).await;
-    let bullmq = peer::bullmq(&redis, &options).await;
+    if options.shapes > 0 {
+        let trellis = trellis::Trellis::start(&access, &options).await;
+        for _ in 0..options.shapes {
+            shapes::show(&trellis).await;
+        }
+        return trellis.stop().await;
+    }
+    let bare = of_floor(Kind::Bare, &options, nats, redis).await;
+    let duties = of_floor(Kind::Duties, &options, nats, redis).await;
+    let bullmq = peer::bullmq(redis, &options).await;
     let restate = peer::restate(&options).await;
 
-    let trellis = trellis::Trellis::start(&nats, &redis, &options).await;
+    let trellis = trellis::Trellis::start(&access, &options).await;
     trellis.many(options.jobs / 10, IN_FLIGHT).await;
     let usage = trellis.usage();
     let many = trellis.many(options.jobs, IN_FLIGHT).await;

@@ -12,17 +12,15 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use shared::{
     TraceId,
-    bus::{Bus, Connect, Headers, Nats, Outgoing},
+    bus::{Bus, Headers, Nats, Outgoing},
     subject::{Filter, Subject},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
-use trellis_tests::{
-    cluster::Client,
-    servers::{NatsServer, RedisServer},
-};
+use trellis_tests::{cluster::Client, subjects::query_of};
 
 use crate::{
     Options,
+    guards::Access,
     measure::meter::{self, Latencies, Usage},
 };
 
@@ -34,6 +32,8 @@ pub(crate) struct Trellis {
     listener: JoinHandle<()>,
     processes: Mutex<Vec<Process>>,
     servers: Vec<(String, u32)>,
+    /// Of a server that lets everybody in.
+    streams: Option<async_nats::jetstream::Context>,
 }
 
 struct Process {
@@ -64,25 +64,25 @@ pub(crate) struct Spent {
 }
 
 impl Trellis {
-    pub(crate) async fn start(nats: &NatsServer, redis: &RedisServer, options: &Options) -> Trellis {
+    pub(crate) async fn start(access: &Access, options: &Options) -> Trellis {
         let settings = std::env::temp_dir().join(format!("trellis-bench-{}.yaml", std::process::id()));
-        let limits = "limits: {max_children: 2000, max_depth: 20, max_steps: 1000000}\n";
+        let limits =
+            "limits: {max_children: 20000, max_contexts: 20000, max_depth: 20, max_steps: 1000000}\n";
         std::fs::write(&settings, limits).unwrap();
         let binary = binary();
         let start = |name: &str, arguments: &[&str]| {
             let mut command = Command::new(&binary);
-            command.arg(name).args(arguments).env("NATS_URL", nats.url()).env("REDIS_URL", redis.url());
+            command.arg(name).args(arguments).envs(access.environment(name));
             command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null());
             Process::start(name, command)
         };
         let settings = settings.to_str().unwrap();
         let slots = 512.max(options.workers).div_euclid(options.workers).to_string();
-        let coordinators = (0..options.coordinators).map(|_| start("coordinator", &["--settings", settings]));
+        let arguments = [&["--settings", settings], access.sizes()].concat();
+        let coordinators = (0..options.coordinators).map(|_| start("coordinator", &arguments));
         let workers = (0..options.workers).map(|_| start("worker", &["--slots", &slots]));
         let processes = Mutex::new(coordinators.chain(workers).collect());
-        let connect =
-            Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "bench".into() };
-        let bus = Bus::Nats(Nats::connect(&connect).await.unwrap());
+        let bus = Bus::Nats(Nats::connect(&access.client()).await.unwrap());
         let client = Client { bus };
         client.accepted(json!({"goal": "are you there?"})).await;
         let waiting = Waiting::default();
@@ -97,8 +97,10 @@ impl Trellis {
                 }
             }
         });
-        let servers = vec![("nats-server".to_owned(), nats.pid()), ("redis-server".to_owned(), redis.pid())];
-        Trellis { client, waiting, listener, processes, servers }
+        let pids = [("nats-server", access.nats.pid()), ("redis-server", access.redis.pid())];
+        let servers = pids.map(|(name, pid)| (name.to_owned(), pid)).to_vec();
+        let streams = async_nats::connect(access.nats.url()).await.ok().map(async_nats::jetstream::new);
+        Trellis { client, waiting, listener, processes, servers, streams }
     }
 
     /// Publishes a submission to the stream, and waits for its outcome.
@@ -170,7 +172,7 @@ impl Trellis {
         let query = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap();
         let wait = Duration::from_secs(10);
         let answer =
-            self.client.bus.request(&Subject::Query, &Headers::new(), query.into(), wait).await.unwrap();
+            self.client.bus.request(&query_of(&query), &Headers::new(), query.into(), wait).await.unwrap();
         assert!(answer.starts_with(b"{\"applied\""), "{answer:?}");
     }
 
@@ -178,6 +180,21 @@ impl Trellis {
         let processes = self.processes.lock().unwrap();
         let ours = processes.iter().map(|process| (process.name.clone(), process.child.id()));
         Usage::of(&self.servers.iter().cloned().chain(ours).collect::<Vec<_>>())
+    }
+
+    pub(crate) fn server(&self, name: &str) -> u32 {
+        self.servers.iter().find(|(server, _)| server == name).expect("it was started").1
+    }
+
+    /// The messages that every stream has stored so far, removed ones too.
+    pub(crate) async fn stored_messages(&self) -> u64 {
+        let streams = self.streams.as_ref().expect("measured on a plain server only");
+        let names: Vec<String> = streams.stream_names().map(Result::unwrap).collect().await;
+        let mut stored = 0;
+        for name in names {
+            stored += streams.get_stream(name).await.unwrap().cached_info().state.last_sequence;
+        }
+        stored
     }
 
     /// What was used so far, also by processes that were killed.
@@ -219,7 +236,7 @@ impl Drop for Trellis {
 }
 
 /// Beside this benchmark, in the directory of its profile.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let binary = own.parent().unwrap().parent().unwrap().join("trellis");
     assert!(binary.exists(), "{} is not there: cargo build --release -p trellis", binary.display());

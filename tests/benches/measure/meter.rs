@@ -80,3 +80,11 @@ pub(crate) fn rss(pid: u32) -> u64 {
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
+
+/// What it has read so far, from sockets and files.
+#[allow(dead_code, reason = "not every benchmark counts bytes")]
+pub(crate) fn read_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("rchar:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

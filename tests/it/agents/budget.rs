@@ -1,6 +1,7 @@
 //! Budgets of running agents, compared with the model server's bill.
 
 use serde_json::json;
+use shared::subject::{Action, Subject};
 use shared::wire::EndStatus;
 use trellis_tests::servers::{INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 
@@ -208,10 +209,7 @@ async fn b8_an_agent_that_may_pause_parks_and_goes_on_when_its_budget_is_raised(
         .await;
     assert!(model.prompts().is_empty(), "nothing was called");
     let raise = json!({"child_id": "root", "max_cost_usd": 0.1});
-    cluster
-        .client
-        .publish(shared::subject::Subject::Control, &json!({"trace_id": run, "raise": raise}))
-        .await;
+    cluster.client.publish(Subject::Admin(Action::Raise), &json!({"trace_id": run, "raise": raise})).await;
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!(outcome["result"], "a whole answer", "{outcome:#}");
     check_bill(&model, &[&trace], 0);

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
-    subject::{Filter, Subject},
+    subject::Filter,
     wire::{Compacted, HistoryEntry, HistoryStep},
 };
 use trellis_tests::{
     cluster::{Cluster, eventually},
     servers::{INPUT_NANOS, Llama, ModelServer, OUTPUT_NANOS, Prompt, Reply},
+    subjects::admin_of,
 };
 
 use super::{call, check_bill, cluster, finished, foreign::embedded, say};
@@ -279,7 +280,7 @@ async fn w7_a_restore_to_before_a_compaction_brings_the_window_back() {
     assert!(!summaries(&journal(&cluster, trace).await).is_empty());
     let before = model.prompts().len();
     let restore = json!({"trace_id": trace, "restore": {"child_id": root, "number": 1, "to": 4}});
-    client.publish(Subject::Control, &restore).await;
+    client.publish(admin_of(&restore), &restore).await;
     let outcome = client.outcome(trace, &root).await;
     assert_eq!(outcome.context.result.as_ref().unwrap().value(), "done", "{outcome:#?}");
     let shown = model.prompts()[before].to_string();

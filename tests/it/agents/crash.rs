@@ -166,7 +166,7 @@ async fn t5_an_entry_behind_a_step_that_is_not_the_last_is_refused() {
     let cluster = cluster(1, &model, json!([agent("author"), agent("helper")])).await;
     let run = cluster.begin(json!({"goal": "write it down", "agent_id": "author"})).await;
     finished(&cluster, run).await;
-    let subject = Subject::History(run, "root".parse().unwrap());
+    let subject = Subject::History(trellis_tests::subjects::pool(), run, "root".parse().unwrap());
     let late = shared::bus::Outgoing {
         subject,
         id: None,

@@ -18,12 +18,13 @@ pub(super) async fn embedded(settings: Value, agents: Value) -> Cluster {
     let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
     let mut worker = worker::Config::new(name("worker"));
     worker.settings = shared::decode::value(&settings).unwrap();
+    worker.sandbox = Some(trellis_tests::processes::binary());
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
     // The answer shows that the coordinator runs.
     cluster.client.run(json!({"goal": "are you there?"})).await;
     let query = Query::ApplyAgents { agents: serde_json::from_value(agents).unwrap() };
     let payload = serde_json::to_vec(&query).unwrap().into();
-    let subject = shared::subject::Subject::Query;
+    let subject = shared::subject::Subject::of_query(&query);
     cluster
         .client
         .bus

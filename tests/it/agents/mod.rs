@@ -10,6 +10,7 @@ mod mistakes;
 mod parking;
 mod prompts;
 mod restores;
+mod secrets;
 pub(crate) mod steering;
 pub(crate) mod survives;
 
@@ -35,7 +36,7 @@ pub(crate) async fn cluster_with(workers: usize, settings: Value, agents: Value)
 }
 
 /// A profile that calls the test's model, with every tool.
-fn agent(agent_id: &str) -> Value {
+pub(crate) fn agent(agent_id: &str) -> Value {
     json!({"agent_id": agent_id, "kind": "llm", "model": "test/model", "system_prompt": "You are a test."})
 }
 

@@ -34,7 +34,7 @@ async fn p_waiting_for_a_child_holds_no_slot() {
     assert_eq!(model.bill().len(), 7, "each turn is paid for once");
     check_bill(&model, &[&trace], 0);
     // I2: the parent's journal has one step for it.
-    let filter = Filter::One(Subject::History(run, "root".parse().unwrap()));
+    let filter = Filter::One(Subject::History(trellis_tests::subjects::pool(), run, "root".parse().unwrap()));
     let entries = cluster.client.bus.read(&filter).await.unwrap();
     let entries: Vec<Value> =
         entries.iter().map(|entry| serde_json::from_slice(&entry.payload).unwrap()).collect();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use shared::{
-    subject::Subject,
+    subject::{Action, Subject},
     wire::{HistoryEntry, HistoryStep},
 };
 use trellis_tests::{
@@ -15,7 +15,7 @@ use super::{call, check_bill, cluster, finished, frugal, say, survives::count};
 
 async fn restore(cluster: &Processes, run: shared::TraceId, to: u32) {
     let restore = json!({"child_id": "root", "number": 1, "to": to});
-    cluster.tell(Subject::Control, &json!({"trace_id": run, "restore": restore})).await;
+    cluster.tell(Subject::Admin(Action::Restore), &json!({"trace_id": run, "restore": restore})).await;
     eventually("it is restored", async || {
         cluster.client.trace(run).await.root().is_some_and(|root| root.restores.len() == 1)
     })

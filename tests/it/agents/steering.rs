@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 use shared::{
     TraceId,
     bus::Headers,
-    subject::Subject,
+    subject::{Action, Subject},
     wire::{HistoryEntry, HistoryStep, QueryAnswer},
 };
 use trellis_tests::{
     cluster::SOON,
     processes::Processes,
     servers::{Gate, INPUT_NANOS, ModelServer, OUTPUT_NANOS, Prompt, Reply},
+    subjects::query_of,
 };
 
 use super::{call, check_bill, cluster, finished, frugal, say, survives::A_CALL};
@@ -19,7 +20,7 @@ use super::{call, check_bill, cluster, finished, frugal, say, survives::A_CALL};
 pub(crate) async fn tell(cluster: &Processes, run: TraceId, key: &str, text: &str) -> QueryAnswer {
     let query = json!({"tell": {"trace_id": run, "told": {"id": key, "text": text}}});
     let payload = serde_json::to_vec(&query).unwrap();
-    let answer = cluster.client.bus.request(&Subject::Query, &Headers::new(), payload.into(), SOON).await;
+    let answer = cluster.client.bus.request(&query_of(&payload), &Headers::new(), payload.into(), SOON).await;
     serde_json::from_slice(&answer.unwrap()).unwrap()
 }
 
@@ -185,7 +186,10 @@ async fn g13_w5_a_restore_revokes_seen_messages_and_a_branch_keeps_them() {
     assert_eq!(messages(model.prompts().last().unwrap()), ["first"]);
     tell(&cluster, run, "two", "second.").await;
     let restore = json!({"child_id": "root", "number": 1, "to": 2});
-    cluster.client.publish(Subject::Control, &json!({"trace_id": run, "restore": restore})).await;
+    cluster
+        .client
+        .publish(Subject::Admin(Action::Restore), &json!({"trace_id": run, "restore": restore}))
+        .await;
     cluster
         .until(run, "asking again", |trace| asking(trace) && trace.root().unwrap().restores.len() == 1)
         .await;

@@ -8,8 +8,9 @@ use shared::{
         Bus, Consumer, Error, From, Head, Headers, Outgoing, PublishError, RequestError, Service, Storage,
         Stream, Topology,
     },
-    subject::{Filter, Subject},
+    subject::{Action, Filter, Subject, Topic},
 };
+use trellis_tests::subjects::pool;
 
 use super::{event, identified, message, quiet, soon, text, topology, trace};
 
@@ -175,11 +176,11 @@ async fn no_more_is_delivered_than_requested(bus: Bus) {
 }
 
 async fn two_readers_share_a_queue(bus: Bus) {
-    let pool: Consumer = Consumer::Execute("gpu".parse().unwrap());
+    let pool: Consumer = Consumer::Execute("default".parse().unwrap());
     let (mut one, mut two) = (bus.consume(&pool).await.unwrap(), bus.consume(&pool).await.unwrap());
     one.want(5);
     two.want(5);
-    let work = Subject::Execute("gpu".parse().unwrap());
+    let work = Subject::Execute("default".parse().unwrap());
     bus.send((0..10).map(|n| message(work.clone(), &n.to_string())).collect()).await.stored().await;
     let mut seen = BTreeSet::new();
     for queue in [&mut one, &mut two] {
@@ -199,8 +200,10 @@ async fn queues_are_apart(bus: Bus) {
     zero.want(10);
     one.want(10);
     let child = || "root".parse().unwrap();
-    bus.publish(message(Subject::Result(partition(1).unwrap(), trace(1), child()), "r")).await.unwrap();
-    bus.publish(message(Subject::Cost(partition(1).unwrap(), trace(1), child()), "c")).await.unwrap();
+    bus.publish(message(Subject::Result(pool(), partition(1).unwrap(), trace(1), child()), "r"))
+        .await
+        .unwrap();
+    bus.publish(message(Subject::Cost(pool(), partition(1).unwrap(), trace(1), child()), "c")).await.unwrap();
     let (first, second) = (soon(one.next()).await, soon(one.next()).await);
     assert_eq!((text(&first.payload), text(&second.payload)), ("r".into(), "c".into()));
     first.ack().await;
@@ -232,9 +235,11 @@ async fn a_cancelled_wait_loses_no_message(bus: Bus) {
 
 async fn a_request_is_answered_by_one(bus: Bus) {
     let none = Headers::new();
-    let ask = |timeout| bus.request(&Subject::Query, &none, Bytes::from_static(b"?"), timeout);
+    let subject = Subject::Query(Topic::Runs);
+    let ask = |timeout| bus.request(&subject, &none, Bytes::from_static(b"?"), timeout);
     assert_eq!(ask(WAIT).await, Err(RequestError::NoResponders));
-    let mut servers = [bus.serve(&Subject::Query).await.unwrap(), bus.serve(&Subject::Query).await.unwrap()];
+    let filter = Filter::One(subject.clone());
+    let mut servers = [bus.serve(&filter).await.unwrap(), bus.serve(&filter).await.unwrap()];
     assert_eq!(ask(WAIT).await, Err(RequestError::TimedOut));
     let [one, two] = &mut servers;
     let stale = async {
@@ -284,15 +289,13 @@ async fn a_broadcast_reaches_all_subscribers(bus: Bus) {
 }
 
 async fn a_service_answers_at_all_its_subjects(bus: Bus) {
-    let service = Service {
-        name: "trellis",
-        version: "0.1.0",
-        description: "answers",
-        subjects: vec![Subject::Submit, Subject::Query],
-    };
+    // Two of them end in the same word.
+    let subjects = [Subject::Submit, Subject::Query(Topic::Schedules), Subject::Admin(Action::Schedules)];
+    let service =
+        Service { name: "trellis", version: "0.1.0", description: "answers", subjects: subjects.to_vec() };
     let (mut one, two) = (bus.offer(&service).await.unwrap(), bus.offer(&service).await.unwrap());
     drop(two);
-    for subject in [Subject::Submit, Subject::Query] {
+    for subject in subjects {
         let headers: Headers = [("traceparent".to_owned(), "00-1-2-01".to_owned())].into();
         let ask = bus.request(&subject, &headers, Bytes::from_static(b"?"), super::SOON);
         let answer = async {
@@ -426,7 +429,7 @@ async fn full_objects_say_so_and_how_full_each_is_is_told(bus: Bus) {
     assert_eq!((journals.bytes, journals.max_bytes), (0, Some(1 << 20)));
     let objects = of(Storage::Objects);
     assert!(objects.max_bytes == Some(2 << 20) && (50..60).contains(&objects.percent()), "{objects:?}");
-    assert_eq!(fills.len(), Stream::ALL.len() + 1);
+    assert_eq!(fills.len(), Stream::ALL.len() + 2);
     let full = bus.put_object("t.x.2", Bytes::from(vec![7; 3 << 19])).await;
     assert!(matches!(full, Err(Error::Failed { .. })), "{full:?}");
 }

@@ -165,9 +165,9 @@ async fn w6_a_purge_deletes_large_payloads() {
         let message = shared::bus::Outgoing { payload: large(), ..identified(event(number), id) };
         bus.publish(message).await.unwrap();
     }
-    assert_eq!(bus.objects("overflow/").await.unwrap().len(), 3);
+    assert_eq!(bus.objects("core/").await.unwrap().len(), 3);
     bus.purge(&shared::subject::Filter::One(event(1))).await.unwrap();
-    assert_eq!(bus.objects("overflow/").await.unwrap().len(), 1);
+    assert_eq!(bus.objects("core/").await.unwrap().len(), 1);
 }
 
 /// A request and an answer that are too large for messages leave no objects behind. Neither does a deleted message.
@@ -175,7 +175,7 @@ async fn w6_a_purge_deletes_large_payloads() {
 async fn w6_large_requests_answers_and_deleted_messages_leave_no_objects() {
     let (_server, bus) = nats().await;
     let large = || bytes::Bytes::from(vec![b'x'; 3 << 20]);
-    let mut requests = bus.serve(&Subject::Submit).await.unwrap();
+    let mut requests = bus.serve(&Filter::One(Subject::Submit)).await.unwrap();
     let answering = async {
         let request = requests.next().await.unwrap();
         assert_eq!(request.payload, large());
@@ -186,9 +186,9 @@ async fn w6_large_requests_answers_and_deleted_messages_leave_no_objects() {
     let ((), answer) = tokio::join!(answering, asking);
     assert_eq!(answer.unwrap(), large());
     let sent = bus.publish(shared::bus::Outgoing { payload: large(), ..identified(event(1), "a") }).await;
-    assert_eq!(bus.objects("overflow/").await.unwrap().len(), 1);
+    assert_eq!(bus.objects("").await.unwrap().len(), 1);
     bus.delete_message(&event(1), sent.unwrap().sequence).await.unwrap();
-    assert_eq!(bus.objects("overflow/").await.unwrap(), [""; 0]);
+    assert_eq!(bus.objects("").await.unwrap(), [""; 0]);
 }
 
 /// W6: to find the objects of one context costs the same among one other run and among a thousand. All that the server
@@ -295,7 +295,7 @@ async fn a_stream_or_consumer_with_other_settings_is_named() {
 async fn a_dead_port_is_an_error_at_once() {
     // A port nobody listens on, and that no connection is made from.
     let url = "nats://me:s3cret@127.0.0.1:1".to_owned();
-    let to = Connect { url, creds: None, namespace: Namespace::default(), name: "x".into() };
+    let to = Connect::new(url, Namespace::default(), "x");
     let error = soon(Nats::connect(&to)).await.unwrap_err();
     assert!(matches!(error, Error::Connect { .. }), "{error}");
     assert!(!error.to_string().contains("s3cret"), "{error}");
@@ -309,12 +309,8 @@ async fn an_address_may_contain_a_login() {
     ];
     for (settings, right, wrong) in cases {
         let server = NatsServer::start_with("", settings);
-        let to = |who: &str| Connect {
-            url: format!("nats://{who}127.0.0.1:{}", server.port()),
-            creds: None,
-            namespace: Namespace::default(),
-            name: "x".into(),
-        };
+        let url = |who: &str| format!("nats://{who}127.0.0.1:{}", server.port());
+        let to = |who: &str| Connect::new(url(who), Namespace::default(), "x");
         Bus::Nats(Nats::connect(&to(right)).await.unwrap()).ping().await.unwrap();
         assert!(matches!(Nats::connect(&to(wrong)).await, Err(Error::Connect { .. })));
     }

@@ -202,3 +202,16 @@ pub(super) async fn g17_an_id_is_found_by_its_first_digits(store: Store) {
     let whole = ids[1].to_string();
     assert_eq!(store.with_prefix(&whole, 9).await.unwrap(), [ids[1]]);
 }
+
+/// proves: a run that waits for a human is found though it is no longer among the newest.
+pub(super) async fn g17_who_waits_for_a_human_is_found_at_any_age(store: Store) {
+    put(&store, 1, 1, &Run::new(50, &["human"])).await;
+    // As if thousands of newer runs had pushed it off the list.
+    commit(&store, Write { index: Run::new(10, &["human", "agent:a"]).text(), ..write(trace(2), 1) }).await;
+    assert_eq!(found(&store, &with(&[&["human"]])).await, [trace(1)]);
+    let at_any_age = |terms: &[&[&str]]| Find { any_age: true, ..with(terms) };
+    assert_eq!(found(&store, &at_any_age(&[&["human"]])).await, [trace(1), trace(2)]);
+    assert_eq!(found(&store, &at_any_age(&[&["human"], &["agent:a"]])).await, [trace(2)]);
+    let page = Find { after: Some((at(50), trace(1))), limit: 1, ..at_any_age(&[&["human"]]) };
+    assert_eq!(found(&store, &page).await, [trace(2)]);
+}

@@ -1,8 +1,11 @@
 //! Tests that run on all implementations of the bus and the store, in memory and on real servers.
 
+mod authentic;
 mod bus;
 mod bus_nats;
 mod index;
+pub(crate) mod logins;
+mod objects_of_others;
 mod redis_faults;
 mod redis_kinds;
 mod store;
@@ -42,7 +45,7 @@ async fn memory() -> Bus {
 }
 
 async fn connected(server: &NatsServer, namespace: Namespace) -> Bus {
-    let to = Connect { url: server.url(), creds: None, namespace, name: "conformance".into() };
+    let to = Connect::new(server.url(), namespace, "conformance");
     Bus::Nats(Nats::connect(&to).await.unwrap())
 }
 

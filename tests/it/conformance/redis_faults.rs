@@ -49,6 +49,11 @@ pub(super) async fn recovered(store: &Store) {
     }
 }
 
+/// As the default user: one that was made while the server ran is gone with it.
+async fn of_its_owner(server: &RedisServer) -> Store {
+    Store::Redis(Redis::connect(&server.url(), "".parse().unwrap(), PARTITIONS).await.unwrap())
+}
+
 /// Proves that the script is sent again with its source: without that, each commit after a flush is an error.
 #[tokio::test]
 async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
@@ -143,7 +148,7 @@ async fn f20_a_key_of_another_type_leaves_no_partial_write() {
 #[tokio::test]
 async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
     let mut server = RedisServer::start();
-    let store = redis(&server, "").await;
+    let store = of_its_owner(&server).await;
     let mut acknowledged = 0;
     for round in 0..3 {
         let (wrote, mut written) = tokio::sync::watch::channel(acknowledged);
@@ -181,7 +186,7 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
 #[tokio::test]
 async fn f17_a_mark_that_was_seen_before_a_restart_is_not_set_after_it() {
     let mut server = RedisServer::start();
-    let store = redis(&server, "").await;
+    let store = of_its_owner(&server).await;
     commit(&store, write(trace(1), 1)).await;
     let partition = Partition::of(trace(1), PARTITIONS);
     let seen = store.log_marks(&[partition]).await.unwrap().remove(0);
@@ -278,7 +283,7 @@ async fn a_hundred_callers_of_a_stopped_redis_wait_no_longer_than_one() {
 #[tokio::test]
 async fn the_counter_goes_back_when_redis_is_wiped() {
     let mut server = RedisServer::start();
-    let store = redis(&server, "").await;
+    let store = of_its_owner(&server).await;
     for version in 1..=3 {
         commit(&store, write(trace(1), version)).await;
     }
@@ -339,4 +344,76 @@ async fn an_invalid_address_is_refused_with_the_accepted_forms() {
         assert!(error.to_string().contains("redis-sentinel://host:port"), "{error}");
         assert!(!format!("{error:?} {error}").contains("pw-7"), "{error:?}");
     }
+}
+
+/// proves: what a stranger wrote into one trace, or into a list, keeps nobody from loading, committing and waking the others.
+#[tokio::test]
+async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    let traces: Vec<_> = (1..=3).map(trace).collect();
+    let keys = async |of: &str| -> Vec<String> {
+        redis::from_redis_value(tell(&server, &["KEYS", of]).await).unwrap()
+    };
+    for (bad, words) in [
+        ("another text of its version", &["HSET", "KEY", "v", "01"][..]),
+        ("no number", &["HSET", "KEY", "v", "one"]),
+        ("no text", &["HSET", "KEY", "head", "BYTES"]),
+        ("of another type", &["SET", "KEY", "text"]),
+    ] {
+        tell(&server, &["FLUSHALL"]).await;
+        let timed = |number: usize| Write { timer: Some(at(5)), ..write(traces[number], 1) };
+        for number in 0..3 {
+            assert!(matches!(commit(&store, timed(number)).await, Committed::Done { .. }), "{bad}");
+        }
+        let key = keys(&format!("*trace:{}", traces[0])).await.remove(0);
+        let mut command = redis::cmd(words[0]);
+        for word in &words[1..] {
+            match *word {
+                "KEY" => command.arg(&key),
+                "BYTES" => command.arg(&[0xff_u8, 0xfe][..]),
+                word => command.arg(word),
+            };
+        }
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let _: redis::Value = command.query_async(&mut connection).await.unwrap();
+        let timers = keys("*timers").await.remove(0);
+        tell(&server, &["ZADD", &timers, "1", "no trace"]).await;
+
+        let loaded = store.load(&traces).await.unwrap();
+        let whole: Vec<bool> = loaded.iter().map(|loaded| loaded.record.is_some()).collect();
+        assert_eq!(whole, [false, true, true], "{bad}");
+        assert!(loaded[0].damaged.is_some() && loaded[1].damaged.is_none(), "{bad}");
+        let fields = store.fields(&traces, &["head"]).await.unwrap();
+        assert_eq!(fields[1]["head"], "version 1", "{bad}");
+        let all: Vec<Partition> = Partition::all(PARTITIONS).collect();
+        assert_eq!(store.due(&all, at(9), 10).await.unwrap().len(), 3, "{bad}");
+        assert_eq!(tell(&server, &["ZSCORE", &timers, "no trace"]).await, redis::Value::Nil, "{bad}");
+        let next: Vec<Write> = traces.iter().map(|trace| write(*trace, 2)).collect();
+        let done = store.commit(&next).await.unwrap();
+        let done: Vec<bool> = done.iter().map(|done| matches!(done, Committed::Done { .. })).collect();
+        // What can't be read may still have its version.
+        assert_eq!(done[1..], [true, true], "{bad}");
+        store.delay(traces[0], at(100)).await.unwrap();
+        store.delay(trace(9), at(100)).await.unwrap();
+        let due = store.due(&all, at(200), 10).await.unwrap();
+        assert!(due.len() <= 1 && !due.contains(&trace(9)), "{bad}: {due:?}");
+    }
+}
+
+/// proves: a name that an outbox never has is none, and does not become a field of the trace.
+#[tokio::test]
+async fn s3_a_field_that_looks_like_an_outbox_is_none() {
+    let server = RedisServer::start();
+    let store = redis(&server, "").await;
+    let first = Write { outbox: Some((key(1), "{}".into())), ..write(trace(1), 1) };
+    commit(&store, first).await;
+    let before = store.load(&[trace(1)]).await.unwrap();
+    let keys = tell(&server, &["KEYS", &format!("*trace:{}", trace(1))]).await;
+    let stored: Vec<String> = redis::from_redis_value(keys).unwrap();
+    for field in ["x01-7", "x+1-7", "x1-7-", "x", "xyz"] {
+        tell(&server, &["HSET", &stored[0], field, "{}"]).await;
+    }
+    assert_eq!(store.load(&[trace(1)]).await.unwrap(), before);
 }

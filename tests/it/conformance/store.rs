@@ -3,19 +3,36 @@
 use std::{collections::HashMap, time::Duration};
 
 use coordinator::store::{
-    AgentVersion, Agents, Committed, Correction, Durability, Error, Find, LogMark, Marked, Member, Members,
-    Memory, NewMark, OutboxKey, Redis, Sent, Store, Write,
+    AgentVersion, Agents, COMMANDS, Committed, Correction, Durability, Error, Find, LogMark, Login, Marked,
+    Member, Members, Memory, NewMark, OutboxKey, Redis, Sent, Store, Write, key_patterns,
 };
-use shared::{Timestamp, TraceId, bus::Position, subject::Partition};
+use shared::{
+    Timestamp, TraceId,
+    bus::Position,
+    subject::{Namespace, Partition},
+};
 use trellis_tests::servers::RedisServer;
 
 use super::index::*;
 
 pub(super) const PARTITIONS: u16 = 16;
 
+/// As a user who may do no more than a coordinator and `doctor` may: a command or key that is missing in the list of theirs
+/// fails these tests (S1).
 pub(super) async fn redis(server: &RedisServer, namespace: &str) -> Store {
-    let namespace = namespace.parse().unwrap();
-    Store::Redis(Redis::connect(&server.url(), namespace, PARTITIONS).await.unwrap())
+    let namespace: Namespace = namespace.parse().unwrap();
+    let user = format!("of-{namespace}");
+    let client = ::redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut made = ::redis::cmd("ACL");
+    made.arg("SETUSER").arg(&user).arg(["on", ">s3cret", "resetkeys", "resetchannels", "-@all"].as_slice());
+    made.arg(key_patterns(&namespace).map(|keys| format!("~{keys}")).as_slice());
+    made.arg(
+        COMMANDS.iter().chain(&["info", "config|get"]).map(|name| format!("+{name}")).collect::<Vec<_>>(),
+    );
+    made.exec_async(&mut connection).await.unwrap();
+    let login = Login { user: Some(user), password: Some("s3cret".into()), ..Login::default() };
+    Store::Redis(Redis::connect_as(&server.url(), &login, namespace, PARTITIONS).await.unwrap())
 }
 
 macro_rules! on_both {
@@ -67,6 +84,7 @@ on_both![
     g17_runs_are_found_by_cost_and_time,
     g17_a_trace_that_is_replaced_or_removed_leaves_no_entry,
     g17_an_id_is_found_by_its_first_digits,
+    g17_who_waits_for_a_human_is_found_at_any_age,
     the_counter_of_a_partition_grows_with_every_commit,
     a_mark_is_set_only_if_the_partition_is_as_it_was_seen,
     agents_are_replaced_and_every_change_is_a_revision,
@@ -593,7 +611,7 @@ async fn a_mark_is_set_only_if_the_partition_is_as_it_was_seen(store: Store) {
 }
 
 fn agent(id: &str, version: u64, profile: Option<&str>) -> AgentVersion {
-    AgentVersion { agent_id: id.into(), version, profile: profile.map(ToOwned::to_owned) }
+    AgentVersion { agent_id: id.into(), version, profile: profile.map(ToOwned::to_owned), again: false }
 }
 
 async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {

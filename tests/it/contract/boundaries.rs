@@ -85,7 +85,7 @@ fn each_library_of_the_worker_is_known_in_one_place() {
     let homes = [
         ("genai::", &["model"][..]),
         ("genai_prices", &["model"]),
-        ("reqwest::", &["model", "http", "mcp"]),
+        ("reqwest::", &["model", "relay", "http", "mcp"]),
         ("rmcp::", &["mcp"]),
         ("landlock::", &["sandbox"]),
         ("seccompiler::", &["sandbox"]),
@@ -192,5 +192,134 @@ fn i4_only_the_sandbox_gets_the_bare_path_of_a_workspace() {
         if !starts_programs && !path.ends_with("workspace/tests.rs") {
             assert_eq!(breach(product, &["workspace.path()"]), None, "in {}", path.display());
         }
+    }
+}
+
+/// S5: a client of its own would follow redirects, decompress, and buffer without a bound.
+#[test]
+fn s5_clients_for_others_servers_are_made_in_one_place() {
+    let words = ["Client::builder(", "Client::new(", "reqwest::get(", "ClientTransport::from_"];
+    for (path, text) in sources("worker/src") {
+        let product = text.split("#[cfg(test)]").next().unwrap_or(&text);
+        let is_relay = path.components().any(|part| part.as_os_str() == "relay");
+        let is_test = path.components().any(|part| part.as_os_str() == "tests");
+        // The client of models is given one of the relay's.
+        let is_models = path.ends_with("model/provider.rs") && product.contains("with_reqwest(local)");
+        if !is_relay && !is_test && !is_models {
+            assert_eq!(breach(product, &words), None, "in {}", path.display());
+        }
+    }
+}
+
+/// What others say: users, providers, agents, programs and servers of tools.
+const OF_OTHERS: [&str; 12] = [
+    "message", "why", "reason", "problems", "refusal", "text", "goal", "panic", "prompt", "payload", "said",
+    "failure",
+];
+/// Fields of such a name whose text is our own.
+const OURS: [(&str, &str); 6] = [
+    ("shared/src/bus/memory/listeners.rs", "text"),
+    ("coordinator/src/shard/load.rs", "reason"),
+    ("shared/src/keys.rs", "reason"),
+    ("shared/src/keys.rs", "why"),
+    ("worker/src/sandbox/helper.rs", "reason"),
+    ("worker/src/secret/values.rs", "why"),
+];
+
+/// The fields of every line of a log that is shown by default: `name = value`, `%name`, `?name` or `name`.
+fn logged(text: &str) -> Vec<String> {
+    let mut fields = Vec::new();
+    for level in ["tracing::info!(", "tracing::warn!(", "tracing::error!("] {
+        for (at, _) in text.match_indices(level) {
+            let (mut depth, mut quoted, mut field, mut last) = (1, false, String::new(), ' ');
+            for c in text[at + level.len()..].chars() {
+                match c {
+                    '"' if last != '\\' => quoted = !quoted,
+                    _ if quoted => {}
+                    '(' | '{' | '[' => depth += 1,
+                    ')' | '}' | ']' => depth -= 1,
+                    _ => {}
+                }
+                last = c;
+                if depth == 0 {
+                    break;
+                }
+                if c == ',' && depth == 1 && !quoted {
+                    fields.push(std::mem::take(&mut field));
+                } else if !quoted && c != '"' {
+                    field.push(c);
+                }
+            }
+            fields.push(field);
+        }
+    }
+    fields
+}
+
+/// Whether a field has a text of others: by its name, or by the name of what it shows.
+fn is_of_others(field: &str) -> Option<&'static str> {
+    let (name, shown) = field.split_once('=').unwrap_or((field, field));
+    let last = |text: &str| {
+        text.trim().trim_start_matches(['%', '?', '&']).rsplit(['.', ' ']).next().map(str::to_owned)
+    };
+    OF_OTHERS
+        .into_iter()
+        .find(|word| last(name).as_deref() == Some(word) || last(shown).as_deref() == Some(word))
+}
+
+/// S2: at the levels that are shown by default, a log has words of ours, names and numbers. What others say is told at DEBUG.
+#[test]
+fn s2_logs_that_are_shown_by_default_have_no_text_of_others() {
+    assert_eq!(is_of_others("message = refusal.message"), Some("message"));
+    assert_eq!(is_of_others(" %problems"), Some("problems"));
+    assert_eq!(is_of_others("code = refusal.code"), None);
+    assert_eq!(
+        logged("tracing::warn!(a = f(b, c), %why, \"x, {}\", e.message);"),
+        ["a = f(b, c)", " %why", " ", " e.message"]
+    );
+    let mut found = Vec::new();
+    for crate_name in ["shared/src", "coordinator/src", "worker/src"] {
+        for (path, text) in sources(crate_name) {
+            let path = path.strip_prefix(root()).unwrap().display().to_string();
+            let product = text.split("#[cfg(test)]").next().unwrap_or(&text);
+            for field in logged(product) {
+                if let Some(word) = is_of_others(&field)
+                    && !OURS.contains(&(path.as_str(), word))
+                {
+                    found.push(format!("{path}: {}", field.trim()));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "tell it at DEBUG, and here its code or kind:\n{}", found.join("\n"));
+}
+/// I4: nothing else of the worker opens files by their paths, so that none is opened through a link that a program made. What
+/// is named here opens only what no program can have replaced.
+#[test]
+fn i4_files_are_opened_by_their_paths_in_named_places_only() {
+    let named = [
+        // The directories that hold workspaces, and their removal; not what is in one.
+        "worker/src/files/workspace.rs",
+        "worker/src/files/worker_directory.rs",
+        // The kernel's own files.
+        "worker/src/sandbox/",
+        // A file that the operator names in the settings.
+        "worker/src/secret/source.rs",
+    ];
+    let words = [
+        "fs::read",
+        "fs::write",
+        "fs::copy",
+        "fs::create_dir",
+        "fs::metadata",
+        "File::",
+        "OpenOptions",
+        "tokio::fs",
+    ];
+    for (path, text) in sources("worker/src") {
+        let shown = path.display().to_string();
+        let product = text.split("#[cfg(test)]").next().unwrap_or(&text);
+        let is_named = named.iter().any(|named| shown.contains(named)) || shown.contains("tests");
+        assert!(is_named || breach(product, &words).is_none(), "{:?} in {shown}", breach(product, &words));
     }
 }

@@ -27,11 +27,50 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
+/// What `trellis auth init` makes, of what the compose file mounts: public files, and for each process its own secrets and no other.
+const MADE: [&str; 7] = [
+    "nats-auth.conf",
+    "redis-users.acl",
+    "keys/provisioner.nk",
+    "keys/coordinator.nk",
+    "keys/log.key",
+    "keys/redis-coordinator.password",
+    "keys/worker-default.nk",
+];
+
 /// A field of a service, or of the service that it extends.
 fn field<'a>(compose: &'a Value, service: &'a Value, name: &str) -> &'a Value {
-    let own = &service[name];
-    let shared = service.get("<<").is_some() || service.get("image").is_none();
-    if own.is_null() && shared { &compose["x-trellis"][name] } else { own }
+    let shared = ["x-trellis", "x-hardened"].map(|block| &compose[block]);
+    let trellis = service.get("image").is_none();
+    let blocks =
+        [service].into_iter().chain(if trellis { &shared[..] } else { &shared[1..] }.iter().copied());
+    blocks.map(|block| &block[name]).find(|value| !value.is_null()).unwrap_or(&Value::Null)
+}
+
+/// Finding: what is shipped ran with every capability, and workers reached Redis.
+#[test]
+fn no_service_has_rights_that_it_does_not_need() {
+    let compose = compose();
+    let services = compose["services"].as_object().unwrap();
+    for (name, service) in services {
+        assert_eq!(texts(field(&compose, service, "cap_drop")), ["ALL"], "{name}");
+        assert_eq!(texts(field(&compose, service, "security_opt")), ["no-new-privileges:true"], "{name}");
+        assert_eq!(field(&compose, service, "read_only"), true, "{name}");
+        for limit in ["mem_limit", "pids_limit"] {
+            assert!(!field(&compose, service, limit).is_null(), "{name} has no {limit}");
+        }
+        for absent in ["privileged", "cap_add", "network_mode", "pid", "ipc", "devices"] {
+            assert!(field(&compose, service, absent).is_null(), "{name} has {absent}");
+        }
+    }
+    let networks = |name: &str| texts(&services[name]["networks"]);
+    assert_eq!(networks("redis"), ["store"]);
+    for (name, _) in services.iter().filter(|(name, _)| !["redis", "coordinator"].contains(&name.as_str())) {
+        assert!(!networks(name).contains(&"store"), "{name} reaches Redis");
+    }
+    for name in ["bus", "store", "telemetry"] {
+        assert_eq!(compose["networks"][name]["internal"], true, "{name} has a way out");
+    }
 }
 
 #[test]
@@ -39,13 +78,14 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
     let compose = compose();
     let services = compose["services"].as_object().unwrap();
     let names: BTreeSet<&str> = services.keys().map(String::as_str).collect();
-    assert_eq!(names, BTreeSet::from(["coordinator", "jaeger", "nats", "redis", "worker"]));
+    assert_eq!(names, BTreeSet::from(["coordinator", "jaeger", "nats", "provision", "redis", "worker"]));
     for (name, service) in services {
         let image =
             field(&compose, service, "image").as_str().unwrap_or_else(|| panic!("{name} has no image"));
         let tag = image.rsplit_once(':').map(|(_, tag)| tag).unwrap_or_default();
         assert!(tag.starts_with(|c: char| c.is_ascii_digit()), "{name}: `{image}` names no version");
-        assert_eq!(field(&compose, service, "restart"), "unless-stopped", "{name}");
+        let restart = if name == "provision" { "no" } else { "unless-stopped" };
+        assert_eq!(field(&compose, service, "restart"), restart, "{name}");
         assert!(service.get("container_name").is_none(), "{name}: one name could not be scaled");
         for (needed, how) in service["depends_on"].as_object().into_iter().flatten() {
             assert!(names.contains(needed.as_str()), "{name} needs {needed}");
@@ -59,7 +99,12 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
         for volume in texts(&service["volumes"]) {
             let source = volume.split(':').next().unwrap();
             if let Some(path) = source.strip_prefix("./") {
-                assert!(root().join(path).is_file(), "{name}: there is no {path}");
+                // `trellis auth init deploy/auth` makes these; a test of the roles starts servers from them.
+                let there = match path.strip_prefix("deploy/auth/") {
+                    Some(made) => MADE.contains(&made),
+                    None => root().join(path).is_file(),
+                };
+                assert!(there, "{name}: there is no {path}");
                 assert!(volume.ends_with(":ro"), "{name}: {volume}");
             } else {
                 assert!(compose["volumes"].get(source).is_some(), "{name}: no volume `{source}`");
@@ -78,6 +123,23 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
     assert_eq!(environment["NATS_URL"], "nats://nats:4222");
     assert_eq!(environment["OTEL_EXPORTER_OTLP_ENDPOINT"], "http://jaeger:4318");
     assert_eq!(services["coordinator"]["environment"]["REDIS_URL"], "redis://redis:6379");
+    for (name, service) in services {
+        let own = ["provisioner", "coordinator", "worker-default"]
+            .into_iter()
+            .find(|role| role.starts_with(name.as_str()));
+        for secret in texts(&service["volumes"]).into_iter().filter(|volume| volume.contains("/keys/")) {
+            let file = secret.split(':').next().unwrap().rsplit('/').next().unwrap();
+            let of = file.trim_start_matches("redis-").split('.').next().unwrap();
+            assert!(
+                own == Some(of)
+                    || (name == "coordinator" && file == "log.key")
+                    || (name == "provision" && of == "provisioner"),
+                "{name} has {file}"
+            );
+        }
+    }
+    assert!(file("deploy/nats.conf").contains("\ninclude \"nats-auth.conf\"\n"));
+    assert!(file("deploy/redis.conf").contains("\naclfile /etc/redis/users.acl\n"));
     let jaeger: Vec<_> = texts(&services["jaeger"]["ports"]);
     for port in ["4317", "4318", "16686"] {
         assert!(jaeger.iter().any(|mapping| mapping.ends_with(port)), "{jaeger:?}");
@@ -89,7 +151,8 @@ fn the_commands_of_the_compose_file_are_those_of_the_binary() {
     let compose = compose();
     let known = file("cli/src/command/cli.rs")
         + &file("cli/src/command/serve.rs")
-        + &file("cli/src/cluster/connect.rs");
+        + &file("cli/src/cluster/connect.rs")
+        + &file("cli/src/cluster/credentials.rs");
     for (name, service) in compose["services"].as_object().unwrap() {
         if !field(&compose, service, "image").as_str().is_some_and(|image| image.starts_with("trellis:")) {
             continue;
@@ -101,12 +164,21 @@ fn the_commands_of_the_compose_file_are_those_of_the_binary() {
             assert!(known.contains(&field), "{name}: there is no --{flag}");
         }
         // The health check asks the address on which the process answers.
+        if name == "provision" {
+            continue;
+        }
         let at = command.iter().skip_while(|word| **word != "--health").nth(1).unwrap();
         let port = at.rsplit(':').next().unwrap();
         let asked = texts(&service["healthcheck"]["test"]);
         assert!(asked.iter().any(|word| word.contains(&format!(":{port}/readyz"))), "{asked:?}");
     }
-    for variable in ["NATS_URL", "REDIS_URL"] {
+    for (_, service) in compose["services"].as_object().unwrap() {
+        for variable in service["environment"].as_object().into_iter().flatten().map(|(name, _)| name) {
+            let ours = variable.starts_with("NATS_") || variable.starts_with("REDIS_");
+            assert!(!ours || known.contains(&format!("env = \"{variable}\"")), "{variable}");
+        }
+    }
+    for variable in ["NATS_URL", "REDIS_URL", "NATS_NKEY_FILE"] {
         assert!(known.contains(&format!("env = \"{variable}\"")), "{variable}");
     }
 }
@@ -163,9 +235,15 @@ fn server(name: &str, variable: &str) -> PathBuf {
 #[test]
 fn nats_takes_its_configuration_and_keeps_what_it_acknowledges() {
     let path = server("nats-server", "TRELLIS_NATS_SERVER");
-    let checked =
-        Command::new(path).arg("-t").arg("-c").arg(root().join("deploy/nats.conf")).output().unwrap();
+    let dir = std::env::temp_dir().join(format!("trellis-nats-conf-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::copy(root().join("deploy/nats.conf"), dir.join("nats.conf")).unwrap();
+    let check = || Command::new(&path).arg("-t").arg("-c").arg(dir.join("nats.conf")).output().unwrap();
+    assert!(!check().status.success(), "nobody starts it without permissions");
+    std::fs::write(dir.join("nats-auth.conf"), "accounts { CORE { jetstream: enabled } }\n").unwrap();
+    let checked = check();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    std::fs::remove_dir_all(&dir).unwrap();
     let text = file("deploy/nats.conf");
     assert!(text.contains("\n  sync_interval: always\n") && text.contains("\nmax_payload: 8MB\n"), "{text}");
 }
@@ -175,10 +253,14 @@ fn redis_takes_its_configuration_and_keeps_what_it_acknowledges() {
     let path = server("redis-server", "TRELLIS_REDIS_SERVER");
     let dir = std::env::temp_dir().join(format!("trellis-redis-conf-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
+    let users = dir.join("users.acl");
+    std::fs::write(&users, "user default on nopass ~* +@all\n").unwrap();
     let port = trellis_tests::servers::free_port();
     let mut started = Command::new(path)
         .arg(root().join("deploy/redis.conf"))
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--aclfile"])
+        .arg(&users)
+        .arg("--dir")
         .arg(&dir)
         .stdout(Stdio::null())
         .spawn()

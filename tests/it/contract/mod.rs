@@ -9,3 +9,4 @@ mod protocol;
 mod python;
 mod rules;
 mod schemas;
+mod supply_chain;

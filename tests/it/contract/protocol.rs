@@ -7,11 +7,11 @@ use coordinator::trace::Logged;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use shared::{
-    ChildId, TraceId,
+    ChildId, PoolName, TraceId,
     bus::{Consumer, Stream},
     decode,
     graph::TaskGraph,
-    subject::{Filter, Partition, Subject},
+    subject::{Action, Audited, Filter, Partition, Subject, Topic},
     wire,
 };
 
@@ -59,7 +59,12 @@ fn check(name: &str, text: &str) -> Result<(), String> {
         "query" => reads::<wire::Query>(text),
         "query-answer" => reads::<wire::QueryAnswer>(text),
         "profile-version" => reads::<wire::ProfileVersion>(text),
+        "schedule" => reads::<wire::Schedule>(text),
+        "schedule-revision" => reads::<wire::ScheduleRevision>(text),
+        "graph-version" => reads::<wire::GraphVersion>(text),
         "worker-call" => reads::<wire::WorkerCall>(text),
+        "drain" => reads::<wire::Drain>(text),
+        "admin-record" => reads::<wire::AdminRecord>(text),
         "worker-state" => reads::<wire::WorkerState>(text),
         "event-message" => reads::<Logged>(text),
         other => Err(format!("an example of `{other}`, which is no message")),
@@ -103,33 +108,39 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
                 .replace("pool", "<pool>")
                 .replace("kind", "<kind>")
                 .replace("agent_id", "<agent_id>")
+                .replace("graph_name", "<graph>")
+                .replace(".name", ".<schedule>")
         )
     };
-    let pool = "pool".parse().unwrap();
+    let pool: PoolName = "pool".parse().unwrap();
     let subjects = [
         Subject::Spawn,
         Subject::Graph,
         Subject::Cancel,
         Subject::Input,
-        Subject::Control,
         Subject::Submit,
-        Subject::Query,
+        Subject::Steer,
         Subject::Worker,
-        Subject::Execute("pool".parse().unwrap()),
-        Subject::Ask(home),
+        Subject::Execute(pool.clone()),
+        Subject::Ask(pool.clone(), home),
         Subject::Stop(trace),
-        Subject::Result(home, trace, child.clone()),
-        Subject::Cost(home, trace, child.clone()),
+        Subject::Result(pool.clone(), home, trace, child.clone()),
+        Subject::Cost(pool.clone(), home, trace, child.clone()),
         Subject::Event(trace, child.clone()),
         Subject::Outcome(trace, child.clone()),
         Subject::Question(trace, child.clone()),
-        Subject::History(trace, child.clone()),
-        Subject::Stream(trace, child),
+        Subject::History(pool.clone(), trace, child.clone()),
+        Subject::Stream(trace, child.clone()),
         Subject::Dead("kind".parse().unwrap()),
+        Subject::Audit(Audited::Policy),
         Subject::Profile("agent_id".parse().unwrap()),
+        Subject::Schedule("name".parse().unwrap()),
+        Subject::Ticks("name".parse().unwrap()),
+        Subject::Kept("graph_name".parse().unwrap()),
     ];
     let filters = [
         Filter::Executes,
+        Filter::AsksOf(home),
         Filter::Results,
         Filter::Costs,
         Filter::ResultsOf(home),
@@ -142,12 +153,19 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
         Filter::QuestionsOf(trace),
         Filter::Histories,
         Filter::HistoriesOf(trace),
+        Filter::JournalOf(trace, child),
         Filter::StreamsOf(trace),
         Filter::Dead,
+        Filter::Audits,
         Filter::Profiles,
+        Filter::Schedules,
+        Filter::AllTicks,
+        Filter::AllKept,
         Filter::Stops,
     ];
-    let mut named: Vec<String> = subjects.iter().map(|subject| written(subject.to_string())).collect();
+    let subjects = subjects.into_iter().chain(Topic::ALL.map(Subject::Query));
+    let subjects = subjects.chain(Action::ALL.map(Subject::Admin));
+    let mut named: Vec<String> = subjects.map(|subject| written(subject.to_string())).collect();
     named.extend(filters.iter().map(|filter| written(filter.to_string())));
     for consumer in [Consumer::Intake, Consumer::Execute(pool), Consumer::Report(home)] {
         named.push(written(consumer.name()));
@@ -162,7 +180,7 @@ fn every_subject_filter_stream_and_consumer_is_in_the_protocol() {
     let source = file("shared/src/subject.rs");
     assert_eq!(
         source.matches("f.write_str(\"agent.").count() + source.matches("write!(f, \"agent.").count(),
-        20 + 17
+        26 + 23
     );
 }
 

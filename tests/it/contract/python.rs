@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 use trellis_tests::{
     cluster::{Cluster, SOON},
     servers::{NatsServer, RedisServer},
+    subjects::query_of,
 };
 
 fn python(script: &str, nats: &NatsServer) -> Command {
@@ -43,7 +44,8 @@ async fn finish(command: &mut Command) -> (Option<i32>, String) {
 
 async fn query(cluster: &Cluster, query: Value) -> Value {
     let payload = query.to_string().into_bytes().into();
-    let answer = cluster.client.bus.request(&Subject::Query, &Headers::new(), payload, SOON).await.unwrap();
+    let answer =
+        cluster.client.bus.request(&query_of(&payload), &Headers::new(), payload, SOON).await.unwrap();
     serde_json::from_slice(&answer).unwrap()
 }
 
@@ -145,10 +147,10 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
         }
     };
     let ours = tokio::time::timeout(SOON, hears).await.expect("it answers");
-    let drain = json!({"drain": {"worker_id": ours["worker_id"]}}).to_string();
+    let drain = json!({"worker_id": ours["worker_id"]}).to_string();
+    let drains = Subject::Drain;
     // Long enough for an interpreter on a busy machine: this is asked once.
-    let told =
-        cluster.client.bus.gather(&Subject::Worker, drain.into(), Duration::from_secs(3)).await.unwrap();
+    let told = cluster.client.bus.gather(&drains, drain.into(), Duration::from_secs(3)).await.unwrap();
     assert_eq!(told.len(), 1, "only the one that was meant answers");
     let left = tokio::time::timeout(SOON, python.wait()).await.expect("it leaves").unwrap();
     assert!(left.success(), "{left}");

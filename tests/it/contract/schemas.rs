@@ -28,6 +28,50 @@ fn the_schemas_in_the_docs_are_those_of_the_types() {
     }
 }
 
+/// proves: no message that clients or workers send may have a field that nobody knows, at any level: a mistake in an optional one
+/// would be taken for its absence.
+#[test]
+fn unknown_fields_are_refused_in_every_message_that_is_taken() {
+    // Journals keep these: a worker of an earlier version reads what a later one wrote.
+    let kept = ["/$defs/Verdict", "/$defs/ObjectReference"];
+    let taken = [
+        "spawn",
+        "graph",
+        "cancel",
+        "input",
+        "control",
+        "query",
+        "worker-call",
+        "ask",
+        "cost",
+        "result",
+        "schedule",
+    ];
+    for name in taken {
+        let text = std::fs::read_to_string(directory().join(format!("{name}.json"))).unwrap();
+        let mut open = vec![(String::new(), serde_json::from_str::<serde_json::Value>(&text).unwrap())];
+        while let Some((at, schema)) = open.pop() {
+            let is_closed =
+                schema.get("properties").is_none() || schema["additionalProperties"] == json!(false);
+            assert!(is_closed || kept.iter().any(|kept| at.starts_with(kept)), "{name}.json: {at}");
+            let inner: Vec<(String, serde_json::Value)> = match schema {
+                serde_json::Value::Object(fields) => fields.into_iter().collect(),
+                serde_json::Value::Array(items) => {
+                    items.into_iter().enumerate().map(|(number, item)| (number.to_string(), item)).collect()
+                }
+                _ => Vec::new(),
+            };
+            open.extend(inner.into_iter().map(|(name, schema)| (format!("{at}/{name}"), schema)));
+        }
+    }
+    let refused = shared::decode::json::<shared::wire::Query>(br#"{"agent": {"agent_id": "a", "vers": 1}}"#);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("agent.vers: unknown field `vers`"), "{refused}");
+    let refused = shared::decode::json::<shared::wire::Query>(br#"{"apply_agents": {"agents": [{}]}}"#);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("apply_agents.agents[0]: `agent_id` is missing"), "{refused}");
+}
+
 #[test]
 fn a_schema_accepts_what_the_type_accepts() {
     let spawn = schema::of::<shared::wire::Spawn>();

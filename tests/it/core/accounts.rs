@@ -2,7 +2,7 @@
 
 use coordinator::trace::{
     Command, Event,
-    account::{Audit, Check, Journals, Ledger, LogMessage, ReadLog, Receipt, Repriced},
+    account::{Audit, Check, Journals, Ledger, LogMessage, ReadLog, Receipt, Repriced, StoreState},
 };
 use serde_json::{Value, json};
 use shared::{
@@ -311,4 +311,133 @@ fn g15_the_receipt_of_a_rerun_shows_what_was_taken_at_no_cost() {
     let taken = format!("agent writer under root, taken from {}/a", earlier.trace.id());
     assert!(said.contains(&taken.as_str()), "{said:?}");
     assert!(!said.iter().any(|line| line.contains("secret")), "{said:?}");
+}
+
+/// The log of a world from a copy on.
+fn from_copy(world: &mut World, before_copy: usize) -> Vec<LogMessage> {
+    log(world).split_off(before_copy)
+}
+
+#[test]
+fn b19_the_lines_of_a_receipt_add_up_also_if_the_log_begins_with_a_copy() {
+    let mut world = world_before_its_end();
+    let before = log(&world).len();
+    world.handle(Command::Copy { after_ms: 0 }).unwrap();
+    let root = world.lease(&id("root"));
+    world.pay(&root, "1-2", cents(6)).unwrap();
+    world.complete(&root, "done").unwrap();
+    let read = ReadLog::new(world.trace.id(), from_copy(&mut world, before));
+    let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
+    accounts::check_sums(&receipt).unwrap();
+}
+
+#[test]
+fn b18_a_disputed_part_explains_a_journal_also_if_the_log_begins_with_a_copy() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.10}));
+    let root = world.claim("root");
+    // Nobody held it: 10 cents are booked, 5 are disputed.
+    world.settle(&root, "1-1", cents(15)).unwrap();
+    let before = log(&world).len();
+    world.handle(Command::Copy { after_ms: 0 }).unwrap();
+    world.complete(&root, "done").unwrap();
+    let entries = [entry("root", 1, 1, answer("1-1", 15, "test/small")), entry("root", 1, 2, ended())];
+    assert_eq!(audited(&world, log(&world), &entries).1, []);
+    let kept = from_copy(&mut world, before);
+    assert_eq!(audited(&world, kept, &entries).1, []);
+}
+
+#[test]
+fn b19_a_graph_that_was_paused_waits_for_its_steps_again_and_for_no_worker() {
+    let step = |id: &str| json!({"id": id, "agent_id": "writer", "task_description": id});
+    let mut world =
+        World::with_graph(json!({"child_id": "root", "max_cost_usd": 0.10, "on_exhausted": "pause",
+        "mode": "sequential", "steps": [step("a"), step("b")]}));
+    let a = world.claim("a");
+    world.pay(&a, "1-1", cents(10)).unwrap();
+    world.complete(&a, "x").unwrap();
+    assert_eq!(world.status("root"), "paused");
+    world.pass(1000);
+    world.raise("root", 100).unwrap();
+    let b = world.claim("b");
+    world.pass(5000);
+    world.complete(&b, "y").unwrap();
+    let read = ReadLog::new(world.trace.id(), log(&world));
+    let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
+    let wait = receipt.contexts[0].wait;
+    assert_eq!((wait.budget_ms, wait.worker_ms, wait.children_ms), (1000, 0, 5000));
+}
+
+#[test]
+fn b19_a_receipt_tells_of_an_amend_without_the_words_of_its_tasks() {
+    let step = |id: &str, task: &str| json!({"id": id, "agent_id": "writer", "task_description": task});
+    let mut world = World::with_graph(json!({"child_id": "root", "steps": [step("a", "t")]}));
+    world.amend(None, "am-1", 0, json!({"steps": [step("a", "t"), step("b", "secret words")]})).unwrap();
+    let read = ReadLog::new(world.trace.id(), log(&world));
+    let receipt = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap();
+    assert!(!receipt.lines.iter().any(|line| line.detail.contains("secret")), "{:?}", receipt.lines);
+}
+
+#[test]
+fn b19_an_audit_finds_a_store_that_is_ahead_behind_or_another() {
+    let world = world();
+    let read = ReadLog::new(world.trace.id(), log(&world));
+    let stored = accounts::stored(&accounts::log(world.trace.id(), &world.commands).0).unwrap();
+    let found = |change: fn(&mut StoreState)| {
+        let mut store = stored.clone();
+        change(&mut store);
+        let audit = Audit::of(&read, &Ledger::of(&read), &journals(&entries()), Some(&store));
+        audit.of_check(Check::Store).map(|finding| finding.message.clone()).collect::<Vec<_>>().join("")
+    };
+    assert_eq!(found(|_| ()), "");
+    assert!(found(|store| store.version += 1).contains("the log only up to"));
+    assert!(found(|store| store.version -= 1).contains("the store only up to"));
+    assert!(found(|store| store.digest = "another".into()).contains("another state"));
+}
+
+#[test]
+fn b19_an_audit_finds_an_entry_that_is_in_a_journal_twice_and_one_of_no_context() {
+    let world = world();
+    let mut twice = entries();
+    twice.insert(1, twice[0].clone());
+    let (_, findings) = audited(&world, log(&world), &twice);
+    assert!(has(&findings, Check::Journal, "entry 1 is in its journal twice"), "{findings:?}");
+    let mut more = entries();
+    more.push(entry("nobody", 1, 1, answer("1-1", 1, "test/large")));
+    let (_, findings) = audited(&world, log(&world), &more);
+    assert!(has(&findings, Check::Journal, "the log has no such context"), "{findings:?}");
+}
+
+#[test]
+fn b10_b19_an_estimate_explains_an_entry_that_says_less() {
+    let world = world();
+    let mut told = entries();
+    told[5] = entry("writer", 1, 2, answer("1-2", 6, "test/large"));
+    let (audit, findings) = audited(&world, log(&world), &told);
+    assert_eq!(findings, []);
+    assert!(
+        audit.notes.iter().any(|note| note.contains("$0.20 and 0 tokens is booked since")),
+        "{:?}",
+        audit.notes
+    );
+    // What was booked at another amount is not priced again.
+    let read = ReadLog::new(world.trace.id(), log(&world));
+    let free = |_: &shared::id::ModelName, _: &shared::wire::Usage| Some((Usd::ZERO, "free".to_owned()));
+    let repriced = Repriced::of(read.trace(), &Ledger::of(&read), &journals(&told), free);
+    assert_eq!(repriced.kept, Usd::from_cents(32));
+}
+
+#[test]
+fn b19_the_time_that_a_human_took_is_named() {
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    world.pass(100);
+    world.ask_human(&root, "which?").unwrap();
+    world.pass(700);
+    world.answer("root", 1, "this").unwrap();
+    world.pass(30);
+    let root = world.claim("root");
+    world.complete(&root, "done").unwrap();
+    let read = ReadLog::new(world.trace.id(), log(&world));
+    let wait = Receipt::of(&read, &Ledger::of(&read), &Journals::default()).unwrap().contexts[0].wait;
+    assert_eq!((wait.ran_ms, wait.human_ms, wait.worker_ms), (100, 700, 30));
 }

@@ -115,7 +115,10 @@ fn g8_cancels_of_contexts_that_do_not_exist_are_bounded() {
     let now = world.now;
     for n in 0..10_000 {
         let child_id = Some(id(&format!("n{n}")));
-        world.trace.handle(coordinator::trace::Command::Cancel { child_id, reason: None }, now).unwrap();
+        world
+            .trace
+            .handle(coordinator::trace::Command::Cancel { child_id, reason: None, without_undo: false }, now)
+            .unwrap();
     }
     assert!(matches!(world.cancel(Some("one-more")).unwrap_err(), Refusal::TooManyTombstones(_)));
     world.cancel(None).unwrap();

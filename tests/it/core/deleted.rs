@@ -63,3 +63,24 @@ fn w6_nothing_that_was_said_is_left_in_a_deleted_trace_or_its_log() {
     assert_eq!(world.spent_cents("root"), 6, "the books stay");
     world.rest();
 }
+
+#[test]
+fn w6_why_a_step_failed_in_the_words_of_a_human_or_an_agent_goes_with_a_delete() {
+    let said = |what: &str| format!("{SECRET} {what}");
+    let writer = |id: &str| json!({"id": id, "agent_id": "writer", "task_description": "t"});
+    let mut world = World::with_graph(json!({"child_id": "root", "mode": "parallel",
+        "on_partial_success": "continue", "steps": [{"id": "ok", "approve": {"who": "w"}}, writer("a"), writer("b")]}));
+    world.answer_by("ok", &format!("deny: {}", said("reason")), "Ann").unwrap();
+    let lease = world.claim("a");
+    let failure = Failure::lasting(shared::wire::FailureKind::Agent, said("error"));
+    world.report(&lease, shared::wire::Verdict::Failed(failure)).unwrap();
+    let reason = Some(said("cancel"));
+    world
+        .handle(Command::Cancel { child_id: Some("b".parse().unwrap()), reason, without_undo: false })
+        .unwrap();
+    world.delete(None, true).unwrap();
+    assert!(!stored(&world.trace).contains(SECRET), "{}", stored(&world.trace));
+    let bare: Vec<Logged> = log(&world).into_iter().map(Logged::without_content).collect();
+    let text = serde_json::to_string(&bare).unwrap();
+    assert!(!text.contains(SECRET) && !text.contains("Ann"), "{text}");
+}

@@ -275,3 +275,26 @@ fn b18_b8_a_context_that_parked_for_a_call_and_has_its_cost_waits_for_a_raise_if
     world.cancel(None).unwrap();
     world.rest();
 }
+
+/// proves: a ceiling is passed by no more than the largest hold, however many calls say that they cost more than theirs.
+#[test]
+fn b18_what_calls_cost_beyond_their_holds_is_bounded_for_all_of_them_together() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+    let a = world.claim("a");
+    let calls: Vec<String> = (1..=10).map(|number| format!("c{number}")).collect();
+    for (number, call) in calls.iter().enumerate() {
+        let lease = if number % 2 == 0 { &root } else { &a };
+        world.hold(lease, call, cents(10)).unwrap();
+    }
+    for (number, call) in calls.iter().enumerate() {
+        let lease = if number % 2 == 0 { &root } else { &a };
+        for _ in 0..2 {
+            world.settle(lease, call, cents(20)).unwrap();
+        }
+    }
+    assert_eq!(books(&world, "root"), [110, 0, 90], "one of ten may take as much again");
+    let budget = world.trace.snapshot(world.node("root")).budget;
+    assert_eq!(budget.overspent, cents(10));
+}

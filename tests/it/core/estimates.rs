@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coordinator::trace::Refusal;
 use serde_json::{Value, json};
 use shared::{
-    AgentId, StepId, Usd, decode,
+    AgentId, StepPath, Usd, decode,
     graph::{CriticalPath, EarlierRun, Estimate, Expected, Known, Observed, Plan, StepEstimate, TaskGraph},
 };
 use trellis_tests::{World, world::with};
@@ -138,7 +138,7 @@ fn g11_the_critical_path_is_by_time_if_all_is_known_else_by_steps() {
         step("last", json!({"input_from": ["a", "c"]})),
     ]});
     let (_, plan) = graph(value);
-    let id = |name: &str| name.parse::<StepId>().unwrap();
+    let id = |name: &str| name.parse::<StepPath>().unwrap();
     let ids = |names: &[&str]| names.iter().map(|name| id(name)).collect::<Vec<_>>();
     let by_steps = CriticalPath::of(&plan, &BTreeMap::new());
     assert_eq!((by_steps.steps, by_steps.expected_ms), (ids(&["fast", "next", "last"]), None));
@@ -157,4 +157,82 @@ fn g11_the_critical_path_is_by_time_if_all_is_known_else_by_steps() {
     let by_time = CriticalPath::of(&plan, &times);
     assert_eq!((by_time.steps, by_time.expected_ms), (ids(&["slow", "last"]), Some(205)));
     assert_eq!(Expected::of([]), None);
+}
+
+#[test]
+fn g11_what_must_fit_is_counted_by_the_profiles_that_the_run_keeps() {
+    let mut world = World::new();
+    world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.5}));
+    world.submit(json!({"goal": "g", "child_id": "root", "agent_id": "writer"})).unwrap();
+    let root = world.claim("root");
+    // Applied since; the run keeps the profile that it has.
+    world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.05}));
+    let steps = json!([step("one", json!({})), step("two", json!({}))]);
+    let graph =
+        json!({"child_id": "g", "must_fit": true, "max_cost_usd": 0.1, "mode": "parallel", "steps": steps});
+    let refused = world.spawn_graph(&root, graph);
+    assert!(matches!(refused, Err(Refusal::DoesNotFit { .. })), "{refused:?}");
+}
+
+#[test]
+fn g11_g2_no_agent_overwrites_an_input_of_its_graph() {
+    let mut world = World::new();
+    let steps = json!([
+        step("w", json!({"max_cost_usd": 0.1})),
+        step("each", json!({"for_each": "w.list", "max_cost_usd": 0.1})),
+    ]);
+    world
+        .submit_graph(json!({"child_id": "root", "must_fit": true, "max_cost_usd": 0.2,
+            "inputs": {"w.list": [1]}, "steps": steps}))
+        .unwrap();
+    let lease = world.claim("w");
+    let value = shared::Json::from(json!([1, 2, 3]));
+    let set =
+        coordinator::trace::Command::SetValue { lease: lease.clone(), key: "w.list".parse().unwrap(), value };
+    assert!(matches!(world.handle(set), Err(Refusal::NotWritable { .. })));
+    world.complete(&lease, "x").unwrap();
+    assert_eq!(world.queued().len(), 1, "{:?}", world.queued());
+}
+
+#[test]
+fn g11_a_human_costs_nothing_and_the_synthesis_costs_what_its_profile_allows() {
+    let synthesis =
+        json!({"aggregate": {}, "agent_id": "critic", "task_description": "join", "mode": "parallel"});
+    let steps = json!([step("one", json!({"max_cost_usd": 0.1})), {"id": "ok", "approve": {"who": "w"}}]);
+    let estimate = estimate(with(synthesis, json!({"steps": steps})), None);
+    assert_eq!(find(&estimate.steps, "ok").worst, Some(Usd::ZERO));
+    assert_eq!(estimate.worst, Some(Usd::from_cents(12)));
+}
+
+#[test]
+fn g11_the_element_of_an_item_is_no_input_of_the_graph() {
+    let inner = step("each", json!({"for_each": "item", "max_cost_usd": 0.1}));
+    let value = json!({"inputs": {"rows": [[1], [2]], "item": [1, 2, 3]}, "steps": [
+        {"id": "row", "for_each": "rows", "steps": [inner]}]});
+    assert_eq!(find(&estimate(value, None).steps, "each").runs, None);
+}
+
+#[test]
+fn g11_times_that_are_known_of_some_steps_only_decide_no_path() {
+    let (_, plan) = graph(json!({"steps": [step("a", json!({})), step("b", json!({}))]}));
+    let path = |known: &[(&str, u64)]| {
+        let times = known.iter().map(|(id, ms)| (id.parse().unwrap(), *ms)).collect();
+        CriticalPath::of(&plan, &times).expected_ms
+    };
+    assert_eq!((path(&[("a", 5)]), path(&[("a", 5), ("b", 7)])), (None, Some(12)));
+}
+
+#[test]
+fn g11_what_must_fit_is_counted_against_what_is_left_and_by_the_ceilings_of_profiles() {
+    let mut world = World::new();
+    world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.5}));
+    world.submit(json!({"goal": "g", "child_id": "root", "max_cost_usd": 2})).unwrap();
+    let root = world.claim("root");
+    let steps = json!([step("one", json!({})), step("two", json!({}))]);
+    let graph = |name: &str| json!({"child_id": name, "must_fit": true, "max_cost_usd": 1, "mode": "parallel", "steps": steps});
+    world.spawn_graph(&root, graph("fits")).unwrap();
+    world.cancel(Some("fits")).unwrap();
+    world.pay(&root, "1-1", trellis_tests::world::cents(101)).unwrap();
+    let refused = world.spawn_graph(&root, graph("too-much"));
+    assert!(matches!(refused, Err(Refusal::DoesNotFit { .. })), "{refused:?}");
 }

@@ -217,3 +217,18 @@ fn a_pipeline_writes_no_more_when_two_hundred_have_run_before_it() {
         }),
     );
 }
+
+#[test]
+fn g7_questions_for_each_element_are_bounded_by_their_form() {
+    let mut world = World::new();
+    world.measured();
+    let list: Vec<u32> = (0..20).collect();
+    let graph = |question: usize| {
+        let ask = json!({"id": "ok", "for_each": "inner", "approve": {"who": "w", "question": "q".repeat(question)}});
+        let steps = json!([{"id": "g", "for_each": "outer", "steps": [ask]}]);
+        json!({"inputs": {"outer": list, "inner": list}, "steps": steps})
+    };
+    assert!(world.submit_graph(graph(60_000)).is_err(), "each of 400 questions would be written twice");
+    world.submit_graph(graph(4_000)).unwrap();
+    assert!(world.written() < 8 << 20, "{} bytes", world.written());
+}

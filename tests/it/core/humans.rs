@@ -407,3 +407,71 @@ fn g7_a_reminder_and_a_late_question_write_no_more_than_the_first() {
     }
     assert!(asked[999].abs_diff(asked[9]) <= 40, "{} and {}", asked[9], asked[999]);
 }
+
+#[test]
+fn g7_a_question_with_many_long_inputs_is_cut_to_what_a_question_may_have() {
+    let keys: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
+    let inputs: serde_json::Map<String, Value> =
+        keys.iter().map(|key| (key.clone(), json!("x".repeat(3_000)))).collect();
+    let mut step = approval(json!({}));
+    step["input_from"] = json!(keys);
+    let mut world = World::with_graph(json!({"inputs": inputs, "steps": [step]}));
+    let question = world.trace.question(&id("ok")).unwrap().question;
+    assert!(question.as_str().len() <= shared::limits::MAX_TEXT_BYTES);
+    world.answer("ok", 1, "yes").unwrap();
+    world.rest();
+    // The longest question that a graph may have, with one input.
+    let approve = json!({"who": "w", "question": "q".repeat(8 * 1024)});
+    let steps = json!([{"id": "ok", "approve": approve, "input_from": ["a"]}]);
+    let world = World::with_graph(json!({"inputs": {"a": 1}, "steps": steps}));
+    assert_eq!(world.status("ok"), "input_required");
+}
+
+#[test]
+fn g7_g11_a_human_is_asked_also_if_all_that_the_steps_may_use_is_spent() {
+    for on_exhausted in ["abort", "pause"] {
+        let first = json!({"id": "a", "agent_id": "writer", "task_description": "t", "max_cost_usd": 0.08});
+        let mut world =
+            World::with_graph(json!({"must_fit": true, "max_cost_usd": 0.10, "closing_reserve_usd": 0.02,
+            "on_exhausted": on_exhausted, "steps": [first, approval(json!({}))]}));
+        let a = world.claim("a");
+        world.pay(&a, "1-1", trellis_tests::world::cents(8)).unwrap();
+        world.complete(&a, "x").unwrap();
+        assert_eq!(world.status("ok"), "input_required", "{on_exhausted}");
+        world.answer("ok", 1, "yes").unwrap();
+        assert_eq!(world.status("graph"), "completed");
+        world.rest();
+    }
+}
+
+#[test]
+fn g7_a_name_of_who_answers_is_bounded() {
+    let mut world = World::with_graph(json!({"steps": [approval(json!({}))]}));
+    assert!(world.answer_by("ok", "yes", &"n".repeat(257)).is_err());
+    assert_eq!(world.status("ok"), "input_required", "the question stays open");
+    world.answer_by("ok", "yes", &"n".repeat(256)).unwrap();
+    world.rest();
+}
+
+#[test]
+fn g7_b4_nobody_is_asked_for_a_context_that_can_not_go_on() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.10}));
+    let root = world.claim("root");
+    world.pay(&root, "1-1", trellis_tests::world::cents(10)).unwrap();
+    world.ask_human(&root, "which?").unwrap();
+    assert_eq!(world.status("root"), "aborted");
+    world.rest();
+}
+
+#[test]
+fn g7_t1_a_default_that_is_due_when_the_asker_ends_does_not_revive_it() {
+    let mut world = World::with_root(json!({"limits": {"max_retries_total": 0}}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "asks", "child_id": "asks"})).unwrap();
+    let lease = world.claim("asks");
+    world.ask_with_form(&lease, "which?", json!({"timeout_ms": 15_000, "default": "this"})).unwrap();
+    // The root's worker is lost, and the default is due, in one wake.
+    world.pass(15_000);
+    assert_eq!((world.status("root").as_str(), world.status("asks").as_str()), ("failed", "cancelled"));
+    world.rest();
+}

@@ -201,7 +201,7 @@ fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
         (trace, messages)
     };
     let (mut lost, first) = rebuild(&commits[..4], 1);
-    let cancel = Command::Cancel { child_id: None, reason: None };
+    let cancel = Command::Cancel { child_id: None, reason: None, without_undo: false };
     let now = world.now.plus_millis(2_000);
     let events = lost.handle(cancel, now).unwrap();
     let lost_messages = [first, logged(&mut lost, events, now)].concat();

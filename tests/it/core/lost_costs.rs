@@ -221,7 +221,8 @@ fn b5_what_may_count_is_not_lost() {
     // The store has a commit that the log lacks.
     let mut ahead = stored.clone();
     let now = world.now.plus_millis(100);
-    let events = ahead.handle(Command::Cancel { child_id: None, reason: None }, now).unwrap();
+    let events =
+        ahead.handle(Command::Cancel { child_id: None, reason: None, without_undo: false }, now).unwrap();
     drop(logged(&mut ahead, events, now));
     assert_eq!(missed(&ahead, commits.concat()), []);
 }

@@ -288,3 +288,21 @@ fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it
         serde_json::from_str::<Value>(&text).unwrap();
     }
 }
+
+#[test]
+fn l_what_an_agent_gets_of_its_graph_can_be_read_however_large_the_winner_is() {
+    let step = |name: &str| json!({"id": name, "agent_id": "writer", "task_description": "do it"});
+    let inner: Vec<Value> = (0..40).map(|n| step(&format!("s{n}"))).collect();
+    let group = json!({"id": "group", "mode": "parallel", "steps": inner});
+    let mut world = World::with_root(json!({}));
+    let root = world.claim("root");
+    let graph = json!({"child_id": "graph", "race": true, "steps": [group, step("slow")]});
+    world.spawn_graph(&root, graph).unwrap();
+    world.wait(&root, &["graph"]).unwrap();
+    for n in 0..40 {
+        world.run(&format!("s{n}"), "x".repeat(250_000));
+    }
+    let root = world.claim("root");
+    let part = world.trace.part(&root, &PartName::Child(id("graph"))).unwrap();
+    sent(&Answer::Part(Box::new(part)));
+}

@@ -94,6 +94,7 @@ impl Player {
             agents: agents.into(),
             settings,
             rerun: None,
+            unresolved: None,
         })));
         player
     }
@@ -117,7 +118,14 @@ impl Player {
         };
         let (agents, settings) = (self.agents.clone().into(), self.settings());
         let (plan, rerun) = (Some(plan), Some(Ok(earlier)));
-        player.handle(Command::Submit(Box::new(Submit { order, plan, agents, settings, rerun })));
+        player.handle(Command::Submit(Box::new(Submit {
+            order,
+            plan,
+            agents,
+            settings,
+            rerun,
+            unresolved: None,
+        })));
         player.trace.root()?;
         Some(player)
     }
@@ -164,6 +172,8 @@ impl Player {
             plan: plan.into(),
             by: None,
             agents: self.agents.clone().into(),
+            unresolved: None,
+            unverified: Vec::new(),
         })));
     }
 
@@ -253,6 +263,10 @@ impl Player {
                 step["agent_id"] = json!("default");
                 step["task_description"] = json!("t");
                 step["output_to"] = json!(format!("k{n}"));
+                let tokens = bit(n) % 3 > 0 || a % 5 == 0;
+                if bit(n + 5) % 2 == 0 {
+                    step["undo"] = undo(bit(n + 6), tokens);
+                }
                 if n > 0 && bit(n) % 2 == 0 {
                     step["input_from"] = json!([format!("k{}", bit(n + 1) % n)]);
                 }
@@ -263,7 +277,13 @@ impl Player {
                     3 => step["loop"] = json!({"max_rounds": 3, "until": format!("outputs.k{n} == 'ok'")}),
                     4 => step["fallback"] = json!("other"),
                     5 => {
-                        let inner = |m: u32| json!({"id": format!("i{m}-{n}-{name}"), "agent_id": "default", "task_description": "t"});
+                        let inner = |m: u32| {
+                            let mut inner = json!({"id": format!("i{m}-{n}-{name}"), "agent_id": "default", "task_description": "t"});
+                            if bit(n + m) % 3 > 0 {
+                                inner["undo"] = undo(bit(n + m + 1), tokens);
+                            }
+                            inner
+                        };
                         let race = bit(n + 3) % 2 == 0;
                         step = json!({"id": step["id"], "output_to": step["output_to"], "race": race, "mode": "parallel", "steps": [inner(0), inner(1)]});
                         match bit(n + 4) % 5 {
@@ -444,7 +464,8 @@ impl Player {
             34 => {
                 let exists = b % 3 > 0;
                 let child_id = if exists { self.not_the_root(a) } else { id(&format!("c{}", a % 400)) };
-                self.handle(Command::Cancel { child_id: Some(child_id), reason: None });
+                let without_undo = c % 5 == 0;
+                self.handle(Command::Cancel { child_id: Some(child_id), reason: None, without_undo });
             }
             35 => {
                 let delete = Delete {
@@ -687,6 +708,21 @@ impl Player {
     }
 }
 
+/// What undoes a step, with a reserve of tokens or without.
+fn undo(bits: u32, tokens: bool) -> Value {
+    let mut undo = json!({"agent_id": "other", "max_cost_usd": f64::from(bits % 20 + 1) / 100.0});
+    if tokens {
+        undo["max_tokens"] = json!(bits % 9 + 1);
+    }
+    if bits.is_multiple_of(5) {
+        undo["retries"] = json!(bits % 3);
+    }
+    if bits.is_multiple_of(7) {
+        undo["timeout_ms"] = json!(15_000);
+    }
+    undo
+}
+
 /// Mostly a plain question; sometimes one with choices, a default, a time or reminders.
 fn random_form(c: u16) -> Form {
     let form = match c % 7 {
@@ -711,7 +747,7 @@ proptest! {
             player.play(op);
         }
         if cancel {
-            player.handle(Command::Cancel { child_id: None, reason: None });
+            player.handle(Command::Cancel { child_id: None, reason: None, without_undo: false });
         }
         player.heal();
         invariants::check_at_rest(&player.trace).unwrap_or_else(|what| panic!("{what}"));

@@ -663,3 +663,98 @@ fn g15_a_group_that_ended_before_an_amend_is_read_by_the_plan_that_it_had() {
     assert_eq!(outputs["ps"], json!("p"));
     world.rest();
 }
+
+#[test]
+fn g15_a_step_whose_agent_reads_everything_runs_again_if_anything_differs() {
+    let mut earlier = World::new();
+    earlier.agent(json!({"agent_id": "snoop", "reads_all_context": true}));
+    earlier
+        .submit_graph(json!({"mode": "parallel", "inputs": {"topic": "ants"}, "steps": [
+            step("a", json!({"input_from": ["topic"], "output_to": "x"})),
+            step("b", json!({"agent_id": "snoop", "depends_on": ["a"]})),
+            step("c", json!({"depends_on": ["b"]})),
+        ]}))
+        .unwrap();
+    earlier.run("a", "about ants");
+    earlier.run("b", "ants, I read");
+    earlier.break_it("c");
+    let mut world = rerun(&earlier, json!({"inputs": {"topic": "bees"}}));
+    world.run("a", "about bees");
+    assert_eq!(queued(&world), ["b"], "it would read other values");
+}
+
+#[test]
+fn g15_a_condition_within_a_group_decides_again() {
+    let group = json!({"id": "g", "mode": "parallel", "steps": [
+        step("mend", json!({"when": "steps.a.status == 'failed'"})), step("n", json!({}))]});
+    let mut earlier = World::with_graph(best_effort(&[step("a", json!({"output_to": "x"})), group]));
+    earlier.break_it("a");
+    earlier.run("mend", "mended");
+    earlier.run("n", "n");
+    let mut world = rerun(&earlier, json!({}));
+    world.run("a", "x");
+    expect(&world, "g", &[("mend", "skipped"), ("n", "succeeded")]);
+}
+
+#[test]
+fn g15_a_loop_whose_until_reads_another_input_runs_again() {
+    let mut earlier = World::with_graph(json!({"mode": "parallel", "inputs": {"enough": true}, "steps": [
+        step("l", json!({"loop": {"max_rounds": 3, "until": "outputs.enough"}, "output_to": "t"})),
+        step("late", json!({"depends_on": ["l"]})),
+    ]}));
+    earlier.run("l-r1", "once");
+    earlier.break_it("late");
+    let world = rerun(&earlier, json!({"inputs": {"enough": false}}));
+    assert_eq!(queued(&world), ["l-r1"]);
+}
+
+#[test]
+fn g15_what_costs_nothing_is_taken_when_nothing_is_left() {
+    let graph = json!({"mode": "parallel", "on_partial_success": "best_effort", "on_exhausted": "pause",
+        "max_cost_usd": 0.10, "steps": [
+            step("a", json!({"output_to": "x"})), step("b", json!({"input_from": ["x"]})) ]});
+    let mut earlier = World::with_graph(graph);
+    earlier.break_it("a");
+    earlier.run("b", "without x");
+    let mut world = rerun(&earlier, json!({}));
+    let lease = world.claim("a");
+    world.pay(&lease, "1", cents(10)).unwrap();
+    world.fail(&lease, false).unwrap();
+    assert_eq!((world.status("root").as_str(), taken(&world)), ("completed", vec!["b".to_owned()]));
+}
+
+#[test]
+fn g8_a_cancel_that_came_before_holds_for_what_is_taken_too() {
+    let mut world = rerun(&waiting(), json!({}));
+    world.cancel(Some("b")).unwrap();
+    world.break_it("a");
+    assert_eq!(world.status("b"), "cancelled");
+}
+
+#[test]
+fn g15_what_came_after_a_step_that_an_amend_removes_runs_again() {
+    let graph = |names: &[&str]| {
+        let steps: Vec<Value> = names.iter().map(|name| step(name, json!({}))).collect();
+        json!({"mode": "sequential", "on_partial_success": "best_effort", "steps": steps})
+    };
+    let mut earlier = World::with_graph(graph(&["a", "b", "c"]));
+    earlier.break_it("a");
+    earlier.run("b", "b");
+    earlier.run("c", "c");
+    let mut world = rerun(&earlier, json!({}));
+    world.amend(None, "am-1", 0, graph(&["a", "c"])).unwrap();
+    world.break_it("a");
+    assert_eq!((taken(&world), queued(&world)), (vec![], vec!["c".to_owned()]));
+}
+
+#[test]
+fn g15_an_approval_whose_fallback_ran_is_asked_for_again() {
+    let fallback = json!({"agent_id": "writer", "task_description": "the cheap way"});
+    let mut earlier = World::with_graph(json!({"mode": "sequential", "steps": [
+        {"id": "ok", "approve": {"who": "the editor"}, "fallback": fallback}, step("b", json!({}))]}));
+    earlier.answer("ok", 1, "deny").unwrap();
+    earlier.run("ok-fallback", "cheap");
+    earlier.break_it("b");
+    let world = rerun(&earlier, json!({}));
+    assert!(world.trace.context(&id("ok")).is_some_and(|ok| ok.asks()), "{:?}", taken(&world));
+}

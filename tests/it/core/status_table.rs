@@ -32,6 +32,15 @@ fn in_status(status: &str) -> (World, Lease) {
         world.submit_graph(json!({"child_id": "x", "steps": steps, "max_cost_usd": 1})).unwrap();
         return (world, made_up);
     }
+    if status == "undoing" {
+        let undo = json!({"agent_id": "editor", "max_cost_usd": 0.1});
+        let steps = json!([{"id": "s", "agent_id": "writer", "task_description": "t", "undo": undo},
+            {"id": "s2", "agent_id": "writer", "task_description": "t"}]);
+        world.submit_graph(json!({"child_id": "x", "steps": steps, "max_cost_usd": 1})).unwrap();
+        world.run("s", "done");
+        world.break_it("s2");
+        return (world, made_up);
+    }
     if status == "approval" {
         let steps = json!([{"id": "x", "approve": {"who": "the editor", "timeout_ms": 60_000}}]);
         world.submit_graph(json!({"child_id": "g", "steps": steps, "max_cost_usd": 1})).unwrap();
@@ -87,6 +96,7 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
         agents: world.agents.clone().into(),
         settings: world.settings.clone(),
         rerun: None,
+        unresolved: None,
     };
     let asked = decode::value(&json!({"rerun": {"trace_id": world.trace.id()}})).unwrap();
     let request = RerunOrder::new(&asked, &id("x"));
@@ -204,8 +214,9 @@ fn commands(world: &World, lease: &Lease) -> Vec<(&'static str, Command)> {
             }),
         ),
         ("amend", Command::Amend(Box::new(amend(world)))),
-        ("cancel", Command::Cancel { child_id: Some(id("x")), reason: None }),
-        ("cancel trace", Command::Cancel { child_id: None, reason: None }),
+        ("cancel", Command::Cancel { child_id: Some(id("x")), reason: None, without_undo: false }),
+        ("cancel trace", Command::Cancel { child_id: None, reason: None, without_undo: false }),
+        ("without undo", Command::Cancel { child_id: None, reason: None, without_undo: true }),
         (
             "delete",
             Command::Delete {
@@ -241,6 +252,8 @@ fn amend(world: &World) -> Amend {
         plan: Plan::compile(&decode::value(&graph).unwrap()).unwrap().into(),
         by: None,
         agents: world.agents.clone().into(),
+        unresolved: None,
+        unverified: Vec::new(),
     }
 }
 
@@ -259,6 +272,7 @@ fn every_status_has_an_answer_to_every_command_and_to_its_second_delivery() {
         "other choices",
         "approval",
         "paused",
+        "undoing",
         "in the line",
         "parked in the line",
         "called up",
@@ -288,7 +302,7 @@ fn every_status_has_an_answer_to_every_command_and_to_its_second_delivery() {
             }
             writeln!(table, "  {name:14} {} | again: {}", answers[0], answers[1]).unwrap();
             world.check_replay();
-            world.cancel(None).unwrap();
+            world.cancel_without_undo(None).unwrap();
             world.rest_if_begun();
         }
     }

@@ -6,6 +6,8 @@ use coordinator::trace::{Command, Trace};
 use serde_json::{Value, json};
 use shared::{
     check::{CheckDecision, Moment},
+    decode,
+    graph::{Plan, TaskGraph},
     wire::{Checked, Lease, Restore, Verdict},
 };
 use trellis_tests::{
@@ -88,9 +90,9 @@ fn t9_what_earlier_programs_would_lose_has_a_form_of_its_own() {
         // A rebuilt trace is stored whole, in the same form.
         world.trace.mark_all_changed();
         assert!(stored.commit(&mut world) && stored.form() == 4, "{what}");
-        stored.0.insert("head".into(), stored.0["head"].replace(r#""form":4"#, r#""form":6"#));
+        stored.0.insert("head".into(), stored.0["head"].replace(r#""form":4"#, r#""form":8"#));
         let refused = Trace::from_stored(world.trace.id(), 1, &stored.0, &HashMap::new()).unwrap_err();
-        assert!(refused.to_string().contains("form 6"), "{refused}");
+        assert!(refused.to_string().contains("form 8"), "{refused}");
         world.report(&lease, Verdict::HandedBack).unwrap();
     }
 }
@@ -103,6 +105,9 @@ fn t9_graphs_of_new_shapes_have_a_form_of_their_own() {
     for (graph, form) in [
         (json!({"steps": [step]}), 2),
         (json!({"inputs": {"list": [1]}, "steps": [group]}), 5),
+        (json!({"input_schema": {}, "steps": [step]}), 5),
+        (json!({"output_schema": {}, "steps": [step]}), 5),
+        (json!({"inputs": {"x": 1}, "output": "x", "steps": [step]}), 5),
         (json!({"race": true, "aggregate": {}, "agent_id": "editor", "steps": [step]}), 5),
     ] {
         let mut world = World::with_graph(graph);
@@ -110,6 +115,35 @@ fn t9_graphs_of_new_shapes_have_a_form_of_their_own() {
         assert!(stored.commit(&mut world));
         assert_eq!(stored.form(), form);
     }
+}
+
+/// proves: a run that was accepted with a schema which is refused now is read, goes on, and ends saying so.
+#[test]
+fn t9_a_run_with_a_schema_that_is_refused_now_stays_readable() {
+    let known = json!({"type": "string", "pattern": "^known$"});
+    let refused = r#"{"type":"string","pattern":"(?=known)"}"#;
+    let step = json!({"id": "s", "agent_id": "writer", "task_description": "t", "output_schema": known});
+    let used = json!({"id": "u", "graph": {"input_schema": known, "output_schema": known, "steps": [
+        {"id": "v", "agent_id": "writer", "task_description": "t"}]}});
+    let graph =
+        json!({"input_schema": {"properties": {"a": known}}, "output_schema": known, "steps": [step]});
+    for graph in [graph, json!({"steps": [step, used]})] {
+        let read = serde_json::to_string(&graph).unwrap().replace(&known.to_string(), refused);
+        let new = decode::json::<TaskGraph>(read.as_bytes()).unwrap();
+        let refusals = Plan::compile(&new).unwrap_err();
+        assert!(refusals.iter().count() >= 2, "{refusals}");
+    }
+    let mut world = World::with_graph(json!({"output_schema": known, "steps": [step]}));
+    let mut stored = Stored::default();
+    stored.commit(&mut world);
+    let swapped = stored.0.values_mut().filter(|text| text.contains("^known$"));
+    let swapped = swapped.map(|text| *text = text.replace("^known$", "(?=known)")).count();
+    assert!(swapped > 0, "{:?}", stored.0);
+    let (id, version) = (world.trace.id(), world.trace.version());
+    world.trace = Trace::from_stored(id, version, &stored.0, &HashMap::new()).unwrap();
+    let lease = world.claim("s");
+    let said = format!("{:?}", world.complete(&lease, "known").unwrap());
+    assert!(said.contains("can't be used any more"), "{said}");
 }
 
 /// proves: a program that does not know labels would drop them when it stores the order again.

@@ -14,6 +14,7 @@ use trellis_tests::{
     cluster::{Cluster, SOON, name},
     processes::{Processes, Shape},
     servers::{Proxy, RedisServer},
+    subjects::query_of,
 };
 
 use super::{running, sleep};
@@ -47,7 +48,7 @@ async fn f28_workers_whose_clocks_are_ten_minutes_wrong() {
     let payload = serde_json::to_vec(&query).unwrap();
     trellis_tests::cluster::eventually("the profiles are applied", async || {
         let bus = &cluster.client.bus;
-        bus.request(&Subject::Query, &Headers::new(), payload.clone().into(), SOON).await.is_ok()
+        bus.request(&query_of(&payload), &Headers::new(), payload.clone().into(), SOON).await.is_ok()
     })
     .await;
     for pool in ["ahead", "behind"] {

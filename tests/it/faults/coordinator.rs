@@ -5,16 +5,17 @@ use std::time::Duration;
 use coordinator::store::Find;
 use serde_json::{Value, json};
 use shared::{
-    ChildId, TraceId,
+    ChildId, PoolName, TraceId,
     bus::Headers,
     subject::{Filter, Partition, Subject},
     wire::EndStatus,
 };
-use tokio::time::Instant;
+use tokio::{process::Command, time::Instant};
 use trellis_tests::{
     cluster::SOON,
-    processes::{LEASE, Processes, Shape},
+    processes::{LEASE, Processes, Shape, binary},
     servers::{Gate, ModelServer, Reply},
+    subjects::{pool, query_of},
 };
 
 use super::{calling, drive, home, repeats, root, running, sleep};
@@ -84,7 +85,7 @@ async fn crash_at(point: &str) {
 async fn left_behind(
     cluster: &mut Processes,
     message: Value,
-    report: fn(Partition, TraceId, ChildId) -> Subject,
+    report: fn(PoolName, Partition, TraceId, ChildId) -> Subject,
 ) -> TraceId {
     for _ in 0..10 {
         let run = cluster.begin(message.clone()).await;
@@ -95,7 +96,7 @@ async fn left_behind(
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.kill("c1");
-        let queue = Filter::One(report(home(run), run, root()));
+        let queue = Filter::One(report(pool(), home(run), run, root()));
         let deadline = Instant::now() + Duration::from_secs(8);
         while Instant::now() < deadline {
             if !cluster.client.bus.read(&queue).await.unwrap().is_empty() {
@@ -291,6 +292,25 @@ async fn f10_a_rolling_restart_under_load() {
     }
 }
 
+/// proves: a coordinator that dies between the commit of a submission and its answer costs a command a wait, and no second run.
+#[tokio::test(flavor = "multi_thread")]
+async fn f06_a_command_submits_again_if_its_coordinator_died_after_the_commit() {
+    let mut cluster = Processes::start(1, 1).await;
+    cluster.stop("c1").await;
+    cluster.run_with("c1", &["--crash-at", "committed"]);
+    let mut command = Command::new(binary());
+    command.args(["run", "--goal", "hello", "-o", "json"]).env_clear().env("NATS_URL", cluster.nats.url());
+    let submitted = tokio::spawn(command.kill_on_drop(true).output());
+    cluster.gone("c1").await;
+    cluster.run("c1");
+    let output = submitted.await.unwrap().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let runs = cluster.store.find(&Find::newest(10)).await.unwrap();
+    let found: Vec<String> = runs.iter().map(|(trace_id, _)| trace_id.to_string()).collect();
+    assert_eq!(found, [outcome["trace_id"].as_str().unwrap()]);
+}
+
 /// proves: the log is written first, and whoever starts next writes the store: the change is neither lost nor made twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn f06_killed_between_the_log_and_the_store_of_a_profile() {
@@ -302,7 +322,7 @@ async fn f06_killed_between_the_log_and_the_store_of_a_profile() {
     let changed = json!([{"agent_id": "a", "kind": "builtin", "builtin": "echo", "description": "2"}]);
     let payload = serde_json::to_vec(&json!({"apply_agents": {"agents": changed}})).unwrap();
     let (bus, wait) = (&cluster.client.bus, Duration::from_secs(5));
-    let unanswered = bus.request(&Subject::Query, &Headers::new(), payload.into(), wait).await;
+    let unanswered = bus.request(&query_of(&payload), &Headers::new(), payload.into(), wait).await;
     assert!(unanswered.is_err(), "{unanswered:?}");
     cluster.gone("c1").await;
     assert_eq!(cluster.store.agents().await.unwrap().versions["a"], 1, "it died in between");

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use coordinator::trace::Status;
+use coordinator::trace::{Status, Trace};
 use serde_json::{Value, json};
 use shared::{
     Amount, Json, TraceId, Usd,
-    bus::{Consumer, Headers},
+    bus::{Consumer, Headers, Stored},
     id::PoolName,
-    subject::Subject,
+    subject::{Filter, Subject},
     wire::{
         self, Answer, Ask, AskMessage, Claim, EndStatus, Hold, Lease, Offer, Payload, Progress, Report,
         Verdict,
     },
 };
 use trellis_tests::{
-    cluster::SOON,
+    cluster::{SOON, eventually},
     processes::{Processes, Shape, fresh_trace},
+    subjects::pool,
 };
 
 use super::{home, publish, repeats, root, running, sleep};
@@ -42,7 +43,8 @@ async fn ask(cluster: &Processes, trace_id: TraceId, ask: Ask) -> Answer {
     for _ in 0..1_000 {
         let wait = Duration::from_secs(5);
         let bus = &cluster.client.bus;
-        let answer = bus.request(&Subject::Ask(home(trace_id)), &Headers::new(), payload.clone(), wait).await;
+        let answer =
+            bus.request(&Subject::Ask(pool(), home(trace_id)), &Headers::new(), payload.clone(), wait).await;
         match answer {
             Ok(answer) => return serde_json::from_slice(&answer).unwrap(),
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -72,7 +74,7 @@ async fn f27_everything_three_times_in_random_order() {
     }
 
     let pool: PoolName = "default".parse().unwrap();
-    let mut queue = cluster.client.bus.consume(&Consumer::Execute(pool)).await.unwrap();
+    let mut queue = cluster.client.bus.consume(&Consumer::Execute(pool.clone())).await.unwrap();
     let mut said: Vec<(Subject, Value)> = Vec::new();
     for _ in 0..count {
         // One at a time: what waits here for longer than the ack wait would come again.
@@ -115,8 +117,8 @@ async fn f27_everything_three_times_in_random_order() {
         let report = Report { lease, progress: Progress::default(), verdict };
         let result = wire::Result { trace_id, report };
         for _ in 0..3 {
-            said.push((Subject::Cost(home(trace_id), trace_id, root()), json!(cost)));
-            said.push((Subject::Result(home(trace_id), trace_id, root()), json!(result)));
+            said.push((Subject::Cost(pool.clone(), home(trace_id), trace_id, root()), json!(cost)));
+            said.push((Subject::Result(pool.clone(), home(trace_id), trace_id, root()), json!(result)));
         }
     }
     for (number, trace_id) in traces.iter().enumerate() {
@@ -232,4 +234,65 @@ async fn f33_a_cancel_racing_the_result() {
         cancelled += usize::from(outcome.context.status == EndStatus::Cancelled);
     }
     assert!(cancelled > 0, "no race");
+}
+
+/// A run of one step whose child was claimed, and whose stored child is changed while no coordinator runs.
+async fn changed(cluster: &mut Processes, change: impl Fn(&mut Value)) -> TraceId {
+    let steps = json!([{"id": "a", "agent_id": "sleep", "task_description": "z", "input_from": ["ms"]}]);
+    let run = cluster.begin(json!({"steps": steps, "inputs": {"ms": 3_000}})).await;
+    let claimed = |trace: &Trace| trace.context(&"a".parse().unwrap()).is_some_and(|a| a.attempt() > 0);
+    cluster.until(run, "claimed", claimed).await;
+    for name in ["c1", "c2"] {
+        cluster.kill(name);
+    }
+    let client = redis::Client::open(cluster.redis.url()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg(format!("*{run}*")).query_async(&mut redis).await.unwrap();
+    let mut changed = 0;
+    for key in keys {
+        let child: redis::RedisResult<Option<String>> =
+            redis::cmd("HGET").arg(&key).arg("d1").query_async(&mut redis).await;
+        if let Ok(Some(child)) = child {
+            let mut child: Value = serde_json::from_str(&child).unwrap();
+            change(&mut child);
+            let set = redis::cmd("HSET").arg(&key).arg("d1").arg(child.to_string()).to_owned();
+            let () = set.query_async(&mut redis).await.unwrap();
+            changed += 1;
+        }
+    }
+    assert_eq!(changed, 1);
+    for name in ["c1", "c2"] {
+        cluster.run(name);
+    }
+    run
+}
+
+/// proves: a stored run that contradicts itself is rebuilt from its log.
+#[tokio::test(flavor = "multi_thread")]
+async fn f23_a_stored_run_that_contradicts_itself_is_rebuilt() {
+    let mut cluster = Processes::start_as(|| Shape { key: None, ..Shape::new(2, 1) }).await;
+    let run = changed(&mut cluster, |child| child["step"]["step"] = json!(77)).await;
+    assert_eq!(cluster.outcome(run).await.context.status, EndStatus::Completed);
+    cluster.check(&[run]).await;
+}
+
+/// proves: a decision that panics ends no coordinator: the message that it was about becomes a dead letter, and other runs
+/// go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn f23_t2_a_message_whose_decision_panics_is_given_up() {
+    let mut cluster = Processes::start_as(|| Shape { key: None, ..Shape::new(2, 1) }).await;
+    let broken = changed(&mut cluster, |child| child["step"]["ran"] = json!({"item": 3})).await;
+    let told = async || {
+        let letters = cluster.client.bus.read(&Filter::Dead).await.unwrap_or_default();
+        let read = |letter: &Stored| serde_json::from_slice::<Value>(&letter.payload).unwrap();
+        letters.iter().map(read).find(|letter| letter["refusal"]["code"] == "internal")
+    };
+    eventually("the result of its child is given up", async || told().await.is_some()).await;
+    let letter = told().await.unwrap();
+    assert_eq!(letter["trace_id"], json!(broken), "{letter:#}");
+    let other = cluster.begin(json!({"goal": "hello"})).await;
+    assert_eq!(cluster.outcome(other).await.context.status, EndStatus::Completed);
+    for name in ["c1", "c2"] {
+        assert!(cluster.is_running(name), "{name} ended");
+    }
 }

@@ -6,6 +6,7 @@ mod chaos;
 mod clock;
 mod coordinator;
 mod disk;
+mod hostile;
 mod humans;
 mod input;
 mod load;
@@ -14,7 +15,9 @@ mod network;
 mod program;
 mod provider;
 mod redis;
+mod schedules;
 mod steering;
+mod undo;
 mod worker;
 
 use std::time::Duration;
@@ -90,7 +93,7 @@ struct Claims(async_nats::Subscriber);
 impl Claims {
     async fn listen(cluster: &Processes) -> Self {
         let client = async_nats::connect(cluster.nats.url()).await.unwrap();
-        let claims = client.subscribe("agent.ask.*").await.unwrap();
+        let claims = client.subscribe("agent.ask.*.*").await.unwrap();
         client.flush().await.unwrap();
         Claims(claims)
     }

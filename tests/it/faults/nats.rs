@@ -6,7 +6,7 @@ use coordinator::trace::{Status, Trace};
 use serde_json::json;
 use shared::{
     Usd,
-    subject::{Filter, Subject},
+    subject::{Action, Filter, Subject},
     wire::EndStatus,
 };
 use trellis_tests::{
@@ -132,7 +132,7 @@ async fn f14_the_store_of_nats_wiped() {
     let answered = json!({"child_id": "root", "question": 1, "answer": "that"});
     cluster.tell(Subject::Input, &json!({"trace_id": asking, "answered": answered})).await;
     let raise = json!({"child_id": "root", "max_cost_usd": 0.03});
-    cluster.tell(Subject::Control, &json!({"trace_id": paused, "raise": raise})).await;
+    cluster.tell(Subject::Admin(Action::Raise), &json!({"trace_id": paused, "raise": raise})).await;
     let later = drive(&cluster, 6).await;
     cluster.check(&later).await;
     eventually("the old runs have ended", async || checker::look(&cluster.store, &runs).await.1.is_empty())

@@ -7,7 +7,11 @@ use coordinator::{
     trace::{Phase, Status},
 };
 use serde_json::json;
-use shared::{Usd, subject::Subject, wire::EndStatus};
+use shared::{
+    Usd,
+    subject::{Action, Subject},
+    wire::EndStatus,
+};
 use trellis_tests::{
     cluster::eventually,
     processes::{Processes, Shape},
@@ -81,7 +85,7 @@ async fn f18_redis_wiped() {
         cluster.tell(Subject::Input, &json!({"trace_id": asking, "answered": answered})).await;
         assert_eq!(cluster.outcome(asking).await.context.status, EndStatus::Completed);
         let raise = json!({"child_id": "root", "max_cost_usd": 0.03});
-        cluster.tell(Subject::Control, &json!({"trace_id": paused, "raise": raise})).await;
+        cluster.tell(Subject::Admin(Action::Raise), &json!({"trace_id": paused, "raise": raise})).await;
         let outcome = cluster.outcome(paused).await;
         assert_eq!(outcome.context.budget.spent.cost_usd, Usd::from_cents(3), "{outcome:#?}");
         cluster.check(&[ended, asking, paused, busy[0], busy[1], queued]).await;

@@ -3,13 +3,13 @@
 use serde_json::json;
 use shared::{
     bus::Headers,
-    subject::Subject,
     wire::{EndStatus, QueryAnswer},
 };
 use trellis_tests::{
     cluster::SOON,
     processes::{LEASE, Processes},
     servers::{Gate, ModelServer, Reply},
+    subjects::query_of,
 };
 
 use crate::agents::{self, steering};
@@ -36,7 +36,7 @@ async fn killed_at(point: &str) {
     let payload = serde_json::to_vec(&query).unwrap();
     while cluster.is_running("c1") {
         let (headers, payload) = (Headers::new(), payload.clone().into());
-        cluster.client.bus.request(&Subject::Query, &headers, payload, LEASE).await.ok();
+        cluster.client.bus.request(&query_of(&payload), &headers, payload, LEASE).await.ok();
     }
     cluster.gone("c1").await;
     cluster.run("c1");
@@ -84,12 +84,12 @@ async fn amend_killed_at(point: &str) {
     let payload = serde_json::to_vec(&query).unwrap();
     while cluster.is_running("c1") {
         let (headers, payload) = (Headers::new(), payload.clone().into());
-        cluster.client.bus.request(&Subject::Query, &headers, payload, LEASE).await.ok();
+        cluster.client.bus.request(&query_of(&payload), &headers, payload, LEASE).await.ok();
     }
     cluster.gone("c1").await;
     cluster.run("c1");
     cluster.all_there().await;
-    let answer = cluster.client.bus.request(&Subject::Query, &Headers::new(), payload.into(), SOON).await;
+    let answer = cluster.client.bus.request(&query_of(&payload), &Headers::new(), payload.into(), SOON).await;
     let answer: QueryAnswer = serde_json::from_slice(&answer.unwrap()).unwrap();
     let QueryAnswer::Amended { revision, .. } = answer else { panic!("{point}: {answer:?}") };
     assert_eq!(revision, 1, "{point}: one amend");

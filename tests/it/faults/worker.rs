@@ -8,7 +8,10 @@ use shared::{
     subject::Subject,
     wire::{self, EndStatus, Payload, Progress, Report, Verdict},
 };
-use trellis_tests::processes::{LEASE, Processes};
+use trellis_tests::{
+    processes::{LEASE, Processes},
+    subjects::pool,
+};
 
 use super::{Claims, calling, home, publish, repeats, root, running, sleep};
 
@@ -72,7 +75,7 @@ async fn f02_a_worker_killed_in_a_paid_call() {
             model: None,
             prices: None,
         };
-        publish(&cluster, Subject::Cost(home(run), run, root()), &cost).await;
+        publish(&cluster, Subject::Cost(pool(), home(run), run, root()), &cost).await;
         cluster
             .until(run, "corrected", |trace| {
                 // Its cost, if it was told to stop after the call; otherwise its hold (B10).
@@ -151,7 +154,7 @@ async fn f05_a_worker_stopped_for_two_leases() {
         };
         let wrong = wire::Lease { token: "made-up".parse().unwrap(), attempt: 2, ..lease.clone() };
         for lease in [lease, wrong] {
-            publish(&cluster, Subject::Result(home(run), run, root()), &stolen(lease)).await;
+            publish(&cluster, Subject::Result(pool(), home(run), run, root()), &stolen(lease)).await;
         }
         tokio::time::sleep(LEASE).await;
         cluster.resume(worker.as_str());

@@ -1,7 +1,10 @@
 //! No process or file of a program outlives its attempt, however the attempt ends; and a program can see nothing of the
 //! worker.
 
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    unistd::Pid,
+};
 use serde_json::{Value, json};
 use shared::wire::EndStatus;
 use tokio::{
@@ -13,7 +16,7 @@ use trellis_tests::{
     processes::{Processes, fresh_trace},
 };
 
-use super::{Directory, apply, cluster, processes_with, python, result};
+use super::{Directory, apply, cluster, pids_with, processes_with, python, result};
 
 /// Ignores signals, as does a child process in its own session; both have a word in their command lines.
 const STUBBORN: &str = r#"
@@ -42,6 +45,33 @@ async fn i4_f04_a_cancelled_program_that_ignores_it_is_gone_with_all_its_session
         eventually("gone", async || processes_with(&word) == 0).await;
     }
     cluster.stop().await;
+}
+
+/// proves: a helper that does not end its program, here because it is stopped, is itself ended with all that is beneath it.
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_helper_that_does_not_end_is_killed_with_its_program() {
+    let cluster = cluster(&[&[], &["pid_namespace"]]);
+    for pool in ["default", "pid_namespace"] {
+        let word = format!("stopped-{}", fresh_trace());
+        apply(&cluster.client, vec![stubborn(&word, pool)]).await;
+        let accepted = cluster.client.accepted(json!({"goal": "stay", "agent_id": "stubborn"})).await;
+        eventually("both run", async || processes_with(&word) >= 2).await;
+        nix::sys::signal::kill(helper_of(pids_with(&word)[0]), nix::sys::signal::Signal::SIGSTOP).unwrap();
+        let cancel = json!({"trace_id": accepted.trace_id});
+        cluster.client.publish(shared::subject::Subject::Cancel, &cancel).await;
+        let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+        assert_eq!(outcome.context.status, EndStatus::Cancelled);
+        eventually("gone", async || processes_with(&word) == 0).await;
+    }
+    cluster.stop().await;
+}
+
+/// The ancestor of a process that this process has started.
+fn helper_of(pid: Pid) -> Pid {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap();
+    let parent = Pid::from_raw(parent.parse().unwrap());
+    if parent == Pid::this() { pid } else { helper_of(parent) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,22 +11,30 @@ mod links;
 mod money;
 mod parking;
 mod protocol;
+mod servers;
+mod truth;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use coordinator::store::Store;
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use shared::{
     WorkerId,
+    agent_policy::AgentPolicy,
     bus::{Bus, Headers},
     id::PoolName,
-    subject::Subject,
     wire::Outcome,
 };
 use tokio::time::Instant;
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
     processes::{binary, fresh_trace},
+    subjects::query_of,
 };
 
 /// Helper functions for programs in Python.
@@ -46,7 +54,7 @@ fn python(id: &str, body: &str) -> Value {
 
 /// A directory that is deleted with its last owner.
 #[derive(Debug)]
-struct Directory(std::path::PathBuf);
+struct Directory(PathBuf);
 
 impl Directory {
     fn new() -> Arc<Self> {
@@ -68,15 +76,25 @@ impl Drop for Directory {
 
 /// A cluster with a worker for each set of disabled layers, in a pool named after the set.
 fn cluster(sets: &[&[&str]]) -> Cluster {
+    cluster_as(sets, binary(), json!({}))
+}
+
+/// The same, with another helper and more settings of the sandbox.
+fn cluster_as(sets: &[&[&str]], helper: PathBuf, settings: Value) -> Cluster {
+    // As the binary does first: the worker is a part of this process.
+    worker::protect_process().unwrap();
     let coordinator = coordinator::Config::new(name("coordinator"));
     let bus = Bus::Memory(shared::bus::Memory::new(Default::default()));
     let store = Store::Memory(coordinator::store::Memory::new(coordinator.topology.partitions));
     let worker = |without: &&[&str]| {
         let pool = pool(without);
+        let mut settings = settings.clone();
+        settings["without"] = json!(without);
         worker::Config {
             pool: PoolName::new(&pool).unwrap(),
-            sandbox: Some(binary()),
-            settings: serde_json::from_value(json!({"sandbox": {"without": without}})).unwrap(),
+            sandbox: Some(helper.clone()),
+            policy: AgentPolicy::everything(),
+            settings: serde_json::from_value(json!({"sandbox": settings})).unwrap(),
             ..worker::Config::new(WorkerId::new(&format!("worker-{pool}")).unwrap())
         }
     };
@@ -92,7 +110,7 @@ async fn apply(client: &Client, agents: Vec<Value>) {
         serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap().into();
     let deadline = Instant::now() + SOON;
     loop {
-        let asked = client.bus.request(&Subject::Query, &Headers::new(), message.clone(), SOON).await;
+        let asked = client.bus.request(&query_of(&message), &Headers::new(), message.clone(), SOON).await;
         match asked {
             Ok(answer) => {
                 assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
@@ -118,10 +136,15 @@ fn error(outcome: &Outcome) -> String {
 
 /// The number of processes of this machine with a word in their command line.
 fn processes_with(word: &str) -> usize {
+    pids_with(word).len()
+}
+
+fn pids_with(word: &str) -> Vec<Pid> {
     let listed = std::fs::read_dir("/proc").unwrap().flatten();
     let has = |entry: &std::fs::DirEntry| {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).contains(word)
     };
-    listed.filter(has).count()
+    let pid = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw);
+    listed.filter(has).filter_map(pid).collect()
 }

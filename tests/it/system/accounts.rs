@@ -36,7 +36,8 @@ impl Commands {
     /// Runs an example; its trace.
     fn example(&self, name: &str) -> String {
         let file = format!("examples/{name}");
-        let submitted = self.json(&["submit", &file, "--agents", "examples/agents.yaml", "--wait"]);
+        let folder = file.rsplit_once('/').unwrap().0;
+        let submitted = self.json(&["submit", &file, "--agents", &format!("{folder}/agents.yaml"), "--wait"]);
         submitted["trace_id"].as_str().unwrap_or_else(|| panic!("{submitted}")).to_owned()
     }
 
@@ -53,7 +54,8 @@ async fn b19_g12_receipts_and_audits_of_the_examples() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let cluster = Cluster::on(&nats, &redis).await;
     let commands = Commands(nats.url());
-    for example in ["research.yaml", "author-and-critic.yaml", "map-reduce.json", "race.yaml"] {
+    let undone = "scenarios/13-undo.yaml";
+    for example in ["research.yaml", "author-and-critic.yaml", "map-reduce.json", "race.yaml", undone] {
         let trace = commands.example(example);
         let (findings, code) = commands.findings(&trace);
         assert_eq!((findings, code), (vec![], 0), "{example}");
@@ -77,6 +79,17 @@ async fn b19_g12_receipts_and_audits_of_the_examples() {
         assert_eq!(costs.map(nanos).sum::<i64>(), i64::try_from(spent.cost_usd.nanos()).unwrap(), "{csv}");
         let (md, _, code) = commands.run(&["receipt", &trace, "-o", "md"]);
         assert!(md.starts_with("# Receipt") && md.contains("| CONTEXT | AGENT |") && code == 0, "{md}");
+        if example == undone {
+            // A group is below its graph, and an undo says what it undoes; its cost is in the sums above.
+            let (shown, _, _) = commands.run(&["receipt", &trace]);
+            for row in ["\nundo  ", "\n  hotels  ", "\n    first-night  ", "\n  flight-undo  "] {
+                assert!(shown.contains(row), "no {row:?} in\n{shown}");
+            }
+            let note = shown.lines().find(|line| line.starts_with("  flight-undo ")).unwrap();
+            assert!(note.ends_with("  undoes flight") && !note.contains("  $0.00  $0.00  $0.00"), "{note}");
+            let contexts = receipt["receipt"]["contexts"].as_array().unwrap();
+            assert!(contexts.iter().any(|context| context["undoes"] == "second-night"), "{receipt:#}");
+        }
     }
     let refused = commands.run(&["runs", "list", "-o", "csv"]);
     assert!(refused.1.contains("only `trellis receipt` prints csv and md") && refused.2 == 2, "{refused:?}");

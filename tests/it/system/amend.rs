@@ -41,7 +41,8 @@ async fn g13_the_command_line_shows_and_amends_a_graph_that_runs() {
     let cluster = agents::cluster(1, &model, json!([profile])).await;
     let nats = cluster.nats.url();
     let steps = json!([step("first"), step("second"), step("third")]);
-    let run = cluster.begin(json!({"name": "book", "steps": steps, "max_cost_usd": 1})).await;
+    let run =
+        cluster.begin(json!({"name": "book", "child_id": "root", "steps": steps, "max_cost_usd": 1})).await;
     let trace = run.to_string();
     gate.reached().await;
 

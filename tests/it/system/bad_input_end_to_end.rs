@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use shared::{
     ChildId, TraceId,
     bus::{Bus, Headers, Outgoing, Stream, Topology},
-    subject::{Filter, Partition, Subject},
+    subject::{Action, Filter, Partition, Subject, Topic},
     wire::{DeadLetter, EndStatus},
 };
 use tokio::time::Instant;
@@ -22,6 +22,7 @@ use trellis_tests::{
     cluster::{Client, Cluster, SOON},
     processes::Processes,
     servers::NatsServer,
+    subjects::pool,
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -170,7 +171,7 @@ fn bad_submissions() -> Vec<Value> {
     with("max_cost_usd", money.as_array().unwrap().clone());
     with("max_tokens", vec![json!(-1), json!(1.5), json!(u64::MAX), json!("many")]);
     let subjects =
-        ["agent.spawn", "agent.control", "x.agent.spawn", "$JS.API.STREAM.DELETE.AGENT_EVENT", "$SYS.x"];
+        ["agent.spawn", "agent.admin.raise", "x.agent.spawn", "$JS.API.STREAM.DELETE.AGENT_EVENT", "$SYS.x"];
     with("reply_to", subjects.map(Value::from).into());
     let shapes = [">", "a.*", "a.>", "", "a..b", ".", "a b", "a\r\nPUB agent.spawn 0", "é", &"a".repeat(300)];
     with("reply_to", shapes.map(Value::from).into());
@@ -189,10 +190,11 @@ async fn besiege(client: Client) -> Siege {
         Subject::Graph,
         Subject::Cancel,
         Subject::Input,
-        Subject::Control,
+        Subject::Admin(Action::Raise),
+        Subject::Admin(Action::Dispute),
         Subject::Execute("default".parse().unwrap()),
-        Subject::Result(home(trace()), trace(), child.clone()),
-        Subject::Cost(home(trace()), trace(), child.clone()),
+        Subject::Result(pool(), home(trace()), trace(), child.clone()),
+        Subject::Cost(pool(), home(trace()), trace(), child.clone()),
     ];
     for subject in &queues {
         for (_, payload) in junk() {
@@ -203,7 +205,9 @@ async fn besiege(client: Client) -> Siege {
     }
     siege.stands("junk in every queue").await;
 
-    for subject in [Subject::Submit, Subject::Query, Subject::Ask(home(trace()))] {
+    let requests = [Subject::Submit, Subject::Steer, Subject::Ask(pool(), home(trace()))].into_iter();
+    let requests = requests.chain(Topic::ALL.map(Subject::Query));
+    for subject in requests.chain(Action::REQUESTS.map(Subject::Admin)) {
         for (what, payload) in junk() {
             siege.refused(&subject, what, payload).await;
         }
@@ -258,8 +262,10 @@ async fn disagree(siege: &mut Siege) {
         json!({"trace_id": trace, "lease": lease, "call_id": "1-1", "amount": {"cost_usd": usd, "tokens": 1}})
             .to_string()
     };
-    let (at_result, at_cost) =
-        (Subject::Result(home(id), id, root.clone()), Subject::Cost(home(id), id, root.clone()));
+    let (at_result, at_cost) = (
+        Subject::Result(pool(), home(id), id, root.clone()),
+        Subject::Cost(pool(), home(id), id, root.clone()),
+    );
     // A token that is not the claim's.
     siege.publish(at_result.clone(), result(id, &lease)).await;
     siege.publish(at_cost.clone(), cost(id, &lease, json!(0.5))).await;
@@ -271,23 +277,31 @@ async fn disagree(siege: &mut Siege) {
     // An attempt and a context that never existed.
     let never = json!({"child_id": "root", "attempt": 7, "token": "t"});
     siege.send(at_result, result(id, &never)).await;
-    siege.publish(Subject::Result(home(id), id, "other".parse().unwrap()), result(id, &other)).await;
+    siege.publish(Subject::Result(pool(), home(id), id, "other".parse().unwrap()), result(id, &other)).await;
     // Invalid amounts of money.
     for usd in [json!(-1), json!("NaN"), json!(1e300)] {
         siege.publish(at_cost.clone(), cost(id, &lease, usd)).await;
     }
+    let delete_agent = json!({"delete_agent": {"agent_id": "default"}}).to_string();
     // A trace that does not exist.
     let stranger = json!({"trace_id": TRACE, "answered": {"child_id": "root", "question": 1, "answer": "x"}});
     siege.publish(Subject::Input, stranger.to_string()).await;
     let raise = json!({"trace_id": TRACE, "raise": {"child_id": "root", "max_cost_usd": 2}});
-    siege.publish(Subject::Control, raise.to_string()).await;
-    siege.publish(Subject::Control, json!({"trace_id": TRACE}).to_string()).await;
+    siege.publish(Subject::Admin(Action::Raise), raise.to_string()).await;
+    siege.publish(Subject::Admin(Action::Raise), json!({"trace_id": TRACE}).to_string()).await;
+    // What is for another subject.
+    siege.publish(Subject::Admin(Action::Restore), raise.to_string()).await;
+    siege.refused(&Subject::Query(Topic::Runs), "a query about agents", "\"agents\"").await;
+    siege.refused(&Subject::Steer, "what only an administrator may", delete_agent).await;
     // An ask in another trace's partition, and an ask about nothing.
     let tick = |trace: TraceId| json!({"trace_id": trace, "ask": {"tick": {"lease": lease}}}).to_string();
     let elsewhere = Partition::all(16).find(|partition| *partition != home(id)).unwrap();
-    siege.refused(&Subject::Ask(elsewhere), "the wrong home", tick(id)).await;
-    assert!(siege.ask(&Subject::Ask(home(trace())), tick(trace())).await["stop"].is_object());
-    assert!(siege.ask(&Subject::Ask(home(id)), tick(id)).await["stop"].is_object(), "a stranger's tick");
+    siege.refused(&Subject::Ask(pool(), elsewhere), "the wrong home", tick(id)).await;
+    assert!(siege.ask(&Subject::Ask(pool(), home(trace())), tick(trace())).await["stop"].is_object());
+    assert!(
+        siege.ask(&Subject::Ask(pool(), home(id)), tick(id)).await["stop"].is_object(),
+        "a stranger's tick"
+    );
     // An execute message that no coordinator sent: its claim is answered `stop`, or its ask subject is not ours.
     let mut forged = example_work();
     siege.send(Subject::Execute("default".parse().unwrap()), forged.to_string()).await;
@@ -307,7 +321,7 @@ fn example_work() -> Value {
     let text = page.split("```json execute\n").nth(1).unwrap().split("```").next().unwrap();
     let mut work: Value = serde_json::from_str(text).unwrap();
     work["trace_id"] = json!(TRACE);
-    work["report_to"]["ask"] = json!(Subject::Ask(home(trace())).to_string());
+    work["report_to"]["ask"] = json!(Subject::Ask(pool(), home(trace())).to_string());
     work
 }
 
@@ -338,36 +352,40 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
     // A reply subject of ours or of the server: no answer is sent, and nothing is done.
     let hostile = [
         "agent.spawn",
-        "agent.control",
+        "agent.admin.raise",
         "$JS.API.STREAM.PURGE.AGENT_DEAD",
         "$JS.API.STREAM.DELETE.AGENT_EVENT",
     ];
-    let ask = Subject::Ask(home(trace())).to_string();
+    let ask = Subject::Ask(pool(), home(trace())).to_string();
     for reply in hostile {
-        for (kind, subject) in [("submit", "agent.submit"), ("query", "agent.query"), ("ask", ask.as_str())] {
+        for (kind, subject) in
+            [("submit", "agent.submit"), ("query", "agent.query.runs"), ("ask", ask.as_str())]
+        {
             siege.expect(kind);
             client.publish_with_reply(subject.to_owned(), reply, "{}".into()).await.unwrap();
         }
-        client.publish_with_reply("agent.query", reply, "\"agents\"".into()).await.unwrap();
+        client.publish_with_reply("agent.query.agents", reply, "\"agents\"".into()).await.unwrap();
         client.publish_with_reply("agent.worker", reply, "\"describe\"".into()).await.unwrap();
     }
     client.flush().await.unwrap();
     siege.stands("replies to subjects that are not the asker's").await;
 
     // Subjects that are almost ours: in a stream they become dead letters; outside, the server reports no stream.
-    for subject in ["agent.result.p00.nothing.at-all", &format!("agent.cost.p00.{TRACE}.{}", "x".repeat(100))]
+    for subject in
+        ["agent.result.a.p00.nothing.at-all", &format!("agent.cost.a.p00.{TRACE}.{}", "x".repeat(100))]
     {
         siege.expect("unknown");
         client.publish(subject.to_owned(), "{}".into()).await.unwrap();
     }
     client.publish("agent.stop.nothing", "{}".into()).await.unwrap();
-    let nowhere = client.request(format!("agent.result.p99.{TRACE}.root"), "{}".into()).await;
+    let nowhere = client.request(format!("agent.result.default.p99.{TRACE}.root"), "{}".into()).await;
     assert!(nowhere.is_err(), "a partition that is not there: {nowhere:?}");
 
     // A reference to a payload object that does not exist.
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("Trellis-Object", "overflow/never-was");
-    for (kind, subject) in [("submit", "agent.submit"), ("query", "agent.query"), ("ask", ask.as_str())] {
+    for (kind, subject) in [("submit", "agent.submit"), ("query", "agent.query.runs"), ("ask", ask.as_str())]
+    {
         siege.expect(kind);
         let asked =
             client.request_with_headers(subject.to_owned(), headers.clone(), "{}".into()).await.unwrap();

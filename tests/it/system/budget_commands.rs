@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use shared::{
     TraceId, Usd,
     bus::{Bus, Connect, Nats},
-    subject::Subject,
 };
 use trellis_tests::{
     cluster::{Cluster, eventually, name},
     processes::binary,
     servers::{NatsServer, RedisServer},
+    subjects::admin_of,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b17_b18_the_command_line_tells_what_was_lowered_and_decides_what_is_disputed() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
-    let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+    let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
     let mut config = coordinator::Config::new(name("coordinator"));
     config.settings.maximum.max_cost_usd = Some(Usd::from_cents(50));
@@ -48,7 +48,7 @@ async fn b17_b18_the_command_line_tells_what_was_lowered_and_decides_what_is_dis
             "amount": {"cost_usd": usd}}})
     };
     for control in [charge("invoice", 2.0), charge("mistake", 7.0)] {
-        cluster.client.publish(Subject::Control, &control).await;
+        cluster.client.publish(admin_of(&control), &control).await;
     }
     eventually("both are disputed", async || {
         cluster.client.trace(id).await.root().unwrap().disputes.len() == 2

@@ -10,12 +10,13 @@ use shared::{
     TraceId, Usd,
     bus::Headers,
     decode::{self, Format},
-    subject::{Filter, Subject},
+    subject::{Action, Filter, Subject},
     wire::{EndStatus, GraphVerdict, Outcome, Question, SubmitAnswer},
 };
 use trellis_tests::{
     cluster::SOON,
     processes::{Processes, fresh_trace},
+    subjects::query_of,
 };
 
 fn value(outcome: &Outcome) -> Value {
@@ -98,7 +99,8 @@ async fn the_example_graphs_run_by_publish_and_by_request() {
     let cluster = Processes::start(2, 3).await;
     let agents = json!({"apply_agents": {"agents": example("agents.yaml")["agents"]}});
     let payload = serde_json::to_vec(&agents).unwrap().into();
-    let answer = cluster.client.bus.request(&Subject::Query, &Headers::new(), payload, SOON).await.unwrap();
+    let answer =
+        cluster.client.bus.request(&query_of(&payload), &Headers::new(), payload, SOON).await.unwrap();
     assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
 
     let mut runs = Vec::new();
@@ -107,7 +109,7 @@ async fn the_example_graphs_run_by_publish_and_by_request() {
         let accepted = cluster.client.accepted(graph.clone()).await;
         let asked = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
         let published = cluster.begin(graph).await;
-        let told = cluster.outcome(published).await;
+        let told = cluster.client.outcome(published, &accepted.child_id).await;
         for outcome in [&asked, &told] {
             assert_eq!(outcome.context.status, EndStatus::Completed, "{name}: {outcome:#?}");
             assert_eq!(outcome.graph.as_ref().unwrap().verdict, GraphVerdict::Succeeded, "{name}");
@@ -171,7 +173,7 @@ async fn cancels_answers_stores_and_raises_take_effect() {
         })
         .await;
     let raise = json!({"child_id": "root", "max_cost_usd": 0.05});
-    cluster.tell(Subject::Control, &json!({"trace_id": pausing, "raise": raise})).await;
+    cluster.tell(Subject::Admin(Action::Raise), &json!({"trace_id": pausing, "raise": raise})).await;
     assert_eq!(cluster.outcome(pausing).await.context.status, EndStatus::Completed);
     runs.push(pausing);
 

@@ -13,7 +13,7 @@ use shared::{
     subject::{Filter, Subject},
     wire::{EndStatus, Question},
 };
-use trellis_tests::cluster::{Client, Cluster, eventually, name};
+use trellis_tests::cluster::{Client, Cluster, eventually, name, signed};
 
 use super::ground::{self, Ground};
 
@@ -104,7 +104,7 @@ async fn fill(bus: &Bus, at: Timestamp) {
     let payload = serde_json::to_vec(&logged).unwrap().into();
     let subject = Subject::Event(trace_id, "root".parse().unwrap());
     let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };
-    bus.publish(message).await.unwrap();
+    signed(bus).publish(message).await.unwrap();
 }
 
 /// proves: before a full log drops the beginning of a live trace, it has a copy. A run that has ended is not copied.
@@ -176,7 +176,8 @@ async fn t9_a_run_goes_on_from_the_store_if_its_log_cannot_be_read() {
     cluster.stop().await;
     let subject = Subject::Event(run, "root".parse().unwrap());
     let (payload, headers) = ("not an event".into(), Headers::new());
-    ground.bus.publish(Outgoing { subject, id: None, headers, payload, expect_last: None }).await.unwrap();
+    let message = Outgoing { subject, id: None, headers, payload, expect_last: None };
+    signed(&ground.bus).publish(message).await.unwrap();
     let cluster = ground.start(coordinator::Config { id: name("another"), ..ground::config() });
     answer(&cluster.client, run).await;
     cluster.stop().await;

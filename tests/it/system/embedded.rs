@@ -95,8 +95,7 @@ async fn goals_trees_and_money_in_one_process_with_no_servers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn goals_trees_and_money_on_real_servers() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
-    let connect =
-        Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+    let connect = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&connect).await.unwrap());
     let store = coordinator::store::Redis::connect(&redis.url(), Default::default(), 16).await.unwrap();
     let store = coordinator::store::Store::Redis(store);

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use shared::{
     TraceId,
     bus::{Headers, RequestError},
-    subject::Subject,
+    subject::{Subject, Topic},
     wire::{QueryAnswer, RunSummary, RunsQuery},
 };
 use trellis_tests::{
     World,
-    cluster::{Client, Cluster, SOON, eventually, name},
+    cluster::{Client, Cluster, SOON, eventually, lenient_keys, name},
+    subjects::query_of,
     world::cents,
 };
 
@@ -202,10 +203,14 @@ async fn start(ground: &Ground, config: coordinator::Config) -> Cluster {
 }
 
 async fn start_on(ground: &Ground, store: Store, config: coordinator::Config) -> Cluster {
+    // The runs that are put there carry no code.
+    let config = coordinator::Config { keys: lenient_keys(), ..config };
     let (bus, worker) = (ground.bus.clone(), worker::Config::new(name("worker")));
     let cluster = Cluster::start(bus.clone(), store, vec![config], vec![worker]);
     eventually("a coordinator answers", async || {
-        let asked = bus.request(&Subject::Query, &Headers::new(), "\"coordinators\"".into(), SOON).await;
+        let asked = bus
+            .request(&Subject::Query(Topic::Coordinators), &Headers::new(), "\"coordinators\"".into(), SOON)
+            .await;
         !matches!(asked, Err(RequestError::NoResponders))
     })
     .await;
@@ -300,5 +305,83 @@ async fn g17_pending_lists_the_open_questions_of_all_runs_in_pages() {
         )
         .await;
     eventually("one is answered", async || pending(json!({})).await.0.len() == 2).await;
+    cluster.stop().await;
+}
+
+#[derive(Debug)]
+struct SlowLoads;
+
+impl shared::link::Link for SlowLoads {
+    fn carry(&self, what: shared::link::Crossing<'_>, arrive: shared::link::Arrive) {
+        let is_load = what == shared::link::Crossing::ToStore("load traces");
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(if is_load { 100 } else { 0 })).await;
+            arrive();
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_slow_query_keeps_no_submission_waiting() {
+    let ground = Ground::in_memory();
+    // `run` asks a human for these numbers.
+    put(&ground, (1..=100).map(|n| run(8 * n + 2))).await;
+    let Store::Memory(memory) = ground.store.clone() else { panic!() };
+    let slow = Store::Memory(memory.behind(std::sync::Arc::new(SlowLoads)));
+    let cluster = start_on(&ground, slow, config()).await;
+    let bus = ground.bus.clone();
+    let pending = tokio::spawn({
+        let bus = bus.clone();
+        async move {
+            let asked = r#"{"pending": {"limit": 100}}"#;
+            bus.request(&query_of(&asked), &Headers::new(), asked.into(), Duration::from_secs(60)).await
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let submit = r#"{"goal": "x"}"#;
+    let answer = bus.request(&Subject::Submit, &Headers::new(), submit.into(), Duration::from_secs(2)).await;
+    assert!(answer.is_ok(), "it waits behind a query: {answer:?}");
+    pending.await.unwrap().unwrap();
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_the_forms_of_questions_count_towards_the_size_of_an_answer() {
+    let ground = Ground::in_memory();
+    let cluster = start(&ground, config()).await;
+    let choices: Vec<String> = (0..8).map(|n| format!("{n:03}{}", "c".repeat(990))).collect();
+    let items: Vec<u32> = (0..20).collect();
+    let ask = json!({"id": "ok", "approve": {"who": "w", "choices": choices}, "for_each": "items"});
+    let steps = json!([{"id": "all", "for_each": "items", "steps": [ask]}]);
+    cluster.client.accepted(json!({"inputs": {"items": items}, "steps": steps})).await;
+    eventually("all ask", async || {
+        let QueryAnswer::Pending { questions, left_out, .. } =
+            query(&cluster.client, json!({"pending": {}})).await
+        else {
+            panic!()
+        };
+        questions.len() + left_out as usize == 400
+    })
+    .await;
+    let asked = r#"{"pending": {}}"#;
+    let answer = ground.bus.request(&query_of(&asked), &Headers::new(), asked.into(), SOON).await.unwrap();
+    assert!(answer.len() < 2 << 20, "{} bytes", answer.len());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_an_answer_about_a_prefix_has_about_a_mebibyte() {
+    let ground = Ground::in_memory();
+    let begins_alike = |n: u128| {
+        let mut world = World::new();
+        world.trace = Trace::new(TraceId::from_u128((0xabcd_u128 << 112) + n + 1).unwrap());
+        world.submit(json!({"goal": "g".repeat(60_000), "child_id": "root"})).unwrap();
+        world
+    };
+    put(&ground, (0..500).map(begins_alike)).await;
+    let cluster = start(&ground, config()).await;
+    let asked = r#"{"runs": {"prefix": "abcd", "limit": 500}}"#;
+    let answer = ground.bus.request(&query_of(&asked), &Headers::new(), asked.into(), SOON).await.unwrap();
+    assert!(answer.len() < 2 << 20, "{} bytes", answer.len());
     cluster.stop().await;
 }

@@ -146,3 +146,61 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     }
     assert!(commands.say(&["runs", "cancel", "abcdef2/root"]).contains("abcdef2"));
 }
+
+/// proves: a graph that somebody publishes is listed by its name; its open questions show who decides, the choices, and an answer
+/// that can be typed as it stands; and a graph on the command line is checked against the agents of the cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_g17_published_graphs_have_their_names_and_questions_say_what_may_be_answered() {
+    let model = ModelServer::start(|_| {
+        let schema = json!({"type": "integer", "minimum": 1});
+        agents::call("ask_human", json!({"question": "How many?", "schema": schema}))
+    })
+    .await;
+    let profile = json!({"agent_id": "walker", "kind": "llm", "model": "test/model", "tools": ["ask_human"]});
+    let cluster = agents::cluster(1, &model, json!([profile])).await;
+    let commands = Commands(cluster.nats.url());
+    let trace: TraceId = "abcd".repeat(8).parse().unwrap();
+    let graph = json!({"name": "shop", "mode": "parallel", "trace_id": trace, "steps": [
+        {"id": "plain", "approve": {"who": "the owner", "question": "Open?"}},
+        {"id": "choice", "approve": {"who": "Ann", "choices": ["on Monday", "it's $(x)"]}},
+        {"id": "count", "agent_id": "walker", "task_description": "count"}]});
+    cluster.client.publish(shared::subject::Subject::Graph, &graph).await;
+    let all_ask = |run: &coordinator::trace::Trace| {
+        run.contexts().iter().filter(|node| run.question(&node.id).is_some()).count() == 3
+    };
+    cluster.until(trace, "asking", all_ask).await;
+    let listed = commands.say(&["runs", "list"]);
+    assert!(listed.contains("  shop\n"), "{listed}");
+    let pending = commands.say(&["runs", "pending"]);
+    for part in [
+        "  for the owner\n",
+        "  answer one of `approve`, `deny` or `deny: REASON`\n",
+        &format!("  trellis answer {trace}/plain approve   (or 'deny: REASON')\n"),
+        "  for Ann\n  1  on Monday\n  2  it's $(x)\n",
+        &format!("  trellis answer {trace}/choice 'on Monday'   (or 2, 'deny: REASON')\n"),
+        "  answer with JSON that fits {",
+        &format!("  trellis answer {trace}/count 'JSON'\n"),
+    ] {
+        assert!(pending.contains(part), "no {part:?} in\n{pending}");
+    }
+    assert!(!pending.contains("'TEXT'"), "{pending}");
+
+    let folder = std::env::temp_dir().join(format!("trellis-known-agents-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (file, more) = (folder.join("graph.yaml"), folder.join("more.yaml"));
+    std::fs::write(&file, "steps:\n  - {id: a, agent_id: wolker, task_description: t}\n  - {id: b, agent_id: other, task_description: t}\n").unwrap();
+    std::fs::write(&more, "agents:\n  - {agent_id: other, kind: builtin, builtin: echo}\n").unwrap();
+    let (file, more) = (file.to_str().unwrap(), more.to_str().unwrap());
+    for command in ["validate", "plan", "rehearse"] {
+        let said = commands.say(&["graph", command, file]);
+        let wolker = "line 2: steps[0].agent_id: there is no agent `wolker`\n  hint: did you mean `walker`?";
+        assert!(said.contains(wolker) && said.contains("line 3: steps[1].agent_id"), "{command}: {said}");
+        assert!(said.ends_with("exit Some(3)"), "{command}: {said}");
+        let said = commands.say(&["graph", command, file, "--agents", more]);
+        assert!(said.contains(wolker) && !said.contains("`other`"), "{command}: {said}");
+    }
+    let nowhere = Commands("nats://127.0.0.1:1".into());
+    let said = nowhere.say(&["graph", "validate", file]);
+    assert!(said.contains("the agents are not compared") && said.ends_with("exit Some(0)"), "{said}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

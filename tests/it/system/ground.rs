@@ -5,18 +5,18 @@ use serde_json::Value;
 use shared::{
     TraceId,
     bus::{Bus, Connect, Headers, Memory, Nats},
-    subject::Subject,
     wire::QueryAnswer,
 };
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
     servers::{NatsServer, RedisServer},
+    subjects::query_of,
 };
 
 pub(super) struct Ground {
     pub(super) bus: Bus,
     pub(super) store: Store,
-    _servers: Option<(NatsServer, RedisServer)>,
+    servers: Option<(NatsServer, RedisServer)>,
 }
 
 impl Ground {
@@ -26,22 +26,66 @@ impl Ground {
 
     pub(super) fn on(bus: Memory) -> Self {
         let store = Store::Memory(store::Memory::new(config().topology.partitions));
-        Ground { bus: Bus::Memory(bus), store, _servers: None }
+        Ground { bus: Bus::Memory(bus), store, servers: None }
     }
 
     pub(super) async fn on_servers() -> Self {
         let (nats, redis) = (NatsServer::start(), RedisServer::start());
-        let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+        let to = Connect::new(nats.url(), Default::default(), "test");
         let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
         let store =
             store::Redis::connect(&redis.url(), Default::default(), config().topology.partitions).await;
-        Ground { bus, store: Store::Redis(store.unwrap()), _servers: Some((nats, redis)) }
+        Ground { bus, store: Store::Redis(store.unwrap()), servers: Some((nats, redis)) }
     }
 
     /// A coordinator and a worker.
     pub(super) fn start(&self, config: coordinator::Config) -> Cluster {
         let worker = worker::Config::new(name("worker"));
         Cluster::start(self.bus.clone(), self.store.clone(), vec![config], vec![worker])
+    }
+
+    /// The address of its own NATS server.
+    pub(super) fn nats_url(&self) -> String {
+        self.servers.as_ref().expect("it is on servers").0.url()
+    }
+
+    /// Puts a run among the ended ones of its own Redis, as the first.
+    pub(super) async fn list_as_ended(&self, trace: TraceId) {
+        for key in self.ended_lists(trace).await {
+            let mut redis = self.redis().await;
+            let _: u64 = redis::cmd("ZADD")
+                .arg(key)
+                .arg(1)
+                .arg(trace.to_string())
+                .query_async(&mut redis)
+                .await
+                .unwrap();
+        }
+    }
+
+    /// Since when a run has ended, as that list says.
+    pub(super) async fn ended_score(&self, trace: TraceId) -> u64 {
+        let mut found = 0;
+        for key in self.ended_lists(trace).await {
+            let mut redis = self.redis().await;
+            let score: Option<u64> =
+                redis::cmd("ZSCORE").arg(key).arg(trace.to_string()).query_async(&mut redis).await.unwrap();
+            found = found.max(score.unwrap_or_default());
+        }
+        found
+    }
+
+    async fn redis(&self) -> redis::aio::MultiplexedConnection {
+        let url = self.servers.as_ref().expect("it is on servers").1.url();
+        redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    }
+
+    /// The list of the partition of a trace.
+    async fn ended_lists(&self, trace: TraceId) -> Vec<String> {
+        let mut redis = self.redis().await;
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg(format!("*trace:{trace}")).query_async(&mut redis).await.unwrap();
+        keys.iter().map(|key| key.replace(&format!("trace:{trace}"), "ended")).collect()
     }
 
     pub(super) async fn has(&self, trace: TraceId) -> bool {
@@ -59,6 +103,7 @@ pub(super) fn config() -> coordinator::Config {
 
 pub(super) async fn query(client: &Client, query: Value) -> QueryAnswer {
     let payload = serde_json::to_vec(&query).unwrap();
-    let answer = client.bus.request(&Subject::Query, &Headers::new(), payload.into(), SOON).await.unwrap();
+    let answer =
+        client.bus.request(&query_of(&payload), &Headers::new(), payload.into(), SOON).await.unwrap();
     serde_json::from_slice(&answer).unwrap()
 }

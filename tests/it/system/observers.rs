@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use shared::{
     Amount, Usd,
     bus::{From, Headers},
-    subject::{Filter, Subject},
+    subject::Filter,
     wire::{Said, StreamPiece},
 };
 use trellis_tests::{
     cluster::{Cluster, SOON},
     processes::fresh_trace,
+    subjects::query_of,
 };
 
 /// Applies profiles, as soon as a coordinator answers.
@@ -22,7 +23,7 @@ async fn apply(cluster: &Cluster, agents: Value) {
     let applied = tokio::time::timeout(SOON, async {
         loop {
             let bus = &cluster.client.bus;
-            let asked = bus.request(&Subject::Query, &Headers::new(), message.clone().into(), SOON).await;
+            let asked = bus.request(&query_of(&message), &Headers::new(), message.clone().into(), SOON).await;
             if let Ok(answer) = asked {
                 break answer;
             }

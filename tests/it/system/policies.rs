@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use shared::{
     bus::{self, Bus, Headers},
     money::Usd,
-    subject::Subject,
     wire::Policy,
 };
-use trellis_tests::cluster::{Cluster, SOON, name};
+use trellis_tests::{
+    cluster::{Cluster, SOON, name},
+    subjects::query_of,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -46,7 +48,7 @@ async fn b17_the_lowest_maximum_of_all_coordinators_holds() {
 
 async fn policies(bus: &Bus) -> Vec<Policy> {
     let query = serde_json::to_vec(&json!("coordinators")).unwrap();
-    let answer = bus.request(&Subject::Query, &Headers::new(), query.into(), SOON).await.unwrap();
+    let answer = bus.request(&query_of(&query), &Headers::new(), query.into(), SOON).await.unwrap();
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     serde_json::from_value(answer["coordinators"]["policies"].clone()).unwrap()
 }

@@ -14,9 +14,10 @@ use shared::{
     wire::{QueryAnswer, SubmitAnswer},
 };
 use trellis_tests::{
-    cluster::{Client, Cluster, SOON, eventually, name},
+    cluster::{Client, Cluster, SOON, eventually, lenient_keys, name, signed},
     processes::fresh_trace,
     servers::{NatsServer, RedisServer},
+    subjects::query_of,
 };
 
 use super::ground::{Ground, config, query};
@@ -36,7 +37,7 @@ async fn up(cluster: &Cluster, coordinators: usize) {
     let asked = serde_json::to_vec(&json!("coordinators")).unwrap();
     let there = async || {
         let bus = &cluster.client.bus;
-        let answer = bus.request(&Subject::Query, &Headers::new(), asked.clone().into(), SOON).await;
+        let answer = bus.request(&query_of(&asked), &Headers::new(), asked.clone().into(), SOON).await;
         let answer = answer.ok().and_then(|answer| serde_json::from_slice(&answer).ok());
         matches!(answer, Some(QueryAnswer::Coordinators { coordinators: there, .. }) if there.len() == coordinators)
     };
@@ -111,7 +112,7 @@ async fn n7_every_run_uses_what_was_applied_on_servers() {
 #[tokio::test]
 async fn n7_a_submission_asks_the_store_for_nothing_more() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
-    let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+    let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
     let store = store::Redis::connect(&redis.url(), Default::default(), config().topology.partitions).await;
     let cluster = Cluster::start(bus, Store::Redis(store.unwrap()), vec![alone("one")], vec![]);
@@ -272,7 +273,7 @@ async fn n7_profiles_outlive_the_log() {
 #[tokio::test]
 async fn n7_what_an_earlier_coordinator_applied_gets_a_version() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
-    let cluster = Cluster::on(&nats, &redis).await;
+    let cluster = Cluster::on_with(&nats, &redis, lenient_keys()).await;
     up(&cluster, 1).await;
     apply(&cluster.client, json!([agent("known", "1")])).await;
     let client = redis::Client::open(redis.url()).unwrap();
@@ -308,6 +309,11 @@ async fn n7_what_the_log_does_not_keep_is_not_applied() {
     cluster.stop().await;
 }
 
+/// For what this test writes to the store without a code.
+fn lenient() -> coordinator::Config {
+    coordinator::Config { keys: lenient_keys(), ..config() }
+}
+
 /// Writes a version as a coordinator of a newer version does: its profile has a field that this one does not know.
 async fn write_newer(ground: &Ground, id: &str, version: u64, in_log: bool, in_store: bool) {
     let mut profile = agent(id, "newer");
@@ -318,11 +324,11 @@ async fn write_newer(ground: &Ground, id: &str, version: u64, in_log: bool, in_s
         let payload = serde_json::to_vec(&json!({"version": version, "profile": profile})).unwrap().into();
         let expect_last = Some(last.map_or(0, |last| last.sequence));
         let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last };
-        ground.bus.publish(message).await.unwrap();
+        signed(&ground.bus).publish(message).await.unwrap();
     }
     if in_store {
         let profile = Some(profile.to_string());
-        let written = store::AgentVersion { agent_id: id.into(), version, profile };
+        let written = store::AgentVersion { agent_id: id.into(), version, profile, again: false };
         ground.store.apply_agents(&[written], 0).await.unwrap();
     }
 }
@@ -342,7 +348,7 @@ async fn assert_refused_as_newer(client: &Client, id: &str, version: u64) {
 #[tokio::test]
 async fn n7_a_profile_of_a_newer_version_counts_and_can_be_replaced() {
     let ground = Ground::on_servers().await;
-    let mut cluster = ground.start(config());
+    let mut cluster = ground.start(lenient());
     up(&cluster, 1).await;
     // In both copies, or in one of them: the other gets it then.
     let kept = [("both", true, true), ("logged", true, false), ("stored", false, true)];
@@ -358,7 +364,7 @@ async fn n7_a_profile_of_a_newer_version_counts_and_can_be_replaced() {
             assert_refused_as_newer(&cluster.client, id, 2).await;
         }
         cluster.stop().await;
-        cluster = ground.start(config());
+        cluster = ground.start(lenient());
         up(&cluster, 1).await;
     }
     let client = &cluster.client;

@@ -13,7 +13,7 @@ use shared::{
     subject::{Filter, Subject},
     wire::EndStatus,
 };
-use trellis_tests::cluster::{Cluster, SOON, eventually, name};
+use trellis_tests::cluster::{Cluster, SOON, eventually, name, signed};
 
 fn config() -> coordinator::Config {
     let mut config = coordinator::Config::new(name("coordinator"));
@@ -49,7 +49,7 @@ async fn copy(bus: &Bus, stored: &Stored, from: TraceId, to: TraceId) {
         String::from_utf8(stored.payload.to_vec()).unwrap().replace(&from.to_string(), &to.to_string());
     let subject = Subject::Event(to, child_id.clone());
     let (id, headers, payload) = (None, Headers::new(), text.into());
-    bus.publish(Outgoing { subject, id, headers, payload, expect_last: None }).await.unwrap();
+    signed(bus).publish(Outgoing { subject, id, headers, payload, expect_last: None }).await.unwrap();
 }
 
 /// proves: an unfinished commit is not applied. With it, a parent waits for ever for a child that has ended.
@@ -155,7 +155,7 @@ async fn f18_a_run_with_a_gap_in_its_log_goes_on_from_before_it() {
             payload,
             expect_last: None,
         };
-        bus.publish(message).await.unwrap();
+        signed(&bus).publish(message).await.unwrap();
     }
     let cluster = start(bus);
     asks(&cluster).await;

@@ -16,7 +16,10 @@ use shared::{
     subject::{Filter, Subject},
     wire::{Branch, DeadLetter, ObjectReference, Outcome, QueryAnswer},
 };
-use trellis_tests::cluster::{Client, Cluster, eventually};
+use trellis_tests::{
+    cluster::{Client, Cluster, eventually},
+    subjects::admin_of,
+};
 
 use super::ground::{Ground, config, query};
 
@@ -109,7 +112,7 @@ async fn w6_a_deleted_run_leaves_its_costs_and_no_words(ground: Ground) {
     assert!(told(run.trace_id).await >= 4);
     let before = client.trace(run.trace_id).await;
     let delete = json!({"trace_id": run.trace_id, "delete": {"outside": {"known": []}}});
-    client.publish(Subject::Control, &delete).await;
+    client.publish(admin_of(&delete), &delete).await;
     eventually("the words are gone", async || told(run.trace_id).await == 0).await;
     let after = client.trace(run.trace_id).await;
     let (before, after) = (before.root().unwrap(), after.root().unwrap());
@@ -191,7 +194,7 @@ async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
     let known = query(&cluster.client, json!({"branches": {"trace_id": ended}})).await;
     assert_eq!(known, QueryAnswer::Branches { branches: expected.into() });
     let delete = json!({"trace_id": ended, "delete": {"outside": {"known": []}}});
-    cluster.client.publish(Subject::Control, &delete).await;
+    cluster.client.publish(admin_of(&delete), &delete).await;
     eventually("the delete is refused", async || !refusals(&cluster.client, ended).await.is_empty()).await;
     let refused = refusals(&cluster.client, ended).await.remove(0).refusal;
     assert_eq!(refused.code, "guarded");

@@ -48,9 +48,14 @@ fn essence(outcome: &Value) -> Value {
     };
     let graph = &outcome["graph"];
     let mut kept = some(outcome, &["status", "result", "error", "reason", "outputs"]);
-    kept["graph"] = some(graph, &["verdict", "succeeded", "failed", "skipped", "outputs"]);
+    kept["graph"] =
+        some(graph, &["verdict", "succeeded", "failed", "skipped", "undone", "undo_failed", "outputs"]);
     let steps = graph["steps"].as_array().into_iter().flatten();
-    let step = |step: &Value| some(step, &["id", "status", "reason", "partial", "fallback", "result"]);
+    let step = |step: &Value| {
+        let mut kept = some(step, &["id", "status", "reason", "partial", "fallback", "result"]);
+        kept["undo"] = some(&step["undo"], &["status", "reason", "contexts"]);
+        kept
+    };
     kept["graph"]["steps"] = steps.map(step).collect();
     kept
 }

@@ -29,7 +29,11 @@ fn config() -> coordinator::Config {
 const FILLER: u128 = 0xf111;
 
 async fn fill_journals(bus: &Bus) {
-    let subject = Subject::History(TraceId::from_u128(FILLER).unwrap(), "root".parse().unwrap());
+    let subject = Subject::History(
+        trellis_tests::subjects::pool(),
+        TraceId::from_u128(FILLER).unwrap(),
+        "root".parse().unwrap(),
+    );
     while percent(bus, Storage::Stream(Stream::History)).await < MARK {
         let payload = vec![b'x'; 4096].into();
         let (subject, headers) = (subject.clone(), Headers::new());

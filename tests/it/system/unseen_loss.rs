@@ -11,6 +11,7 @@ use trellis_tests::{
     checker,
     cluster::{Cluster, SOON, eventually, name},
     processes::fresh_trace,
+    subjects::query_of,
 };
 
 /// A run waits for a human, is answered and ends; then the store is as it was before the answer. Nothing in it says that the run
@@ -69,7 +70,7 @@ async fn a_lost_write_is_found() {
     let apply = Query::ApplyAgents { agents: serde_json::from_value(json!([agent])).unwrap() };
     let apply: bytes::Bytes = serde_json::to_vec(&apply).unwrap().into();
     eventually("the profile is applied", async || {
-        bus.request(&Subject::Query, &Headers::new(), apply.clone(), SOON).await.is_ok()
+        bus.request(&query_of(&apply), &Headers::new(), apply.clone(), SOON).await.is_ok()
     })
     .await;
     // Both have looked through the log once.

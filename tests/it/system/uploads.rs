@@ -19,7 +19,7 @@ use trellis_tests::{
 
 use super::ground;
 
-const BUCKET: &str = "OBJ_AGENT_OUTPUTS";
+const BUCKET: &str = "OBJ_AGENT_CORE";
 
 /// A graph whose message fits, while that of its first events, which have its inputs twice, does not.
 fn large(trace_id: TraceId) -> serde_json::Value {
@@ -34,7 +34,7 @@ fn large(trace_id: TraceId) -> serde_json::Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_takes_long_keeps_nobody_waiting() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
-    let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+    let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
     let config = coordinator::Config { shards: 1, ..ground::config() };
     let partitions = config.topology.partitions;
@@ -47,14 +47,14 @@ async fn an_upload_that_takes_long_keeps_nobody_waiting() {
     let first = fresh_trace();
     client.publish(Subject::Graph, &large(first)).await;
     assert_eq!(client.outcome(first, &root).await.context.status, EndStatus::Completed);
-    assert_eq!(client.bus.objects("overflow/").await.unwrap().len(), 1, "its first events are an object");
+    assert_eq!(client.bus.objects("core/").await.unwrap().len(), 1, "its first events are an object");
 
     // From now on this test is the object store.
     let raw = async_nats::connect(nats.url()).await.unwrap();
     jetstream::new(raw.clone()).delete_stream(BUCKET).await.unwrap();
-    let mut stored = raw.subscribe("$O.AGENT_OUTPUTS.>").await.unwrap();
+    let mut stored = raw.subscribe("$O.AGENT_CORE.>").await.unwrap();
     // The server has the subscription when it has sent us our own message.
-    raw.publish("$O.AGENT_OUTPUTS.begin", "".into()).await.unwrap();
+    raw.publish("$O.AGENT_CORE.begin", "".into()).await.unwrap();
     stored.next().await.unwrap();
     let second = fresh_trace();
     client.publish(Subject::Graph, &large(second)).await;

@@ -59,7 +59,8 @@ fn question(verdict: &Verdict) -> &str {
 }
 
 async fn journal(bench: &Bench, work: &Execute) -> Vec<HistoryEntry> {
-    let filter = Filter::One(Subject::History(work.trace_id, work.child_id.clone()));
+    let filter =
+        Filter::One(Subject::History(trellis_tests::subjects::pool(), work.trace_id, work.child_id.clone()));
     let stored = bench.bus.read(&filter).await.unwrap();
     stored.iter().map(|stored| decode::json(&stored.payload).unwrap()).collect()
 }
@@ -113,7 +114,7 @@ async fn b7_b16_a_last_report_that_a_check_denied_is_no_result() {
     let bench = Bench::start(vec![work.clone()], closing_only()).await;
     for entry in entries.iter().filter(|entry| entry.step.as_result().is_none()) {
         let payload = serde_json::to_vec(entry).unwrap().into();
-        let subject = Subject::History(work.trace_id, work.child_id.clone());
+        let subject = Subject::History(trellis_tests::subjects::pool(), work.trace_id, work.child_id.clone());
         let message = Outgoing { subject, id: None, headers: Headers::new(), payload, expect_last: None };
         bench.bus.publish(message).await.unwrap();
     }

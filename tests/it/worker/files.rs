@@ -17,6 +17,7 @@ use shared::{
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, eventually, name},
     servers::{NatsServer, RedisServer},
+    subjects::{admin_of, query_of},
     world::id,
 };
 
@@ -34,7 +35,7 @@ impl Site {
     }
 
     async fn on(nats: &NatsServer, redis: &RedisServer) -> Self {
-        let to = Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+        let to = Connect::new(nats.url(), Default::default(), "test");
         let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
         let partitions = coordinator::Config::new(name("coordinator")).topology.partitions;
         let store = Redis::connect(&redis.url(), Default::default(), partitions).await.unwrap();
@@ -60,7 +61,7 @@ impl Site {
     async fn apply(&self, agent: Value) {
         let query = serde_json::to_vec(&json!({"apply_agents": {"agents": [agent]}})).unwrap();
         let answer =
-            self.client().bus.request(&Subject::Query, &Headers::new(), query.into(), SOON).await.unwrap();
+            self.client().bus.request(&query_of(&query), &Headers::new(), query.into(), SOON).await.unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert!(answer.get("applied").is_some(), "{answer}");
     }
@@ -219,7 +220,8 @@ async fn w5_copying_that_was_cut_off_is_completed_by_the_next_attempt() {
     let trace: TraceId = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
     for entry in &expected[..3] {
         let cut_off = HistoryEntry { trace_id: trace, ..entry.clone() };
-        let subject = Subject::History(trace, whole.context.child_id.clone());
+        let subject =
+            Subject::History(trellis_tests::subjects::pool(), trace, whole.context.child_id.clone());
         site.client().publish(subject, &serde_json::to_value(&cut_off).unwrap()).await;
     }
     let mut more = branch_of(&first, 5);
@@ -266,8 +268,8 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
     eventually("it asks", asks).await;
     let restore = json!({"trace_id": trace, "restore": {"child_id": root, "number": 1, "to": 2}});
-    client.publish(Subject::Control, &restore).await;
-    client.publish(Subject::Control, &restore).await;
+    client.publish(admin_of(&restore), &restore).await;
+    client.publish(admin_of(&restore), &restore).await;
     let asks_again = async || client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 1;
     eventually("it asks again", asks_again).await;
     let answer = |trace: TraceId, question: u32, answer: &str| json!({"trace_id": trace, "answered": {"child_id": root, "question": question, "answer": answer}});
@@ -329,7 +331,11 @@ async fn w5_an_agent_whose_journal_is_gone_does_not_begin_anew() {
     let site = Site::in_one_process().await;
     let (trace, root) = asked(&site).await;
     let client = site.client();
-    client.bus.purge(&Filter::One(Subject::History(trace, root.clone()))).await.unwrap();
+    client
+        .bus
+        .purge(&Filter::One(Subject::History(trellis_tests::subjects::pool(), trace, root.clone())))
+        .await
+        .unwrap();
     let answer = json!({"trace_id": trace, "answered": {"child_id": root, "question": 1, "answer": "yes"}});
     client.publish(Subject::Input, &answer).await;
     let outcome = client.outcome(trace, &root).await;
@@ -342,7 +348,7 @@ async fn w5_an_agent_whose_journal_is_gone_does_not_begin_anew() {
 /// Runs the scribe on a journal that already has entries.
 async fn on_a_journal_with(site: &Site, trace: &str, payload: Vec<u8>) -> Outcome {
     let trace: TraceId = trace.parse().unwrap();
-    let subject = Subject::History(trace, id("root"));
+    let subject = Subject::History(trellis_tests::subjects::pool(), trace, id("root"));
     let message = shared::bus::Outgoing {
         subject,
         id: None,
@@ -557,7 +563,9 @@ async fn i4_a_hostile_journal_writes_nothing_outside_the_directory_that_was_name
         let entry = json!({"trace_id": outcome.trace_id, "child_id": "root", "number": 1, "attempt": 1, "at": 1,
             "step": {"result": {"verdict": {"completed": {"inline": "x"}},
                 "outputs": [{"path": path, "object": object}]}}});
-        site.client().publish(Subject::History(outcome.trace_id, id("root")), &entry).await;
+        site.client()
+            .publish(Subject::History(trellis_tests::subjects::pool(), outcome.trace_id, id("root")), &entry)
+            .await;
         let directory = site.root.with_extension("hostile");
         let output = trellis(
             &nats,

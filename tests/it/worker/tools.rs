@@ -18,8 +18,9 @@ use shared::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trellis_tests::{
     cluster::{Client, Cluster, SOON, name},
-    processes::{Processes, Shape},
+    processes::{Processes, Shape, binary},
     servers::installed,
+    subjects::query_of,
 };
 
 /// One coordinator and one worker in memory, with these worker settings and agents.
@@ -30,13 +31,14 @@ async fn cluster(settings: Value, agents: Value) -> Cluster {
     let store = coordinator::store::Memory::new(coordinator.topology.partitions);
     let store = coordinator::store::Store::Memory(store);
     let settings = serde_json::from_value(settings).unwrap();
-    let worker = worker::Config { settings, ..worker::Config::new(name("worker")) };
+    let sandbox = Some(binary());
+    let worker = worker::Config { settings, sandbox, ..worker::Config::new(name("worker")) };
     let cluster = Cluster::start(bus, store, vec![coordinator], vec![worker]);
     // The answer shows that the coordinator runs.
     cluster.client.run(json!({"goal": "hello"})).await;
     let payload = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap().into();
     let bus = &cluster.client.bus;
-    let answer = bus.request(&Subject::Query, &Headers::new(), payload, SOON).await.unwrap();
+    let answer = bus.request(&query_of(&payload), &Headers::new(), payload, SOON).await.unwrap();
     assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
     cluster
 }
@@ -55,7 +57,11 @@ fn with_tools(mut agent: Value, tools: &[&str]) -> Value {
 }
 
 async fn journal(client: &Client, trace_id: TraceId, child_id: &ChildId) -> Vec<ToolStep> {
-    let stored = client.bus.read(&Filter::One(Subject::History(trace_id, child_id.clone()))).await.unwrap();
+    let stored = client
+        .bus
+        .read(&Filter::One(Subject::History(trellis_tests::subjects::pool(), trace_id, child_id.clone())))
+        .await
+        .unwrap();
     let entries =
         stored.iter().map(|stored| serde_json::from_slice::<HistoryEntry>(&stored.payload).unwrap());
     let tools = entries.filter_map(|entry| match entry.step {
@@ -351,7 +357,8 @@ async fn i4_files_are_those_of_the_workspace_and_nothing_else() {
 async fn i5_tools_of_a_server_are_called_only_by_agents_that_may() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
-    let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio"]}}});
+    let settings =
+        json!({"mcp": {"everything": {"command": ["node", program, "stdio"], "reads": [modules]}}});
     let tried = [
         ("everything:echo", json!({"message": "hello"})),
         ("everything:echo", json!({})),
@@ -376,7 +383,8 @@ async fn i5_tools_of_a_server_are_called_only_by_agents_that_may() {
 async fn p_a_tool_that_its_server_does_not_have_ends_the_agent_before_it_pays() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
-    let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio"]}}});
+    let settings =
+        json!({"mcp": {"everything": {"command": ["node", program, "stdio"], "reads": [modules]}}});
     let tried = [("everything:echo", json!({"message": "hello"}))];
     let misspelt = with_tools(agent("misspelt", &tried), &["everything:ehco", "fs.read"]);
     let elsewhere = with_tools(agent("elsewhere", &[("fs.list", json!({}))]), &["other:tool", "fs.list"]);
@@ -418,7 +426,8 @@ async fn i5_a_server_of_tools_ends_when_its_worker_is_killed() {
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
     let word = format!("left-behind-{}", std::process::id());
-    let settings = json!({"mcp": {"everything": {"command": ["node", program, "stdio", word]}}});
+    let settings =
+        json!({"mcp": {"everything": {"command": ["node", program, "stdio", word], "reads": [modules]}}});
     let mut cluster = Processes::start_as(|| Shape { worker: settings, ..Shape::new(1, 1) }).await;
     let echo = ("everything:echo", json!({"message": "hello"}));
     cluster.apply(json!([with_tools(agent("may", &[echo]), &["everything:echo"])])).await;

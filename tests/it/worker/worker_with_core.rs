@@ -16,6 +16,7 @@ use shared::{
 use trellis_tests::{
     World, home,
     servers::NatsServer,
+    subjects::pool,
     world::{id, with},
 };
 
@@ -45,7 +46,7 @@ async fn live_on(bus: Bus, clock: Clock, mut world: World) -> World {
     let worker = tokio::spawn(worker::run(config, bus.clone(), async {
         let _ = told.await;
     }));
-    let mut asks = bus.serve(&Subject::Ask(home().partition)).await.unwrap();
+    let mut asks = bus.serve(&Filter::AsksOf(home().partition)).await.unwrap();
     let mut reports = bus.consume(&Consumer::Report(home().partition)).await.unwrap();
     reports.want(1_000_000);
     let mut sent = BTreeSet::new();
@@ -107,7 +108,7 @@ fn report(world: &mut World, delivery: &Delivery) {
         }
         other => panic!("{other}"),
     };
-    let _ = world.handle(command);
+    let _ = world.handle(command.from_pool(pool()));
 }
 
 fn answer(world: &mut World, ask: Ask) -> Answer {
@@ -177,8 +178,7 @@ fn result(world: &World) -> Value {
 #[tokio::test]
 async fn b1_a_tree_of_spending_agents_adds_up_on_nats() {
     let server = NatsServer::start();
-    let to =
-        Connect { url: server.url(), creds: None, namespace: Namespace::default(), name: "together".into() };
+    let to = Connect::new(server.url(), Namespace::default(), "together");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
     let small =
         Topology { partitions: 1, max_queue_bytes: 16 << 20, max_log_bytes: 16 << 20, ..Topology::default() };

@@ -9,7 +9,7 @@ use crate::cluster::Client;
 pub(super) async fn unaccounted(client: &Client, trace: &Trace) -> Result<(), String> {
     differences(client, trace, |_, statement, why| match why {
         Why::Older => true,
-        // A cost of a commit that was lost is booked under an id of its own.
+        // A cost, or a hold, of a commit that was lost is booked under an id of its own.
         Why::NotBookedYet => !statement.differences.iter().any(is_of_lost_commit),
         Why::Corrected | Why::NotJournaled | Why::Estimated | Why::OfProgram | Why::Charge | Why::Dispute => {
             false
@@ -19,7 +19,8 @@ pub(super) async fn unaccounted(client: &Client, trace: &Trace) -> Result<(), St
 }
 
 fn is_of_lost_commit(line: &Difference) -> bool {
-    line.why == Why::NotJournaled && line.call_id.as_ref().is_some_and(|id| id.as_str().starts_with("lost-"))
+    matches!(line.why, Why::NotJournaled | Why::Estimated)
+        && line.call_id.as_ref().is_some_and(|id| id.as_str().starts_with("lost-"))
 }
 
 /// Where no attempt was fenced, every paid call is in the journal at what is booked for it, unless its context was ended

@@ -16,6 +16,8 @@ struct Log {
     limits: Arc<Limits>,
     plans: Vec<Arc<Plan>>,
     contexts: HashMap<ChildId, Seen>,
+    /// The contexts whose undo was begun, or refused (G14).
+    undone: HashSet<ChildId>,
 }
 
 /// The state of a context so far, from its events.
@@ -39,6 +41,7 @@ struct Seen {
     closed: bool,
     /// The number of the last decision of a check.
     checked: u32,
+    undoing: bool,
 }
 
 pub(super) fn check(log: &[Logged]) -> Result<(), String> {
@@ -147,6 +150,12 @@ impl Log {
                 ensure(seen.steps_ended.insert(*step), || "t2: a step ended twice".into())?;
             }
             Event::Ended(ended) => self.ended(&ended.child_id)?,
+            Event::UndoingBegun(ended) => {
+                let seen = self.live(&ended.child_id)?;
+                ensure(!std::mem::replace(&mut seen.undoing, true), || "G14: it undoes twice".into())?;
+                seen.runs = false;
+            }
+            Event::UndoRefused { undoes, .. } => self.undone(undoes)?,
             Event::AgentAdded { .. }
             | Event::Tombstoned { .. }
             | Event::WindowClamped { .. }
@@ -189,11 +198,18 @@ impl Log {
         let inherited = inherited.map_or(&self.limits, |parent| &parent.limits);
         let limits = admitted.limits.as_ref().unwrap_or(inherited).clone();
         ensure(admitted.depth <= limits.max_depth, || format!("t7: max_depth is {}", limits.max_depth))?;
-        let count = self.contexts.len() as u64 + 1;
+        if let Some(undoes) = &admitted.undoes {
+            self.undone(undoes)?;
+        }
+        // An undo was promised when its step began.
+        let count = (self.contexts.len() - self.undone.len()) as u64 + u64::from(admitted.undoes.is_none());
         ensure(count <= u64::from(limits.max_contexts), || format!("t7: {count} contexts"))?;
         if let Some(parent) = &admitted.parent_id {
             let plans = self.plans.clone();
             let seen = self.live(parent)?;
+            ensure(seen.undoing == admitted.undoes.is_some(), || {
+                format!("G14: {parent} undoes: {}", seen.undoing)
+            })?;
             seen.live_children += 1;
             ensure(seen.live_children <= seen.limits.max_children, || {
                 format!("t7: {} children", seen.live_children)
@@ -212,6 +228,13 @@ impl Log {
         let is_approval = admitted.body == Body::Approval;
         let seen = Seen { parent, graph, limits, is_approval, ..Seen::default() };
         ensure(self.contexts.insert(id, seen).is_none(), || "admitted twice".into())
+    }
+
+    /// G14: each run of a step is undone at most once, and only if it has succeeded.
+    fn undone(&mut self, of: &ChildId) -> Result<(), String> {
+        let seen = self.contexts.get(of).ok_or("it undoes what never was")?;
+        ensure(seen.ended, || format!("G14: {of} has not ended"))?;
+        ensure(self.undone.insert(of.clone()), || format!("G14: {of} is undone twice"))
     }
 
     fn ended(&mut self, id: &ChildId) -> Result<(), String> {
@@ -235,6 +258,10 @@ impl Log {
         while let Some(seen) = at {
             if seen.ended {
                 return true;
+            }
+            // What undoes may pay, whatever became of those above it (G14).
+            if seen.undoing {
+                return false;
             }
             at = seen.parent.as_ref().and_then(|parent| self.contexts.get(parent));
         }

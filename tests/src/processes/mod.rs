@@ -19,6 +19,7 @@ use coordinator::{
 use serde_json::{Value, json};
 use shared::{
     TraceId,
+    agent_policy::AgentPolicy,
     bus::{Bus, Connect, Headers, Nats},
     subject::Subject,
     wire::{Query, QueryAnswer, WorkerCall},
@@ -34,8 +35,9 @@ pub use node::{binary, repository};
 
 use crate::{
     checker,
-    cluster::{Client, SOON},
+    cluster::{Client, KEY, SOON},
     servers::{NatsServer, RedisServer},
+    subjects::query_of,
 };
 
 const PARTITIONS: u16 = 16;
@@ -55,10 +57,16 @@ pub struct Shape {
     pub settings: Value,
     /// Settings of every worker: models and tools.
     pub worker: Value,
+    /// The policy file of every worker; if none is named, one that allows everything.
+    pub policy: Option<PathBuf>,
     /// Environment variables of every worker.
     pub environment: Vec<(String, String)>,
+    /// Environment variables of every coordinator.
+    pub coordinators_environment: Vec<(String, String)>,
     pub nats: NatsServer,
     pub redis: RedisServer,
+    /// The key of its coordinators.
+    pub key: Option<&'static str>,
     /// Where the processes reach Redis, if not at its own address.
     pub redis_url: Option<String>,
     /// Where coordinators reach NATS, if not at its own address.
@@ -77,9 +85,12 @@ impl Shape {
             slots: 16,
             settings,
             worker,
+            policy: None,
             environment,
+            coordinators_environment: Vec::new(),
             nats,
             redis,
+            key: Some(KEY),
             redis_url: None,
             coordinators_nats: None,
             workers_nats: None,
@@ -120,8 +131,14 @@ impl Processes {
         let worker = over(json!({"workspaces": dir.join("workspaces")}), worker);
         std::fs::write(&worker_file, worker.to_string()).expect("the directory is ours");
         let worker_file = worker_file.to_string_lossy();
-        let connect =
-            Connect { url: nats.url(), creds: None, namespace: Default::default(), name: "test".into() };
+        let policy_file = shape.policy.unwrap_or_else(|| {
+            let file = dir.join("policy.json");
+            std::fs::write(&file, json!(AgentPolicy::everything()).to_string())
+                .expect("the directory is ours");
+            file
+        });
+        let policy_file = policy_file.to_string_lossy();
+        let connect = Connect::new(nats.url(), Default::default(), "test");
         let bus = Bus::Nats(Nats::connect(&connect).await.expect("the server was started"));
         let store = Redis::connect(&redis.url(), Default::default(), PARTITIONS).await;
         let store = Store::Redis(store.expect("the server was started"));
@@ -130,7 +147,8 @@ impl Processes {
             let nats_url = nats_url.unwrap_or_else(|| nats.url());
             vec![("NATS_URL".to_owned(), nats_url), ("REDIS_URL".to_owned(), redis_url)]
         };
-        let of_coordinators = servers(shape.coordinators_nats);
+        let mut of_coordinators = [servers(shape.coordinators_nats), shape.coordinators_environment].concat();
+        of_coordinators.extend(shape.key.map(|key| ("TRELLIS_LOG_KEY".to_owned(), key.to_owned())));
         let mut nodes = BTreeMap::new();
         for number in 1..=coordinators {
             let name = format!("c{number}");
@@ -153,6 +171,8 @@ impl Processes {
                 &slots,
                 "--config",
                 &worker_file,
+                "--policy",
+                &policy_file,
                 "--allow-crash",
                 "--drain",
                 "3s",
@@ -255,7 +275,7 @@ impl Processes {
         let bus = &self.client.bus;
         let query = serde_json::to_vec(&Query::Coordinators).expect("plain fields").into();
         let mut heard = Vec::new();
-        if let Ok(answer) = bus.request(&Subject::Query, &Headers::new(), query, wait).await
+        if let Ok(answer) = bus.request(&query_of(&query), &Headers::new(), query, wait).await
             && let Ok(QueryAnswer::Coordinators { coordinators, .. }) = serde_json::from_slice(&answer)
         {
             heard.extend(coordinators.iter().map(ToString::to_string));
@@ -272,7 +292,7 @@ impl Processes {
     pub async fn apply(&self, agents: Value) {
         let query = json!({"apply_agents": {"agents": agents}});
         let payload = serde_json::to_vec(&query).expect("JSON").into();
-        let asked = self.client.bus.request(&Subject::Query, &Headers::new(), payload, PATIENCE).await;
+        let asked = self.client.bus.request(&query_of(&payload), &Headers::new(), payload, PATIENCE).await;
         let answer: QueryAnswer = serde_json::from_slice(&asked.expect("an answer")).expect("an answer");
         assert!(matches!(answer, QueryAnswer::Applied { .. }), "{answer:?}");
     }

@@ -3,6 +3,7 @@
 
 mod aimock;
 mod disk;
+mod hostile;
 mod llama;
 mod model;
 mod nats;
@@ -12,6 +13,7 @@ mod redis;
 
 pub use aimock::{AiMock, Billed};
 pub use disk::Disk;
+pub use hostile::{Attack, HostileServer};
 pub use llama::Llama;
 pub use model::{Gate, INPUT_NANOS, Line, ModelServer, OUTPUT_NANOS, Prompt, Reply};
 pub use nats::NatsServer;

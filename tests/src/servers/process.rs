@@ -95,6 +95,11 @@ impl Process {
         self.settings.port
     }
 
+    /// Where everything is that it keeps.
+    pub fn directory(&self) -> &Path {
+        &self.settings.dir
+    }
+
     /// What it has written to its log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.settings.dir.join("log")).unwrap_or_default()

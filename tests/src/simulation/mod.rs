@@ -167,7 +167,12 @@ impl Simulation {
             for agent in agents {
                 let agent_id = agent["agent_id"].as_str().expect("a profile has a name").to_owned();
                 let version = profiles.len() as u64 + 1;
-                profiles.push(AgentVersion { agent_id, version, profile: Some(agent.to_string()) });
+                profiles.push(AgentVersion {
+                    agent_id,
+                    version,
+                    profile: Some(agent.to_string()),
+                    again: false,
+                });
             }
         }
         profiles

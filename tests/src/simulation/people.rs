@@ -19,7 +19,7 @@ use shared::{
 };
 
 use super::{chance::Chance, story::Story, work::Run};
-use crate::cluster::Client;
+use crate::{cluster::Client, subjects::admin_of};
 
 /// By how much each paused context is raised: more than any call holds.
 const MORE_NANOS: u64 = 50_000_000;
@@ -132,7 +132,7 @@ impl People {
         let charge = json!({"child_id": "root", "key": key, "amount": {"cost_usd": amount, "tokens": 0}});
         for _ in 0..2 {
             let control = json!({"trace_id": run.trace_id, "charge": charge});
-            self.publish(Subject::Control, &control).await;
+            self.publish(admin_of(&control), &control).await;
         }
     }
 
@@ -182,7 +182,7 @@ impl People {
             let to = if node.parent.is_none() { run.cap } else { own };
             let raise = json!({"child_id": node.id, "max_cost_usd": to});
             let control = json!({"trace_id": run.trace_id, "raise": raise});
-            self.publish(Subject::Control, &control).await;
+            self.publish(admin_of(&control), &control).await;
         }
     }
 

@@ -18,7 +18,7 @@ use super::{
     provider::Provider,
     story::Story,
 };
-use crate::cluster::name;
+use crate::cluster::{lenient_keys, name};
 
 /// Whoever starts processes starts one that ended by itself again, after this.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
@@ -153,6 +153,7 @@ impl Process {
 fn coordinator_config(name_: &str, ground: &Ground) -> coordinator::Config {
     let mut config = coordinator::Config::new(name(name_));
     config.topology = ground.topology.clone();
+    config.keys = lenient_keys();
     config.clock = Clock::simulated(ground.store_now());
     config.random = ground.chance.source();
     // Work whose message was lost is sent again; a quarter of an hour would only make simulations longer.

@@ -28,6 +28,9 @@ pub(super) async fn begin<'a>(run: &'a Run<'a>) -> Result<(Journal<'a>, Workspac
     let journal = Journal::open(attempt).await;
     journal.note_lost(run.open_holds).await;
     run.meter.resume(run.open_holds, journal.settled(run.open_holds)).await;
+    if let Some(refused) = run.resources.refusal(run.work()) {
+        return Err(refused);
+    }
     checkpoint::prepare(attempt, &journal).await.map_err(Verdict::Failed)?;
     received::prepare(attempt, &journal).await.map_err(Verdict::Failed)?;
     let workspace = Workspace::create(run.resources.workspaces(), attempt.trace_id(), attempt.child_id())

@@ -23,9 +23,12 @@ pub(crate) async fn run(run: &Run<'_>) -> Verdict {
     match run.attempt.work.agent.kind {
         AgentKind::Builtin => {
             run.meter.resume(run.open_holds, Vec::new()).await;
+            if let Some(refused) = run.resources.refusal(run.work()) {
+                return refused;
+            }
             builtin::run(run).await
         }
-        AgentKind::Llm => llm::run(run).await,
-        AgentKind::Command => command::run(run).await,
+        AgentKind::Llm => Box::pin(llm::run(run)).await,
+        AgentKind::Command => Box::pin(command::run(run)).await,
     }
 }

@@ -1,15 +1,26 @@
 //! What a worker has for its agents: models and their prices, tools, a sandbox, and a directory for workspaces.
 //! Made once and shared by all attempts.
 
-use std::path::Path;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use shared::Problems;
+use shared::{
+    Problems,
+    agent_policy::AgentPolicy,
+    telemetry,
+    wire::{Execute, FailureKind, Verdict},
+};
+
+use super::verdict;
 
 use crate::{
     config::Config,
     files::worker_directory::WorkerDirectory,
     model::Models,
-    sandbox::{Sandbox, WorkerSecrets},
+    sandbox::{Sandbox, WorkerSecrets, absolute},
+    secret::Values,
     tool::Toolbox,
 };
 
@@ -20,30 +31,67 @@ pub(crate) struct Resources {
     directory: WorkerDirectory,
     /// The sandbox of programs; None if no executable for it is configured.
     pub(crate) sandbox: Option<Sandbox>,
-    pub(crate) secrets: WorkerSecrets,
+    /// Variables of the worker that no program gets by naming them.
+    pub(crate) own_variables: WorkerSecrets,
+    /// The secrets that agents name (S8).
+    pub(crate) secrets: Arc<Values>,
+    /// What profiles may ask for.
+    policy: AgentPolicy,
 }
 
 impl Resources {
     pub(crate) async fn new(config: &Config) -> Result<Self, Problems> {
-        let settings = &config.settings;
+        let mut settings = config.settings.clone();
+        settings.mcp.retain(|server, _| config.policy.allows_server(server));
+        let settings = &settings;
         settings.check()?;
         let directory =
             WorkerDirectory::open(settings.workspaces.as_deref(), &config.id).map_err(|error| {
                 let hint = "set it to a directory that this user can write to";
                 Problems::one("workspaces", error.to_string(), Some(hint.to_owned()))
             })?;
-        let helper = config.sandbox.clone();
+        let sandbox = config.sandbox.clone();
+        let sandbox = sandbox.map(|helper| Sandbox::new(helper, &settings.sandbox, &config.policy.requires));
+        let secrets = Arc::new(Values::read(settings));
+        let hidden = secrets.redactor().clone();
+        if !hidden.is_empty() {
+            telemetry::hide(move |line| hidden.bytes(line).into_owned());
+        }
         Ok(Resources {
             models: Models::new(settings)?.simulated_by(config.simulated_provider.clone()),
-            toolbox: Toolbox::start(settings).await?,
+            toolbox: Toolbox::start(settings, secrets.clone(), sandbox.clone(), directory.path()).await?,
             directory,
-            sandbox: helper.map(|helper| Sandbox::new(helper, settings.sandbox.without.clone())),
-            secrets: WorkerSecrets::new(settings),
+            sandbox,
+            own_variables: WorkerSecrets::new(settings),
+            secrets,
+            policy: config.policy.clone(),
         })
+    }
+
+    /// Why this worker does not run an agent: its policy does not allow it, or it has not its secrets. It is not tried again,
+    /// by this worker or another: all workers of a pool are to have the same policy and the same secrets.
+    pub(super) fn refusal(&self, work: &Execute) -> Option<Verdict> {
+        let mut refused = self.policy.refuses(&work.agent, &meant);
+        if let Some(model) = work.model.as_ref().filter(|model| !self.policy.allows_model(model))
+            && work.agent.model.as_ref() != Some(model)
+        {
+            refused.add("model", format!("the model `{model}` is not allowed"), None);
+        }
+        if let Err(refused) = refused.or(()) {
+            let message = format!("the policy of this worker does not allow this agent:\n{refused}");
+            return Some(verdict::failed_as(FailureKind::Refused, message));
+        }
+        self.secrets.refusal(work).map(verdict::failed)
     }
 
     /// The directory beneath which every attempt has a workspace of its own.
     pub(crate) fn workspaces(&self) -> &Path {
         self.directory.path()
     }
+}
+
+/// The file that a path of a profile or a policy stands for, links followed.
+fn meant(path: &str) -> PathBuf {
+    let absolute = PathBuf::from(absolute(path));
+    absolute.canonicalize().unwrap_or(absolute)
 }

@@ -21,7 +21,7 @@ impl<'a> Run<'a> {
         Outside {
             toolbox: &self.resources.toolbox,
             sandbox: self.resources.sandbox.as_ref(),
-            secrets: &self.resources.secrets,
+            secrets: &self.resources.own_variables,
             directory: self.resources.workspaces(),
         }
     }

@@ -12,7 +12,7 @@ use shared::{
     wire::{Answer, Ask, AskMessage},
 };
 
-use crate::retry::Backoff;
+use crate::{retry::Backoff, secret::Redactor};
 
 /// How long one try waits for its answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,11 +29,22 @@ pub(crate) struct Coordinator {
     subject: Subject,
     trace_id: TraceId,
     headers: Headers,
+    redactor: Redactor,
 }
 
 impl Coordinator {
-    pub(crate) fn new(bus: Bus, subject: Subject, trace_id: TraceId, headers: Headers) -> Self {
-        Coordinator { bus, subject, trace_id, headers }
+    pub(crate) fn new(
+        bus: Bus,
+        subject: Subject,
+        trace_id: TraceId,
+        headers: Headers,
+        redactor: Redactor,
+    ) -> Self {
+        Coordinator { bus, subject, trace_id, headers, redactor }
+    }
+
+    pub(super) fn redactor(&self) -> &Redactor {
+        &self.redactor
     }
 
     /// One try. None if no coordinator answered, or it could not decide.
@@ -66,7 +77,8 @@ impl Coordinator {
 
     fn encode(&self, ask: Ask) -> Bytes {
         let message = AskMessage { trace_id: self.trace_id, ask };
-        serde_json::to_vec(&message).expect("a message has string keys").into()
+        let payload = serde_json::to_vec(&message).expect("a message has string keys");
+        self.redactor.message(payload).into()
     }
 
     async fn send(&self, payload: Bytes, timeout: Duration) -> Option<Answer> {
@@ -77,7 +89,7 @@ impl Coordinator {
                 tracing::debug!(%error, "the coordinator does not answer");
                 return None;
             }
-            Err(error @ RequestError::Other(_)) => {
+            Err(error @ (RequestError::Denied(_) | RequestError::Other(_))) => {
                 tracing::warn!(%error, "could not ask the coordinator");
                 return None;
             }
@@ -89,7 +101,8 @@ impl Coordinator {
             }
             Ok(answer) => Some(answer),
             Err(problems) => {
-                tracing::warn!(%problems, "could not read the coordinator's answer");
+                tracing::debug!(%problems, "what is wrong with it");
+                tracing::warn!("could not read the coordinator's answer");
                 None
             }
         }

@@ -16,7 +16,8 @@ impl Default for Exit {
 impl Exit {
     /// Reports the failure. Never returns, because the attempt ends.
     pub(super) async fn take(&self, failure: Failure) -> ! {
-        tracing::warn!(message = failure.message, "the agent can't continue");
+        tracing::warn!(kind = ?failure.kind, "the agent can't continue");
+        tracing::debug!(message = failure.message, "why");
         self.0.send_replace(Some(failure));
         std::future::pending().await
     }

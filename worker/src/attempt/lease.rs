@@ -3,7 +3,7 @@
 //! answered finishes its current call and starts no other; after a long stop it does nothing before its
 //! next tick is answered. When the lease has expired and no call is in flight, the attempt ends by itself.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use shared::{
     clock::{Clock, Mark},
@@ -40,15 +40,22 @@ pub(crate) struct HeldLease {
     clock: Clock,
     standing: watch::Sender<Standing>,
     tick_now: Notify,
+    stop_told: Arc<Notify>,
     stopped: CancellationToken,
 }
 
 impl HeldLease {
     /// `asked_at` is the moment before the claim was sent: the lease can't have begun earlier.
-    pub(crate) fn new(lease: Lease, left: Option<TimeLeft>, asked_at: Mark, clock: Clock) -> Self {
+    pub(crate) fn new(
+        lease: Lease,
+        left: Option<TimeLeft>,
+        asked_at: Mark,
+        clock: Clock,
+        stop_told: Arc<Notify>,
+    ) -> Self {
         let standing = watch::Sender::new(Standing::renewed(asked_at, left));
         let (tick_now, stopped) = (Notify::new(), CancellationToken::new());
-        HeldLease { lease, clock, standing, tick_now, stopped }
+        HeldLease { lease, clock, standing, tick_now, stop_told, stopped }
     }
 
     /// How long it lasts from one renewal.
@@ -86,7 +93,8 @@ impl HeldLease {
 
     /// An ask was answered with `stop`. Never returns, because the attempt ends.
     pub(crate) async fn stop(&self, reason: &str) -> ! {
-        tracing::info!(reason, "the attempt is stopped");
+        tracing::info!("the attempt is stopped");
+        tracing::debug!(reason, "why");
         self.stopped.cancel();
         std::future::pending().await
     }
@@ -99,6 +107,11 @@ impl HeldLease {
     /// Waits until a tick is needed before the next regular one.
     pub(crate) async fn tick_wanted(&self) {
         self.tick_now.notified().await;
+    }
+
+    /// Waits until a broadcast says that the context is to stop. However many say so meanwhile, it returns once more.
+    pub(crate) async fn stop_told(&self) {
+        self.stop_told.notified().await;
     }
 
     /// The tick sent at `sent_at` was answered with `go on`.

@@ -45,12 +45,25 @@ impl<'a> LiveOutput<'a> {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                () = tokio::time::sleep(COLLECT_INTERVAL) => self.flush().await,
+                () = tokio::time::sleep(COLLECT_INTERVAL) => self.flush_shown().await,
             }
         }
     }
 
-    /// Sends what was added and not sent yet.
+    /// Sends what was added and not sent yet, but for an end that may be the beginning of a secret (S8): more may follow.
+    async fn flush_shown(&self) {
+        let text = {
+            let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+            let shown = self.attempt.redactor.shown(&unsent);
+            let rest = unsent.split_off(shown);
+            std::mem::replace(&mut *unsent, rest)
+        };
+        if !text.is_empty() {
+            self.send(Said::Text(text)).await;
+        }
+    }
+
+    /// Sends what was added and not sent yet. Nothing follows it.
     pub(crate) async fn flush(&self) {
         let text = std::mem::take(&mut *self.unsent.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
@@ -63,7 +76,8 @@ impl<'a> LiveOutput<'a> {
         let (trace_id, child_id) = (attempt.trace_id(), attempt.child_id().clone());
         let subject = Subject::Stream(trace_id, child_id.clone());
         let piece = StreamPiece { trace_id, child_id, attempt: attempt.number(), number: self.number, said };
-        let payload = serde_json::to_vec(&piece).expect("a message has string keys").into();
+        let payload = serde_json::to_vec(&piece).expect("a message has string keys");
+        let payload = attempt.redactor.message(payload).into();
         let headers = attempt.headers();
         let sending = attempt.bus.broadcast(&subject, &headers, payload);
         match tokio::time::timeout(SEND_TIMEOUT, sending).await {

@@ -18,15 +18,16 @@ mod work;
 use std::sync::Arc;
 
 use shared::{
-    ChildId, Timestamp, TraceId,
+    ChildId, PoolName, Timestamp, TraceId,
     bus::{Bus, Headers},
+    digest::short_sha256,
     subject::{Partition, Subject},
     telemetry::{self, span_id},
     wire::{Answer, Ask, Execute, Failure, Lease},
 };
 use tokio::time::Instant;
 
-use crate::config::Config;
+use crate::{config::Config, secret::Redactor};
 use coordinator::{ASK_AGAIN_AFTER, Coordinator, PATIENCE};
 use deadline::Deadline;
 use exit::Exit;
@@ -44,9 +45,12 @@ pub(crate) struct Attempt {
     pub(crate) config: Arc<Config>,
     pub(crate) bus: Bus,
     pub(crate) coordinator: Coordinator,
+    /// Every message of the attempt goes through it, so that none has a secret (S8).
+    pub(crate) redactor: Redactor,
     /// The id of this attempt's span: the parent of all spans beneath it.
     pub(crate) span: u64,
-    partition: Partition,
+    /// Where it reports: the pool of the context, and its trace's partition.
+    home: (PoolName, Partition),
 }
 
 impl Attempt {
@@ -55,14 +59,15 @@ impl Attempt {
         lease: HeldLease,
         deadline: Deadline,
         coordinator: Coordinator,
-        partition: Partition,
+        home: (PoolName, Partition),
         config: Arc<Config>,
         bus: Bus,
     ) -> Self {
         let Lease { child_id, attempt, .. } = &lease.lease;
         let span = span_id(work.trace_id, &format!("{child_id}.{attempt}"));
         let (work, progress, exit) = (Work::new(work), Progress::default(), Exit::default());
-        Attempt { work, lease, deadline, progress, exit, config, bus, coordinator, span, partition }
+        let redactor = coordinator.redactor().clone();
+        Attempt { work, lease, deadline, progress, exit, config, bus, coordinator, redactor, span, home }
     }
 
     pub(crate) fn trace_id(&self) -> TraceId {
@@ -83,6 +88,14 @@ impl Attempt {
         self.lease.lease.clone()
     }
 
+    /// The id of a message of this attempt, by which it is stored once. It has something that only the holder of the lease knows:
+    /// whoever can guess an id may send another message under it first, and ours would count as stored (S6). Not the token
+    /// itself, and not the hash that is published: ids are read by others (S2).
+    pub(crate) fn message_id(&self, of: &str) -> String {
+        let Lease { child_id, token, .. } = &self.lease.lease;
+        format!("{}.{child_id}.{of}.{}", self.trace_id(), short_sha256(format!("id of {token}")))
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.config.clock.now()
     }
@@ -93,11 +106,19 @@ impl Attempt {
     }
 
     pub(crate) fn cost_subject(&self) -> Subject {
-        Subject::Cost(self.partition, self.trace_id(), self.child_id().clone())
+        let (pool, partition) = self.home.clone();
+        Subject::Cost(pool, partition, self.trace_id(), self.child_id().clone())
+    }
+
+    /// Its journal: its pool is in the subject, so that no other writes there (S6).
+    pub(crate) fn history_subject(&self) -> Subject {
+        let (pool, _) = self.home.clone();
+        Subject::History(pool, self.trace_id(), self.child_id().clone())
     }
 
     pub(crate) fn result_subject(&self) -> Subject {
-        Subject::Result(self.partition, self.trace_id(), self.child_id().clone())
+        let (pool, partition) = self.home.clone();
+        Subject::Result(pool, partition, self.trace_id(), self.child_id().clone())
     }
 
     /// Asks the coordinator until there is an answer, only while the lease is valid. Here `stop` ends the attempt, for all

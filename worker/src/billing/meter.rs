@@ -115,7 +115,7 @@ impl<'a> Meter<'a> {
         }
         let resume = Resume { lease: self.attempt.token(), settled };
         if let Answer::Refused(refusal) = self.attempt.ask(Ask::Resume(resume)).await {
-            tracing::warn!(message = refusal.message, "the holds of earlier attempts stay open");
+            tracing::warn!(code = refusal.code, "the holds of earlier attempts stay open");
         }
     }
 
@@ -172,7 +172,7 @@ impl<'a> Meter<'a> {
             let settle = Ask::Settle { lease: self.attempt.token(), call_id: call_id.clone(), amount };
             let answer = self.attempt.coordinator.until_answered(settle).await;
             if let Answer::Refused(refusal) = answer {
-                tracing::warn!(%call_id, message = refusal.message, "a cost was not booked");
+                tracing::warn!(%call_id, code = refusal.code, "a cost was not booked");
             }
         });
         futures_util::future::join_all(bookings).await;
@@ -224,7 +224,7 @@ impl<'a> Meter<'a> {
             books.cut_off.remove(call_id);
         }
         if let Answer::Refused(refusal) = self.attempt.coordinator.until_answered(ask).await {
-            tracing::warn!(%call_id, message = refusal.message, "a hold could not be ended");
+            tracing::warn!(%call_id, code = refusal.code, "a hold could not be ended");
         }
     }
 
@@ -299,7 +299,7 @@ impl<'a> Meter<'a> {
         let Priced { amount, model, prices } = priced;
         let lease = self.attempt.token();
         let trace_id = self.attempt.trace_id();
-        let id = format!("{trace_id}.{}.{call_id}.cost", lease.child_id);
+        let id = self.attempt.message_id(&format!("{call_id}.cost"));
         let cost = Cost { trace_id, lease, call_id: call_id.clone(), amount, model, prices };
         let message = Outgoing {
             subject: self.attempt.cost_subject(),

@@ -116,7 +116,8 @@ pub(crate) async fn call(
         let (attempt, passed) = (meter.attempt(), &opened.passed[..]);
         let call =
             Call { attempt, meter, models, journal, checker, request, passed, model, price, input_tokens };
-        match call.make().await {
+        // In a box: it would take its room once in every frame above it, which is more than a thread has.
+        match Box::pin(call.make()).await {
             // The fallback may be affordable (B5); a budget that is used up stops both.
             CallOutcome::CannotAfford(denied) if !denied.halted => shortage = Some(denied),
             outcome @ (CallOutcome::Answered(_)
@@ -169,12 +170,12 @@ impl Call<'_> {
             let live = LiveOutput::new(self.attempt, self.journal.next_number());
             let began = self.attempt.now();
             self.attempt.config.crash.pass(Point::Held);
-            let answer = self.ask(&held, &live).await;
+            let answer = Box::pin(self.ask(&held, &live)).await;
             self.emit(&held, began, &answer);
             let (message, retryable, retry_after) = match answer {
                 Ok(completion) => {
                     self.attempt.config.crash.pass(Point::Answered);
-                    let step = self.record(held, completion, &live).await;
+                    let step = Box::pin(self.record(held, completion, &live)).await;
                     let halted = self.checker.halted().map(CallOutcome::Halted);
                     return halted.unwrap_or_else(|| CallOutcome::Answered(Box::new(step)));
                 }
@@ -203,7 +204,8 @@ impl Call<'_> {
             if let Err(failure) = self.count_retry(pause, &message) {
                 return CallOutcome::Failed(failure);
             }
-            tracing::info!(message, model = %self.model, "the call failed; trying again");
+            tracing::info!(model = %self.model, "the call failed; trying again");
+            tracing::debug!(message, "why");
             live.send(Said::Again { why: message }).await;
             tokio::time::sleep(pause).await;
             wait = (wait * 2).min(MAX_PAUSE);

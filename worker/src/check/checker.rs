@@ -107,7 +107,7 @@ impl<'a> Checker<'a> {
                 reason: step.reason.clone(),
             };
             if let Answer::Refused(refusal) = self.attempt.ask(Ask::Checked(told)).await {
-                tracing::warn!(message = refusal.message, "the decision of a check is only in the journal");
+                tracing::warn!(code = refusal.code, "the decision of a check is only in the journal");
             }
         }
     }

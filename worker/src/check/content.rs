@@ -3,7 +3,7 @@
 
 use regex::Regex;
 use serde_json::Value;
-use shared::check::CheckDecision;
+use shared::{check::CheckDecision, json_schema::JsonSchema};
 
 use super::rule::{Kind, Rule};
 
@@ -119,7 +119,7 @@ fn matching(patterns: &[Regex], text: &str) -> Option<String> {
     Some(format!("it matches pattern {} of {}", at + 1, patterns.len()))
 }
 
-fn schema(rule: &Rule, validator: &jsonschema::Validator, content: &Content) -> Decided {
+fn schema(rule: &Rule, wanted: &JsonSchema, content: &Content) -> Decided {
     let parsed = match content {
         Content::Arguments(value) => value.clone(),
         Content::Text(text) => match serde_json::from_str(without_fence(text.trim())) {
@@ -127,7 +127,7 @@ fn schema(rule: &Rule, validator: &jsonschema::Validator, content: &Content) -> 
             Err(error) => return Decided::hit(rule, format!("it is not JSON: {error}")),
         },
     };
-    let errors: Vec<String> = validator.iter_errors(&parsed).take(3).map(|error| error.to_string()).collect();
+    let errors: Vec<String> = wanted.mistakes(&parsed, 3).into_iter().map(|(_, error)| error).collect();
     if errors.is_empty() {
         return Decided::pass();
     }

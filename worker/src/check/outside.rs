@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use shared::check::ProgramCheck;
+use shared::{agent::Resources, check::ProgramCheck};
 
 use super::{
     answer::{self, Asked},
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     attempt::Attempt,
     files::workspace::Workspace,
-    sandbox::{Event, Policy, Sandbox, WorkerSecrets, absolute, make_absolute_if_readable},
+    sandbox::{Event, Policy, Program, Sandbox, WorkerSecrets, absolute, make_absolute_if_readable},
     tool::Toolbox,
 };
 
@@ -83,7 +83,7 @@ impl Outside<'_> {
             .map_err(|error| format!("its directory could not be made: {error}"))?;
         let policy = self.policy(program, &workspace)?;
         let mut running =
-            sandbox.start(policy, Arc::new(workspace)).await.map_err(|error| error.to_string())?;
+            Program::start(sandbox, policy, Arc::new(workspace)).await.map_err(|error| error.to_string())?;
         running.send_line(&serde_json::to_vec(asked).expect("plain fields"));
         running.close_input();
         let mut written: Vec<u8> = Vec::new();
@@ -101,7 +101,7 @@ impl Outside<'_> {
             return Err(why);
         }
         if !status.success() {
-            let errors = running.last_error_lines(SHOWN_ERROR_LINES);
+            let errors = running.last_error_lines(SHOWN_ERROR_LINES, self.toolbox.redactor());
             return Err(format!("it ended with {status}: {errors}"));
         }
         Ok(String::from_utf8_lossy(&written).into_owned())
@@ -109,7 +109,7 @@ impl Outside<'_> {
 
     fn policy(&self, program: &ProgramCheck, workspace: &Workspace) -> Result<Policy, String> {
         let path = workspace.path().canonicalize().map_err(|error| error.to_string())?;
-        std::fs::create_dir_all(path.join("tmp")).map_err(|error| error.to_string())?;
+        workspace.make_temporary().map_err(|error| error.to_string())?;
         let env = self
             .secrets
             .environment(&program.env_from, &program.env, &path)
@@ -120,9 +120,11 @@ impl Outside<'_> {
             workspace: path,
             env,
             reads: program.reads.iter().map(|path| absolute(path).into()).collect(),
+            writes: Vec::new(),
             network: program.network,
             requires: program.requires.clone(),
-            resources: Default::default(),
+            address_space_bytes: Resources::default().memory_bytes,
+            resources: Resources::default(),
             workspace_bytes: WORKSPACE_BYTES,
         })
     }

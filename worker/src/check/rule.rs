@@ -7,9 +7,10 @@ use shared::{
     Usd,
     check::{
         ApprovalCheck, Check, CheckDecision, CheckKind, CostCheck, McpCheck, Moment, OnHit, PatternCheck,
-        ProgramCheck, RateCheck, SizeCheck, compile_pattern, compile_schema,
+        ProgramCheck, RateCheck, SizeCheck, compile_pattern,
     },
     id::{CheckName, ToolName},
+    json_schema::JsonSchema,
 };
 
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(super) enum Kind {
     /// One of these must match.
     Allowed(Vec<Regex>),
     MaxBytes(u64),
-    Schema(Box<jsonschema::Validator>),
+    Schema(Box<JsonSchema>),
     Program(ProgramCheck),
     Mcp(ToolName),
     PerMinute(u32),
@@ -134,7 +135,7 @@ fn kind(check: &Check) -> Result<Kind, String> {
         CheckKind::Size(SizeCheck { max_bytes }) => Kind::MaxBytes(*max_bytes),
         CheckKind::Rate(RateCheck { per_minute }) => Kind::PerMinute(*per_minute),
         CheckKind::Cost(CostCheck { max_usd_per_call }) => Kind::MaxCost(*max_usd_per_call),
-        CheckKind::Schema(schema) => Kind::Schema(Box::new(compile_schema(schema)?)),
+        CheckKind::Schema(schema) => Kind::Schema(Box::new(JsonSchema::compile(schema.value())?)),
         CheckKind::Approval(ApprovalCheck { above_usd }) => Kind::Approval(*above_usd),
         CheckKind::Program(program) => Kind::Program(program.clone()),
         CheckKind::Mcp(McpCheck { tool }) => Kind::Mcp(tool.clone()),

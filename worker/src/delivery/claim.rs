@@ -89,7 +89,7 @@ fn judge(answer: Answer) -> Claim {
         | Answer::News(_)
         | Answer::Part(_)) => {
             let refusal = answer.into_refusal("claim");
-            tracing::warn!(message = refusal.message, "a claim was not answered as expected");
+            tracing::warn!(code = refusal.code, "a claim was not answered as expected");
             Claim::Later(REDELIVER_AFTER)
         }
     }

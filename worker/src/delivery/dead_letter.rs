@@ -22,11 +22,14 @@ pub(crate) async fn store(
     tracing::warn!(
         subject = delivery.subject,
         code = refusal.code,
-        "stored as a dead letter: {}",
-        refusal.message
+        "a message becomes a dead letter, which says why"
     );
+    tracing::debug!(message = refusal.message, "why");
     let (trace_id, child_id) = context.unzip();
-    let letter = DeadLetter::new(&delivery.subject, &delivery.payload, refusal).about(trace_id, child_id);
+    // The message has a whole task. Coordinators keep it with its context; who reads dead letters need not see it.
+    let letter = DeadLetter::new(&delivery.subject, &[], refusal)
+        .without_content(&delivery.payload)
+        .about(trace_id, child_id);
     let kind = ChildId::new("execute").expect("a literal that fits the grammar");
     let message = Outgoing {
         subject: Subject::Dead(kind),

@@ -12,6 +12,7 @@ use shared::{
     telemetry::{self, span_id},
     wire::{Claimed, Failure, Offer, OpenHold, Refusal, Verdict},
 };
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -37,8 +38,8 @@ pub(crate) struct Handler {
     pub(crate) resources: Arc<Resources>,
     pub(crate) bus: Bus,
     pub(crate) skew: Arc<Skew>,
-    /// The coordinator broadcast that this context is to stop.
-    pub(crate) stop: CancellationToken,
+    /// A broadcast said that this context is to stop: the next tick asks whether that is so.
+    pub(crate) stop_told: Arc<Notify>,
     /// The worker ends: a running attempt reports that it was handed back, unclaimed work returns to the queue.
     pub(crate) hand_back: CancellationToken,
 }
@@ -53,14 +54,15 @@ enum End {
 
 impl Handler {
     pub(crate) async fn run(self, offer: Offer, delivery: Delivery) {
-        let Ok(Subject::Ask(partition)) = self.bus.namespace().parse(&offer.report_to.ask) else {
+        let Ok(Subject::Ask(pool, partition)) = self.bus.namespace().parse(&offer.report_to.ask) else {
             let ask = &offer.report_to.ask;
             let refusal = Refusal::malformed(format!("report_to.ask: `{ask}` is not a subject for asks"));
             return self.refuse(&offer, &delivery, refusal).await;
         };
         let headers = telemetry::headers(offer.trace_id, span_id(offer.trace_id, offer.child_id.as_str()));
-        let coordinator =
-            Coordinator::new(self.bus.clone(), Subject::Ask(partition), offer.trace_id, headers);
+        let redactor = self.resources.secrets.redactor().clone();
+        let asks = Subject::Ask(pool.clone(), partition);
+        let coordinator = Coordinator::new(self.bus.clone(), asks, offer.trace_id, headers, redactor);
         let asked_at = self.config.clock.mark();
         let claimed = tokio::select! {
             biased;
@@ -73,10 +75,11 @@ impl Handler {
                 if let Some(left) = left {
                     self.skew.compare(left.now, self.config.clock.now());
                 }
-                let lease = HeldLease::new(lease, left, asked_at, self.config.clock);
+                let lease = HeldLease::new(lease, left, asked_at, self.config.clock, self.stop_told.clone());
                 let deadline = Deadline::new(self.config.clock, left);
                 let (config, bus) = (self.config.clone(), self.bus.clone());
-                let attempt = Attempt::new(work, lease, deadline, coordinator, partition, config, bus);
+                let attempt =
+                    Attempt::new(work, lease, deadline, coordinator, (pool, partition), config, bus);
                 tracing::Span::current().record("attempt", attempt.number());
                 self.carry_out(&attempt, &open_holds, &delivery).await;
             }
@@ -104,7 +107,6 @@ impl Handler {
         };
         let mut end = tokio::select! {
             biased;
-            () = self.stop.cancelled() => End::Stopped { ours: attempt.lease.stands() },
             lost = &mut heartbeat => lost.into(),
             () = self.hand_back.cancelled() => End::HandedBack,
             failure = attempt.exit.taken() => End::Finished(Verdict::Failed(failure)),
@@ -128,7 +130,6 @@ impl Handler {
                     // Not reported: another worker does it again once the lease has expired.
                     end = End::LeaseExpired;
                 },
-                () = self.stop.cancelled() => end = End::Stopped { ours: attempt.lease.stands() },
                 lost = &mut heartbeat => end = lost.into(),
             }
         }
@@ -193,6 +194,7 @@ impl From<Lost> for End {
 fn panicked(panic: &(dyn Any + Send)) -> Verdict {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    tracing::error!(panic = text, "the agent panicked");
+    tracing::error!("the agent panicked");
+    tracing::debug!(text, "what it said");
     Verdict::Failed(Failure::retryable(format!("the agent panicked: {text}")))
 }

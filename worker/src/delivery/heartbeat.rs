@@ -1,6 +1,8 @@
 //! The heartbeat of an attempt: ticks that renew its lease, until the attempt must end. A tick that is sent
 //! twice only moves the lease on.
 //!
+//! A stop message makes it tick at once. Anybody may have sent it, so only the answer to a tick ends the attempt.
+//!
 //! A lease that has expired without an answer ends the attempt, unless a paid call is in flight: that call is finished,
 //! because it costs the same if it is cut off (B13). Until it has ended, and for one lease more, the heartbeat goes
 //! on asking. Nothing new begins meanwhile (`HeldLease::live`). If nobody has taken the context over, the next
@@ -12,9 +14,10 @@ use shared::{
     bus::Delivery,
     wire::{Answer, Ask, Tick},
 };
+use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    attempt::{Attempt, coordinator::ANSWER_TIMEOUT},
+    attempt::{Attempt, coordinator::ANSWER_TIMEOUT, lease::HeldLease},
     billing::meter::Meter,
 };
 
@@ -22,6 +25,10 @@ use crate::{
 const TICK_INTERVAL: Duration = Duration::from_secs(3);
 /// The pause after a tick that was not answered.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The shortest time between a tick and the next one that a stop message asks for: whoever forges stops must not make a worker
+/// and its coordinator busy.
+const STOP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Why an attempt must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +45,7 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
     let (lease, clock) = (&attempt.lease, attempt.config.clock);
     // Since the ticks are not answered: whether a call was in flight at the last look, and until when.
     let (mut calling, mut called_at) = (false, None);
+    let mut not_before = Instant::now();
     loop {
         let in_doubt = lease.in_doubt();
         let wait = if in_doubt { until_retry(lease.left()) } else { TICK_INTERVAL.min(lease.lasts() / 3) };
@@ -45,6 +53,7 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
             biased;
             () = lease.stopped() => return Lost::Stopped { ours: lease.stands() },
             () = lease.tick_wanted() => {}
+            () = stop_told(lease, not_before) => {}
             () = tokio::time::sleep(wait) => {}
         }
         let left = lease.left();
@@ -59,6 +68,7 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
         }
         let timeout = if left.is_zero() { ANSWER_TIMEOUT } else { left.min(ANSWER_TIMEOUT) };
         let sent_at = clock.mark();
+        not_before = Instant::now() + STOP_INTERVAL;
         let tick = Tick { lease: attempt.token(), progress: attempt.progress.get() };
         let answer = tokio::select! {
             biased;
@@ -73,17 +83,24 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
                 delivery.progress().await;
             }
             Some(Answer::Stop { reason }) => {
-                tracing::info!(reason, "the coordinator stops the attempt");
+                tracing::info!("the coordinator stops the attempt");
+                tracing::debug!(reason, "why");
                 return Lost::Stopped { ours: !left.is_zero() };
             }
             Some(answer) => {
                 let refusal = answer.into_refusal("tick");
-                tracing::warn!(message = refusal.message, "a tick was not answered as expected");
+                tracing::warn!(code = refusal.code, "a tick was not answered as expected");
                 lease.doubt();
             }
             None => lease.doubt(),
         }
     }
+}
+
+/// Waits for a stop message. One that comes while a tick is under way counts for the next: that tick may be older than the end.
+async fn stop_told(lease: &HeldLease, not_before: Instant) {
+    lease.stop_told().await;
+    sleep_until(not_before).await;
 }
 
 /// The pause before the next try: shorter if the lease expires before, since that is to be noticed.

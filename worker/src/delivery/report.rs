@@ -16,15 +16,16 @@ use crate::{
 /// Stores the result. A full queue and a missing acknowledgement are waited for; any other failure is retried up to the limit, and then
 /// the attempt is given up.
 pub(super) async fn send(attempt: &Attempt, verdict: Verdict) -> Result<(), RetriesExhausted> {
-    let id = result::name(attempt);
+    let id = attempt.message_id(&format!("{}.result", attempt.number()));
     let verdict = result::fit(attempt, verdict, attempt.work.limits.max_result_bytes).await;
     let report = Report { lease: attempt.token(), progress: attempt.progress.get(), verdict };
     let result = wire::Result { trace_id: attempt.trace_id(), report };
+    let payload = serde_json::to_vec(&result).expect("a message has string keys");
     let message = Outgoing {
         subject: attempt.result_subject(),
         id: Some(id),
         headers: attempt.headers(),
-        payload: serde_json::to_vec(&result).expect("a message has string keys").into(),
+        payload: attempt.redactor.message(payload).into(),
         expect_last: None,
     };
     store(&attempt.bus, message).await
@@ -37,7 +38,9 @@ async fn store(bus: &Bus, message: Outgoing) -> Result<(), RetriesExhausted> {
         match error {
             // There will be room, and doing the work again would cost more than waiting.
             PublishError::Full(_) | PublishError::Unacknowledged => backoff.wait().await,
-            PublishError::WrongSequence | PublishError::Other(_) => backoff.wait_bounded().await?,
+            PublishError::WrongSequence | PublishError::Denied(_) | PublishError::Other(_) => {
+                backoff.wait_bounded().await?
+            }
         }
     }
     Ok(())

@@ -32,11 +32,12 @@ pub(crate) async fn put_file(
     path: &str,
     bytes: Vec<u8>,
 ) -> ObjectReference {
-    let prefix = prefix(attempt);
+    let (prefix, path) = (prefix(attempt), attempt.redactor.text(path.to_owned()));
     let name = match path.len() {
         0..=MAX_PATH_BYTES => format!("{prefix}{directory}/{path}"),
-        _ => format!("{prefix}{directory}/{}", sha256(path)),
+        _ => format!("{prefix}{directory}/{}", sha256(&path)),
     };
+    let bytes = attempt.redactor.bytes(bytes).into_owned();
     match put(&attempt.bus, &name, bytes.into()).await {
         Ok(reference) => reference,
         Err(failure) => attempt.give_up(failure).await,
@@ -59,7 +60,7 @@ pub(super) async fn put(bus: &Bus, name: &str, bytes: Bytes) -> Result<ObjectRef
 /// Whether every retry would fail with the same error.
 fn is_permanent(error: &Error) -> bool {
     match error {
-        Error::TooLarge { .. } => true,
+        Error::TooLarge { .. } | Error::Denied(_) => true,
         Error::Connect { .. } | Error::TooOld { .. } | Error::Mismatch { .. } | Error::Failed { .. } => false,
     }
 }
@@ -80,7 +81,7 @@ pub(crate) async fn get(bus: &Bus, reference: &ObjectReference) -> Result<Bytes,
     let name = &reference.object;
     let mut backoff = Backoff::default();
     let found = loop {
-        match bus.get_object(name).await {
+        match bus.get_content(name, &reference.sha256).await {
             Ok(found) => break found,
             Err(error) => {
                 tracing::warn!(%error, name, "could not fetch an object yet");

@@ -40,7 +40,7 @@ pub(crate) async fn fit(attempt: &Attempt, verdict: Verdict, max_inline_bytes: u
 async fn by_size(attempt: &Attempt, payload: Payload, max_inline_bytes: u64) -> Result<Payload, Failure> {
     match payload {
         Payload::Inline(value) if value.size_bytes() > max_inline_bytes => {
-            let bytes = value.value().to_string().into();
+            let bytes = attempt.redactor.message(value.value().to_string().into_bytes()).into();
             objects::put(&attempt.bus, &name(attempt), bytes).await.map(Payload::Reference)
         }
         payload @ (Payload::Inline(_) | Payload::Reference(_)) => Ok(payload),

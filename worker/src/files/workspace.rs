@@ -21,6 +21,9 @@ mod tests;
 
 const HISTORY: &str = "history";
 const OUTPUTS: &str = "outputs";
+/// A program's temporary files, and its task.
+const TEMPORARY: &str = "tmp";
+const TASK: &str = "input.json";
 /// What the path of a file in `outputs/` begins with, and that of a large tool output.
 pub(crate) const OUTPUTS_PREFIX: &str = "outputs/";
 pub(crate) const TOOL_OUTPUTS_PREFIX: &str = "outputs/tools/";
@@ -97,6 +100,16 @@ impl Workspace {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Makes the directory for a program's temporary files.
+    pub(crate) fn make_temporary(&self) -> Result<(), Error> {
+        self.make_directory(TEMPORARY, Path::new(TEMPORARY))
+    }
+
+    /// Writes the file that holds a program's task.
+    pub(crate) fn write_task(&self, task: &[u8]) -> Result<(), Error> {
+        self.put(TASK, Path::new(TASK), task)
     }
 
     /// Reads a whole file.
@@ -230,19 +243,24 @@ impl Workspace {
 
     fn put(&self, path: &str, inside: &Path, bytes: &[u8]) -> Result<(), Error> {
         if let Some(parent) = inside.parent() {
-            self.refuse_links(path, parent)?;
-            let mut builder = cap_std::fs::DirBuilder::new();
-            builder.recursive(true);
-            cap_std::fs::DirBuilderExt::mode(&mut builder, 0o700);
-            if !parent.as_os_str().is_empty() {
-                self.directory.create_dir_with(parent, &builder).map_err(|source| failed(path, source))?;
-            }
+            self.make_directory(path, parent)?;
         }
         self.refuse_links(path, inside)?;
         // Truncated only after `open` has checked that it is a regular file.
         let mut file = self.open(path, inside, OpenOptions::new().write(true).create(true).mode(0o600))?;
         let written = file.set_len(0).and_then(|()| file.write_all(bytes));
         written.map_err(|source| failed(path, source))
+    }
+
+    fn make_directory(&self, path: &str, directory: &Path) -> Result<(), Error> {
+        self.refuse_links(path, directory)?;
+        if directory.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let mut builder = cap_std::fs::DirBuilder::new();
+        builder.recursive(true);
+        cap_std::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        self.directory.create_dir_with(directory, &builder).map_err(|source| failed(path, source))
     }
 
     /// Opens a regular file that has no second hard link, which could be outside. It is checked after it was opened, so
@@ -341,23 +359,59 @@ pub(crate) fn private() -> std::fs::DirBuilder {
     builder
 }
 
-/// Removes a directory with its content, also if a program has removed the permissions of its files.
+/// Removes a directory with its content, also if a program has removed the permissions of its files. What lies deeper than a
+/// level is moved up first: a tree that a program made may be deeper than a path can name or a stack has frames.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
-    let Err(_) = std::fs::remove_dir_all(directory) else { return Ok(()) };
-    restore_permissions(directory);
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
+    let mut moved = 0_u64;
+    loop {
+        let Some(below) = opened(directory)? else { return Ok(()) };
+        let (mut is_empty, mut has_changed) = (true, false);
+        for directory_below in below {
+            has_changed |= raise(&directory_below, directory, &mut moved)?;
+            is_empty = false;
+        }
+        if is_empty {
+            return std::fs::remove_dir(directory);
+        }
+        if !has_changed {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
     }
 }
 
-fn restore_permissions(directory: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let _ = std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700));
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+/// Removes a directory, and moves those in it to `above`, under numbers that are free there. Tells whether it changed anything.
+fn raise(directory: &Path, above: &Path, moved: &mut u64) -> io::Result<bool> {
+    let mut has_changed = false;
+    for below in opened(directory)?.unwrap_or_default() {
+        make_private(&below);
+        *moved += 1;
+        // A number that is taken is free when all that is there now has been removed.
+        has_changed |= std::fs::rename(&below, above.join(format!("trellis-{moved}"))).is_ok();
+    }
+    Ok(has_changed | std::fs::remove_dir(directory).is_ok())
+}
+
+/// The directories in a directory, of which all else is removed; none if there is no such directory.
+fn opened(directory: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+    make_private(directory);
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries?,
+    };
+    let mut directories = Vec::new();
+    for entry in entries {
+        let entry = entry?;
         // The type of the entry itself, so links are not followed.
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            restore_permissions(&entry.path());
+        if entry.file_type()?.is_dir() {
+            directories.push(entry.path());
+        } else {
+            std::fs::remove_file(entry.path())?;
         }
     }
+    Ok(Some(directories))
+}
+
+fn make_private(directory: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let _ = std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700));
 }

@@ -5,6 +5,7 @@
 use shared::{
     CallId,
     id::ToolName,
+    subject::Filter,
     wire::{
         CheckedStep, Checkpoint, Failure, FailureKind, HistoryEntry, HistoryStep, ModelStep, Told, ToolOutput,
     },
@@ -94,7 +95,8 @@ fn renumbered(step: HistoryStep, originals: &[u32], journal: &Journal<'_>) -> Hi
 
 /// The model, tool, message and compacted steps that counted when `from.step` was the last entry, whatever came later.
 async fn steps_at(attempt: &Attempt, from: &Checkpoint) -> Result<Vec<HistoryEntry>, Failure> {
-    let (entries, _) = stored::read(&attempt.bus, from.trace_id, &from.child_id).await?;
+    let journal = Filter::JournalOf(from.trace_id, from.child_id.clone());
+    let (entries, _) = stored::read(&attempt.bus, &journal, &from.child_id).await?;
     if !entries.iter().any(|entry| entry.number == from.step) {
         return Err(gone(from));
     }

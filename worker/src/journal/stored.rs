@@ -1,10 +1,10 @@
 //! Reads a stored journal completely, or returns why it can't be used.
 
 use shared::{
-    CallId, ChildId, TraceId,
-    bus::{self, Bus},
+    CallId, ChildId,
+    bus::{self, Bus, of_first_writers},
     decode,
-    subject::{Filter, Subject},
+    subject::Filter,
     wire::{CallCost, Failure, FailureKind, HistoryEntry, HistoryStep},
 };
 
@@ -40,17 +40,16 @@ impl From<Unusable> for Failure {
 /// up to the limit.
 pub(super) async fn read(
     bus: &Bus,
-    trace_id: TraceId,
+    filter: &Filter,
     child_id: &ChildId,
 ) -> Result<(Vec<HistoryEntry>, u64), Unusable> {
-    let filter = Filter::One(Subject::History(trace_id, child_id.clone()));
     let mut backoff = Backoff::default();
     let stored = loop {
-        match bus.read(&filter).await {
-            Ok(stored) => break stored,
+        match bus.read(filter).await {
+            Ok(stored) => break of_first_writers(stored),
             Err(error) => {
                 tracing::warn!(%error, "could not read a journal yet");
-                let permanent = matches!(error, bus::Error::TooLarge { .. });
+                let permanent = matches!(error, bus::Error::TooLarge { .. } | bus::Error::Denied(_));
                 if permanent || backoff.wait_bounded().await.is_err() {
                     return Err(Unusable::Unread(child_id.clone(), error));
                 }

@@ -12,7 +12,7 @@ use shared::{
     bus::{Outgoing, PublishError},
     decode,
     subject::{Filter, Subject},
-    wire::{Failure, FailureKind, HistoryEntry, HistoryStep, Lease, LostStep, OpenHold, SettledCall},
+    wire::{Failure, FailureKind, HistoryEntry, HistoryStep, LostStep, OpenHold, SettledCall},
 };
 
 use super::stored::{Unusable, is_of, known_cost, read, standing};
@@ -40,12 +40,12 @@ impl<'a> Journal<'a> {
     /// worker that was suspended before it came here may find that its successor has written already; then
     /// it stops.
     pub(crate) async fn open(attempt: &'a Attempt) -> Journal<'a> {
-        let (trace_id, child_id) = (attempt.trace_id(), attempt.child_id());
-        let subject = Subject::History(trace_id, child_id.clone());
+        let (subject, child_id) = (attempt.history_subject(), attempt.child_id());
+        let filter = Filter::One(subject.clone());
         let journal = Journal { attempt, subject, written: Mutex::default() };
         loop {
             attempt.lease.live().await;
-            let (entries, sequence) = match read(&attempt.bus, trace_id, child_id).await {
+            let (entries, sequence) = match read(&attempt.bus, &filter, child_id).await {
                 Ok(read) => read,
                 Err(unusable) => attempt.give_up(unusable.into()).await,
             };
@@ -146,6 +146,7 @@ impl<'a> Journal<'a> {
             at: self.attempt.now(),
             step,
         };
+        let entry = self.without_secrets(entry);
         let message = self.message(&entry, sequence).await;
         let mut backoff = Backoff::default();
         loop {
@@ -162,7 +163,10 @@ impl<'a> Journal<'a> {
                     None => return Err(Fenced),
                 },
                 Err(
-                    error @ (PublishError::Full(_) | PublishError::Unacknowledged | PublishError::Other(_)),
+                    error @ (PublishError::Full(_)
+                    | PublishError::Unacknowledged
+                    | PublishError::Denied(_)
+                    | PublishError::Other(_)),
                 ) => {
                     tracing::warn!(%error, number, "could not append a step to the journal yet");
                     if backoff.wait_bounded().await.is_err() {
@@ -174,6 +178,17 @@ impl<'a> Journal<'a> {
         }
     }
 
+    /// S8: the entry as it is stored. Its parts come without secrets; this is for those that nobody thought of.
+    fn without_secrets(&self, entry: HistoryEntry) -> HistoryEntry {
+        let payload = serde_json::to_vec(&entry).expect("a message has string keys");
+        let redacted = self.attempt.redactor.message(payload.clone());
+        if redacted == payload {
+            entry
+        } else {
+            serde_json::from_slice(&redacted).expect("only texts differ")
+        }
+    }
+
     /// The append as a message that is stored only if `sequence` is still the last.
     async fn message(&self, entry: &HistoryEntry, sequence: u64) -> Outgoing {
         let number = entry.number;
@@ -182,10 +197,10 @@ impl<'a> Journal<'a> {
             let message = format!("step {number} has {} bytes; the most is {MAX_ENTRY_BYTES}", payload.len());
             self.attempt.give_up(Failure::lasting(FailureKind::LimitExceeded, message)).await;
         }
-        let Lease { child_id, attempt, token } = &self.attempt.lease.lease;
+        let id = self.attempt.message_id(&format!("{number}.{}.history", self.attempt.number()));
         Outgoing {
             subject: self.subject.clone(),
-            id: Some(format!("{}.{child_id}.{number}.{attempt}.{token}.history", entry.trace_id)),
+            id: Some(id),
             headers: self.attempt.headers(),
             payload: payload.into(),
             expect_last: Some(sequence),

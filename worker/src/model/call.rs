@@ -14,24 +14,75 @@ use super::{
     translate,
     usage::Frames,
 };
-use crate::settings::Protocol;
+use crate::{
+    relay::{Fault, Relay, Sent, Shape, Upstream},
+    settings::Protocol,
+};
 
 pub(super) async fn make(
     route: &Route<'_>,
     request: &Request<'_>,
     on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
-    match tokio::time::timeout(request.timeout, stream_answer(route, request, on_text)).await {
-        Ok(completion) => completion,
-        Err(_) => Err(Error::Unknown {
-            message: format!("`{}` gave no complete answer within {:?}", route.provider, request.timeout),
-        }),
+    let sent = Sent::default();
+    let answered = tokio::time::timeout(request.timeout, stream_answer(route, request, &sent, on_text)).await;
+    let answered = answered.unwrap_or_else(|_| {
+        let message = format!("`{}` gave no complete answer within {:?}", route.provider, request.timeout);
+        Err(Error::Unknown { message })
+    });
+    match answered {
+        // What never left this machine was not served, and is not paid.
+        Err(Error::Unknown { message }) if !sent.is_set() => {
+            Err(Error::Refused { message, retryable: true, retry_after: None })
+        }
+        answered => answered,
     }
 }
 
 async fn stream_answer(
     route: &Route<'_>,
     request: &Request<'_>,
+    sent: &Sent,
+    on_text: &mut (dyn FnMut(&str) + Send),
+) -> Result<Completion, Error> {
+    let relay = Relay::open(upstream(route, sent).await?).await;
+    let relay = relay.and_then(|relay| Ok((relay.address()?, relay)));
+    let (address, mut relay) = relay.map_err(|error| failure::no_relay(route, &error))?;
+    let mut broken = None;
+    let passed_on = async {
+        match relay.pass_on().await {
+            // The answer may be whole without what is missing, and the client decides that.
+            Err(fault @ Fault::Broken(_)) => broken = Some(fault),
+            // The client closed its side, so it has something to say, or is about to.
+            Ok(()) | Err(Fault::Local(_)) => {}
+            Err(fault) => return fault,
+        }
+        std::future::pending().await
+    };
+    let read = tokio::select! {
+        biased;
+        fault = passed_on => return Err(failure::from_fault(route, &fault)),
+        read = read_answer(route, request, address, on_text) => read,
+    };
+    match (read, broken) {
+        (Err(Error::Unknown { .. }), Some(fault)) => Err(failure::from_fault(route, &fault)),
+        (read, _) => read,
+    }
+}
+
+async fn upstream(route: &Route<'_>, sent: &Sent) -> Result<Upstream, Error> {
+    let shape = match route.protocol {
+        Protocol::Openai | Protocol::Anthropic | Protocol::Gemini => Shape::Events,
+        Protocol::Ollama => Shape::Lines,
+    };
+    let (client, base) = (route.http.clone(), route.base_url().await?);
+    Ok(Upstream { client, base, shape: Some(shape), passes_errors: false, longest: None, sent: sent.clone() })
+}
+
+async fn read_answer(
+    route: &Route<'_>,
+    request: &Request<'_>,
+    address: String,
     on_text: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Completion, Error> {
     let names = ToolNames::new(request.tools, request.messages);
@@ -42,7 +93,7 @@ async fn stream_answer(
     }
     let chat_request = translate::chat_request(route.protocol, request, &names);
     // The request is sent only when the stream is read.
-    let opened = route.client.exec_chat_stream(route.target().await?, chat_request, Some(&options)).await;
+    let opened = route.client.exec_chat_stream(route.target(address), chat_request, Some(&options)).await;
     let mut stream = opened.map_err(|cause| failure::not_sent(route, &cause))?.stream;
     let mut size = Size::new(route.protocol);
     let end = loop {
@@ -60,7 +111,7 @@ async fn stream_answer(
                 | ChatStreamEvent::ThoughtSignatureChunk(_)
                 | ChatStreamEvent::ToolCallChunk(_),
             )) => {}
-            Some(Err(cause)) => return Err(failure::from_call(route, cause)),
+            Some(Err(cause)) => return Err(failure::from_call(route, &cause)),
             None => return Err(broken_off(route)),
         }
     };

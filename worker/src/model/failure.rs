@@ -9,6 +9,7 @@ use serde_json::Value;
 use shared::text::with_causes;
 
 use super::{provider::Route, request::Error};
+use crate::relay::Fault;
 
 /// How many characters of a provider's message are passed on.
 const MAX_MESSAGE_CHARS: usize = 400;
@@ -18,78 +19,48 @@ pub(super) fn not_sent(route: &Route<'_>, cause: &Cause) -> Error {
     Error::refused(route.redact(format!("the request to `{}` can't be built: {cause}", route.provider)))
 }
 
-/// The error of a call that failed while it was made.
-pub(super) fn from_call(route: &Route<'_>, cause: Cause) -> Error {
+/// The error of a call for which there is no way to a provider.
+pub(super) fn no_relay(route: &Route<'_>, error: &std::io::Error) -> Error {
+    let message = format!("no connection to `{}` can be made: {error}", route.provider);
+    Error::Refused { message, retryable: true, retry_after: None }
+}
+
+/// The error of an answer that the client can't read.
+pub(super) fn from_call(route: &Route<'_>, cause: &Cause) -> Error {
+    // Errors of the transport are boxed.
+    if let Cause::WebStream { error, cause, .. } = cause {
+        let transport = error.downcast_ref::<reqwest::Error>().map(|error| with_causes(error));
+        return lost(route, transport.as_ref().unwrap_or(cause));
+    }
+    lost(route, &cause.to_string())
+}
+
+/// The error of a call whose answer was not passed on, or not as a whole.
+pub(super) fn from_fault(route: &Route<'_>, fault: &Fault) -> Error {
     let provider = route.provider;
-    // Errors of the transport are boxed; inside may be the client's own error, if the provider answered with a status.
-    let (cause, transport) = if let Cause::WebStream { error, cause, .. } = cause {
-        match error.downcast::<Cause>() {
-            Ok(inner) => (inner.to_string(), Transport::from_client(&inner)),
-            Err(error) => match error.downcast_ref::<reqwest::Error>() {
-                Some(error) => (with_causes(error), Transport::from_http(error)),
-                None => (cause, Transport::Lost),
-            },
-        }
-    } else {
-        (cause.to_string(), Transport::from_client(&cause))
-    };
-    match transport {
-        Transport::Status { status, body, retry_after } => {
-            let message = route.redact(format!("`{provider}` answered {status}: {}", error_message(&body)));
-            if may_come_from_gateway(status) {
+    match fault {
+        Fault::Status { status, headers, body } => {
+            let message = route.redact(format!("`{provider}` answered {status}: {}", error_message(body)));
+            if may_come_from_gateway(*status) {
                 return Error::Unknown { message };
             }
-            Error::Refused { message, retryable: is_retryable(status), retry_after }
+            Error::Refused { message, retryable: is_retryable(*status), retry_after: retry_after(headers) }
         }
-        Transport::NotSent => Error::Refused {
-            message: route.redact(format!("`{provider}` can't be reached: {}", short(&cause))),
+        Fault::Http(error) if error.is_connect() || error.is_builder() => Error::Refused {
+            message: route.redact(format!("`{provider}` can't be reached: {}", short(&with_causes(error)))),
             retryable: true,
             retry_after: None,
         },
-        Transport::Lost => Error::Unknown {
-            message: route.redact(format!("the answer of `{provider}` was lost: {}", short(&cause))),
-        },
+        Fault::Http(error) | Fault::Broken(error) => lost(route, &with_causes(error)),
+        Fault::Encoded | Fault::TooMuch(_) | Fault::Late(_) | Fault::Local(_) => {
+            Error::Unknown { message: format!("the answer of `{provider}` is not read: {fault}") }
+        }
     }
 }
 
-/// How far a call got.
-enum Transport {
-    /// The provider answered with an error status.
-    Status {
-        status: StatusCode,
-        body: String,
-        retry_after: Option<Duration>,
-    },
-    NotSent,
-    /// The request may have arrived, but there was no complete answer.
-    Lost,
-}
-
-impl Transport {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "the client may add errors, and all others mean the same here"
-    )]
-    fn from_client(cause: &Cause) -> Transport {
-        let body = match cause {
-            Cause::HttpError { body, .. } => body,
-            Cause::WebModelCall { webc_error, .. } | Cause::WebAdapterCall { webc_error, .. } => {
-                match webc_error {
-                    genai::webc::Error::ResponseFailedStatus { body, .. } => body,
-                    genai::webc::Error::Reqwest(error) => return Transport::from_http(error),
-                    _ => return Transport::Lost,
-                }
-            }
-            _ => return Transport::Lost,
-        };
-        let Some(status) = cause.status() else { return Transport::Lost };
-        let retry_after = cause.headers().and_then(retry_after);
-        Transport::Status { status, body: body.clone(), retry_after }
-    }
-
-    fn from_http(error: &reqwest::Error) -> Transport {
-        if error.is_connect() || error.is_builder() { Transport::NotSent } else { Transport::Lost }
-    }
+fn lost(route: &Route<'_>, cause: &str) -> Error {
+    let message = format!("the answer of `{}` was lost: {}", route.provider, short(cause));
+    Error::Unknown { message: route.redact(message) }
 }
 
 /// Whether the status may come from a gateway while the provider is still working: the gateway timed out (408, 504,

@@ -1,4 +1,4 @@
-//! Providers: which one serves a model, its address and its key. Keys are read from the environment once and are
+//! Providers: which one serves a model, its address and its key. Keys are read once, from variables or files, and are
 //! never shown: not by `Debug`, not in an error, not in a log.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -11,7 +11,10 @@ use genai::{
 use shared::{Problems, id::ModelName};
 
 use super::{request::Error, scripted};
-use crate::settings::{self, Protocol, Settings};
+use crate::{
+    relay, secret,
+    settings::{self, Protocol, Settings},
+};
 
 /// The providers that need no settings, and their protocols.
 const BUILT_IN: [(&str, Protocol); 4] = [
@@ -28,7 +31,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
 pub(super) struct Providers {
+    /// Makes requests and reads answers; it reaches only relays.
     client: Client,
+    /// Reaches the providers.
+    http: reqwest::Client,
     by_name: BTreeMap<String, Configured>,
 }
 
@@ -57,6 +63,7 @@ pub(super) struct Secret(String);
 #[derive(Debug)]
 pub(super) struct Route<'a> {
     pub(super) client: &'a Client,
+    pub(super) http: &'a reqwest::Client,
     pub(super) provider: &'a str,
     pub(super) protocol: Protocol,
     /// The name of the model at the provider.
@@ -93,17 +100,19 @@ impl Providers {
             by_name.insert(name.clone(), Configured::new(provider));
         }
         // No redirects: they would send the key to another server.
-        let http = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
+        let http = relay::strict_client()
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
-            .tcp_nodelay(true)
             .build()
             .map_err(|error| Problems::one("", format!("the HTTP client can't be built: {error}"), None))?;
-        let client = Client::builder().with_reqwest(http).build().map_err(|error| {
+        let local = relay::local_client().build();
+        let local = local.map_err(|error| {
+            Problems::one("", format!("the HTTP client of models can't be built: {error}"), None)
+        })?;
+        let client = Client::builder().with_reqwest(local).build().map_err(|error| {
             Problems::one("", format!("the client for models can't be built: {error}"), None)
         })?;
-        problems.or(Providers { client, by_name })
+        problems.or(Providers { client, http, by_name })
     }
 
     /// The provider and the key for this model.
@@ -120,12 +129,13 @@ impl Providers {
             Key::Value(key) => Some(key.clone()),
             Key::Missing(variable) => {
                 return Err(Error::refused(format!(
-                    "`{provider}` needs a key, and the environment variable {variable} is not set for this worker"
+                    "`{provider}` needs a key, and the environment variable {variable} is not set for this worker (nor {variable}_FILE)"
                 )));
             }
         };
         Ok(Route {
             client: &self.client,
+            http: &self.http,
             provider,
             protocol: configured.protocol,
             model: name,
@@ -179,7 +189,7 @@ impl Configured {
     fn new(provider: &settings::Provider) -> Self {
         // Without an address the provider's own service is meant, with its default key variable and its prices.
         let own = provider.base_url.is_none();
-        let default_variable = if own { default_key_variable(provider.protocol) } else { None };
+        let default_variable = if own { provider.protocol.key_variable() } else { None };
         let variable = provider.key_env.as_deref().or(default_variable);
         let priced_as =
             provider.priced_as.as_deref().or(if own { name_in_price_table(provider.protocol) } else { None });
@@ -190,15 +200,6 @@ impl Configured {
             key: variable.map_or(Key::None, Key::read),
             priced_as: priced_as.map(str::to_owned),
         }
-    }
-}
-
-fn default_key_variable(protocol: Protocol) -> Option<&'static str> {
-    match protocol {
-        Protocol::Openai => Some("OPENAI_API_KEY"),
-        Protocol::Anthropic => Some("ANTHROPIC_API_KEY"),
-        Protocol::Gemini => Some("GEMINI_API_KEY"),
-        Protocol::Ollama => None,
     }
 }
 
@@ -213,9 +214,8 @@ fn name_in_price_table(protocol: Protocol) -> Option<&'static str> {
 }
 
 impl Key {
-    #[expect(clippy::disallowed_methods, reason = "keys are read once, when a worker starts")]
     fn read(variable: &str) -> Key {
-        match std::env::var(variable) {
+        match secret::variable(variable) {
             Ok(key) if !key.trim().is_empty() => Key::Value(Secret(key.trim().to_owned())),
             Ok(_) | Err(_) => Key::Missing(variable.to_owned()),
         }
@@ -223,17 +223,25 @@ impl Key {
 }
 
 impl Route<'_> {
-    /// The target in the client's terms. Without an address the client uses the provider's own.
-    pub(super) async fn target(&self) -> Result<ServiceTarget, Error> {
-        let model = ModelIden::new(self.adapter(), self.model);
+    /// The address that the client's paths are appended to: the provider's own if the settings give none.
+    pub(super) async fn base_url(&self) -> Result<String, Error> {
+        if let Some(base_url) = self.base_url {
+            return Ok(base_url.to_owned());
+        }
+        let default = self.client.resolve_service_target(self.model()).await;
+        let default = default.map_err(|error| Error::refused(self.redact(error.to_string())))?;
+        Ok(default.endpoint.base_url().to_owned())
+    }
+
+    /// The target in the client's terms, behind this address.
+    pub(super) fn target(&self, address: String) -> ServiceTarget {
         // The client always sends a key header, also to a server that needs none.
         let auth = AuthData::from_single(self.key.as_ref().map_or("none", |key| &key.0));
-        if let Some(base_url) = self.base_url {
-            return Ok(ServiceTarget { endpoint: Endpoint::from_owned(base_url), auth, model });
-        }
-        let default = self.client.resolve_service_target(model).await;
-        let default = default.map_err(|error| Error::refused(self.redact(error.to_string())))?;
-        Ok(ServiceTarget { auth, ..default })
+        ServiceTarget { endpoint: Endpoint::from_owned(address), auth, model: self.model() }
+    }
+
+    fn model(&self) -> ModelIden {
+        ModelIden::new(self.adapter(), self.model)
     }
 
     /// The key as an extra header, for a protocol that has none of its own.

@@ -11,7 +11,6 @@ use nix::{
     },
     unistd::Pid,
 };
-use shared::agent::Layer;
 
 use super::{
     handoff::{Error, Handoff, HelperMessage, send, system},
@@ -20,7 +19,7 @@ use super::{
 
 /// Starts the program, waits until it has ended, and returns its exit code.
 pub(super) fn attend(mut handoff: Handoff, signals: &SigSet) -> Result<ExitCode, Error> {
-    let reach = if handoff.has(Layer::PidNamespace) { Reach::Namespace } else { Reach::Descendants };
+    let reach = if handoff.own_proc { Reach::Namespace } else { Reach::Descendants };
     // Orphaned descendants get this process as their parent.
     prctl::set_child_subreaper(true).map_err(system("become the parent of orphans"))?;
     prctl::set_dumpable(false).map_err(system("protect its own memory"))?;

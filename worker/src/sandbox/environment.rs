@@ -14,7 +14,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Variables that are always secret, whether or not the settings name them: keys of the usual providers and
 /// addresses and credentials of the worker's own servers.
-const ALWAYS_SECRET: [&str; 10] = [
+const ALWAYS_SECRET: [&str; 14] = [
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
     "GEMINI_API_KEY",
@@ -22,10 +22,28 @@ const ALWAYS_SECRET: [&str; 10] = [
     "OLLAMA_API_KEY",
     "NATS_URL",
     "NATS_CREDS",
+    "NATS_NKEY_FILE",
+    "NATS_PASSWORD",
+    "NATS_TOKEN",
     "REDIS_URL",
+    "REDIS_PASSWORD",
     "OTEL_EXPORTER_OTLP_HEADERS",
     VARIABLE,
 ];
+
+/// What every program finds in its environment.
+pub(crate) fn plain(workspace: &Path) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("PATH".to_owned(), PATH.to_owned()),
+        ("HOME".to_owned(), text(workspace.as_os_str())),
+        ("TMPDIR".to_owned(), text(workspace.join("tmp").as_os_str())),
+        ("LANG".to_owned(), "C.UTF-8".to_owned()),
+    ])
+}
+
+fn text(value: &OsStr) -> String {
+    value.to_string_lossy().into_owned()
+}
 
 /// The names of the worker's variables that no program is given.
 #[derive(Debug, Clone)]
@@ -44,8 +62,9 @@ impl WorkerSecrets {
         let servers = settings.mcp.values();
         let tokens = servers.clone().filter_map(|server| server.token_env.clone());
         let passed_to_servers = servers.flat_map(|server| server.env_from.iter().cloned());
+        let secrets = settings.secrets.values().filter_map(|secret| secret.env.clone());
         let always = ALWAYS_SECRET.into_iter().map(str::to_owned);
-        WorkerSecrets(keys.chain(tokens).chain(passed_to_servers).chain(always).collect())
+        WorkerSecrets(keys.chain(tokens).chain(passed_to_servers).chain(secrets).chain(always).collect())
     }
 
     /// The whole environment of a program: the variables it is given, and those copied from the worker's own.
@@ -55,13 +74,7 @@ impl WorkerSecrets {
         given: &BTreeMap<String, String>,
         workspace: &Path,
     ) -> Result<BTreeMap<String, String>, SecretNamed> {
-        let text = |path: &OsStr| path.to_string_lossy().into_owned();
-        let mut env = BTreeMap::from([
-            ("PATH".to_owned(), PATH.to_owned()),
-            ("HOME".to_owned(), text(workspace.as_os_str())),
-            ("TMPDIR".to_owned(), text(workspace.join("tmp").as_os_str())),
-            ("LANG".to_owned(), "C.UTF-8".to_owned()),
-        ]);
+        let mut env = plain(workspace);
         for name in env_from {
             if self.0.contains(name) || name.ends_with("_API_KEY") {
                 return Err(SecretNamed(name.clone()));

@@ -9,9 +9,20 @@ use seccompiler::{
     SeccompRule, apply_filter,
 };
 
-/// Calls that read other processes, change mounts, make namespaces or use kernel keys, and the parts of the
-/// kernel in which most security holes were found.
-const DENIED: [libc::c_long; 44] = [
+/// Calls that read other processes, change mounts, make namespaces or use kernel keys, memory that no limit counts or
+/// that outlives its process, and the parts of the kernel in which most security holes were found.
+const DENIED: [libc::c_long; 55] = [
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_mq_open,
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -69,6 +80,9 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
+/// A single process, for `ioprio_set`.
+const IOPRIO_WHO_PROCESS: u64 = 1;
+
 /// On x86-64 every call has a second number (the x32 ABI), with this bit set.
 #[cfg(target_arch = "x86_64")]
 const NUMBER_BITS: [libc::c_long; 2] = [0, 0x4000_0000];
@@ -76,24 +90,61 @@ const NUMBER_BITS: [libc::c_long; 2] = [0, 0x4000_0000];
 const NUMBER_BITS: [libc::c_long; 1] = [0];
 
 /// Applies the filter to this process and every process it will start. Returns what was applied, as text.
-pub(super) fn apply(network: bool) -> Result<String, Error> {
+///
+/// `counts_shared`: whether memory that processes share is counted where no process has it mapped.
+pub(super) fn apply(network: bool, counts_shared: bool) -> Result<String, Error> {
     let mut rules: BTreeMap<libc::c_long, Vec<SeccompRule>> = BTreeMap::new();
     for call in DENIED {
         rules.insert(call, Vec::new());
     }
     let flags = NAMESPACES.into_iter().map(|flag| {
         let flag = u64::from(flag.unsigned_abs());
-        SeccompRule::new(vec![condition(SeccompCmpOp::MaskedEq(flag), flag)?])
+        rule(&[(0, SeccompCmpOp::MaskedEq(flag), flag)])
     });
     rules.insert(libc::SYS_clone, flags.collect::<Result<_, _>>()?);
     // A rule list without conditions denies every call: no socket of any family.
     let mut sockets = Vec::new();
     if network {
-        let other = [libc::AF_INET, libc::AF_INET6]
-            .map(|family| condition(SeccompCmpOp::Ne, u64::from(family.unsigned_abs())));
-        sockets.push(SeccompRule::new(other.into_iter().collect::<Result<_, _>>()?)?);
+        let other = [libc::AF_INET, libc::AF_INET6].map(|family| (0, SeccompCmpOp::Ne, number(family)));
+        sockets.push(rule(&other)?);
     }
     rules.insert(libc::SYS_socket, sockets);
+    if !network {
+        // They could send open files through a pair of sockets, where the watch does not find them.
+        rules.insert(libc::SYS_sendmsg, Vec::new());
+        rules.insert(libc::SYS_sendmmsg, Vec::new());
+    }
+    // A process that is not dumpable hides its open files from the watch.
+    rules.insert(libc::SYS_prctl, vec![rule(&[(0, SeccompCmpOp::Eq, number(libc::PR_SET_DUMPABLE))])?]);
+    // With another's limits a program could take the open files from its worker, or from the watch.
+    rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
+    // With another's priority it could keep the watch from running.
+    for call in [
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setattr,
+    ] {
+        rules.insert(call, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
+    }
+    for (call, process) in [(libc::SYS_setpriority, 0), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)] {
+        let others = [(0, SeccompCmpOp::Ne, process), (1, SeccompCmpOp::Ne, 0)];
+        rules.insert(
+            call,
+            others.iter().map(|other| rule(std::slice::from_ref(other))).collect::<Result<_, _>>()?,
+        );
+    }
+    // The watch counts a socket as large as it usually is.
+    let larger = [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE].map(|option| {
+        rule(&[(1, SeccompCmpOp::Eq, number(libc::SOL_SOCKET)), (2, SeccompCmpOp::Eq, number(option))])
+    });
+    rules.insert(libc::SYS_setsockopt, larger.into_iter().collect::<Result<_, _>>()?);
+    if !counts_shared {
+        // Its pages stay when they are no longer in the memory of any process, until the last of it is unmapped.
+        let mask = SeccompCmpOp::MaskedEq(number(libc::MAP_TYPE | libc::MAP_ANONYMOUS));
+        let shared = rule(&[(3, mask, number(libc::MAP_SHARED | libc::MAP_ANONYMOUS))])?;
+        rules.insert(libc::SYS_mmap, vec![shared]);
+    }
     let denied = rules.len();
     apply_filter(&compile(rules, libc::EPERM)?)?;
     // The flags of `clone3` are in memory, which a filter can't read; without `clone3`, libraries use `clone`.
@@ -102,9 +153,17 @@ pub(super) fn apply(network: bool) -> Result<String, Error> {
     Ok(format!("{denied} system calls denied, among them {sockets}"))
 }
 
-/// A condition on the first argument of a call.
-fn condition(comparison: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
-    SeccompCondition::new(0, SeccompCmpArgLen::Dword, comparison, value)
+/// Denies a call whose arguments, by their places, meet all these conditions.
+fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, seccompiler::BackendError> {
+    let condition = |(argument, comparison, value): &(u8, SeccompCmpOp, u64)| {
+        SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, comparison.clone(), *value)
+    };
+    SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
+}
+
+/// A constant of the C library as the kernel gets it.
+fn number(constant: libc::c_int) -> u64 {
+    u64::from(constant.unsigned_abs())
 }
 
 fn compile(

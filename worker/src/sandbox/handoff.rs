@@ -28,9 +28,13 @@ pub(crate) struct Policy {
     pub(crate) workspace: PathBuf,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) reads: Vec<PathBuf>,
+    /// Directories besides the workspace that it may change.
+    pub(crate) writes: Vec<PathBuf>,
     pub(crate) network: bool,
     pub(crate) requires: BTreeSet<Layer>,
     pub(crate) resources: Resources,
+    /// The address space of each process: some runtimes reserve much more memory than they use.
+    pub(crate) address_space_bytes: u64,
     /// The most bytes the whole workspace may hold.
     pub(crate) workspace_bytes: u64,
 }
@@ -39,13 +43,21 @@ pub(crate) struct Policy {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Handoff {
     pub(super) policy: Policy,
+    /// The cgroup of the program, or why it has none.
+    pub(super) cgroup: Result<PathBuf, String>,
     /// Layers the operator has switched off.
     pub(super) without: BTreeSet<Layer>,
+    /// Layers that this machine was found not to have, and why.
+    pub(super) unable: BTreeMap<Layer, String>,
     pub(super) report: SandboxReport,
     /// The process that started this stage, by its number in `/proc`. When it ends, this stage ends.
     pub(super) parent: i32,
     /// Whether the stage runs in a user namespace, whose rights the program must give up.
     pub(super) mapped: bool,
+    /// Whether the worker is root, by its number outside of all namespaces.
+    pub(super) runs_as_root: bool,
+    /// Whether it runs in a pid namespace with its own `/proc`, also if other parts of that layer are missing.
+    pub(super) own_proc: bool,
 }
 
 /// What the helper reports, each as a line on its standard error; the first one before the program runs. A program
@@ -57,14 +69,39 @@ pub(super) enum HelperMessage {
     Ready(SandboxReport),
     /// The profile requires a layer that this machine does not have.
     Refused(SandboxReport),
+    /// The program has not run: a layer can't be made here, which shows only after its namespaces exist. The worker
+    /// starts it again without that layer, which then is missing.
+    Unable(Layer, String),
     /// A stage failed, for this reason.
     Broken(String),
+    /// A stage failed for want of something that the machine will have again.
+    Passing(String),
     /// The program was killed because it exceeded this limit.
     Exceeded(String),
 }
 
 /// Every message of the helper begins with this.
-pub(super) const MESSAGE_PREFIX: &str = "trellis-sandbox: ";
+const MESSAGE_PREFIX: &str = "trellis-sandbox: ";
+
+impl HelperMessage {
+    /// Reads a line, if it is a message.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line.strip_prefix(MESSAGE_PREFIX.as_bytes())?).ok()
+    }
+}
+
+/// A line of standard error for people: what the helper says in words, any other line as it is.
+pub(crate) fn readable_message(line: &str) -> String {
+    match HelperMessage::parse(line.as_bytes()) {
+        Some(
+            HelperMessage::Broken(why)
+            | HelperMessage::Passing(why)
+            | HelperMessage::Exceeded(why)
+            | HelperMessage::Unable(_, why),
+        ) => why,
+        Some(HelperMessage::Ready(_) | HelperMessage::Refused(_)) | None => line.to_owned(),
+    }
+}
 
 /// Why a stage of the sandbox failed.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +127,24 @@ pub(super) enum Error {
     },
 }
 
+impl Error {
+    /// The message that tells of it.
+    pub(super) fn message(&self) -> HelperMessage {
+        match self {
+            Error::System(_, source) | Error::Unmapped(source) | Error::Program { source, .. }
+                if source.raw_os_error().is_some_and(|code| passes(nix::Error::from_raw(code))) =>
+            {
+                HelperMessage::Passing(self.to_string())
+            }
+            Error::System(..)
+            | Error::Unmapped(_)
+            | Error::Policy(_)
+            | Error::Stage(_)
+            | Error::Program { .. } => HelperMessage::Broken(self.to_string()),
+        }
+    }
+}
+
 /// Writes one message to standard error.
 pub(super) fn send(message: &HelperMessage) {
     let line = format!("{MESSAGE_PREFIX}{}\n", serde_json::to_string(message).expect("plain fields"));
@@ -101,14 +156,31 @@ pub(super) fn system(doing: &'static str) -> impl Fn(nix::Error) -> Error {
     move |errno| Error::System(doing, errno.into())
 }
 
+/// Whether an error passes: the machine is short of something just now. It says nothing about what the machine can do.
+pub(super) fn passes(errno: nix::Error) -> bool {
+    matches!(
+        errno,
+        nix::Error::EAGAIN
+            | nix::Error::ENOMEM
+            | nix::Error::EINTR
+            | nix::Error::EMFILE
+            | nix::Error::ENFILE
+            | nix::Error::EBUSY
+    )
+}
+
 impl Handoff {
     /// Whether to apply a layer. A layer that the operator switched off is reported as missing.
     pub(super) fn wants(&mut self, layer: Layer) -> bool {
-        let off = self.without.contains(&layer);
-        if off {
-            self.missing(layer, "switched off in the worker's settings".into());
+        let why_not = match self.unable.get(&layer) {
+            _ if self.without.contains(&layer) => Some("switched off in the worker's settings".to_owned()),
+            unable => unable.cloned(),
+        };
+        let wants = why_not.is_none();
+        if let Some(reason) = why_not {
+            self.missing(layer, reason);
         }
-        !off
+        wants
     }
 
     pub(super) fn applied(&mut self, layer: Layer, detail: String) {
@@ -119,15 +191,32 @@ impl Handoff {
         self.report.missing.push(MissingLayer { layer, reason });
     }
 
-    pub(super) fn has(&self, layer: Layer) -> bool {
-        self.report.applied.iter().any(|applied| applied.layer == layer)
-    }
-
     /// The command that runs the next stage.
     pub(super) fn next(&self, stage: &str) -> std::process::Command {
         let mut command = std::process::Command::new(OWN_EXECUTABLE);
         command.args(["sandbox", stage]).env_clear();
         command.env(VARIABLE, serde_json::to_string(self).expect("plain fields"));
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s4_an_error_that_passes_says_nothing_about_the_machine() {
+        for (errno, does) in [
+            (nix::Error::EAGAIN, true),
+            (nix::Error::ENOMEM, true),
+            (nix::Error::ENFILE, true),
+            (nix::Error::EPERM, false),
+            (nix::Error::ENOSYS, false),
+            (nix::Error::EINVAL, false),
+        ] {
+            let message = system("make its namespaces")(errno).message();
+            assert_eq!(matches!(message, HelperMessage::Passing(_)), does, "{errno}");
+            assert_eq!(matches!(message, HelperMessage::Broken(_)), !does, "{errno}");
+        }
     }
 }

@@ -9,8 +9,9 @@ use shared::agent::Layer;
 
 use super::{
     attend::attend,
-    handoff::{Error, Handoff, system},
-    mounts, outside, watch,
+    handoff::{Error, Handoff, HelperMessage, send, system},
+    mounts::{self, Mounts},
+    outside, watch,
 };
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
@@ -19,8 +20,21 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     if watch::own_parent()? != handoff.parent {
         return Ok(ExitCode::FAILURE);
     }
-    let detail = mounts::set_up(&handoff.policy.workspace, handoff.policy.resources.processes)?;
-    handoff.applied(Layer::PidNamespace, format!("all processes end together; {detail}"));
+    match mounts::set_up(&handoff.policy)? {
+        // Without a `/proc` of its own this process can neither see nor count the program's processes.
+        Mounts::NoProc(reason) => {
+            send(&HelperMessage::Unable(Layer::PidNamespace, reason));
+            return Ok(ExitCode::FAILURE);
+        }
+        Mounts::Writable(left) => handoff.missing(
+            Layer::PidNamespace,
+            format!("only in part: it has its own /proc, but these mounts are not read-only: {left}"),
+        ),
+        Mounts::Complete(detail) => {
+            handoff.applied(Layer::PidNamespace, format!("all processes end together; {detail}"));
+        }
+    }
+    handoff.own_proc = true;
     let signals = outside::block_signals()?;
     attend(handoff, &signals)
 }

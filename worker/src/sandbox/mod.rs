@@ -11,26 +11,32 @@
 //! by the profile, in the last stage, before the program has run.
 
 mod attend;
+mod cgroup;
 mod environment;
 mod filter;
 mod handoff;
+mod helper;
 mod init;
 mod mounts;
 mod outside;
+mod own_process;
 mod paths;
 mod program;
 mod start;
+mod usage;
 mod watch;
 
 use std::process::ExitCode;
 
-pub(crate) use environment::WorkerSecrets;
-pub(crate) use handoff::Policy;
+pub(crate) use environment::{WorkerSecrets, plain as plain_environment};
 pub use handoff::{OWN_EXECUTABLE, VARIABLE};
+pub(crate) use handoff::{Policy, readable_message};
+pub(crate) use helper::{Helper, Launched, NotStarted, Sandbox};
+pub use own_process::{protect_process, runs_as_root};
 pub(crate) use paths::{absolute, make_absolute_if_readable};
-pub(crate) use start::{Event, MAX_LINE_BYTES, NotStarted, Program, Sandbox};
+pub(crate) use start::{Event, MAX_LINE_BYTES, Program};
 
-use handoff::{Error, HelperMessage, send};
+use handoff::{Error, send};
 
 /// The helper's exit code when a stage failed.
 const BROKEN: u8 = 125;
@@ -45,7 +51,7 @@ pub fn enter(stage: Option<&str>, handoff: &str) -> ExitCode {
         Some(other) => Err(Error::Stage(other.to_owned())),
     });
     entered.unwrap_or_else(|error| {
-        send(&HelperMessage::Broken(error.to_string()));
+        send(&error.message());
         ExitCode::from(BROKEN)
     })
 }

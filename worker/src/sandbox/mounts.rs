@@ -2,11 +2,14 @@
 //! read-only. Landlock restricts what can be opened; read-only mounts also prevent changes that need no open file,
 //! such as modes and times.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use nix::mount::{MsFlags, mount};
 
-use super::handoff::{Error, system};
+use super::handoff::{Error, Policy, passes, system};
 
 /// The lowest `pid_max` that a kernel (since 6.14) accepts for a namespace. The profile's limit is lower, but where
 /// the kernel does not count the processes of root, only the watch checks it, at intervals.
@@ -14,29 +17,48 @@ const LOWEST_PID_MAX: u64 = 301;
 /// No source, type or options: null for `mount(2)`.
 const NONE: Option<&str> = None;
 
-/// Sets up the mounts. Returns what was achieved, as text for the report.
-pub(super) fn set_up(workspace: &Path, processes: u64) -> Result<String, Error> {
+/// What became of the mounts.
+#[derive(Debug)]
+pub(super) enum Mounts {
+    /// All that there is to do was done; as text for the report.
+    Complete(String),
+    /// These could not be made read-only.
+    Writable(String),
+    /// There is no `/proc` of its own, for this reason.
+    NoProc(String),
+}
+
+/// Sets up the mounts.
+pub(super) fn set_up(policy: &Policy) -> Result<Mounts, Error> {
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
         .map_err(system("make its mounts private"))?;
-    let bound_workspace = mount(Some(workspace), workspace, NONE, MsFlags::MS_BIND, NONE);
+    // The list of mounts has the paths that links lead to. One that can't be followed can't be bound either.
+    let meant = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+    let writable: Vec<PathBuf> =
+        std::iter::once(&policy.workspace).chain(&policy.writes).map(meant).collect();
+    let bound = |path: &PathBuf| mount(Some(path), path, NONE, MsFlags::MS_BIND, NONE).is_ok();
+    let all_bound = writable.iter().all(bound);
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    let pid_max = LOWEST_PID_MAX.max(processes.saturating_add(2));
-    let proc = match mount(Some("proc"), "/proc", Some("proc"), flags, NONE) {
-        Ok(()) => match fs::write("/proc/sys/kernel/pid_max", pid_max.to_string()) {
-            Ok(()) => format!("its own /proc, never more than {pid_max} processes"),
-            Err(_) => "its own /proc".to_owned(),
-        },
-        Err(errno) => format!("no /proc of its own ({errno})"),
+    if let Err(errno) = mount(Some("proc"), "/proc", Some("proc"), flags, NONE) {
+        if passes(errno) {
+            return Err(Error::System("mount a /proc of its own", errno.into()));
+        }
+        return Ok(Mounts::NoProc(format!("this machine does not let it mount a /proc of its own: {errno}")));
+    }
+    let pid_max = LOWEST_PID_MAX.max(policy.resources.processes.saturating_add(2));
+    let proc = match fs::write("/proc/sys/kernel/pid_max", pid_max.to_string()) {
+        Ok(()) => format!("its own /proc, never more than {pid_max} processes"),
+        Err(_) => "its own /proc".to_owned(),
     };
-    let writable = if bound_workspace.is_ok() { read_only(workspace) } else { vec!["/".to_owned()] };
-    Ok(match writable.as_slice() {
-        [] => format!("{proc}; everything but the workspace is read-only"),
-        some => format!("{proc}; not made read-only: {}", some.join(", ")),
+    let left = if all_bound { read_only(&writable) } else { vec!["/".to_owned()] };
+    Ok(match left.as_slice() {
+        [] => Mounts::Complete(format!("{proc}; everything but the workspace is read-only")),
+        some => Mounts::Writable(some.join(", ")),
     })
 }
 
-/// Makes every mount but the workspace's read-only. Returns those that could not be changed.
-fn read_only(workspace: &Path) -> Vec<String> {
+/// Makes every mount but these read-only. Returns those that could not be changed.
+fn read_only(writable: &[PathBuf]) -> Vec<String> {
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return vec!["/".to_owned()] };
     let mut left = Vec::new();
     for line in mounts.lines() {
@@ -44,10 +66,14 @@ fn read_only(workspace: &Path) -> Vec<String> {
         let (Some(at), Some(options)) = (fields.next(), fields.next()) else { continue };
         let at = unescaped(at);
         // The last stage still writes its user mapping to `/proc`.
-        if Path::new(&at) == workspace || at == "/proc" {
+        if writable.iter().any(|path| path == Path::new(&at)) || at == "/proc" {
             continue;
         }
         let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        // A mount with neither option has strict times, which a user namespace may not change.
+        if !options.split(',').any(|option| option == "relatime" || option == "noatime") {
+            flags |= MsFlags::MS_STRICTATIME;
+        }
         for option in options.split(',') {
             flags |= match option {
                 "nosuid" => MsFlags::MS_NOSUID,

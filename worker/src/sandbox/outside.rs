@@ -20,7 +20,8 @@ use shared::agent::Layer;
 
 use super::{
     attend::attend,
-    handoff::{Error, Handoff, system},
+    cgroup,
+    handoff::{Error, Handoff, passes, system},
     watch,
 };
 
@@ -28,6 +29,13 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     close_inherited()?;
     let signals = block_signals()?;
     let worker = Pid::from_raw(handoff.parent);
+    if handoff.wants(Layer::Cgroup) {
+        let entered = handoff.cgroup.clone().and_then(|path| cgroup::enter(&path, &handoff.policy.resources));
+        match entered {
+            Ok(detail) => handoff.applied(Layer::Cgroup, detail),
+            Err(reason) => handoff.missing(Layer::Cgroup, reason),
+        }
+    }
     let inside = make_namespaces(&mut handoff)?;
     // When the worker dies, its programs end. In a pid namespace SIGKILL ends all processes at once; without one
     // this process must first find them, so it gets SIGTERM.
@@ -36,6 +44,8 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     if getppid() != worker {
         return Ok(ExitCode::FAILURE);
     }
+    // Its environment has that of the program. After the namespaces are made, which is done through its `/proc`.
+    prctl::set_dumpable(false).map_err(system("protect its own memory"))?;
     handoff.parent = watch::own_pid()?;
     if !inside {
         return attend(handoff, &signals);
@@ -74,6 +84,9 @@ fn make_namespaces(handoff: &mut Handoff) -> Result<bool, Error> {
     }
     let (uid, gid) = (getuid(), getgid());
     if let Err(errno) = unshare(flags) {
+        if passes(errno) {
+            return Err(Error::System("make its namespaces", errno.into()));
+        }
         for layer in [(Layer::PidNamespace, processes), (Layer::NetworkNamespace, network)] {
             if let (layer, true) = layer {
                 handoff.missing(layer, format!("this machine allows no user namespaces: {errno}"));

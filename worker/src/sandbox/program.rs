@@ -19,6 +19,7 @@ use nix::{
     },
     unistd::{getgid, getuid, setsid},
 };
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use shared::agent::{Layer, Resources};
 
 use super::{
@@ -57,7 +58,9 @@ const SYSTEM_PATHS: [&str; 17] = [
 /// Paths that a program with network access may also read: name resolution and ports.
 const NETWORK_PATHS: [&str; 6] =
     ["/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols"];
-const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Who may write to it can share memory by it.
+const ZEROS: &str = "/dev/zero";
 
 pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     setsid().map_err(system("start its own session"))?;
@@ -73,27 +76,38 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
             .map_err(|error| Error::System("become an ordinary user", error))?;
     }
     prctl::set_no_new_privs().map_err(system("forbid new privileges"))?;
+    // A worker that is root: its program must not have the rights of root, with or without namespaces. After
+    // `no_new_privs` it can't get them back.
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        .map_err(|errno| Error::System("give up its capabilities", errno.into()))?;
     let (name, arguments) = handoff.policy.command.split_first().map_or(("", &[][..]), |(n, a)| (n, a));
     let mut program = Command::new(name);
     program.args(arguments).env_clear().envs(&handoff.policy.env);
     let name = name.to_owned();
 
+    let is_applied = |layer| handoff.report.applied.iter().any(|applied| applied.layer == layer);
+    let around = Around {
+        own_processes: handoff.own_proc,
+        read_only: is_applied(Layer::PidNamespace),
+        counts_shared: is_applied(Layer::Cgroup),
+    };
     if handoff.wants(Layer::Landlock) {
-        match landlock(&handoff.policy, handoff.has(Layer::PidNamespace)) {
+        match landlock(&handoff.policy, around) {
             Ok(Ok(detail)) => handoff.applied(Layer::Landlock, detail),
             Ok(Err(reason)) => handoff.missing(Layer::Landlock, reason),
             Err(error) => handoff.missing(Layer::Landlock, error.to_string()),
         }
     }
     if handoff.wants(Layer::Rlimits) {
-        match rlimits(&handoff.policy.resources, handoff.mapped) {
+        match rlimits(&handoff.policy, handoff.mapped, handoff.runs_as_root) {
             Ok(detail) => handoff.applied(Layer::Rlimits, detail),
             Err(errno) => handoff.missing(Layer::Rlimits, errno.to_string()),
         }
     }
     // Last, since the filter denies calls that the other layers need.
     if handoff.wants(Layer::Seccomp) {
-        match filter::apply(handoff.policy.network) {
+        match filter::apply(handoff.policy.network, around.counts_shared) {
             Ok(detail) => handoff.applied(Layer::Seccomp, detail),
             Err(error) => handoff.missing(Layer::Seccomp, error.to_string()),
         }
@@ -107,8 +121,19 @@ pub(super) fn run(mut handoff: Handoff) -> Result<ExitCode, Error> {
     Err(Error::Program { program: name, source: program.exec() })
 }
 
-/// Applies Landlock. Returns what it enforces, or why it enforces nothing.
-fn landlock(policy: &Policy, own_proc: bool) -> Result<Result<String, String>, RulesetError> {
+/// What the earlier layers provide, on which the later ones rely.
+#[derive(Debug, Clone, Copy)]
+struct Around {
+    /// It sees, and can signal, only processes of its own.
+    own_processes: bool,
+    /// Everything but what it may write is mounted read-only.
+    read_only: bool,
+    /// The kernel counts the memory that processes share.
+    counts_shared: bool,
+}
+
+/// Applies Landlock. Returns what it enforces, or why that is not enough.
+fn landlock(policy: &Policy, around: Around) -> Result<Result<String, String>, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(LANDLOCK_ABI))?
@@ -120,22 +145,30 @@ fn landlock(policy: &Policy, own_proc: bool) -> Result<Result<String, String>, R
     let mut created = rules
         .create()?
         .add_rules(path_beneath_rules([&policy.workspace], AccessFs::from_all(LANDLOCK_ABI)))?
+        .add_rules(path_beneath_rules(&policy.writes, AccessFs::from_all(LANDLOCK_ABI)))?
         .add_rules(path_beneath_rules(SYSTEM_PATHS, AccessFs::from_read(LANDLOCK_ABI)))?
         .add_rules(path_beneath_rules(&policy.reads, AccessFs::from_read(LANDLOCK_ABI)))?
-        .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?;
+        .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?
+        .add_rules(path_beneath_rules(
+            [ZEROS],
+            if around.counts_shared {
+                AccessFs::ReadFile | AccessFs::WriteFile
+            } else {
+                AccessFs::ReadFile.into()
+            },
+        ))?;
     if policy.network {
         created = created.add_rules(path_beneath_rules(NETWORK_PATHS, open))?;
     }
-    if own_proc {
+    if around.own_processes {
         created = created.add_rules(path_beneath_rules(["/proc"], open))?;
     }
     let status = created.restrict_self()?;
-    let tcp = if policy.network { "" } else { " TCP," };
     Ok(match (status.ruleset, status.landlock) {
         (
             RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced,
             LandlockStatus::Available { effective_abi, .. },
-        ) => Ok(format!("ABI {}: files,{tcp} signals, abstract sockets", effective_abi as i32)),
+        ) => enforced(effective_abi as i32, policy.network, around),
         (_, LandlockStatus::NotEnabled) => Err("Landlock is switched off in this kernel".into()),
         (_, LandlockStatus::NotImplemented) => Err("this kernel has no Landlock".into()),
         (RulesetStatus::NotEnforced, LandlockStatus::Available { .. }) => {
@@ -144,24 +177,72 @@ fn landlock(policy: &Policy, own_proc: bool) -> Result<Result<String, String>, R
     })
 }
 
-fn rlimits(resources: &Resources, mapped: bool) -> Result<String, nix::Error> {
-    let Resources { memory_bytes, cpu_seconds, file_bytes, open_files, processes } = *resources;
+/// What Landlock of this version enforces, or what it lacks that no other layer provides.
+fn enforced(abi: i32, network: bool, around: Around) -> Result<String, String> {
+    let lacks = [
+        (3, around.read_only, "it can empty files that it may only read"),
+        (6, around.own_processes, "it can send signals to other processes"),
+    ];
+    let lacks = lacks.into_iter().filter(|(since, provided, _)| abi < *since && !provided);
+    let lacks: Vec<&str> = lacks.map(|(_, _, what)| what).collect();
+    if !lacks.is_empty() {
+        return Err(format!("only in part, as this kernel has version {abi} of it: {}", lacks.join("; ")));
+    }
+    let tcp = if abi >= 4 && !network { ", TCP" } else { "" };
+    let scopes = if abi >= 6 { ", signals, abstract sockets" } else { "" };
+    Ok(format!("ABI {abi}: files{tcp}{scopes}"))
+}
+
+fn rlimits(policy: &Policy, mapped: bool, runs_as_root: bool) -> Result<String, nix::Error> {
+    let Resources { memory_bytes: _, cpu_seconds, file_bytes, open_files, processes } = policy.resources;
+    let address_space_bytes = policy.address_space_bytes;
     // The soft limit sends SIGXCPU one second before the hard limit kills.
     setrlimit(Resource::RLIMIT_CPU, cpu_seconds, cpu_seconds.saturating_add(1))?;
     for (resource, limit) in [
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_FSIZE, file_bytes),
         (Resource::RLIMIT_NOFILE, open_files),
-        (Resource::RLIMIT_AS, memory_bytes),
+        (Resource::RLIMIT_AS, address_space_bytes),
     ] {
         setrlimit(resource, limit, limit)?;
     }
-    if mapped {
-        // Within a user namespace only its own processes count; outside, all processes of the user would.
+    // Within a user namespace only its own processes count; outside, all processes of the user would. The kernel never
+    // counts those of root.
+    let counted = mapped && !runs_as_root;
+    if counted {
         setrlimit(Resource::RLIMIT_NPROC, processes, processes)?;
     }
+    let processes =
+        if counted { format!("{processes} processes") } else { "processes not among them".to_owned() };
     Ok(format!(
-        "memory {memory_bytes} bytes and processor time {cpu_seconds} s per process, files of {file_bytes} bytes, \
-         {open_files} open files, {processes} processes"
+        "an address space of {address_space_bytes} bytes and processor time {cpu_seconds} s per process, files of {file_bytes} bytes, \
+         {open_files} open files, {processes}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s4_an_old_landlock_is_reported_as_what_it_is() {
+        let around = |own_processes, read_only| Around { own_processes, read_only, counts_shared: false };
+        for (abi, network, around, expected) in [
+            (7, false, around(false, false), "ABI 7: files, TCP, signals, abstract sockets"),
+            (6, true, around(false, false), "ABI 6: files, signals, abstract sockets"),
+            (5, false, around(true, false), "ABI 5: files, TCP"),
+            (3, false, around(true, false), "ABI 3: files"),
+            (1, false, around(true, true), "ABI 1: files"),
+        ] {
+            assert_eq!(enforced(abi, network, around).as_deref(), Ok(expected));
+        }
+        for (abi, around, lacks) in [
+            (5, around(false, true), "it can send signals to other processes"),
+            (2, around(true, false), "it can empty files that it may only read"),
+            (2, around(false, false), "it can empty files that it may only read; it can send signals"),
+        ] {
+            let why = enforced(abi, false, around).unwrap_err();
+            assert!(why.contains(lacks) && why.starts_with("only in part"), "{why}");
+        }
+    }
 }

@@ -1,69 +1,24 @@
-//! Programs from the worker's side: starts one in its sandbox, reads its output line by line, and ends it with all
-//! its processes when it is dropped.
+//! Programs from the worker's side: reads the output of one line by line, and writes its input.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
-    sync::Arc,
-};
+use std::{process::ExitStatus, sync::Arc};
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use shared::{agent::Layer, wire::SandboxReport};
+use shared::wire::SandboxReport;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
-    runtime::Handle,
+    process::{ChildStderr, ChildStdin, ChildStdout},
 };
-use tokio_util::task::TaskTracker;
 
-use super::handoff::{Handoff, HelperMessage, MESSAGE_PREFIX, Policy, VARIABLE};
-use crate::files::workspace::Workspace;
+use super::{
+    handoff::{HelperMessage, Policy},
+    helper::{Helper, Launched, NotStarted, Sandbox},
+};
+use crate::{files::workspace::Workspace, secret::Redactor};
 
 /// The longest line that a program may write.
 pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
 /// How much of the end of its standard error is kept.
 const STDERR_TAIL_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 16 << 10;
-
-/// How a worker starts programs.
-#[derive(Debug, Clone)]
-pub(crate) struct Sandbox {
-    /// The executable that makes the sandbox: `<helper> sandbox`.
-    pub(crate) helper: PathBuf,
-    /// Layers the operator has switched off.
-    pub(crate) without: BTreeSet<Layer>,
-    /// Waits for programs that were dropped and have not ended yet.
-    ending: TaskTracker,
-}
-
-/// Why a program was not started.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotStarted {
-    #[error("the helper `{helper}` could not be started")]
-    Helper {
-        helper: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("the sandbox could not be made: {0}")]
-    Broken(String),
-    /// No code of the program has run.
-    #[error("the profile requires layers of the sandbox that this worker can't apply: {}", required_and_missing(.0, .1))]
-    Missing(SandboxReport, BTreeSet<Layer>),
-}
-
-fn required_and_missing(report: &SandboxReport, requires: &BTreeSet<Layer>) -> String {
-    let named = report.missing.iter().filter(|missing| requires.contains(&missing.layer)).map(|missing| {
-        let layer = serde_json::to_value(missing.layer).expect("a unit variant");
-        format!("{} ({})", layer.as_str().unwrap_or_default(), missing.reason)
-    });
-    named.collect::<Vec<_>>().join(", ")
-}
 
 /// The next thing a program did.
 #[derive(Debug)]
@@ -75,14 +30,10 @@ pub(crate) enum Event {
     Ended(ExitStatus),
 }
 
-/// A program in its sandbox. On drop, it and every process it started get SIGTERM, and SIGKILL two seconds later.
-/// Its workspace stays until they have ended.
+/// A program in its sandbox. It ends when it is dropped, and its workspace stays until then.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// None once a background task waits for its end.
-    child: Option<Child>,
-    workspace: Arc<Workspace>,
-    ending: TaskTracker,
+    helper: Helper,
     input: Option<ChildStdin>,
     /// What is still to be written to its standard input.
     unwritten: Vec<u8>,
@@ -97,81 +48,25 @@ pub(crate) struct Program {
     pub(crate) report: SandboxReport,
 }
 
-impl Sandbox {
-    pub(crate) fn new(helper: PathBuf, without: BTreeSet<Layer>) -> Self {
-        Sandbox { helper, without, ending: TaskTracker::new() }
-    }
-
-    /// Waits until every program has ended. Call it once no more programs are started.
-    pub(crate) async fn ended(&self) {
-        self.ending.close();
-        self.ending.wait().await;
-    }
-
+impl Program {
     pub(crate) async fn start(
-        &self,
+        sandbox: &Sandbox,
         policy: Policy,
         workspace: Arc<Workspace>,
-    ) -> Result<Program, NotStarted> {
-        let requires = policy.requires.clone();
-        let handoff = Handoff {
-            without: self.without.clone(),
-            report: SandboxReport { applied: Vec::new(), missing: Vec::new() },
-            parent: i32::try_from(std::process::id()).expect("a process id fits"),
-            mapped: false,
-            policy,
-        };
-        // The helper is killed when the thread that started it ends (`PR_SET_PDEATHSIG`). A runtime's worker threads
-        // live as long as the runtime; its threads for blocking work do not.
-        let mut child = Command::new(&self.helper)
-            .arg("sandbox")
-            .env_clear()
-            .env(VARIABLE, serde_json::to_string(&handoff).expect("plain fields"))
-            .current_dir(Path::new("/"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|source| NotStarted::Helper { helper: self.helper.clone(), source })?;
-        let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let report = SandboxReport { applied: Vec::new(), missing: Vec::new() };
-        let mut program = Program {
-            child: Some(child),
-            workspace,
-            ending: self.ending.clone(),
-            input,
+    ) -> Result<Self, NotStarted> {
+        let Launched { helper, input, output, errors, read, report } =
+            sandbox.launch(policy, Some(workspace)).await?;
+        Ok(Program {
+            helper,
+            input: Some(input),
             unwritten: Vec::new(),
             input_complete: false,
-            output,
+            output: Some(output),
             unread: Vec::new(),
-            errors,
-            stderr_tail: Vec::new(),
+            errors: Some(errors),
+            stderr_tail: read,
             report,
-        };
-        match program.first_message().await {
-            Some(HelperMessage::Ready(report)) => program.report = report,
-            Some(HelperMessage::Refused(report)) => return Err(NotStarted::Missing(report, requires)),
-            Some(HelperMessage::Broken(why)) => return Err(NotStarted::Broken(why)),
-            Some(HelperMessage::Exceeded(_)) | None => {
-                let written = String::from_utf8_lossy(&program.stderr_tail);
-                let helper = self.helper.display();
-                return Err(NotStarted::Broken(format!("`{helper} sandbox` wrote {:?}", written.trim())));
-            }
-        }
-        Ok(program)
-    }
-}
-
-impl Program {
-    /// The helper's first message, written before the program runs.
-    async fn first_message(&mut self) -> Option<HelperMessage> {
-        while !self.stderr_tail.contains(&b'\n') && self.errors.is_some() {
-            read(&mut self.errors, &mut self.stderr_tail).await;
-        }
-        let end = self.stderr_tail.iter().position(|byte| *byte == b'\n')?;
-        let message = parse_message(&self.stderr_tail[..end])?;
-        self.stderr_tail.drain(..=end);
-        Some(message)
+        })
     }
 
     /// Queues a line for its standard input; [`Program::event`] writes it.
@@ -211,7 +106,11 @@ impl Program {
                     self.stderr_tail.drain(..over);
                 }
                 () = write(&mut self.input, &mut self.unwritten), if writes => {}
-                status = wait(&mut self.child), if !reads && !reads_errors => return Event::Ended(status),
+                ended = self.helper.next(!reads && !reads_errors) => {
+                    if let Some(status) = ended {
+                        return Event::Ended(status);
+                    }
+                }
             }
         }
     }
@@ -226,68 +125,47 @@ impl Program {
         }
     }
 
-    /// Sends SIGTERM to the helper, which passes it on to the program.
+    /// Sends SIGTERM to every process of the program, and SIGKILL two seconds later.
     pub(crate) fn terminate(&mut self) {
-        // The process id can't be reused before the child has been waited for.
-        if let Some(pid) = self.child.as_ref().and_then(Child::id).and_then(|pid| i32::try_from(pid).ok()) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
+        self.helper.terminate();
     }
 
     /// Which limit it exceeded, if the sandbox killed it for that.
     pub(crate) fn exceeded(&self) -> Option<String> {
-        self.stderr_tail.split(|byte| *byte == b'\n').find_map(|line| match parse_message(line)? {
+        if self.helper.ran_out_of_memory() {
+            return Some("its processes needed more memory together than they may have".into());
+        }
+        self.messages().find_map(|message| match message {
             HelperMessage::Exceeded(reason) => Some(reason),
-            HelperMessage::Ready(_) | HelperMessage::Refused(_) | HelperMessage::Broken(_) => None,
+            HelperMessage::Ready(_)
+            | HelperMessage::Refused(_)
+            | HelperMessage::Unable(..)
+            | HelperMessage::Passing(_)
+            | HelperMessage::Broken(_) => None,
         })
     }
 
     /// Why the program could not be started, if it could not.
     pub(crate) fn broken(&self) -> Option<String> {
-        self.stderr_tail.split(|byte| *byte == b'\n').find_map(|line| match parse_message(line)? {
-            HelperMessage::Broken(why) => Some(why),
-            HelperMessage::Ready(_) | HelperMessage::Refused(_) | HelperMessage::Exceeded(_) => None,
+        self.messages().find_map(|message| match message {
+            HelperMessage::Broken(why) | HelperMessage::Passing(why) => Some(why),
+            HelperMessage::Ready(_)
+            | HelperMessage::Refused(_)
+            | HelperMessage::Unable(..)
+            | HelperMessage::Exceeded(_) => None,
         })
     }
 
+    fn messages(&self) -> impl Iterator<Item = HelperMessage> {
+        self.stderr_tail.split(|byte| *byte == b'\n').filter_map(HelperMessage::parse)
+    }
+
     /// The last lines of its standard error.
-    pub(crate) fn last_error_lines(&self, lines: usize) -> String {
-        let text = String::from_utf8_lossy(&self.stderr_tail);
+    pub(crate) fn last_error_lines(&self, lines: usize, redactor: &Redactor) -> String {
+        let text = redactor.tail(&self.stderr_tail, self.stderr_tail.len() >= STDERR_TAIL_BYTES);
         let all: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         all[all.len().saturating_sub(lines)..].join("\n")
     }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.terminate();
-        // Without a runtime nothing can wait, and the helper ends with its worker.
-        if let (Some(mut child), Ok(runtime)) = (self.child.take(), Handle::try_current())
-            && child.id().is_some()
-        {
-            let workspace = self.workspace.clone();
-            self.ending.spawn_on(
-                async move {
-                    if let Err(error) = child.wait().await {
-                        tracing::warn!(%error, "waiting for a program failed");
-                    }
-                    drop(workspace);
-                },
-                &runtime,
-            );
-        }
-    }
-}
-
-async fn wait(child: &mut Option<Child>) -> ExitStatus {
-    match child {
-        Some(child) => child.wait().await.unwrap_or_default(),
-        None => ExitStatus::default(),
-    }
-}
-
-fn parse_message(line: &[u8]) -> Option<HelperMessage> {
-    serde_json::from_slice(line.strip_prefix(MESSAGE_PREFIX.as_bytes())?).ok()
 }
 
 /// Reads some more of a stream, and sets it to None at its end. Cancel safe.

@@ -1,10 +1,13 @@
 //! Enforces the limits that the kernel does not: the number of processes (the kernel's own limit does not count
-//! those of root) and the size of the workspace. It checks at intervals, so a limit can be exceeded for a moment;
-//! then the program is killed.
+//! those of root), the memory and the processor time of all processes together, and the size of the workspace with the
+//! files that are deleted and still open. It checks at intervals, so a limit can be exceeded for a moment; then the
+//! program is killed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
+    io::{self, ErrorKind},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU32, atomic::Ordering},
     time::Duration,
@@ -17,8 +20,12 @@ use nix::{
     },
     unistd::Pid,
 };
+use shared::agent::Resources;
 
-use super::handoff::{Error, Policy};
+use super::{
+    handoff::{Error, Policy},
+    usage::{self, Open, Processor, Running},
+};
 
 /// The time between two checks.
 const TICK: Duration = Duration::from_millis(20);
@@ -28,6 +35,10 @@ const GRACE_TICKS: u32 = 100;
 const MEASURE_EVERY_TICKS: u32 = 10;
 /// The most files and directories a workspace may have, so that measuring it ends.
 const MAX_ENTRIES: u64 = 100_000;
+/// How many threads the processes may have together, for each process that they may be: a large runtime has some dozens.
+const THREADS_PER_PROCESS: u64 = 16;
+/// How many measurements in a row a process may hide its open files: one that begins or ends does so for a moment.
+const MAX_HIDDEN: u32 = 5;
 
 /// Which processes belong to the program.
 #[derive(Debug, Clone, Copy)]
@@ -38,11 +49,20 @@ pub(super) enum Reach {
     Descendants,
 }
 
+/// What earlier checks have seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// How often in a row each process has hidden its open files.
+    hidden: BTreeMap<i32, u32>,
+    processor: Processor,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Watch {
     workspace: PathBuf,
+    writes: Vec<PathBuf>,
     workspace_bytes: u64,
-    processes: u64,
+    resources: Resources,
     reach: Reach,
     exceeded: Arc<Mutex<Option<String>>>,
     /// Ticks since [`Watch::terminate`]; 0 before it.
@@ -53,8 +73,9 @@ impl Watch {
     pub(super) fn new(policy: &Policy, reach: Reach) -> Self {
         Watch {
             workspace: policy.workspace.clone(),
+            writes: policy.writes.clone(),
             workspace_bytes: policy.workspace_bytes,
-            processes: policy.resources.processes,
+            resources: policy.resources.clone(),
             reach,
             exceeded: Arc::default(),
             ticks_ending: Arc::default(),
@@ -65,9 +86,12 @@ impl Watch {
     pub(super) fn begin(&self) {
         let watch = self.clone();
         std::thread::spawn(move || {
+            let mut seen = Seen::default();
             for tick in 0_u32.. {
                 std::thread::sleep(TICK);
-                watch.check(tick);
+                if let Err(error) = watch.check(tick, &mut seen) {
+                    watch.exceed(format!("it can't be watched: {error}"));
+                }
             }
         });
     }
@@ -102,32 +126,87 @@ impl Watch {
         }
     }
 
-    fn check(&self, tick: u32) {
+    fn check(&self, tick: u32, seen: &mut Seen) -> io::Result<()> {
         if self.ticks_ending.load(Ordering::Relaxed) > 0
             && self.ticks_ending.fetch_add(1, Ordering::Relaxed) > GRACE_TICKS
         {
             self.signal(Signal::SIGKILL);
         }
-        let processes = match self.reach {
-            // Only counted: reading each one takes too long while a fork bomb runs.
-            Reach::Namespace => (process_directories().count() as u64).saturating_sub(1),
-            Reach::Descendants => descendants().len() as u64,
+        let own = own_pid().map_err(io::Error::other)?;
+        // Only counted at first: reading each one takes too long while a fork bomb runs.
+        let pids: Vec<i32> = match self.reach {
+            Reach::Namespace => process_ids()?.filter(|pid| *pid != own).collect(),
+            Reach::Descendants => descendants(own)?,
         };
-        if processes > self.processes {
+        let (processes, max) = (pids.len() as u64, self.resources.processes);
+        if processes > max {
+            self.exceed(format!("the program had {processes} processes, more than the {max} allowed"));
+            return Ok(());
+        }
+        let Running { seconds, threads } = seen.processor.sample(own, &pids)?;
+        let max = max.saturating_mul(THREADS_PER_PROCESS);
+        if threads > max {
+            self.exceed(format!("its processes had {threads} threads together, more than the {max} allowed"));
+            return Ok(());
+        }
+        let max = self.resources.cpu_seconds;
+        // A single process is ended by its own limit, a second earlier.
+        if seconds > max.saturating_add(1) {
             self.exceed(format!(
-                "the program had {processes} processes, more than the {} allowed",
-                self.processes
+                "its processes used {seconds} s of processor time together, more than the {max} s allowed"
+            ));
+            return Ok(());
+        }
+        let memory = usage::memory(&pids, self.resources.memory_bytes)?;
+        if !self.fits(memory) {
+            return Ok(());
+        }
+        if tick.is_multiple_of(MEASURE_EVERY_TICKS) { self.measure(&pids, memory, seen) } else { Ok(()) }
+    }
+
+    /// Whether this much memory is allowed; if not, the program is killed.
+    fn fits(&self, memory: u64) -> bool {
+        let max = self.resources.memory_bytes;
+        if memory > max {
+            self.exceed(format!(
+                "its processes used {memory} bytes of memory together, more than the {max} allowed"
             ));
         }
-        if tick.is_multiple_of(MEASURE_EVERY_TICKS) {
-            let (bytes, entries) = extent(&self.workspace);
-            if bytes > self.workspace_bytes {
-                let max = self.workspace_bytes;
-                self.exceed(format!("its workspace holds {bytes} bytes, more than the {max} allowed"));
-            } else if entries > MAX_ENTRIES {
-                self.exceed(format!("its workspace holds more than {MAX_ENTRIES} files"));
-            }
+        memory <= max
+    }
+
+    /// Checks what takes longer to measure.
+    fn measure(&self, pids: &[i32], memory: u64, Seen { hidden, .. }: &mut Seen) -> io::Result<()> {
+        let writable: Vec<&Path> =
+            std::iter::once(&self.workspace).chain(&self.writes).map(PathBuf::as_path).collect();
+        let Open { deleted, sockets, hidden: now } = usage::open(pids, &writable, self.resources.file_bytes)?;
+        if !self.fits(memory.saturating_add(sockets)) {
+            return Ok(());
         }
+        hidden.retain(|pid, _| now.contains(pid));
+        now.iter().for_each(|pid| *hidden.entry(*pid).or_default() += 1);
+        if hidden.values().any(|times| *times > MAX_HIDDEN) {
+            self.exceed("one of its processes hides which files it has open".into());
+            return Ok(());
+        }
+        let (bytes, entries) = match extent(&self.workspace) {
+            Ok(extent) => extent,
+            Err(error) => {
+                self.exceed(format!("the files of its workspace can't be counted: {error}"));
+                return Ok(());
+            }
+        };
+        let (bytes, max) = (bytes.saturating_add(deleted), self.workspace_bytes);
+        if bytes > max {
+            let of_deleted =
+                if deleted > 0 { format!(", {deleted} of them in deleted files") } else { String::new() };
+            self.exceed(format!(
+                "its workspace holds {bytes} bytes{of_deleted}, more than the {max} allowed"
+            ));
+        } else if entries > MAX_ENTRIES {
+            self.exceed(format!("its workspace holds more than {MAX_ENTRIES} files"));
+        }
+        Ok(())
     }
 
     /// Kills the program, and keeps the reason: the first, if there are several.
@@ -143,7 +222,7 @@ impl Watch {
                 let _ = kill(Pid::from_raw(-1), signal);
             }
             Reach::Descendants => {
-                for pid in descendants() {
+                for pid in own_pid().ok().and_then(|own| descendants(own).ok()).into_iter().flatten() {
                     let _ = kill(Pid::from_raw(pid), signal);
                 }
             }
@@ -163,7 +242,7 @@ pub(super) fn own_parent() -> Result<i32, Error> {
 
 fn pid_and_parent() -> Result<(i32, i32), Error> {
     let stat = fs::read_to_string("/proc/self/stat").map_err(|e| Error::System("read /proc/self", e))?;
-    parse_stat(&stat).ok_or(Error::System("read /proc/self", std::io::ErrorKind::InvalidData.into()))
+    parse_stat(&stat).ok_or(Error::System("read /proc/self", ErrorKind::InvalidData.into()))
 }
 
 /// Reads `pid (name) state parent …`. The name may contain anything, also parentheses.
@@ -173,51 +252,57 @@ fn parse_stat(stat: &str) -> Option<(i32, i32)> {
     Some((pid, parent))
 }
 
-/// The children of this process, their children, and so on.
-fn descendants() -> Vec<i32> {
-    let Ok(own) = own_pid() else { return Vec::new() };
+/// The children of a process, their children, and so on.
+pub(super) fn descendants(of: i32) -> io::Result<Vec<i32>> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for entry in process_directories() {
+    for pid in process_ids()? {
         // A process that ended since it was listed is skipped.
-        let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
+        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
         if let Some((pid, parent)) = parse_stat(&String::from_utf8_lossy(&stat)) {
             children.entry(parent).or_default().push(pid);
         }
     }
-    let mut found = children.remove(&own).unwrap_or_default();
+    let mut found = children.remove(&of).unwrap_or_default();
     let mut next = 0;
     while let Some(pid) = found.get(next) {
         let below = children.remove(pid).unwrap_or_default();
         found.extend(below);
         next += 1;
     }
-    found
+    Ok(found)
 }
 
-/// The directories of the processes in `/proc`.
-fn process_directories() -> impl Iterator<Item = fs::DirEntry> {
-    let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
-    listed.filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit))
+/// The numbers of the processes in `/proc`.
+fn process_ids() -> io::Result<impl Iterator<Item = i32>> {
+    let listed = fs::read_dir("/proc")?.flatten();
+    Ok(listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
-/// The bytes and entries beneath a directory. Links are not followed.
-fn extent(directory: &Path) -> (u64, u64) {
-    let (mut bytes, mut entries) = (0, 0);
+/// The bytes and entries beneath a directory. Links are not followed, and a file with several names counts once. What can't be
+/// counted, because its path is too long or it has no permissions, is an error.
+fn extent(directory: &Path) -> io::Result<(u64, u64)> {
+    let (mut bytes, mut entries) = (0_u64, 0);
+    let mut linked = BTreeSet::new();
     let mut left = vec![directory.to_owned()];
     while let Some(directory) = left.pop() {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let listed = match fs::read_dir(directory) {
+            // It was removed, or a file has its name now.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
+            listed => listed?,
+        };
+        for entry in listed.flatten() {
             entries += 1;
             if entries > MAX_ENTRIES {
-                return (bytes, entries);
+                return Ok((bytes, entries));
             }
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() {
                 left.push(entry.path());
-            } else {
+            } else if metadata.nlink() == 1 || linked.insert((metadata.dev(), metadata.ino())) {
                 // The allocated size: a sparse file has a larger length.
-                bytes += std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
+                bytes = bytes.saturating_add(metadata.blocks().saturating_mul(512));
             }
         }
     }
-    (bytes, entries)
+    Ok((bytes, entries))
 }

@@ -1,4 +1,5 @@
-//! Admin requests to a worker, on `agent.worker`: describe itself, and drain.
+//! What everybody may ask a worker, on `agent.worker`: to describe itself; and what coordinators tell it for an
+//! administrator, on `agent.drain`: to drain.
 
 use std::sync::Arc;
 
@@ -6,10 +7,26 @@ use shared::{
     Problems, Timestamp,
     bus::{Bus, Message},
     decode,
-    wire::{Refusal, WorkerCall, WorkerState},
+    subject::Subject,
+    wire::{Drain, Refusal, WorkerCall, WorkerState},
 };
 
 use crate::{config::Config, delivery::skew::Skew};
+
+/// What a worker is asked for.
+enum Asked {
+    Describe,
+    Drain(Drain),
+}
+
+/// Only coordinators may send on the subject for drains, so it is taken on no other.
+fn asked(message: &Message) -> Result<Asked, Problems> {
+    message.genuine()?;
+    if message.subject == Subject::Drain {
+        return decode::json(&message.payload).map(Asked::Drain);
+    }
+    decode::json(&message.payload).map(|WorkerCall::Describe| Asked::Describe)
+}
 
 /// What a worker reports about itself.
 #[derive(Debug)]
@@ -32,18 +49,16 @@ impl Description {
         running: usize,
         draining: bool,
     ) -> bool {
-        let call: WorkerCall = match decode::json(&message.payload) {
-            Ok(call) => call,
+        let must_drain = match asked(message) {
+            Ok(Asked::Describe) => false,
+            Ok(Asked::Drain(drain)) if drain.worker_id == config.id => true,
+            Ok(Asked::Drain(_)) => return false,
             Err(problems) => {
-                tracing::warn!(%problems, "received an invalid admin request");
+                tracing::debug!(%problems, "what is wrong with it");
+                tracing::warn!("received an invalid admin request");
                 self.refuse(bus, message, &problems).await;
                 return false;
             }
-        };
-        let must_drain = match call {
-            WorkerCall::Describe => false,
-            WorkerCall::Drain { worker_id } if worker_id == config.id => true,
-            WorkerCall::Drain { .. } => return false,
         };
         if let Some(to) = &message.reply_to {
             let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -56,6 +71,7 @@ impl Description {
                 version: env!("CARGO_PKG_VERSION").into(),
                 started_at: self.started_at,
                 clock_ahead_ms: self.skew.ahead_ms(),
+                policy: config.policy.summary(),
             };
             let payload = serde_json::to_vec(&state).expect("a message has string keys").into();
             if let Err(error) = bus.reply(to, payload).await {

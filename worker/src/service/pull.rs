@@ -12,7 +12,7 @@ use shared::{
     wire::{Offer, Refusal, Stop},
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     task::{Id, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
@@ -70,6 +70,7 @@ struct Worker {
     bus: Bus,
     stops: Subscription,
     admin_requests: Subscription,
+    drains: Subscription,
     consumption: Consumption,
     attempts: JoinSet<()>,
     running: HashMap<Id, Running>,
@@ -82,7 +83,8 @@ struct Worker {
 struct Running {
     trace_id: TraceId,
     child_id: ChildId,
-    stop: CancellationToken,
+    /// It is to tick at once.
+    stop_told: Arc<Notify>,
 }
 
 /// Why the loop ends.
@@ -104,6 +106,10 @@ impl Worker {
             .subscribe(&Filter::One(Subject::Worker))
             .await
             .map_err(failed("listen for admin requests"))?;
+        let drains = bus
+            .subscribe(&Filter::One(Subject::Drain))
+            .await
+            .map_err(failed("listen for requests to drain"))?;
         let consumer = Consumer::Execute(config.pool.clone());
         let consumption = consume(&bus, &consumer).await.map_err(failed("take work"))?;
         let skew = Arc::new(Skew::default());
@@ -115,6 +121,7 @@ impl Worker {
             bus,
             stops,
             admin_requests,
+            drains,
             consumption,
             attempts: JoinSet::new(),
             running: HashMap::new(),
@@ -140,10 +147,18 @@ impl Worker {
                     self.consumption.want(1);
                 }
                 message = self.stops.next() => match message {
-                    Some(message) => self.stop(&message.payload),
+                    Some(message) => stop(self.running.values(), &message),
                     None => break LoopEnd::Closed,
                 },
                 message = self.admin_requests.next() => match message {
+                    Some(message) => {
+                        if self.answer(&message).await {
+                            break LoopEnd::Drain;
+                        }
+                    }
+                    None => break LoopEnd::Closed,
+                },
+                message = self.drains.next() => match message {
                     Some(message) => {
                         if self.answer(&message).await {
                             break LoopEnd::Drain;
@@ -168,7 +183,15 @@ impl Worker {
     /// Takes no more work. Running attempts may finish within the drain time; then they are handed back.
     async fn end(self) {
         let Worker {
-            config, resources, bus, mut stops, mut admin_requests, consumption, mut attempts, ..
+            config,
+            resources,
+            bus,
+            mut stops,
+            mut admin_requests,
+            mut drains,
+            consumption,
+            mut attempts,
+            ..
         } = self;
         let (running, hand_back, description) = (self.running, self.hand_back, self.description);
         drop(consumption);
@@ -183,8 +206,11 @@ impl Worker {
                     tracing::info!(running = attempts.len(), "the running attempts are handed back");
                     hand_back.cancel();
                 }
-                Some(message) = stops.next() => stop(running.values(), &message.payload),
+                Some(message) = stops.next() => stop(running.values(), &message),
                 Some(message) = admin_requests.next() => {
+                    description.answer(&bus, &config, &message, attempts.len(), true).await;
+                }
+                Some(message) = drains.next() => {
                     description.answer(&bus, &config, &message, attempts.len(), true).await;
                 }
             }
@@ -196,8 +222,8 @@ impl Worker {
     }
 
     fn begin(&mut self, delivery: Delivery) {
-        let offer: Result<Offer, _> = decode::json(&delivery.payload);
-        let stop = CancellationToken::new();
+        let offer = delivery.genuine().and_then(|()| decode::json::<Offer>(&delivery.payload));
+        let stop_told = Arc::new(Notify::new());
         let task = match offer {
             Ok(offer) => {
                 let (trace_id, child_id) = (offer.trace_id, offer.child_id.clone());
@@ -209,11 +235,11 @@ impl Worker {
                     resources: self.resources.clone(),
                     bus: self.bus.clone(),
                     skew: self.skew.clone(),
-                    stop: stop.clone(),
+                    stop_told: stop_told.clone(),
                     hand_back: self.hand_back.clone(),
                 };
                 let task = self.attempts.spawn(handler.run(offer, delivery).instrument(span));
-                self.running.insert(task.id(), Running { trace_id, child_id, stop });
+                self.running.insert(task.id(), Running { trace_id, child_id, stop_told });
                 return;
             }
             Err(problems) => {
@@ -240,10 +266,6 @@ impl Worker {
         self.running.remove(&id);
     }
 
-    fn stop(&self, payload: &[u8]) {
-        stop(self.running.values(), payload);
-    }
-
     /// Answers an admin request, and returns whether the worker must drain.
     async fn answer(&self, message: &Message) -> bool {
         self.description.answer(&self.bus, &self.config, message, self.attempts.len(), false).await
@@ -265,12 +287,16 @@ async fn consume(bus: &Bus, consumer: &Consumer) -> Result<Consumption, bus::Err
     }
 }
 
-/// Cancels the attempt that a stop message names. If the message is lost, the next tick stops the attempt.
-fn stop<'a>(running: impl Iterator<Item = &'a Running>, payload: &[u8]) {
-    match decode::json::<Stop>(payload) {
+/// Makes the attempt that a stop message names tick at once: the coordinator's answer says whether it is over. A stop by itself
+/// proves nothing, since it may be forged; if it is lost, the next tick stops the attempt.
+fn stop<'a>(running: impl Iterator<Item = &'a Running>, message: &Message) {
+    match message.genuine().and_then(|()| decode::json::<Stop>(&message.payload)) {
         Ok(stop) => running
             .filter(|running| running.trace_id == stop.trace_id && running.child_id == stop.child_id)
-            .for_each(|running| running.stop.cancel()),
-        Err(problems) => tracing::warn!(%problems, "received an invalid stop message"),
+            .for_each(|running| running.stop_told.notify_one()),
+        Err(problems) => {
+            tracing::debug!(%problems, "what is wrong with it");
+            tracing::warn!("received an invalid stop message");
+        }
     }
 }

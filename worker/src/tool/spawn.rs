@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shared::{
-    AgentId, ChildId, ContextKey, Json, Usd,
+    AgentId, ChildId, ContextKey, Json, Secrets, Usd,
     decode::Format,
     graph::{self, TaskGraph},
     id::{ModelName, ToolName},
@@ -75,6 +75,9 @@ pub(super) struct Arguments {
     /// The tools that it may call, at most your own; the same as yours if absent.
     #[serde(default)]
     tools: Option<BTreeSet<ToolName>>,
+    /// The names of those of your secrets that it may use too; none if absent.
+    #[serde(default)]
+    secrets: Secrets,
     #[serde(default)]
     model: Option<ModelName>,
     /// The most it may spend, in dollars; everything you have left if absent.
@@ -108,6 +111,7 @@ impl Arguments {
             input_from: self.input_from,
             output_to: self.output_to,
             tools: self.tools,
+            secrets: self.secrets,
             model: self.model,
             max_cost_usd: self.max_cost_usd,
             max_tokens: self.max_tokens,
@@ -139,6 +143,7 @@ pub(super) fn pipeline_schema() -> Json {
             "retries": {"type": "integer"},
             "timeout_ms": {"type": "integer"},
             "max_cost_usd": {"type": "number"},
+            "secrets": {"type": "array", "items": {"type": "string"}, "description": "The names of those of the graph's secrets that it may use; all if absent."},
             "for_each": {"type": "string", "description": "A key that holds a list: the step runs once for each element, which is its input `item`."},
         },
     });
@@ -152,6 +157,7 @@ pub(super) fn pipeline_schema() -> Json {
                     "steps": {"type": "array", "items": step, "minItems": 1},
                     "inputs": {"type": "object", "description": "Values written to the shared store before the first step."},
                     "input_from": {"type": "array", "items": key(), "description": "Other keys that you may read, for the steps to read under the same names."},
+                    "secrets": {"type": "array", "items": {"type": "string"}, "description": "The names of those of your secrets that its steps may use; none if absent."},
                     "on_partial_success": {"type": "string", "enum": ["fail", "continue", "best_effort"]},
                     "aggregate": {"type": "object", "description": "Set to {} to have the graph's own agent_id combine the results of the steps into one answer."},
                     "agent_id": {"type": "string", "description": "The agent that aggregates."},

@@ -1,7 +1,7 @@
 //! The tools of a worker: its own, and those of the MCP servers in its settings. Finds a tool by its name,
 //! checks that the context may call it (I5), and calls it.
 
-use std::panic::AssertUnwindSafe;
+use std::{panic::AssertUnwindSafe, path::Path, sync::Arc};
 
 use futures_util::FutureExt;
 use serde_json::Value;
@@ -12,7 +12,12 @@ use super::{
     call::{Invocation, Observation, Outcome, journal_name},
     context, fs, http, human, mcp, spawn,
 };
-use crate::{model::ToolSpec, settings::Settings};
+use crate::{
+    model::ToolSpec,
+    sandbox::Sandbox,
+    secret::{self, Given, Redactor, Values},
+    settings::Settings,
+};
 
 /// The longest output that is passed on; a window holds far less.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
@@ -22,6 +27,7 @@ pub(crate) struct Toolbox {
     /// None if the settings allow no host.
     http: Option<http::Getter>,
     servers: mcp::Servers,
+    secrets: Arc<Values>,
 }
 
 #[derive(Debug)]
@@ -32,8 +38,15 @@ enum Tool<'a> {
 
 impl Toolbox {
     /// MCP servers start in the background: a slow or broken one does not delay the worker.
-    pub(crate) async fn start(settings: &Settings) -> Result<Self, Problems> {
-        Ok(Toolbox { http: http::Getter::new(&settings.http)?, servers: mcp::Servers::start(&settings.mcp) })
+    pub(crate) async fn start(
+        settings: &Settings,
+        secrets: Arc<Values>,
+        sandbox: Option<Sandbox>,
+        directory: &Path,
+    ) -> Result<Self, Problems> {
+        let http = http::Getter::new(&settings.http, &settings.secrets, secrets.redactor().clone())?;
+        let confinement = mcp::Confinement { sandbox, directory: directory.to_owned() };
+        Ok(Toolbox { http, servers: mcp::Servers::start(&settings.mcp, &secrets, &confinement), secrets })
     }
 
     /// Waits until the MCP servers that a context may use have listed their tools, failed, or taken too long.
@@ -76,8 +89,10 @@ impl Toolbox {
     pub(crate) async fn call(&self, invocation: Invocation<'_>) -> Outcome {
         let outcome = AssertUnwindSafe(self.dispatch(invocation)).catch_unwind().await;
         match outcome {
+            // Whatever a tool answers with, it must not show a secret (S8).
             Ok(Outcome::Answered(observation)) => {
-                Outcome::Answered(Observation { text: cut(observation.text), ..observation })
+                let text = cut(self.secrets.redactor().text(observation.text));
+                Outcome::Answered(Observation { text, ..observation })
             }
             Ok(outcome @ (Outcome::Waits { .. } | Outcome::HandsOver { .. } | Outcome::Asks { .. })) => {
                 outcome
@@ -111,21 +126,38 @@ impl Toolbox {
         if !is_allowed(work, &tool_name) {
             return Outcome::Answered(Observation::new(tool_name, Err(self.not_allowed(work, name))));
         }
+        let given = Given { values: &self.secrets, work, tool: name };
         match tool {
-            Tool::Builtin(builtin) => self.builtin(builtin, invocation).await,
+            Tool::Builtin(builtin) => self.builtin(builtin, invocation, given).await,
             Tool::Served { server, tool } => {
+                let arguments = match given.fill_value(invocation.arguments) {
+                    Ok(arguments) => arguments,
+                    Err(why) => return Outcome::Answered(Observation::new(tool_name, Err(why))),
+                };
                 // The tool of a server may change anything, so the lease must be valid.
                 attempt.lease.live().await;
-                Outcome::Answered(Observation::new(tool_name, server.call(tool, invocation.arguments).await))
+                Outcome::Answered(Observation::new(tool_name, server.call(tool, &arguments).await))
             }
         }
     }
 
-    async fn builtin(&self, builtin: BuiltinTool, invocation: Invocation<'_>) -> Outcome {
+    async fn builtin(&self, builtin: BuiltinTool, invocation: Invocation<'_>, given: Given<'_>) -> Outcome {
         let output = match builtin {
             BuiltinTool::Spawn => return spawn::call(spawn::Kind::Spawn, invocation).await,
             BuiltinTool::Delegate => return spawn::call(spawn::Kind::Delegate, invocation).await,
             BuiltinTool::RunPipeline => return spawn::call(spawn::Kind::Pipeline, invocation).await,
+            // The text would stay as it is, and the agent would take it for the value.
+            BuiltinTool::AskHuman
+            | BuiltinTool::FsRead
+            | BuiltinTool::FsWrite
+            | BuiltinTool::FsList
+            | BuiltinTool::ReadContext
+            | BuiltinTool::WriteContext
+                if !given.work.secrets.is_empty() && secret::is_in(invocation.arguments) =>
+            {
+                let hint = "a secret is only sent by tools that it is for";
+                Err(format!("`{}` never has a secret: the call was not made\n\nhint: {hint}", builtin.text()))
+            }
             BuiltinTool::AskHuman => return human::ask(invocation),
             BuiltinTool::FsRead => fs::read(invocation),
             BuiltinTool::FsWrite => fs::write(invocation).await,
@@ -133,7 +165,7 @@ impl Toolbox {
             BuiltinTool::ReadContext => context::read(invocation).await,
             BuiltinTool::WriteContext => context::write(invocation).await,
             BuiltinTool::HttpGet => match &self.http {
-                Some(getter) => getter.get(invocation).await,
+                Some(getter) => getter.get(invocation, given).await,
                 None => Err("this worker's settings allow no host".into()),
             },
         };
@@ -166,6 +198,11 @@ impl Toolbox {
     fn not_allowed(&self, work: &Execute, name: &str) -> String {
         let names: Vec<ToolName> = self.specs(work).into_iter().map(|spec| spec.name).collect();
         format!("`{name}` is not among the tools of this context\n\nhint: {}", list_of(&names))
+    }
+
+    /// Finds the worker's secrets in texts.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        self.secrets.redactor()
     }
 
     /// Ends the MCP servers.

@@ -1,16 +1,19 @@
 //! The address of Redis: one node, a cluster, or the master that the sentinels name. Parses the address
 //! once and opens connections to it; never shows the credentials it holds.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult, TlsMode,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
+    RedisResult, TlsCertificates, TlsMode,
     aio::MultiplexedConnection,
     cluster::{ClusterClient, ClusterClientBuilder},
     cluster_async::ClusterConnection,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
     sentinel::{SentinelClientBuilder, SentinelServerType},
 };
+
+use shared::tls::Tls;
 
 use super::super::Error;
 
@@ -31,6 +34,52 @@ pub(super) enum Connection {
     Cluster(ClusterConnection),
 }
 
+/// Who we are for Redis, and how it is trusted. It counts before what an address says.
+#[derive(Clone, Default)]
+pub struct Login {
+    pub user: Option<String>,
+    pub password: Option<String>,
+    pub tls: Tls,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).field("tls", &self.tls).finish_non_exhaustive()
+    }
+}
+
+impl Login {
+    fn over(&self, mut settings: RedisConnectionInfo) -> RedisConnectionInfo {
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        settings
+    }
+
+    /// The files of TLS, if any is named; an address without TLS would not use them.
+    fn certificates(&self, tls: bool) -> Result<Option<TlsCertificates>, Error> {
+        let Tls { required, ca, certificate } = &self.tls;
+        if !tls && (*required || ca.is_some() || certificate.is_some()) {
+            return Err(wrong("files of TLS are named, and the address has none: use rediss://"));
+        }
+        let read = |path: &PathBuf| {
+            std::fs::read(path)
+                .map_err(|error| Error::Address { reason: format!("{}: {error}", path.display()) })
+        };
+        let root_cert = ca.as_ref().map(read).transpose()?;
+        let client_tls = match certificate {
+            Some((certificate, key)) => {
+                Some(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
+            }
+            None => None,
+        };
+        Ok((root_cert.is_some() || client_tls.is_some()).then_some(TlsCertificates { client_tls, root_cert }))
+    }
+}
+
 pub(super) struct Address {
     kind: Kind,
     /// Hosts and ports only.
@@ -48,8 +97,9 @@ struct Sentinels {
     addresses: Vec<ConnectionAddr>,
     master: String,
     /// For the master, not for the sentinels.
-    login: redis::RedisConnectionInfo,
+    login: RedisConnectionInfo,
     tls: bool,
+    certificates: Option<TlsCertificates>,
 }
 
 impl fmt::Debug for Address {
@@ -65,13 +115,14 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    pub(super) fn parse(url: &str) -> Result<Address, Error> {
+    pub(super) fn parse(url: &str, who: &Login) -> Result<Address, Error> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("the scheme is missing"))?;
         let tls = scheme.starts_with("rediss");
+        let certificates = who.certificates(tls)?;
         match scheme {
-            "redis" | "rediss" | "unix" | "redis+unix" => node(url),
-            "redis-cluster" | "rediss-cluster" => cluster(rest, tls),
-            "redis-sentinel" | "rediss-sentinel" => sentinel(rest, tls),
+            "redis" | "rediss" | "unix" | "redis+unix" => node(url, who, certificates),
+            "redis-cluster" | "rediss-cluster" => cluster(rest, tls, who, certificates),
+            "redis-sentinel" | "rediss-sentinel" => sentinel(rest, tls, who, certificates),
             other => Err(wrong(&format!("{other}:// is not a known scheme"))),
         }
     }
@@ -121,6 +172,11 @@ impl Sentinels {
         if self.tls {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
         }
+        if let Some(certificates) = &self.certificates {
+            builder = builder
+                .set_client_to_redis_certificates(certificates.clone())
+                .set_client_to_sentinel_certificates(certificates.clone());
+        }
         builder.build()?.async_get_client().await
     }
 }
@@ -131,32 +187,55 @@ fn tcp_settings() -> TcpSettings {
     TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)
 }
 
-fn node(url: &str) -> Result<Address, Error> {
+fn node(url: &str, who: &Login, certificates: Option<TlsCertificates>) -> Result<Address, Error> {
     let info = url.into_connection_info().map_err(|error| wrong(&error.to_string()))?;
-    let info = info.set_tcp_settings(tcp_settings());
+    let settings = who.over(info.redis_settings().clone());
+    let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings());
     let shown = info.addr().to_string();
-    let client = Client::open(info).map_err(|error| wrong(&error.to_string()))?;
+    let client = match certificates {
+        Some(certificates) => Client::build_with_tls(info, certificates),
+        None => Client::open(info),
+    };
+    let client = client.map_err(|error| wrong(&error.to_string()))?;
     Ok(Address { kind: Kind::Node(Box::new(client)), shown })
 }
 
-fn cluster(rest: &str, tls: bool) -> Result<Address, Error> {
+fn cluster(
+    rest: &str,
+    tls: bool,
+    who: &Login,
+    certificates: Option<TlsCertificates>,
+) -> Result<Address, Error> {
     let Hosts { login, hosts, path } = Hosts::of(rest)?;
     if !path.is_empty() {
         return Err(wrong("a cluster has no databases; remove what follows the hosts"));
     }
     let scheme = if tls { "rediss" } else { "redis" };
     let nodes = hosts.iter().map(|host| format!("{scheme}://{login}{host}"));
-    let client = ClusterClientBuilder::new(nodes)
+    let mut builder = ClusterClientBuilder::new(nodes)
         .tcp_settings(tcp_settings())
         .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(RESPONSE_TIMEOUT)
-        .retries(3)
-        .build()
-        .map_err(|error| wrong(&error.to_string()))?;
+        .retries(3);
+    if let Some(user) = &who.user {
+        builder = builder.username(user);
+    }
+    if let Some(password) = &who.password {
+        builder = builder.password(password);
+    }
+    if let Some(certificates) = certificates {
+        builder = builder.certs(certificates);
+    }
+    let client = builder.build().map_err(|error| wrong(&error.to_string()))?;
     Ok(Address { kind: Kind::Cluster(Box::new(client)), shown: format!("cluster {}", hosts.join(",")) })
 }
 
-fn sentinel(rest: &str, tls: bool) -> Result<Address, Error> {
+fn sentinel(
+    rest: &str,
+    tls: bool,
+    who: &Login,
+    certificates: Option<TlsCertificates>,
+) -> Result<Address, Error> {
     let Hosts { login, hosts, path } = Hosts::of(rest)?;
     let (master, database) = path.split_once('/').unwrap_or((path, ""));
     if master.is_empty() {
@@ -167,8 +246,8 @@ fn sentinel(rest: &str, tls: bool) -> Result<Address, Error> {
     let addresses: Result<Vec<ConnectionAddr>, Error> =
         hosts.iter().map(|host| Ok(parse(format!("{scheme}://{host}"))?.addr().clone())).collect();
     // Parsed as an address of a node, so that credentials are decoded by the same rules.
-    let login = parse(format!("redis://{login}master/{database}"))?.redis_settings().clone();
-    let sentinels = Sentinels { addresses: addresses?, master: master.to_owned(), login, tls };
+    let login = who.over(parse(format!("redis://{login}master/{database}"))?.redis_settings().clone());
+    let sentinels = Sentinels { addresses: addresses?, master: master.to_owned(), login, tls, certificates };
     let shown = format!("master {master} of sentinels {}", hosts.join(","));
     Ok(Address { kind: Kind::Sentinel(Box::new(sentinels)), shown })
 }

@@ -47,8 +47,9 @@ impl Redis {
             let mut command = script(&AGENTS, AGENTS_SOURCE, by);
             command.arg(2).arg(self.keys.agents()).arg(self.keys.agent_versions());
             command.arg(keys::REVISION).arg(at_least);
-            for AgentVersion { agent_id, version, profile } in versions {
+            for AgentVersion { agent_id, version, profile, again } in versions {
                 command.arg(agent_id).arg(version).arg(profile.as_deref().unwrap_or_default());
+                command.arg(if *again { "1" } else { "" });
             }
             command
         };

@@ -84,7 +84,8 @@ impl Redis {
             let mut answers = answers.into_iter();
             // What is older than all runs that are listed is found no more, though it may still be under its terms.
             let oldest = reply::scored(DOING, answers.next().unwrap_or(Value::Nil))?;
-            let Some((_, oldest)) = oldest.first().copied() else { continue };
+            let oldest = oldest.first().map(|(_, oldest)| *oldest).filter(|_| !find.any_age);
+            let Some(oldest) = oldest.or(find.any_age.then_some(find.since)) else { continue };
             let mut sizes: Vec<u64> = Vec::with_capacity(terms.len());
             for answer in answers {
                 sizes.push(decode(DOING, answer)?);
@@ -98,7 +99,9 @@ impl Redis {
             lists.extend(read);
             let others = find.terms.iter().enumerate().filter(|(group, _)| *group != shortest);
             let mut all: Groups = others.map(|(_, group)| group.iter().map(key).collect()).collect();
-            all.push(vec![self.keys.runs(home)]);
+            if !find.any_age {
+                all.push(vec![self.keys.runs(home)]);
+            }
             groups.insert(home, all);
         }
         Ok((lists, groups))
@@ -142,7 +145,7 @@ impl Redis {
         groups: &HashMap<Partition, Groups>,
         cost: Option<(u64, u64)>,
     ) -> Result<Vec<Place>, Error> {
-        if groups.is_empty() && cost.is_none() {
+        if groups.values().all(Vec::is_empty) && cost.is_none() {
             return Ok(read.into_iter().map(|(_, place)| place).collect());
         }
         let mut by_home: HashMap<Partition, Vec<Place>> = HashMap::new();

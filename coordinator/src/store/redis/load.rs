@@ -12,13 +12,14 @@
 
 use std::collections::HashMap;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisResult, Value};
 use shared::TraceId;
 
 use super::{
     super::{Error, Loaded, keys},
-    Redis, Request,
+    Redis, Request, WRONG_TYPE,
     reply::{self, corrupt, decode},
+    unavailable,
 };
 
 /// Fields of a hash that come without asking for more: those of some 600 contexts.
@@ -62,19 +63,36 @@ impl Redis {
             ];
             Request { home, commands }
         };
-        let answers = self.fetch(DOING, traces.iter().map(request).collect()).await?;
+        let answers = self.send(DOING, traces.iter().map(request).collect()).await?;
         let mut loaded = Vec::with_capacity(traces.len());
         for (trace, answers) in traces.iter().zip(answers) {
-            let [counter, fields, values] = exactly(answers)?;
-            let counter = decode::<Option<u64>>(DOING, counter)?.unwrap_or(0);
-            let ((more_fields, fields), (more_values, values)) = (scanned(fields)?, scanned(values)?);
-            loaded.push(if more_fields == 0 && more_values == 0 {
-                Loaded { record: reply::record(DOING, fields, values)?, counter }
-            } else {
-                self.load_large(*trace).await?
+            // Each alone: one that can't be read must not keep the others from being loaded.
+            loaded.push(match self.load_one(*trace, answers).await {
+                Err(Error::Corrupt { found, .. }) => {
+                    let counter = self.counter(*trace).await?;
+                    Loaded { record: None, damaged: Some(found), counter }
+                }
+                one => one?,
             });
         }
         Ok(loaded)
+    }
+
+    async fn load_one(&self, trace: TraceId, answers: Vec<RedisResult<Value>>) -> Result<Loaded, Error> {
+        let [counter, fields, values] = exactly(whole(answers)?)?;
+        let counter = decode::<Option<u64>>(DOING, counter)?.unwrap_or(0);
+        let ((more_fields, fields), (more_values, values)) = (scanned(fields)?, scanned(values)?);
+        if more_fields == 0 && more_values == 0 {
+            Ok(Loaded { record: reply::record(DOING, fields, values)?, damaged: None, counter })
+        } else {
+            self.load_large(trace).await
+        }
+    }
+
+    /// The counter of the partition of a trace.
+    async fn counter(&self, trace: TraceId) -> Result<u64, Error> {
+        let counters = self.counters(&[self.keys.home(trace)]).await?;
+        Ok(counters.first().copied().unwrap_or_default())
     }
 
     async fn load_large(&self, trace: TraceId) -> Result<Loaded, Error> {
@@ -115,7 +133,7 @@ impl Redis {
         if (fields.len(), values.len()) != (begun.fields, begun.values) {
             return Ok(None);
         }
-        Ok(Some(Loaded { record: reply::record(DOING, fields, values)?, counter }))
+        Ok(Some(Loaded { record: reply::record(DOING, fields, values)?, damaged: None, counter }))
     }
 
     /// The commands that ask for the version and `made`, for the number of fields and for that of values.
@@ -127,7 +145,7 @@ impl Redis {
     /// Sends commands about one trace, in one request.
     async fn about<const N: usize>(&self, trace: TraceId, commands: Vec<Cmd>) -> Result<[Value; N], Error> {
         let request = Request { home: self.keys.home(trace), commands };
-        exactly(self.fetch(DOING, vec![request]).await?.into_iter().flatten().collect())
+        exactly(whole(self.send(DOING, vec![request]).await?.into_iter().flatten().collect())?)
     }
 }
 
@@ -164,6 +182,15 @@ fn scan(key: &str, cursor: u64, count: usize) -> Cmd {
 
 fn scanned(piece: Value) -> Result<(u64, HashMap<String, String>), Error> {
     decode(DOING, piece)
+}
+
+/// The answers, if none is an error. A key of another type is what a stranger wrote.
+fn whole(answers: Vec<RedisResult<Value>>) -> Result<Vec<Value>, Error> {
+    let all: RedisResult<Vec<Value>> = answers.into_iter().collect();
+    all.map_err(|error| match error.code() {
+        Some(WRONG_TYPE) => corrupt(DOING, WRONG_TYPE),
+        Some(_) | None => unavailable(DOING)(error),
+    })
 }
 
 fn exactly<const N: usize>(answers: Vec<Value>) -> Result<[Value; N], Error> {

@@ -16,8 +16,55 @@ use std::sync::Arc;
 use ::redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use shared::subject::{Namespace, Partition};
 
+pub use self::address::Login;
 use self::{address::Address, link::Link};
 use super::{Error, keys::Keys};
+
+/// Every command that is sent, by scripts too: a user of Redis needs no other (S1). Tests run as such a user.
+pub const COMMANDS: [&str; 36] = [
+    "ping",
+    "time",
+    "multi",
+    "exec",
+    "eval",
+    "evalsha",
+    "get",
+    "set",
+    "setnx",
+    "incr",
+    "del",
+    "unlink",
+    "hget",
+    "hgetall",
+    "hmget",
+    "hset",
+    "hsetnx",
+    "hdel",
+    "hlen",
+    "hkeys",
+    "hscan",
+    "sadd",
+    "srem",
+    "smembers",
+    "zadd",
+    "zrem",
+    "zcard",
+    "zscore",
+    "zmscore",
+    "zrange",
+    "zrangebyscore",
+    "zrevrangebyscore",
+    "zrangebylex",
+    "zremrangebyrank",
+    "zremrangebyscore",
+    "hincrby",
+];
+
+/// All keys of a deployment, as patterns of Redis: one is a hash tag as a whole.
+pub fn key_patterns(namespace: &Namespace) -> [String; 2] {
+    let all = namespace.key("*");
+    [all.clone(), format!("{{{all}")]
+}
 
 #[derive(Debug, Clone)]
 pub struct Redis {
@@ -34,7 +81,17 @@ struct Request {
 impl Redis {
     /// One attempt: an unreachable server is reported at once.
     pub async fn connect(url: &str, namespace: Namespace, partitions: u16) -> Result<Redis, Error> {
-        let address = Address::parse(url)?;
+        Self::connect_as(url, &Login::default(), namespace, partitions).await
+    }
+
+    /// The same, with a login that the address does not have.
+    pub async fn connect_as(
+        url: &str,
+        login: &Login,
+        namespace: Namespace,
+        partitions: u16,
+    ) -> Result<Redis, Error> {
+        let address = Address::parse(url, login)?;
         let shown = address.to_string();
         let link = Link::open(address).await;
         let link = link.map_err(|error| Error::Connect { address: shown, source: Box::new(error) })?;
@@ -85,6 +142,9 @@ impl Redis {
         answers.into_iter().map(whole).collect::<RedisResult<_>>().map_err(unavailable(doing))
     }
 }
+
+/// The code of an error that the server gives for a command on a key of another type.
+const WRONG_TYPE: &str = "WRONGTYPE";
 
 fn unavailable(doing: &'static str) -> impl Fn(RedisError) -> Error {
     move |source| Error::Unavailable { doing, source: Box::new(source) }

@@ -22,7 +22,9 @@ pub(super) fn committed(doing: &'static str, value: Value) -> Result<Committed, 
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["done", counter] => Ok(Committed::Done { counter: number(counter)? }),
         ["conflict", version, counter] => {
-            Ok(Committed::Conflict { version: number(version)?, counter: number(counter)? })
+            // One that is no number is none that anybody expects.
+            let version = version.parse().unwrap_or(u64::MAX);
+            Ok(Committed::Conflict { version, counter: number(counter)? })
         }
         ["outdated", revision, counter] => {
             Ok(Committed::Outdated { revision: number(revision)?, counter: number(counter)? })
@@ -55,9 +57,9 @@ pub(super) fn record(
     if fields.is_empty() {
         return Ok(None);
     }
-    let version = fields.remove(keys::VERSION).and_then(|version| version.parse().ok());
+    let version = fields.remove(keys::VERSION).and_then(|version| keys::version(&version));
     let version = version.ok_or_else(|| corrupt(doing, "a trace without a version"))?;
-    let outbox = fields.extract_if(|field, _| keys::outbox_key(field).is_some());
+    let outbox = fields.extract_if(|field, _| keys::is_beside(field));
     let outbox = outbox.filter_map(|(field, text)| Some((keys::outbox_key(&field)?, text))).collect();
     Ok(Some(Record { version, fields, values, outbox }))
 }

@@ -7,7 +7,7 @@ use shared::{Timestamp, TraceId, subject::Partition};
 
 use super::{
     super::{Committed, Error, Sent, Write, keys, record::RUNS_KEPT},
-    Redis, Request, is_no_script,
+    Redis, Request, WRONG_TYPE, is_no_script,
     reply::{self, corrupt, decode},
     unavailable,
 };
@@ -140,7 +140,7 @@ impl Redis {
             Request { home: *home, commands: vec![command] }
         };
         let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
-        traces_of(doing, answers)
+        self.known(doing, partitions, answers, keys::Keys::timers).await
     }
 
     pub(in super::super) async fn ended(
@@ -162,7 +162,39 @@ impl Redis {
             Request { home: *home, commands: vec![command] }
         };
         let answers = self.fetch(doing, partitions.iter().map(request).collect()).await?;
-        traces_of(doing, answers)
+        self.known(doing, partitions, answers, keys::Keys::ended).await
+    }
+
+    /// The traces that the lists of partitions name. What is no trace, which only a stranger writes, is taken out of its list:
+    /// it would stand before the others for ever.
+    async fn known(
+        &self,
+        doing: &'static str,
+        partitions: &[Partition],
+        answers: Vec<Vec<Value>>,
+        list: fn(&keys::Keys, Partition) -> String,
+    ) -> Result<Vec<TraceId>, Error> {
+        let (mut traces, mut strays) = (Vec::new(), Vec::new());
+        for (home, answer) in partitions.iter().zip(answers.into_iter().flatten()) {
+            let members: Vec<Vec<u8>> = decode(doing, answer)?;
+            let (mut known, mut others) = (Vec::new(), Vec::new());
+            for member in members {
+                match std::str::from_utf8(&member).ok().and_then(|text| text.parse().ok()) {
+                    Some(trace) => known.push(trace),
+                    None => others.push(member),
+                }
+            }
+            traces.append(&mut known);
+            if !others.is_empty() {
+                tracing::warn!(partition = %home, count = others.len(), "a list of traces in Redis names what is no trace; it is taken out");
+                strays.push(Request {
+                    home: *home,
+                    commands: vec![Cmd::zrem(list(&self.keys, *home), others)],
+                });
+            }
+        }
+        self.fetch(doing, strays).await?;
+        Ok(traces)
     }
 
     pub(in super::super) async fn put_off(&self, trace: TraceId, until: Timestamp) -> Result<(), Error> {
@@ -216,7 +248,7 @@ impl Redis {
         let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
         let number = |answer| match decode::<Option<String>>(doing, answer)? {
             None => Ok(0),
-            Some(text) => text.parse().map_err(|_| corrupt(doing, &text)),
+            Some(text) => keys::version(&text).ok_or_else(|| corrupt(doing, &text)),
         };
         answers.into_iter().flatten().map(number).collect()
     }
@@ -241,14 +273,27 @@ impl Redis {
             command.arg(self.keys.trace(*trace)).arg(fields);
             Request { home: self.keys.home(*trace), commands: vec![command] }
         };
-        let answers = self.fetch(doing, traces.iter().map(request).collect()).await?;
-        let named = |answer| {
-            let found: Vec<Option<String>> = decode(doing, answer)?;
+        let answers = self.send(doing, traces.iter().map(request).collect()).await?;
+        let named = |answer: redis::RedisResult<Value>| {
+            // Of what can't be read as a trace nothing is known; others are not kept from being read.
+            let found: Vec<Option<String>> = match answer {
+                Ok(answer) => decode(doing, answer).unwrap_or_default(),
+                Err(error) if error.code() == Some(WRONG_TYPE) => Vec::new(),
+                Err(error) => return Err(unavailable(doing)(error)),
+            };
             let named =
                 fields.iter().zip(found).filter_map(|(field, text)| Some(((*field).to_owned(), text?)));
             Ok(named.collect())
         };
         answers.into_iter().flatten().map(named).collect()
+    }
+
+    pub(in super::super) async fn delay(&self, trace: TraceId, until: Timestamp) -> Result<(), Error> {
+        let home = self.keys.home(trace);
+        let mut command = redis::cmd("ZADD");
+        command.arg(self.keys.timers(home)).arg("XX").arg(until.millis()).arg(trace.to_string());
+        let request = Request { home, commands: vec![command] };
+        self.fetch("delay a timer in Redis", vec![request]).await.map(drop)
     }
 }
 

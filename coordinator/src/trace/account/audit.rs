@@ -93,7 +93,9 @@ impl Audit {
             }
             if held != Some(node.budget.held) {
                 let (of, sum) = (node.budget.held, held.map_or("too much".into(), |sum| sum.to_string()));
-                let what = format!("its open calls and its children hold {sum}, and {of} is held");
+                let what = format!(
+                    "its open calls, its children and the undos of its steps hold {sum}, and {of} is held"
+                );
                 self.findings.push(Finding::of(Check::Books, &node.id, what));
             }
         }
@@ -227,8 +229,8 @@ fn agreement(call: &CallSheet, journaled: Amount, is_final: bool) -> Agreement {
 fn beneath(trace: &Trace, node: &ContextNode, sheet: Option<&Sheet>) -> (Option<Amount>, Option<Amount>) {
     let children = || node.children.iter().map(|child| trace.node(*child));
     let open = sheet.into_iter().flat_map(|sheet| sheet.calls.values()).filter(|call| call.is_open);
-    let mut held =
-        open.map(|call| call.held).chain(children().map(|child| child.budget.parent_hold(child.is_live())));
+    let of_children = children().map(|child| child.budget.parent_hold(child.is_live()));
+    let mut held = open.map(|call| call.held).chain(of_children).chain([node.budget.reserved]);
     let mut spent = children().map(|child| child.budget.spent);
     (spent.try_fold(node.budget.own, Amount::checked_add), held.try_fold(Amount::ZERO, Amount::checked_add))
 }

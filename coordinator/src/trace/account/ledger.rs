@@ -117,9 +117,15 @@ impl Ledger {
                 };
                 (id.clone(), sheet)
             };
+            let mut calls: HashMap<CallId, CallSheet> = node.calls.kept().iter().map(call).collect();
+            for dispute in node.disputes.iter() {
+                if let DisputedCost::Call(id) = &dispute.of {
+                    calls.entry(id.clone()).or_default().disputed = dispute.amount;
+                }
+            }
             let sheet = Sheet {
                 own: node.budget.own,
-                calls: node.calls.kept().iter().map(call).collect(),
+                calls,
                 disputes: node.disputes.iter().map(|dispute| dispute.amount).collect(),
                 is_carried: true,
             };
@@ -167,7 +173,7 @@ impl Ledger {
             let call = self.call(child_id, call_id);
             *call = CallSheet { attempt: *attempt, held: *amount, ..*call };
             self.end(place, child_id, call_id, *amount, Posted::Estimated);
-        } else if let Event::Charged { child_id, key, amount } = event {
+        } else if let Event::Charged { child_id, key, amount, .. } = event {
             self.post(Posting {
                 place,
                 child_id: child_id.clone(),
@@ -182,7 +188,7 @@ impl Ledger {
                 self.call(child_id, id).disputed = *amount;
             }
             self.sheets.entry(child_id.clone()).or_default().disputes.push(*amount);
-        } else if let Event::DisputeDecided { child_id, number, decision: Decision::Accepted } = event {
+        } else if let Event::DisputeDecided { child_id, number, decision: Decision::Accepted, .. } = event {
             let disputes = &self.sheets.entry(child_id.clone()).or_default().disputes;
             let amount =
                 usize::try_from(*number).ok().and_then(|number| disputes.get(number.checked_sub(1)?));

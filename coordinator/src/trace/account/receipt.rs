@@ -7,7 +7,7 @@ use serde::Serialize;
 use shared::{
     AgentId, Amount, CallId, ChildId, Timestamp, TraceId,
     id::ModelName,
-    wire::{ContextStatus, TakenFrom, Usage},
+    wire::{ContextStatus, TakenFrom, Text, Usage},
 };
 
 use super::{
@@ -74,6 +74,12 @@ pub struct ContextAccount {
     /// The context of an earlier run whose result it took over, at no cost (G15).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<TakenFrom>,
+    /// The context that it undoes (G14).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<ChildId>,
+    /// The graph that it used by name, with the version (G18).
+    #[serde(rename = "use", skip_serializing_if = "Option::is_none")]
+    pub uses: Option<Text>,
     pub limit: Amount,
     pub own: Amount,
     /// What its children have spent.
@@ -172,7 +178,8 @@ fn lines(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> (Vec<Line>, Wai
         .map(|p| (p.place.event, p))
         .collect();
     let mut waits = Waits::open(log);
-    let mut lines = Vec::new();
+    let carried = ledger.postings.iter().filter(|posting| posting.why == Posted::Carried);
+    let mut lines: Vec<Line> = carried.map(carried_line).collect();
     for (place, event) in log.events() {
         let waited_ms = waits.add(event, place.at).filter(|waited| *waited > 0);
         let posting = by_event.get(&place.event).copied();
@@ -202,6 +209,26 @@ fn lines(log: &ReadLog, ledger: &Ledger, journals: &Journals) -> (Vec<Line>, Wai
         });
     }
     (lines, waits)
+}
+
+/// What a context had spent before the log begins.
+fn carried_line(posting: &Posting) -> Line {
+    Line {
+        place: posting.place.clone(),
+        child_id: Some(posting.child_id.clone()),
+        what: "carried".into(),
+        detail: String::new(),
+        waited_ms: None,
+        cost: Some(Cost {
+            why: posting.why,
+            call_id: None,
+            model: None,
+            usage: None,
+            held: posting.held,
+            booked: posting.booked,
+            before: posting.before,
+        }),
+    }
 }
 
 /// Whether an event belongs on a receipt. Those that only keep the run going do not; events of which nothing is known here
@@ -260,6 +287,8 @@ fn said(event: &Event) -> String {
         format!("question {number}")
     } else if let Event::InputRequired { number, .. } = event {
         format!("question {number}")
+    } else if let Event::Amended { id, by, .. } = event {
+        by.as_ref().map_or(id.to_string(), |by| format!("{id} by {by}"))
     } else if let Event::SynthesisBegun { .. } = event {
         String::new()
     } else {
@@ -298,6 +327,8 @@ fn contexts(trace: &Trace, ledger: &Ledger, waits: &Waits) -> Vec<ContextAccount
             ended_at: node.end().map(|end| end.at),
             attempts: node.attempt(),
             taken_from: node.taken.clone(),
+            undoes: node.undoes.map(|of| trace.node(of).id.clone()),
+            uses: trace.used_as(node),
             limit: budget.limit,
             own: ledger.own(&node.id),
             children,

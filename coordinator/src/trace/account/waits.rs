@@ -7,7 +7,7 @@ use serde::Serialize;
 use shared::{ChildId, Timestamp};
 
 use super::log::ReadLog;
-use crate::trace::{Body, ContextNode, Event, Phase, Status};
+use crate::trace::{Body, ContextNode, Event, Phase, RunPhase, Status};
 
 /// What a context does, or waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,8 @@ impl Wait {
 #[derive(Debug, Clone)]
 struct Clock {
     doing: Doing,
+    /// It is a graph, and its own agent has not begun: it never waits for a worker.
+    runs_steps: bool,
     since: Timestamp,
     wait: Wait,
 }
@@ -92,7 +94,8 @@ impl Waits {
         let clock = |node: &ContextNode| {
             let until = node.end().map_or(at, |end| end.at);
             let wait = Wait { unknown_ms: until.millis_since(node.started_at), ..Wait::default() };
-            (node.id.clone(), Clock { doing: doing(node), since: at, wait })
+            let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase == RunPhase::Steps);
+            (node.id.clone(), Clock { doing: doing(node), runs_steps, since: at, wait })
         };
         Waits { clocks: opening.contexts().iter().map(clock).collect(), last: at }
     }
@@ -106,12 +109,14 @@ impl Waits {
                 Body::Graph { .. } => Doing::Children,
                 Body::Approval => Doing::Asking,
             };
-            let clock = Clock { doing, since: at, wait: Wait::default() };
+            let runs_steps = doing == Doing::Children;
+            let clock = Clock { doing, runs_steps, since: at, wait: Wait::default() };
             self.clocks.insert(admitted.order.child_id.clone(), clock);
             return None;
         }
         let clock = self.clocks.get_mut(event.child_id()?)?;
-        let next = next(clock.doing, event)?;
+        clock.runs_steps &= !matches!(event, Event::SynthesisBegun { .. });
+        let next = next(clock.doing, clock.runs_steps, event)?;
         let waited = clock.doing != Doing::Running;
         let took = clock.turn(next, at);
         waited.then_some(took)
@@ -139,7 +144,7 @@ fn doing(node: &ContextNode) -> Doing {
 }
 
 /// What a context does after an event, if that changes it.
-fn next(now: Doing, event: &Event) -> Option<Doing> {
+fn next(now: Doing, runs_steps: bool, event: &Event) -> Option<Doing> {
     if matches!(event, Event::Ended(_)) {
         Some(Doing::Ended)
     } else if now == Doing::Ended {
@@ -156,6 +161,8 @@ fn next(now: Doing, event: &Event) -> Option<Doing> {
         Some(Doing::Asking)
     } else if matches!(event, Event::Paused { .. }) {
         Some(Doing::Paused)
+    } else if matches!(event, Event::Requeued { .. }) && runs_steps {
+        Some(Doing::Children)
     } else if matches!(event, Event::Requeued { .. } | Event::AttemptLost { .. })
         || matches!(event, Event::SynthesisBegun { .. }) && now == Doing::Children
     {

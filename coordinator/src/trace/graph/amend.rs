@@ -11,7 +11,7 @@ use std::{
 };
 
 use shared::{
-    CallId, ChildId, StepId,
+    CallId, ChildId, StepId, StepPath,
     graph::{self, Body, Group, Plan, Standing},
     wire::StepStatus,
 };
@@ -34,12 +34,18 @@ pub(in crate::trace) fn amend(trace: &Trace, amend: &Amend) -> Result<Vec<Event>
     let (node, child_id) = (trace.node(graph), trace.node(graph).id.clone());
     let (run, _) = trace.expect_run(graph);
     if let Some((_, plan)) = run.amends.iter().find(|(id, _)| *id == amend.id) {
-        let same = *trace.plans[*plan as usize] == *amend.plan;
+        let same = trace.plans[*plan as usize].asks_the_same(&amend.plan);
         return if same { Ok(Vec::new()) } else { Err(Refusal::AmendConflict(amend.id.clone())) };
+    }
+    if let Some(refusal) = &amend.unresolved {
+        return Err(refusal.clone());
     }
     trace.known_live(&node.id)?;
     if run.phase == RunPhase::Synthesis {
         return Err(Refusal::SynthesisBegun(child_id));
+    }
+    if run.phase == RunPhase::Undoing {
+        return Err(Refusal::Undoing(child_id));
     }
     if amend.revision != run.revision() {
         return Err(Refusal::GraphMoved { child_id, made_for: amend.revision, revision: run.revision() });
@@ -49,11 +55,19 @@ pub(in crate::trace) fn amend(trace: &Trace, amend: &Amend) -> Result<Vec<Event>
     }
     let mut problems =
         graph::check_amend(&trace.plans[run.plan as usize], &amend.plan, &trace.standings(graph));
+    problems.extend(trace.plans[run.plan as usize].missing(&amend.unverified));
     if amend.by.as_ref().is_some_and(|by| by.as_str().len() > MAX_SENDER_BYTES) {
         problems.add("by", format!("a sender's name has at most {MAX_SENDER_BYTES} bytes"), None);
     }
-    problems.or(()).map_err(Refusal::Malformed)?;
-    let mut events = admission::amended(trace, graph, &amend.plan, &amend.agents)?;
+    let mut events = match (problems.is_empty(), admission::amended(trace, graph, &amend.plan, &amend.agents))
+    {
+        (true, admitted) => admitted?,
+        (false, Err(Refusal::Malformed(more))) => {
+            problems.extend(more);
+            return Err(Refusal::Malformed(problems));
+        }
+        (false, Ok(_) | Err(_)) => return Err(Refusal::Malformed(problems)),
+    };
     events.push(Event::Amended {
         child_id,
         id: amend.id.clone(),
@@ -82,7 +96,7 @@ impl Trace {
     pub fn amended(&self, amend: &Amend) -> Option<(&ContextNode, u32)> {
         let at = match &amend.child_id {
             Some(child_id) => self.find(child_id)?,
-            None => ContextIndex(0),
+            None => self.find(&self.root()?.id)?,
         };
         let node = self.node(self.whole_graph(at)?);
         let place = node.graph.as_deref()?.amends.iter().position(|(id, _)| *id == amend.id)?;
@@ -91,13 +105,13 @@ impl Trace {
 
     /// What became of the steps of a graph that are not free to change. The steps in a group that has ended are not
     /// named: the group is.
-    pub(in crate::trace) fn standings(&self, graph: ContextIndex) -> BTreeMap<StepId, Standing> {
+    pub(in crate::trace) fn standings(&self, graph: ContextIndex) -> BTreeMap<StepPath, Standing> {
         let mut standings = BTreeMap::new();
         for at in self.open_runs(graph) {
             let (run, group) = self.expect_run(at);
             for (ran, step) in run.steps.iter().zip(&group.steps) {
                 if let Some(standing) = self.standing(run, ran, &step.body) {
-                    standings.insert(step.id.clone(), standing);
+                    standings.insert(step.path.clone(), standing);
                 }
             }
         }
@@ -107,7 +121,7 @@ impl Trace {
     fn standing(&self, run: &GraphRun, step: &StepRun, body: &Body) -> Option<Standing> {
         let word = match step.status {
             StepStatus::Pending => return None,
-            StepStatus::Running => "has begun",
+            StepStatus::Running => graph::BEGUN,
             StepStatus::Skipped => "was skipped",
             StepStatus::Succeeded
             | StepStatus::Failed
@@ -117,7 +131,7 @@ impl Trace {
         };
         let next_round = matches!((body, step.next), (Body::Group(_), Some(Ran::Round(_))));
         let is_open = next_round || self.open_run_of(run, step).is_some();
-        Some(if is_open && word == "has begun" { Standing::Open } else { Standing::Fixed(word) })
+        Some(if is_open && word == graph::BEGUN { Standing::Open } else { Standing::Fixed(word) })
     }
 
     /// The group that runs for a step, if it takes amends. The items of a `for_each` all run the steps that the first ran.
@@ -170,8 +184,9 @@ impl GraphRun {
     /// and their numbers.
     fn take_plan(&mut self, number: u32, before: &Plan, after: &Plan, version: u64) {
         let old = before.group(self.group);
-        let group =
-            old.owner.and_then(|(outer, step)| after.place_of(&before.group(outer).steps[step as usize].id));
+        let group = old
+            .owner
+            .and_then(|(outer, step)| after.place_of(&before.group(outer).steps[step as usize].path));
         let group = group.and_then(|(outer, step)| match after.group(outer).steps[step as usize].body {
             Body::Group(inner) => Some(inner),
             Body::Agent { .. } | Body::Approve(_) => None,

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 use shared::{
-    Amount, Json, Timestamp,
-    graph::{Group, Policy},
+    Amount, ContextKey, Json, Timestamp,
+    graph::{Group, OutputDef, Policy},
     wire::{EndStatus, Failure, FailureKind, GraphVerdict, Payload, StepStatus, exhausted},
 };
 
@@ -34,9 +34,21 @@ pub(super) fn conclude(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Ve
         events.push(Event::SynthesisBegun { child_id, lowered: lowered(trace, graph) });
         events.push(attempt::queue_again(trace, graph, Requeue::Synthesis, now));
     } else {
-        events.push(end::completed(trace, graph, result(trace, graph, run, group)));
+        events.push(complete(trace, graph, result(trace, graph, run, group)));
     }
     events
+}
+
+/// Completes with a result, if that fits the graph's `output_schema`.
+fn complete(trace: &Trace, graph: ContextIndex, result: Option<Payload>) -> Event {
+    let nothing = Payload::Inline(Json::null());
+    match attempt::unfit(trace, graph, result.as_ref().unwrap_or(&nothing)) {
+        Some(message) => {
+            let message = format!("the result of the graph does not fit its `output_schema`: {message}");
+            end::failed(trace, graph, FailureKind::OutputSchema, message)
+        }
+        None => end::completed(trace, graph, result),
+    }
 }
 
 /// A race is won, and its graph goes on with the synthesis: what still runs is cancelled.
@@ -52,7 +64,7 @@ fn losers_cancelled(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &
         reason: Some(reason.clone()),
         partial: false,
     });
-    let live = node.children.iter().filter(|child| trace.node(**child).is_live());
+    let live = node.children.iter().filter(|child| trace.node(**child).goes_on());
     let stopped = live.map(|child| end::stopped(trace, *child, EndStatus::Cancelled, reason.clone()));
     ended.chain(stopped).collect()
 }
@@ -132,7 +144,11 @@ fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> 
     if let Some(winner) = run.winner {
         return result_of(trace, run.step(winner)).map(Payload::Inline);
     }
-    if !is_read(trace, trace.node(graph)) {
+    if let Some(output) = &group.output {
+        return Some(Payload::Inline(output_of(trace, graph, output)));
+    }
+    let node = trace.node(graph);
+    if node.order.output_schema.is_none() && !is_read(trace, node) {
         return None;
     }
     let steps = run.steps.iter().zip(&group.steps).filter(|(run, _)| run.status == StepStatus::Succeeded);
@@ -140,6 +156,20 @@ fn result(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> 
         .filter_map(|(run, step)| Some((step.id.to_string(), result_of(trace, run)?.value().clone())))
         .collect();
     Some(Payload::Inline(Json::from(Value::Object(results))))
+}
+
+/// The values that a graph says are its result; null for one that was not written.
+fn output_of(trace: &Trace, graph: ContextIndex, output: &OutputDef) -> Json {
+    let value = |key: &ContextKey| {
+        let entry = trace.value_in(trace.node(graph), key);
+        entry.map_or(Value::Null, |entry| entry.value.value().clone())
+    };
+    Json::from(match output {
+        OutputDef::Key(key) => value(key),
+        OutputDef::Named(keys) => {
+            Value::Object(keys.iter().map(|(name, key)| (name.to_string(), value(key))).collect())
+        }
+    })
 }
 
 /// Whether anyone reads the result of this group: its step writes it to a key, or the group around it
@@ -173,7 +203,7 @@ pub(in crate::trace) fn gathering_is_over(trace: &Trace, graph: ContextIndex) ->
         }
     }
     events.push(Event::StepsSkipped { child_id, reason: reason.into() });
-    let live = node.children.iter().filter(|child| trace.node(**child).is_live());
+    let live = node.children.iter().filter(|child| trace.node(**child).goes_on());
     events.extend(live.map(|child| end::stopped(trace, *child, EndStatus::TimedOut, reason.into())));
     events
 }

@@ -13,6 +13,9 @@ use shared::{
 use super::view::value_of;
 use crate::trace::{ContextNode, Ran, StepOf, Trace};
 
+/// The most steps that are named as missing.
+const MISSING_NAMED: usize = 50;
+
 struct Finding {
     by: String,
     also: Vec<String>,
@@ -35,6 +38,10 @@ pub(in crate::trace) fn synthesis_goal(trace: &Trace, graph: &ContextNode) -> Op
     head.push_str("Synthesize these findings:\n");
     let tail = match missing.as_slice() {
         [] => String::new(),
+        missing if missing.len() > MISSING_NAMED => {
+            let (named, more) = (missing[..MISSING_NAMED].join(", "), missing.len() - MISSING_NAMED);
+            format!("\n\nMissing, with no result: {named} and {more} more")
+        }
         missing => format!("\n\nMissing, with no result: {}", missing.join(", ")),
     };
     let room = MAX_TEXT_BYTES.saturating_sub(head.len() + tail.len()) / findings.len().max(1);

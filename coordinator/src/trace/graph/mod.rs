@@ -11,12 +11,13 @@ mod schedule;
 mod scope;
 mod start;
 mod step;
+mod undo;
 mod view;
 
 pub(super) use amend::amend;
 pub(super) use conclude::gathering_is_over;
 pub(super) use gather::synthesis_goal;
-pub(super) use schedule::{advance, next_is_busy};
+pub(super) use schedule::{advance, goes_on_for_free, next_is_busy};
 pub(super) use start::begin_taken;
 pub(super) use step::context_ended;
 pub(super) use view::status_of;

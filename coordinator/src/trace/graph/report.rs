@@ -4,15 +4,18 @@
 use std::collections::BTreeMap;
 
 use shared::{
-    Amount, ContextKey, Json,
-    graph::{Body, Group, Step},
+    Amount, ContextKey, Json, StepId,
+    graph::{Body, Group, GroupIndex, Step},
     wire::{
-        EndStatus, GraphAnswer, GraphOutcome, GraphVerdict, ItemCounts, Payload, StepFailure, StepReport,
-        StepStatus, Text,
+        EndStatus, GraphAnswer, GraphOutcome, GraphVerdict, ItemCounts, StepFailure, StepReport, StepStatus,
+        Text, UndoStatus,
     },
 };
 
-use super::{conclude::verdict, results::Results};
+use super::{
+    conclude::verdict,
+    results::{Reported, Results},
+};
 use crate::trace::{
     ContextIndex, ContextNode, GraphRun, Ran, StepRun, Trace, context_store::full_key, graph_run::failed,
 };
@@ -28,11 +31,15 @@ impl Trace {
         let ids = |which: fn(StepStatus) -> bool| {
             steps.iter().filter(|step| which(step.status)).map(|step| step.id.clone()).collect()
         };
+        let (mut undone, mut undo_failed) = (Vec::new(), Vec::new());
+        undos(&steps, &mut undone, &mut undo_failed);
         Some(GraphOutcome {
             verdict: final_verdict(node, run, group),
             succeeded: ids(|status| status == StepStatus::Succeeded),
             failed: ids(failed),
             skipped: ids(|status| status == StepStatus::Skipped),
+            undone,
+            undo_failed,
             outputs: self.outputs_of(node),
             trace_id: self.id(),
             steps,
@@ -48,14 +55,13 @@ impl Trace {
     pub(in crate::trace) fn graph_answer(&self, node: &ContextNode) -> Option<GraphAnswer> {
         let (run, group) = self.run_of(node)?;
         let end = node.end()?;
-        let steps = self.step_reports(node, run, group, &mut Results::new(self));
-        let result = match end.result.clone() {
-            None => (None, None),
-            Some(Payload::Inline(value)) => (Some(value), None),
-            Some(Payload::Reference(object)) => (None, Some(object)),
-        };
+        let mut results = Results::new(self);
+        let result = results.payload(end.result.as_ref());
+        let steps = self.step_reports(node, run, group, &mut results);
         let combined = group.aggregate.is_some() && end.status == EndStatus::Completed;
-        Some(GraphAnswer::new(final_verdict(node, run, group), result, steps, combined))
+        let answer = GraphAnswer::new(final_verdict(node, run, group), steps, combined);
+        let Reported { inline, object, left_out_bytes } = result;
+        Some(GraphAnswer { result: inline, result_object: object, result_bytes: left_out_bytes, ..answer })
     }
 
     fn step_reports(
@@ -88,7 +94,7 @@ impl Trace {
         // The results of a plain group are those of its steps. The winner's is the graph's own.
         // Of a group that was taken over (G15) the steps have none here.
         let own = |(node, (_, group)): &(&ContextNode, (&GraphRun, &Group))| {
-            group.race || group.aggregate.is_some() || node.taken.is_some()
+            group.race || group.aggregate.is_some() || group.output.is_some() || node.taken.is_some()
         };
         let shown = !won && inner.as_ref().is_none_or(own);
         let result = if shown { results.take(node, run, step) } else { Default::default() };
@@ -97,6 +103,10 @@ impl Trace {
             agent_id: match &step.body {
                 Body::Agent { agent_id, .. } => Some(agent_id.clone()),
                 Body::Group(_) | Body::Approve(_) => None,
+            },
+            uses: match step.body {
+                Body::Group(inner) => self.used_name(node, inner),
+                Body::Agent { .. } | Body::Approve(_) => None,
             },
             status: run.status,
             reason: run.reason.as_deref().map(str::to_owned),
@@ -114,11 +124,18 @@ impl Trace {
             result_bytes: result.left_out_bytes,
             items: run.items.map(|items| ItemCounts { total: items.total, succeeded: items.succeeded }),
             failures: self.failures(run),
+            undo: self.undo_report(run),
             steps: match inner {
                 Some((node, (run, group))) => self.step_reports(node, run, group, results),
                 None => Vec::new(),
             },
         }
+    }
+
+    /// What the graph of a step is kept as, if the step used it by name (G18).
+    fn used_name(&self, node: &ContextNode, group: GroupIndex) -> Option<Text> {
+        let run = node.graph.as_deref()?;
+        self.plans[run.plan as usize].group(group).used.as_ref()?.name.clone()
     }
 
     /// The first contexts of a step that did not succeed. One that is the whole step has the step's reason.
@@ -144,7 +161,7 @@ impl Trace {
             if group == run.group {
                 return true;
             }
-            match plan.group(group).owner {
+            match plan.group(group).owner.filter(|_| plan.group(group).used.is_none()) {
                 Some((outer, _)) => group = outer,
                 None => return false,
             }
@@ -166,6 +183,18 @@ impl Trace {
             (sum, attempts + node.attempt())
         };
         contexts.iter().map(|context| self.node(*context)).fold((Amount::ZERO, 0), add)
+    }
+}
+
+/// The steps of a report that were undone, and those that should have been.
+fn undos(steps: &[StepReport], undone: &mut Vec<StepId>, failed: &mut Vec<StepId>) {
+    for step in steps {
+        match step.undo.as_ref().map(|undo| undo.status) {
+            Some(UndoStatus::Undone) => undone.push(step.id.clone()),
+            Some(UndoStatus::Failed | UndoStatus::Dropped) => failed.push(step.id.clone()),
+            Some(UndoStatus::Pending | UndoStatus::Running) | None => {}
+        }
+        undos(&step.steps, undone, failed);
     }
 }
 

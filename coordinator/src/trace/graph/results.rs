@@ -48,7 +48,12 @@ impl<'a> Results<'a> {
         if run.items.is_some() {
             return self.list(run);
         }
-        match last.end().and_then(|end| end.result.as_ref()) {
+        self.payload(last.end().and_then(|end| end.result.as_ref()))
+    }
+
+    /// What a context ended with.
+    pub(super) fn payload(&mut self, result: Option<&Payload>) -> Reported {
+        match result {
             None => Reported::default(),
             Some(Payload::Inline(value)) => self.inline(value),
             Some(Payload::Reference(object)) => {

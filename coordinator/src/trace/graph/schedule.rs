@@ -2,8 +2,8 @@
 //! nothing can start. So a thousand steps cost a thousand small decisions.
 
 use shared::{
-    ContextKey, Json, Timestamp,
-    graph::{self, EvaluationError, Group, Policy, Source, StepIndex},
+    ContextKey, Json, StepId, Timestamp,
+    graph::{self, Body, EvaluationError, Group, GroupIndex, Policy, Source, StepIndex},
     wire::{OnExhausted, StepStatus},
 };
 
@@ -11,7 +11,7 @@ use super::{
     conclude,
     scope::StepScope,
     start::{ask, begin, refused},
-    status_of, step,
+    status_of, step, undo,
 };
 use crate::trace::{
     ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, rerun,
@@ -22,6 +22,9 @@ use crate::trace::{
 pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timestamp) -> Vec<Event> {
     let node = trace.node(graph);
     let (run, group) = trace.expect_run(graph);
+    if node.is_undoing() {
+        return undo::advance(trace, graph, now);
+    }
     if !node.is_live() || run.phase == RunPhase::Synthesis {
         return Vec::new();
     }
@@ -31,7 +34,13 @@ pub(in crate::trace) fn advance(trace: &Trace, graph: ContextIndex, now: Timesta
     if let Some(context) = trace.starved(graph)
         && context.on_exhausted == OnExhausted::Pause
     {
-        return pause_when_idle(trace, graph, format!("the budget of `{}` is used up", context.id));
+        return match free_step(trace, graph, run, group) {
+            Some(step) if node.live_children < node.limits.max_children => {
+                Start { trace, graph, run, group, step, now }.decide()
+            }
+            Some(_) => Vec::new(),
+            None => pause_when_idle(trace, graph, format!("the budget of `{}` is used up", context.id)),
+        };
     }
     if node.live_children >= node.limits.max_children {
         return Vec::new();
@@ -59,6 +68,23 @@ fn may_start(run: &GraphRun, group: &Group, step: StepIndex) -> bool {
     let Some(items) = &run.step(step).items else { return true };
     let bound = group.steps[step as usize].for_each.as_ref().and_then(|each| each.max_parallel);
     bound.is_none_or(|bound| items.started - items.ended < bound)
+}
+
+/// A step that may start although nothing is left to spend: a human costs nothing, and neither does a result that is taken
+/// from an earlier run.
+fn free_step(trace: &Trace, graph: ContextIndex, run: &GraphRun, group: &Group) -> Option<StepIndex> {
+    let asks = |step: StepIndex| {
+        let is_fallback = run.step(step).next == Some(Ran::Fallback);
+        matches!(group.steps[step as usize].body, Body::Approve(_)) && !is_fallback
+    };
+    let free = |step: &StepIndex| asks(*step) || rerun::may_take(trace, graph, *step);
+    run.ready().filter(|step| may_start(run, group, *step)).find(free)
+}
+
+/// Whether a graph for which nothing is left can go on all the same.
+pub(in crate::trace) fn goes_on_for_free(trace: &Trace, graph: ContextIndex) -> bool {
+    let (run, group) = trace.expect_run(graph);
+    free_step(trace, graph, run, group).is_some()
 }
 
 /// What is started next for a step that has begun: an item, a round or its fallback.
@@ -137,9 +163,12 @@ impl Start<'_> {
     /// Why it can't run, if something it needs is missing (G3, G4).
     fn what_is_missing(&self) -> Option<String> {
         for (levels, step) in &self.plan().requires {
+            let id = self.id_above(*levels, *step)?;
             let (run, group) = self.trace.run_above(self.graph, *levels)?;
-            if run.step(*step).status != StepStatus::Succeeded {
-                return Some(format!("`{}` did not succeed", group.steps[*step as usize].id));
+            // An amend may have moved it: an item keeps the plan that it began with, and the graph around it does not.
+            let place = (0u32..).zip(&group.steps).find(|(_, step)| step.id == *id).map(|(place, _)| place);
+            if place.is_none_or(|place| run.step(place).status != StepStatus::Succeeded) {
+                return Some(format!("`{id}` did not succeed"));
             }
         }
         if self.group.policy == Policy::BestEffort {
@@ -163,6 +192,14 @@ impl Start<'_> {
             }
         }
         None
+    }
+
+    /// The id of a step of a group around it, by its place in the plan of this one.
+    fn id_above(&self, levels: u32, step: StepIndex) -> Option<&StepId> {
+        let plan = &self.trace.plans[self.run.plan as usize];
+        let above = |group: GroupIndex, _| plan.group(group).owner.map(|(outer, _)| outer);
+        let group = (0..levels).try_fold(self.run.group, above)?;
+        Some(&plan.group(group).steps[step as usize].id)
     }
 
     fn ask(&self, what: &str, condition: &graph::Condition) -> (Event, Result<bool, EvaluationError>) {

@@ -42,8 +42,16 @@ impl Scope for StepScope<'_> {
     }
 
     fn step(&self, id: &str) -> Option<Value> {
+        // A graph that a step uses sees nothing around it, and nobody around it sees its steps.
+        let round = self.round.into_iter().filter(|round| !self.trace.is_used(round));
+        let mut inside = true;
         let around = self.trace.chain(self.graph).map(|(_, node)| node);
-        let groups = self.round.into_iter().chain(around).map_while(|node| self.trace.run_of(node));
+        let around = around.take_while(|node| {
+            let is_inside = inside;
+            inside = is_inside && !self.trace.is_used(node);
+            is_inside
+        });
+        let groups = round.chain(around).map_while(|node| self.trace.run_of(node));
         let (run, number) = groups
             .filter_map(|(run, group)| {
                 Some((run, group.steps.iter().position(|step| step.id.as_str() == id)?))

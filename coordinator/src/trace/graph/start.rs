@@ -1,9 +1,12 @@
 //! How a context is started for a step: what is asked for it (`Order`), its id, and the evaluation of its
 //! conditions. When it is started is decided in `schedule` and `step`.
 
+use std::collections::BTreeMap;
+
 use shared::{
-    ChildId, ContextKey, Json, StepId, Timestamp,
-    graph::{self, EvaluationError, Group, StepIndex},
+    ChildId, ContextKey, Json, StepPath, Timestamp,
+    graph::{self, EvaluationError, Group, StepIndex, Used, WithDef},
+    limits::LimitOverrides,
     wire::{Funding, TakenFrom},
 };
 
@@ -55,7 +58,12 @@ pub(super) fn begin(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let (order, body) = order(trace, graph, step, ran);
-    admission::step(trace, graph, order, body, step_of(trace, graph, step, ran), now)
+    if let Some(used) = used(trace, body) {
+        used.check_inputs(&order.inputs).or(()).map_err(Refusal::Malformed)?;
+    }
+    let (_, group) = trace.expect_run(graph);
+    let undo = group.steps[step as usize].undo.as_ref();
+    admission::step(trace, graph, order, (body, undo), step_of(trace, graph, step, ran), now)
 }
 
 /// The context of a step whose result is taken from an earlier run (G15). It runs nothing, and needs no terms.
@@ -106,15 +114,24 @@ fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Orde
         (graph::Body::Approve(_), _, _) => (Body::Approval, None, None),
     };
     let is_agent = body == Body::Agent;
+    let used = used(trace, body);
     let retries = is_agent.then_some(plan.retries).flatten();
+    let retries =
+        retries.map(|retries| LimitOverrides { max_retries_total: Some(retries), ..Default::default() });
+    let limits = used.map(|used| used.limits.clone()).filter(|limits| *limits != Default::default());
     let order = Order {
         agent_id,
         goal,
         thread_id: trace.node(graph).order.thread_id.clone(),
-        inputs: item_inputs(run, step, ran),
-        input_from: read_keys(plan),
+        inputs: match used {
+            Some(used) => used_inputs(trace, graph, step, ran, used),
+            None => item_inputs(run, step, ran),
+        },
+        // A graph that is run as a step has copies of what it is given.
+        input_from: if used.is_some() { Vec::new() } else { read_keys(plan) },
         output_to: plan.output_to.clone().filter(|_| is_agent && plan.for_each.is_none()),
         tools: plan.tools.clone().filter(|_| is_agent),
+        secrets: plan.secrets.clone().map(Box::new),
         model: plan.model.clone().filter(|_| is_agent && ran != Ran::Fallback),
         max_cost_usd: plan.max_cost_usd,
         max_tokens: plan.max_tokens,
@@ -122,14 +139,11 @@ fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Orde
         on_budget: plan.on_budget.clone().filter(|_| is_agent && ran != Ran::Fallback),
         hitl: plan.hitl,
         timeout_ms: plan.timeout_ms,
-        limits: retries.map(|retries| {
-            Box::new(shared::limits::LimitOverrides {
-                max_retries_total: Some(retries),
-                ..Default::default()
-            })
-        }),
-        output_schema: plan.output_schema.clone(),
-        ..Order::new(fresh_id(trace, graph, &plan.id, ran))
+        limits: retries.or(limits).map(Box::new),
+        closing_reserve_usd: used.and_then(|used| used.closing_reserve_usd),
+        on_exhausted: used.and_then(|used| used.on_exhausted),
+        output_schema: plan.output_schema.clone().or_else(|| used?.output_schema().cloned()),
+        ..Order::new(fresh_id(trace, graph, &plan.path, ran))
     };
     let order = match ran {
         // A ceiling on a `for_each` applies to each item; a grant is carved out item by item.
@@ -140,6 +154,40 @@ fn order(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> (Orde
     (order, body)
 }
 
+/// The graph that a context runs, if it is one that a step uses.
+fn used(trace: &Trace, body: Body) -> Option<&Used> {
+    match body {
+        Body::Graph { plan, group } => trace.plans[plan as usize].group(group).used.as_deref(),
+        Body::Agent | Body::Approval => None,
+    }
+}
+
+/// The inputs of a graph that a step uses: its own, and what `with` gives it now. What is missing is null.
+fn used_inputs(
+    trace: &Trace,
+    graph: ContextIndex,
+    step: StepIndex,
+    ran: Ran,
+    used: &Used,
+) -> BTreeMap<ContextKey, Json> {
+    let (run, group) = trace.expect_run(graph);
+    let item = item_inputs(run, step, ran);
+    let reads = &group.steps[step as usize].inputs;
+    let value = |key: &ContextKey| {
+        let read = || trace.value_for_step(graph, reads.iter().find(|input| input.key == *key)?);
+        item.get(key).cloned().or_else(|| Some(read()?.value.clone())).unwrap_or_else(Json::null)
+    };
+    let mut inputs = used.inputs.clone();
+    inputs.extend(used.with.iter().map(|(name, with)| {
+        let given = match with {
+            WithDef::Key(key) => value(key),
+            WithDef::Value(with) => with.value.clone(),
+        };
+        (name.clone(), given)
+    }));
+    inputs
+}
+
 /// The keys that the context reads. An item of `for_each` has its element, and the list only if `input_from` names
 /// it (W8).
 fn read_keys(plan: &graph::Step) -> Vec<ContextKey> {
@@ -147,7 +195,7 @@ fn read_keys(plan: &graph::Step) -> Vec<ContextKey> {
     plan.inputs.iter().map(|input| &input.key).filter(|key| Some(*key) != hidden).cloned().collect()
 }
 
-fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::BTreeMap<ContextKey, Json> {
+fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> BTreeMap<ContextKey, Json> {
     let (Ran::Item(number), Some(list)) = (ran, run.lists.get(&run.number(step))) else {
         return Default::default();
     };
@@ -157,8 +205,9 @@ fn item_inputs(run: &GraphRun, step: StepIndex, ran: Ran) -> std::collections::B
 }
 
 /// A context's id from its step's: `writer`, `writer-3` for an item and for a step within the third item of a group,
-/// `writer-r2` for a round. If that is taken, as in a second run of the same group, the number of the context is appended.
-fn fresh_id(trace: &Trace, graph: ContextIndex, step: &StepId, ran: Ran) -> ChildId {
+/// `writer-r2` for a round; `outer-writer` in the graph that the step `outer` uses. If that is taken, as in a second run of the same group, the number of the context is appended.
+fn fresh_id(trace: &Trace, graph: ContextIndex, step: &StepPath, ran: Ran) -> ChildId {
+    let step = &step.as_str().replace('/', "-");
     let around = numbers_of_items(trace, graph);
     let named = match ran {
         Ran::Itself => suffixed(step, &around),
@@ -173,6 +222,17 @@ fn fresh_id(trace: &Trace, graph: ContextIndex, step: &StepId, ran: Ran) -> Chil
         number += 1;
     }
     id
+}
+
+/// The id of the context that undoes another: `writer-undo`.
+pub(super) fn undo_id(trace: &Trace, of: &ChildId) -> ChildId {
+    let named = |suffix: &str| {
+        let kept = of.as_str().len().min(64 - suffix.len());
+        ChildId::new(&format!("{}{suffix}", &of.as_str()[..kept])).expect("an id with a short suffix")
+    };
+    let numbers = (trace.contexts().len()..).map(|number| named(&format!("-undo-n{number}")));
+    let mut ids = std::iter::once(named("-undo")).chain(numbers);
+    ids.find(|id| trace.context(id).is_none()).expect("numbers do not end")
 }
 
 /// `-3-1` within the first item of a group that is within the third item of another.
@@ -191,9 +251,9 @@ fn numbers_of_items(trace: &Trace, graph: ContextIndex) -> String {
     if numbers.len() > LONGEST { String::new() } else { numbers }
 }
 
-fn suffixed(step: &StepId, suffix: &str) -> ChildId {
-    let kept = step.as_str().len().min(64 - suffix.len());
-    ChildId::new(&format!("{}{suffix}", &step.as_str()[..kept])).expect("a step's id with a short suffix")
+fn suffixed(step: &str, suffix: &str) -> ChildId {
+    let kept = step.len().min(64 - suffix.len());
+    ChildId::new(&format!("{}{suffix}", &step[..kept])).expect("a step's id with a short suffix")
 }
 
 impl Trace {

@@ -2,7 +2,9 @@
 //! to wait for. Every step keeps its own status.
 
 use shared::{
+    ContextKey,
     graph::{self, EvaluationError, Group, Policy, Repeat, StepIndex},
+    text::count,
     wire::{EndStatus, StepStatus},
 };
 
@@ -12,7 +14,8 @@ use super::{
     view::{result_of, status_of, value_of},
 };
 use crate::trace::{
-    ContextIndex, ContextNode, End, Event, GraphRun, Items, Ran, Trace, context_store, end, graph_run::failed,
+    ContextIndex, ContextNode, End, Event, GraphRun, Items, Ran, Refusal, Trace, context_store, end,
+    graph_run::failed,
 };
 
 /// A context that ran a step has ended. Nothing follows if the step has already ended: a late item, or a
@@ -22,7 +25,7 @@ pub(in crate::trace) fn context_ended(trace: &Trace, at: ContextIndex) -> Vec<Ev
     let (Some(graph), Some(of)) = (node.parent, node.step) else { return Vec::new() };
     let (run, group) = trace.expect_run(graph);
     let step = run.place(of.step);
-    if run.step(step).status != StepStatus::Running || !trace.node(graph).is_live() {
+    if run.step(step).status != StepStatus::Running || !trace.node(graph).goes_on() {
         return Vec::new();
     }
     let end = node.end().expect("asked when it has ended");
@@ -104,13 +107,22 @@ impl Over<'_> {
         let partial = self.trace.ended_partial(self.node);
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
-            match context_store::put_result(self.trace, self.writer(), key, &value_of(self.end)) {
+            match self.write(key) {
                 Ok(written) => events.extend(written),
                 Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
             }
         }
         events.push(self.ended(StepStatus::Succeeded, note, partial));
         events
+    }
+
+    /// Writes its result to its output. A graph that the step uses has no keys but its own: the graph around it writes.
+    fn write(&self, key: &ContextKey) -> Result<Vec<Event>, Refusal> {
+        let value = value_of(self.end);
+        if self.trace.is_used(self.node) {
+            return context_store::put(self.trace, self.graph, key, &value);
+        }
+        context_store::put_result(self.trace, self.writer(), key, &value)
     }
 
     fn writer(&self) -> ContextIndex {
@@ -134,7 +146,8 @@ impl Over<'_> {
         if done {
             events.extend(self.succeed(None));
         } else if number >= repeat.max_rounds {
-            let note = repeat.until.as_ref().map(|_| format!("ended at its bound of {number} rounds"));
+            let note =
+                repeat.until.as_ref().map(|_| format!("ended at its bound of {}", count(number, "round")));
             events.extend(self.succeed(note));
         } else {
             events.extend(self.next_round(number + 1));
@@ -146,7 +159,8 @@ impl Over<'_> {
     fn until(&self, repeat: &Repeat) -> Result<(Vec<Event>, bool), Vec<Event>> {
         let Some(until) = &repeat.until else { return Ok((Vec::new(), false)) };
         let own = |key| context_store::own_value(self.trace, self.writer(), key).cloned();
-        let value = self.plan().output_to.as_ref().and_then(own).unwrap_or_else(|| value_of(self.end));
+        let key = self.plan().output_to.as_ref().filter(|_| !self.trace.is_used(self.node));
+        let value = key.and_then(own).unwrap_or_else(|| value_of(self.end));
         let fresh = self.plan().output_to.as_ref().map(|key| (key, &value));
         let scope = StepScope { round: Some(self.node), fresh, ..StepScope::of(self.trace, self.graph, &[]) };
         let (asked, answer) = ask(&scope, self.step, "until", until);
@@ -164,7 +178,7 @@ impl Over<'_> {
     fn next_round(&self, number: u32) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(key) = &self.plan().output_to {
-            match context_store::put_result(self.trace, self.writer(), key, &value_of(self.end)) {
+            match self.write(key) {
                 Ok(written) => events.extend(written),
                 Err(refusal) => return vec![self.ended(StepStatus::Failed, Some(refused(&refusal)), false)],
             }
@@ -209,13 +223,15 @@ fn give_up(
     status: StepStatus,
     reason: String,
 ) -> Vec<Event> {
-    let (run, _) = trace.expect_run(graph);
+    let (run, group) = trace.expect_run(graph);
     let child_id = trace.node(graph).id.clone();
     let mut events = vec![Event::StepEnded { child_id, step, status, reason: Some(reason), partial: false }];
-    let live = run.step(step).contexts.iter().filter(|c| trace.node(**c).is_live());
-    events.extend(
-        live.map(|c| end::stopped(trace, *c, EndStatus::Cancelled, "another item of its step failed".into())),
-    );
+    let live = run.step(step).contexts.iter().filter(|c| trace.node(**c).goes_on());
+    // If the graph fails with it, what had succeeded in the other items is undone with all else, in one order.
+    let alone = group.race || run.gathered;
+    let stopped = if alone { end::stopped } else { end::stopped_within };
+    let reason = "another item of its step failed";
+    events.extend(live.map(|c| stopped(trace, *c, EndStatus::Cancelled, reason.into())));
     events
 }
 
@@ -232,7 +248,8 @@ fn all_items(
     let mut events = Vec::new();
     let (mut status, mut reason) = (StepStatus::Succeeded, None);
     if items.succeeded == 0 {
-        (status, reason) = (StepStatus::Failed, Some(format!("none of its {} items succeeded", items.total)));
+        (status, reason) =
+            (StepStatus::Failed, Some(format!("none of its {} succeeded", count(items.total, "item"))));
     } else if let (Some(key), Some(list)) =
         (&group.steps[step as usize].output_to, result_of(trace, run.step(step)))
     {
@@ -248,8 +265,11 @@ fn all_items(
     let incomplete = items.succeeded < items.total || run.step(step).contexts.iter().any(is_incomplete);
     let partial = incomplete && status == StepStatus::Succeeded;
     if items.succeeded < items.total || items.succeeded == 0 {
-        let missing =
-            format!("{} of its {} items did not succeed", items.total - items.succeeded, items.total);
+        let missing = format!(
+            "{} of its {} did not succeed",
+            items.total - items.succeeded,
+            count(items.total, "item")
+        );
         let refused = first_refusal.or(run.step(step).reason.as_deref());
         reason = Some(refused.map_or(missing.clone(), |refused| format!("{missing}: {refused}")));
     }

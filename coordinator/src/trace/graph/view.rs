@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use shared::{
-    Json,
+    Json, StepPath,
     graph::Group,
-    wire::{EndStatus, Payload, StepStatus},
+    wire::{EndStatus, Payload, StepStatus, Text},
 };
 
 use crate::trace::{ContextIndex, ContextNode, End, GraphRun, Ran, StepRun, Trace};
@@ -43,6 +43,17 @@ impl Trace {
     pub(in crate::trace) fn run_of<'a>(&'a self, node: &'a ContextNode) -> Option<(&'a GraphRun, &'a Group)> {
         let run = node.graph.as_deref()?;
         Some((run, self.plans[run.plan as usize].group(run.group)))
+    }
+
+    /// What the graph of a context is kept as, if a step used it by name: `facts@2` (G18).
+    pub fn used_as(&self, node: &ContextNode) -> Option<Text> {
+        self.run_of(node)?.1.used.as_ref()?.name.clone()
+    }
+
+    /// The paths of the steps of a graph or group, in the order of their reports; none for a context that runs an agent.
+    pub fn step_paths(&self, node: &ContextNode) -> Vec<StepPath> {
+        let steps = self.run_of(node).map(|(_, group)| group.steps.as_slice()).unwrap_or_default();
+        steps.iter().map(|step| step.path.clone()).collect()
     }
 
     pub(super) fn expect_run(&self, graph: ContextIndex) -> (&GraphRun, &Group) {

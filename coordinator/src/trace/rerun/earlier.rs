@@ -6,7 +6,7 @@ use std::{
 };
 
 use shared::{
-    AgentId, ChildId, ContextKey, Json, Problems, StepId,
+    AgentId, ChildId, ContextKey, Json, Problems, StepPath,
     graph::{Body, Group, Input, Plan, Source, Step, StepIndex},
     problem::nearest,
     wire::{self, EndStatus, Payload, StepStatus, TakenFrom},
@@ -17,7 +17,7 @@ use super::{
     kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace, digest_of},
 };
 use crate::trace::{
-    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, StepRun, Trace,
+    ContextIndex, ContextNode, GraphRun, Order, Ran, Refusal, StepRun, Trace, agents_of_plan,
     context_store::{full_key, under_step},
     graph_run::failed,
 };
@@ -53,13 +53,31 @@ impl Trace {
             let hint = "wait for its end, or cancel it";
             return Err(at("rerun.trace_id", format!("run {id} has not ended"), hint));
         }
+        if root.undoing > 0 {
+            // What succeeded in it may be undone in a moment.
+            let hint = "wait until it has undone, or end that with `trellis runs cancel --without-undo`";
+            return Err(at(
+                "rerun.trace_id",
+                format!("run {id} has ended, and a graph in it still undoes"),
+                hint,
+            ));
+        }
         let plan = self.plans[run.plan as usize].clone();
         let mut problems = Problems::default();
-        let again = Again::named(&plan, &asked.rerun.from, &mut problems);
-        for key in asked.inputs.keys().filter(|key| !root.order.inputs.contains_key(*key)) {
-            let known = root.order.inputs.keys().map(ContextKey::as_str);
+        let mut again = Again::named(&plan, &asked.rerun.from, &mut problems);
+        again.undone(&plan, &self.undone_steps());
+        let declared = plan.definition().declared_inputs();
+        let is_known = |key: &ContextKey| root.order.inputs.contains_key(key) || declared.contains(key);
+        for key in asked.inputs.keys().filter(|key| !is_known(key)) {
+            let known = root.order.inputs.keys().chain(&declared).map(ContextKey::as_str);
             let hint = nearest(key.as_str(), known).map(|meant| format!("did you mean `{meant}`?"));
             problems.add(format!("inputs.{key}"), "the graph was given no such input", hint);
+        }
+        let mut inputs = root.order.inputs.clone();
+        inputs.extend(asked.inputs.clone());
+        // What the earlier run was given fits already.
+        for problem in plan.check_inputs(&inputs).iter().filter(|_| !asked.inputs.is_empty()) {
+            problems.add(&problem.path, &problem.message, problem.hint.clone());
         }
         problems.or(()).map_err(Refusal::Malformed)?;
         let completed = root.end().is_some_and(|end| end.status == EndStatus::Completed);
@@ -80,8 +98,7 @@ impl Trace {
         }
         // What it took over itself, groups without their contexts among it, may refer to objects of others.
         needs.extend(self.rerun.iter().flat_map(|rerun| rerun.needs.iter().cloned()));
-        let mut order = Order { child_id, rerun: Some(request), ..(*root.order).clone() };
-        order.inputs.extend(asked.inputs.clone());
+        let mut order = Order { child_id, rerun: Some(request), inputs, ..(*root.order).clone() };
         order.max_cost_usd = asked.max_cost_usd.or(order.max_cost_usd);
         order.max_tokens = asked.max_tokens.or(order.max_tokens);
         let rerun = Rerun { trace_id: id, needs: needs.into_iter().collect() };
@@ -91,6 +108,19 @@ impl Trace {
 }
 
 impl Trace {
+    /// The steps of which something was undone, or should have been (G14): what they did does not stand any more.
+    fn undone_steps(&self) -> BTreeSet<StepPath> {
+        let begun = |node: &&ContextNode| {
+            node.undo.as_ref().is_some_and(|undo| undo.by.is_some() || undo.refused.is_some())
+        };
+        let undone = self.contexts().iter().filter(begun);
+        let step = |node: &ContextNode| {
+            let (run, group) = self.run_of(self.node(node.parent?))?;
+            Some(group.steps[run.place(node.step?.step) as usize].path.clone())
+        };
+        undone.filter_map(step).collect()
+    }
+
     /// Whether any step of a graph in it failed, if only in part; who loses a race does not.
     fn has_failed_steps(&self) -> bool {
         let mut runs = self.contexts().iter().filter_map(|node| self.run_of(node));
@@ -100,8 +130,8 @@ impl Trace {
 }
 
 /// The agents that only these steps name, and groups that are among them.
-fn spared(plan: &Plan, done: &HashSet<StepId>) -> BTreeSet<AgentId> {
-    let is_done = |step: &Step| done.contains(&step.id);
+fn spared(plan: &Plan, done: &HashSet<StepPath>) -> BTreeSet<AgentId> {
+    let is_done = |step: &Step| done.contains(&step.path);
     let mut needed = BTreeSet::new();
     for group in plan.groups() {
         let owner = group.owner.map(|(outer, step)| &plan.group(outer).steps[step as usize]);
@@ -109,6 +139,7 @@ fn spared(plan: &Plan, done: &HashSet<StepId>) -> BTreeSet<AgentId> {
             needed.extend(group.aggregate.iter().map(|aggregate| &aggregate.agent_id));
         }
         for step in group.steps.iter().filter(|step| !is_done(step)) {
+            needed.extend(step.undo.iter().map(|undo| &undo.agent_id));
             needed.extend(step.fallback.iter().map(|fallback| &fallback.agent_id));
             needed.extend(match &step.body {
                 Body::Agent { agent_id, .. } => Some(agent_id),
@@ -116,7 +147,7 @@ fn spared(plan: &Plan, done: &HashSet<StepId>) -> BTreeSet<AgentId> {
             });
         }
     }
-    plan.agents().map(|(agent, _)| agent).filter(|agent| !needed.contains(agent)).cloned().collect()
+    agents_of_plan(plan).into_iter().filter(|agent| !needed.contains(agent)).collect()
 }
 
 /// Why nothing is taken from a run that nobody knows.
@@ -153,7 +184,7 @@ struct Found<'a> {
     kept: Vec<(StepPlace, Kept)>,
     needs: BTreeSet<TakenFrom>,
     /// Steps of which all is kept.
-    done: HashSet<StepId>,
+    done: HashSet<StepPath>,
 }
 
 impl<'a> Found<'a> {
@@ -173,10 +204,10 @@ impl<'a> Found<'a> {
         // After an amend, a group that had ended before it has another plan than the graph.
         let plan = &self.trace.plans[run.plan as usize];
         for (ran, step) in run.steps.iter().zip(&group.steps) {
-            if self.again.has_whole(&step.id) {
+            if self.again.has_whole(&step.path) {
                 continue;
             }
-            let whole = !self.again.has(&step.id);
+            let whole = !self.again.has(&step.path);
             let read = self.read(graph, plan, step);
             let mut all = ran.status == StepStatus::Succeeded && !ran.partial && !ran.contexts.is_empty();
             for context in &ran.contexts {
@@ -189,9 +220,9 @@ impl<'a> Found<'a> {
                         (None, is_last && ran.status == StepStatus::Succeeded)
                     }
                 };
-                if whole && counts && self.may_keep(*context) {
+                if whole && counts && may_stand(plan, step) && self.may_keep(*context) {
                     let kept = self.keep(*context, plan, step, read.clone());
-                    self.kept.push((StepPlace::of(&step.id, item), kept));
+                    self.kept.push((StepPlace::of(&step.path, item), kept));
                     continue;
                 }
                 all &= !counts;
@@ -201,10 +232,10 @@ impl<'a> Found<'a> {
                 }
             }
             if all {
-                self.done.insert(step.id.clone());
+                self.done.insert(step.path.clone());
                 let inner =
                     if let Body::Group(inner) = step.body { plan.steps_within(inner) } else { Vec::new() };
-                self.done.extend(inner.into_iter().map(|step| step.id.clone()));
+                self.done.extend(inner.into_iter().map(|step| step.path.clone()));
             }
         }
     }
@@ -221,8 +252,9 @@ impl<'a> Found<'a> {
     /// Whether what one context did counts for another run too.
     fn stands(&self, node: &ContextNode) -> bool {
         let is_there = !node.deleted && (self.objects || reference(node).is_none());
-        // An approval is for the run in which it was given: a human is asked again.
-        is_there && !node.is_approval()
+        // An approval is for the run in which it was given: a human is asked again. Nobody knows what an agent has read that may
+        // read everything.
+        is_there && !node.is_approval() && !self.trace.reads_all(node)
     }
 
     fn keep(
@@ -261,7 +293,7 @@ impl<'a> Found<'a> {
         // What is written within an item is under the item's own id.
         let inner =
             if let (Body::Group(inner), None) = (&step.body, &step.for_each) { Some(*inner) } else { None };
-        let within = inner.into_iter().flat_map(|inner| plan.steps_within(inner));
+        let within = inner.into_iter().flat_map(|inner| plan.steps_with_keys_of(inner));
         let written = within.filter_map(|step| step.output_to.as_ref()).chain(&node.order.output_to);
         let outer = node.parent.map(|parent| self.trace.node(parent));
         let value = |key: &ContextKey| {
@@ -298,7 +330,7 @@ impl<'a> Found<'a> {
             }
         };
         let own = own_reads(step).filter_map(|input| Some((input.key.clone(), full(input)?)));
-        let outside = outside_reads(plan, step).into_iter().map(|key| (key.clone(), here(key)));
+        let outside = outside_reads(plan, step).into_iter().map(|key| (key.clone(), here(&key)));
         let mut read = BTreeMap::new();
         for (key, full) in own.chain(outside).collect::<Vec<_>>() {
             let Some(value) = trace.outputs().get(&full) else { continue };
@@ -322,12 +354,34 @@ pub(super) fn own_reads(step: &Step) -> impl Iterator<Item = &Input> {
     step.inputs.iter().filter(decides)
 }
 
-/// The keys that the steps of a group read from outside of it.
-pub(super) fn outside_reads<'a>(plan: &'a Plan, step: &Step) -> BTreeSet<&'a ContextKey> {
-    let Body::Group(inner) = step.body else { return BTreeSet::new() };
-    let within = plan.steps_within(inner);
-    let written: BTreeSet<&ContextKey> = within.iter().filter_map(|step| step.output_to.as_ref()).collect();
+/// Whether a step may be taken as a whole: not an approval, though its fallback ran, and not a group in which a condition reads
+/// how steps around it ended.
+fn may_stand(plan: &Plan, step: &Step) -> bool {
+    match step.body {
+        Body::Approve(_) => false,
+        Body::Agent { .. } => true,
+        Body::Group(inner) => {
+            let within = plan.steps_within(inner);
+            let inside: BTreeSet<&str> = within.iter().map(|step| step.id.as_str()).collect();
+            let asks = |step: &&Step| {
+                step.when
+                    .iter()
+                    .chain(step.repeat.iter().filter_map(|repeat| repeat.until.as_ref()))
+                    .any(|condition| condition.steps().any(|named| !inside.contains(named)))
+            };
+            !within.iter().any(asks)
+        }
+    }
+}
+
+/// The keys that the steps of a group read from outside of it, and those that the end of a loop reads.
+pub(super) fn outside_reads(plan: &Plan, step: &Step) -> BTreeSet<ContextKey> {
+    let within = if let Body::Group(inner) = step.body { plan.steps_with_keys_of(inner) } else { Vec::new() };
+    let written: BTreeSet<&ContextKey> =
+        within.iter().copied().chain([step]).filter_map(|step| step.output_to.as_ref()).collect();
     let inputs = within.iter().flat_map(|step| step.inputs.iter().chain(&step.when_reads));
-    let outside = inputs.filter(|input| input.source == Source::Outside && !written.contains(&input.key));
-    outside.map(|input| &input.key).collect()
+    let inputs = inputs.filter(|input| input.source == Source::Outside).map(|input| input.key.clone());
+    let loops = within.iter().copied().chain([step]).filter_map(|step| step.repeat.as_ref()?.until.as_ref());
+    let until = loops.flat_map(|until| until.outputs()).filter_map(|key| ContextKey::new(key).ok());
+    inputs.chain(until).filter(|key| !written.contains(key)).collect()
 }

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    AgentId, ContextKey, Json, StepId, TraceId, digest,
+    AgentId, ContextKey, Json, StepId, StepPath, TraceId, digest,
     wire::{self, Payload, StepStatus, TakenFrom},
 };
 
@@ -48,7 +48,7 @@ impl RerunOrder {
     }
 }
 
-/// The step that a result is of, by its id, which no other step of the graph has: `write`; `write.4` for an item of it. An
+/// The step that a result is of, by its path, which no other step has: `write`; `write.4` for an item of it. An
 /// amend may move the step.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
@@ -66,7 +66,7 @@ impl StepPlace {
         StepPlace(text.to_owned())
     }
 
-    pub(super) fn of(step: &StepId, item: Option<u32>) -> Self {
+    pub(super) fn of(step: &StepPath, item: Option<u32>) -> Self {
         StepPlace(item.map_or_else(|| step.to_string(), |number| format!("{step}.{number}")))
     }
 
@@ -117,7 +117,8 @@ impl Kept {
     /// Without what agents wrote (W6).
     pub(in crate::trace) fn without_content(self) -> Self {
         let (own, values) = (BTreeMap::new(), BTreeMap::new());
-        Kept { result: None, own, values, ..self }
+        let steps = self.steps.into_iter().map(|step| KeptStep { reason: None, ..step }).collect();
+        Kept { result: None, own, values, steps, ..self }
     }
 }
 

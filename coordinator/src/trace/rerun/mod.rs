@@ -18,7 +18,7 @@ use super::{ContextIndex, Ran, Trace};
 
 use again::Again;
 pub use kept::{Earlier, Kept, KeptStep, Rerun, RerunOrder, StepPlace};
-pub(super) use take::{drop_changed, item, step, winner};
+pub(super) use take::{drop_changed, item, may_take, step, winner};
 
 impl Trace {
     /// The run that it takes results from (G15).
@@ -49,13 +49,13 @@ impl Trace {
         let again = Again::amended(&self.plans[run.plan as usize], after);
         let steps = after.groups().iter().flat_map(|group| &group.steps);
         let stay: HashSet<&str> =
-            steps.map(|step| &step.id).filter(|id| !again.has(id)).map(|id| id.as_str()).collect();
+            steps.map(|step| &step.path).filter(|path| !again.has(path)).map(|path| path.as_str()).collect();
         self.drop_kept(|place| !stay.contains(place.step()));
     }
 
     /// Whether the steps of a graph are those of the earlier run, one by one: not within an item or a loop, which is taken as a
     /// whole or not at all, nor in the graph of an agent.
-    fn takes_steps_in(&self, graph: ContextIndex) -> bool {
+    pub(super) fn takes_steps_in(&self, graph: ContextIndex) -> bool {
         let node = self.node(graph);
         match (node.parent, node.step) {
             (None, _) => true,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use shared::{
-    ContextKey, Json, StepId, Timestamp,
+    ContextKey, Json, StepId, StepPath, Timestamp,
     graph::{Body, Group, StepIndex},
     limits::MAX_VALUE_BYTES,
     wire::{EndStatus, StepStatus},
@@ -14,7 +14,8 @@ use super::{
     kept::{Kept, KeptStep, StepPlace, digest_of},
 };
 use crate::trace::{
-    ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, context_store::full_key, graph::begin_taken,
+    ContextIndex, Ended, Event, GraphRun, Ran, Refusal, Trace, admission, context_store::full_key,
+    graph::begin_taken,
 };
 
 /// Takes a step as a whole, if it may: its result is there, and it would read the same values again.
@@ -30,6 +31,12 @@ pub(in crate::trace) fn step(
     }
     let ran = if kept.fallback { Ran::Fallback } else { Ran::Itself };
     Some(take(trace, graph, step, ran, (place, kept), now))
+}
+
+/// Whether a step is taken as a whole when it begins.
+pub(in crate::trace) fn may_take(trace: &Trace, graph: ContextIndex, step: StepIndex) -> bool {
+    kept(trace, graph, step, None)
+        .is_some_and(|(_, kept)| kept.item.is_none() && kept.read == read(trace, graph, step))
 }
 
 /// Takes an item of a `for_each`, if it has the same element.
@@ -50,7 +57,7 @@ pub(in crate::trace) fn item(
 
 /// The results of items that can't be taken, because all of them would read other values than before.
 pub(in crate::trace) fn drop_changed(trace: &Trace, graph: ContextIndex, step: StepIndex) -> Option<Event> {
-    let place = StepPlace::of(id_of(trace, graph, step)?, None);
+    let place = StepPlace::of(path_of(trace, graph, step)?, None);
     let (_, kept) = trace.kept.iter().find(|(of, _)| of.is_item_of(&place))?;
     let child_id = trace.node(graph).id.clone();
     (kept.read != read(trace, graph, step)).then_some(Event::KeptDropped { child_id, place })
@@ -66,19 +73,16 @@ pub(in crate::trace) fn winner(
     if !group.race || trace.kept.is_empty() {
         return None;
     }
-    let may = |step: &StepIndex| {
-        kept(trace, graph, *step, None).is_some_and(|(_, kept)| kept.read == read(trace, graph, *step))
-    };
-    run.ready().find(may)
+    run.ready().find(|step| may_take(trace, graph, *step))
 }
 
-/// The id of a step, if anything of it may be taken.
-fn id_of(trace: &Trace, graph: ContextIndex, step: StepIndex) -> Option<&StepId> {
+/// The path of a step, if anything of it may be taken.
+fn path_of(trace: &Trace, graph: ContextIndex, step: StepIndex) -> Option<&StepPath> {
     if trace.kept.is_empty() || !trace.takes_steps_in(graph) {
         return None;
     }
     let (_, group) = trace.run_of(trace.node(graph))?;
-    Some(&group.steps[step as usize].id)
+    Some(&group.steps[step as usize].path)
 }
 
 fn kept(
@@ -87,7 +91,7 @@ fn kept(
     step: StepIndex,
     item: Option<u32>,
 ) -> Option<(StepPlace, &Kept)> {
-    let place = StepPlace::of(id_of(trace, graph, step)?, item);
+    let place = StepPlace::of(path_of(trace, graph, step)?, item);
     let kept = trace.kept.get(&place)?;
     Some((place, kept))
 }
@@ -101,7 +105,10 @@ fn read(trace: &Trace, graph: ContextIndex, step: StepIndex) -> BTreeMap<Context
         .filter_map(|input| Some((input.key.clone(), digest_of(&trace.value_for_step(graph, input)?.value))));
     let node = trace.node(graph);
     let outside = outside_reads(plan, step).into_iter();
-    let outside = outside.filter_map(|key| Some((key.clone(), digest_of(&trace.value_in(node, key)?.value))));
+    let outside = outside.filter_map(|key| {
+        let digest = digest_of(&trace.value_in(node, &key)?.value);
+        Some((key, digest))
+    });
     own.chain(outside).collect()
 }
 
@@ -115,6 +122,10 @@ fn take(
 ) -> Result<Vec<Event>, Refusal> {
     check_room(trace, kept)?;
     let (child_id, mut events) = begin_taken(trace, graph, step, ran, kept.from.clone(), now)?;
+    if let Some(cancelled) = admission::cancelled_before(trace, &child_id, None) {
+        events.push(cancelled);
+        return Ok(events);
+    }
     events.push(Event::KeptTaken { child_id: child_id.clone(), place });
     for (number, step) in inner_steps(trace, graph, step, kept) {
         let (status, reason) = (step.status, step.reason.clone());
@@ -140,6 +151,7 @@ fn take(
         result: kept.result.clone(),
         error: None,
         reason: None,
+        without_undo: false,
     })));
     Ok(events)
 }

@@ -1,11 +1,14 @@
 //! The stored form of a context. What rarely changes, what often changes, and every list are apart, so that a
 //! commit writes little more than what it changes. What follows from other fields is not stored.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use shared::{
-    Amount, CallId, ChildId, Dimension, Limits, ThreadId, Timestamp, Tokens, Usd,
+    Amount, CallId, ChildId, ContextKey, Dimension, Json, Limits, ThreadId, Timestamp, Tokens, Usd,
     graph::{GroupIndex, StepIndex},
     id::ToolName,
     money::booked,
@@ -16,8 +19,8 @@ use shared::{
 };
 
 use super::super::{
-    Asked, Budget, ContextIndex, ContextNode, End, Granted, GraphRun, Items, Phase, Ran, RunPhase, Status,
-    StepOf, StepRun, WaitingHold, event::is_default,
+    Asked, Budget, ContextIndex, ContextNode, End, Ended, Granted, GraphRun, Items, Phase, Ran, RunPhase,
+    Status, StepOf, StepRun, UndoRun, WaitingHold, event::is_default,
 };
 
 /// What a context was admitted with.
@@ -32,6 +35,8 @@ pub(super) struct Definition {
     pub(super) step: Option<StepOf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) taken: Option<TakenFrom>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) undoes: Option<ContextIndex>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) scope: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +101,7 @@ impl Definition {
             graph: node.graph.as_deref().map(graph),
             step: node.step,
             taken: node.taken.clone(),
+            undoes: node.undoes,
             scope: node.scope.clone(),
             thread_id: node.thread_id.clone(),
             limits: (!inherits).then(|| node.limits.clone()),
@@ -185,6 +191,8 @@ pub(super) enum StoredStatus {
     Ended {
         status: EndStatus,
         at: Timestamp,
+        #[serde(default, skip_serializing_if = "is_default")]
+        without_undo: bool,
     },
 }
 
@@ -279,7 +287,9 @@ impl StoredStatus {
                 }),
             },
             Status::Paused { reason } => StoredStatus::Paused { reason: reason.clone() },
-            Status::Ended(end) => StoredStatus::Ended { status: end.status, at: end.at },
+            Status::Ended(end) => {
+                StoredStatus::Ended { status: end.status, at: end.at, without_undo: end.without_undo }
+            }
         }
     }
 
@@ -300,10 +310,10 @@ impl StoredStatus {
                 }),
             },
             StoredStatus::Paused { reason } => Status::Paused { reason },
-            StoredStatus::Ended { status, at } => {
+            StoredStatus::Ended { status, at, without_undo } => {
                 let Left { result, error, reason } =
                     left.unwrap_or(Left { result: None, error: None, reason: None });
-                Status::Ended(Box::new(End { status, result, error, reason, at }))
+                Status::Ended(Box::new(End { status, result, error, reason, at, without_undo }))
             }
         }
     }
@@ -333,6 +343,8 @@ pub(super) struct Sums {
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     carved: Amount,
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
+    reserved: Amount,
+    #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     uncovered: Amount,
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     estimated: Amount,
@@ -348,13 +360,14 @@ impl Ceilings {
 
     pub(super) fn with(self, sums: Sums) -> Budget {
         let Ceilings { limit, reserve_usd, granted, inherited } = self;
-        let Sums { spent, own, held, carved, uncovered, estimated, disputed } = sums;
+        let Sums { spent, own, held, carved, reserved, uncovered, estimated, disputed } = sums;
         Budget {
             limit,
             spent,
             own,
             held,
             carved,
+            reserved,
             uncovered,
             estimated,
             disputed,
@@ -367,8 +380,51 @@ impl Ceilings {
 
 impl Sums {
     pub(super) fn of(budget: &Budget) -> Self {
-        let Budget { spent, own, held, carved, uncovered, estimated, disputed, .. } = *budget;
-        Sums { spent, own, held, carved, uncovered, estimated, disputed }
+        let Budget { spent, own, held, carved, reserved, uncovered, estimated, disputed, .. } = *budget;
+        Sums { spent, own, held, carved, reserved, uncovered, estimated, disputed }
+    }
+}
+
+/// What is kept to undo a context, or how a graph ends when it has undone (G14).
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredUndo {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reserve: Option<Amount>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    succeeded_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    inputs: BTreeMap<ContextKey, Json>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    long_inputs: BTreeMap<ContextKey, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ending: Option<Box<Ended>>,
+}
+
+impl StoredUndo {
+    /// None if there is nothing of this.
+    pub(super) fn of(node: &ContextNode) -> Option<Self> {
+        let ending = node.graph.as_ref().and_then(|run| run.ending.clone());
+        let stored = match node.undo.as_deref() {
+            Some(UndoRun { reserve, succeeded_at, inputs, long_inputs, refused, by: _ }) => StoredUndo {
+                reserve: Some(*reserve),
+                succeeded_at: *succeeded_at,
+                inputs: inputs.clone(),
+                long_inputs: long_inputs.clone(),
+                refused: refused.clone(),
+                ending,
+            },
+            None => StoredUndo { ending, ..StoredUndo::default() },
+        };
+        (stored != StoredUndo::default()).then_some(stored)
+    }
+
+    /// Without the context that undoes it, which names it.
+    pub(super) fn run(self) -> Option<Box<UndoRun>> {
+        let StoredUndo { reserve, succeeded_at, inputs, long_inputs, refused, ending: _ } = self;
+        let reserve = reserve?;
+        Some(Box::new(UndoRun { reserve, succeeded_at, inputs, long_inputs, refused, by: None }))
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `d<n>` `o<n>` | what context `n` was admitted with; its order |
 //! | `c<n>` `w<n>` `f<n>` | its status and counters; the children it waits for; its result |
 //! | `l<n>` `b<n>` | its ceilings; its sums |
+//! | `h<n>` `h.<digest>` | what is kept to undo it; how a graph ends when it has undone; long values that undos will get |
 //! | `k<n>.<call>` `g<n>.<attempt>` `m<n>.<key>` | its calls; those that are folded; its charges |
 //! | `n<n>.<i>` `q<n>.<i>` `i<n>.<i>` `r<n>.<i>` `e<n>.<i>` `y<n>.<i>` | its attempts, answers, messages, restores, notes, disputes |
 //! | `s<n>.<step>` `j<n>.<number>` `v<n>` | the steps of its graph; their lists of items; what amends changed |
@@ -41,8 +42,14 @@ const FORM_FOLDED: u32 = 3;
 /// the forms before would lose them.
 const FORM_STEERED: u32 = 4;
 /// The form of a trace with a graph that a program which knows only the forms before would refuse, or run otherwise; or with
-/// labels, results of an earlier run, an `approve` step, a question with a form, or an answer with a name or by default, which it would lose.
+/// labels, secrets, results of an earlier run, an `approve` step, a question with a form, or an answer with a name or by default, which it would lose.
 const FORM_GRAPHS: u32 = 5;
+
+/// The form of a trace with a graph that has an `undo` (G14): a program that knows only the forms before would refuse it.
+const FORM_UNDO: u32 = 6;
+
+/// The form of a trace with a graph that was used by name (G18): a program that knows only the forms before would refuse it.
+const FORM_NAMED: u32 = 7;
 
 /// What to write so that the stored trace equals this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

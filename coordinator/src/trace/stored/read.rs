@@ -1,6 +1,6 @@
 //! Reads a stored trace, and computes what is not stored.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, panic::catch_unwind, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use shared::{
@@ -15,16 +15,29 @@ use super::{
         Trace,
         folded::Folded,
         rows::{Keyed, Rows},
+        undo_values::UndoValues,
         unsaved::Saved,
     },
-    Corrupt, FORM, FORM_GRAPHS, HEAD, Head, OUTPUTS, RERUN,
-    context::{Amended, Ceilings, Definition, Running, StoredStep, Sums},
+    Corrupt, FORM, FORM_NAMED, HEAD, Head, OUTPUTS, RERUN,
+    context::{Amended, Ceilings, Definition, Running, StoredStep, StoredUndo, Sums},
     hash, parse, read, required,
 };
 
 impl Trace {
-    /// A trace from all its fields and values; the inverse of all changes taken so far.
+    /// A trace from all its fields and values; the inverse of all changes taken so far. Fields that contradict each other are
+    /// as bad as one that can't be read.
     pub fn from_stored(
+        id: TraceId,
+        version: u64,
+        fields: &HashMap<String, String>,
+        values: &HashMap<String, String>,
+    ) -> Result<Self, Corrupt> {
+        let read = catch_unwind(|| Self::read_stored(id, version, fields, values));
+        let reason = "it contradicts others: what is computed from them panicked";
+        read.unwrap_or_else(|_| Err(Corrupt { field: HEAD.into(), reason: reason.into() }))
+    }
+
+    fn read_stored(
         id: TraceId,
         version: u64,
         fields: &HashMap<String, String>,
@@ -37,9 +50,9 @@ impl Trace {
         trace.unsaved.stored_bytes = bytes(fields) + bytes(values);
         let head = read::<Head>(fields, HEAD)?;
         if let Some(Head { form, .. }) = head
-            && !(FORM..=FORM_GRAPHS).contains(&form)
+            && !(FORM..=FORM_NAMED).contains(&form)
         {
-            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_GRAPHS}");
+            let reason = format!("it has form {form}, this program reads forms {FORM} to {FORM_NAMED}");
             return Err(Corrupt { field: HEAD.into(), reason });
         }
         if let Some(head) = head {
@@ -105,6 +118,7 @@ impl Trace {
             left: hashed('f'),
             ceilings: hashed('l'),
             sums: hashed('b'),
+            undo: hashed('h'),
         });
         Ok(())
     }
@@ -130,6 +144,9 @@ impl Trace {
         let kept = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("u.")?, name, text)));
         let kept = kept.map(|(place, name, text)| Ok((StepPlace::stored(place), parse(name, text)?)));
         self.kept = Keyed::stored(kept.collect::<Result<_, Corrupt>>()?);
+        let read = fields.iter().filter_map(|(name, text)| Some((name.strip_prefix("h.")?, name, text)));
+        let read = read.map(|(digest, name, text)| Ok((digest.to_owned(), parse(name, text)?)));
+        self.undo_values = UndoValues::stored(read.collect::<Result<_, Corrupt>>()?);
         rows.sort_unstable_by_key(|row| (row.kind, row.context, row.number));
         let mut collected: HashMap<u32, Lists> = HashMap::new();
         for row in rows {
@@ -149,6 +166,10 @@ impl Trace {
         {
             let node = &self.contexts[index.0 as usize];
             let (parent, step, is_live) = (node.parent, node.step, node.is_live());
+            let undoes = node.undoes;
+            if let Some(undo) = undoes.and_then(|ContextIndex(of)| self.contexts[of as usize].undo.as_mut()) {
+                undo.by = Some(index);
+            }
             let Some(ContextIndex(parent)) = parent else { continue };
             let parent = &mut self.contexts[parent as usize];
             parent.children.push(index);
@@ -162,6 +183,14 @@ impl Trace {
             let tickets = self.node(index).waiting.iter().map(|hold| (hold.ticket, index));
             self.line.extend(tickets.collect::<Vec<_>>());
             self.count_question(index);
+            self.count_inputs(index);
+            if self.node(index).is_undoing() {
+                let undos = self.undoable(index);
+                if let Some(run) = &mut self.node_mut(index).graph {
+                    run.undos = undos;
+                }
+                self.count_undoing(index, true);
+            }
             self.retime(index);
         }
         self.unsaved.contexts.clear();
@@ -244,6 +273,7 @@ impl ContextNode {
         let running: Running = required(fields, &field('c'))?;
         let waits_for = read(fields, &field('w'))?.unwrap_or_default();
         let budget = required::<Ceilings>(fields, &field('l'))?.with(required(fields, &field('b'))?);
+        let undo = read::<Option<StoredUndo>>(fields, &field('h'))?.flatten().unwrap_or_default();
         if let (Some(run), Some(stored)) = (&mut graph, running.graph) {
             run.phase = stored.phase;
             run.unfinished = stored.unfinished;
@@ -251,6 +281,7 @@ impl ContextNode {
             run.winner = stored.winner;
             run.gather_by = stored.gather_by;
             run.gathered = stored.gathered;
+            run.ending.clone_from(&undo.ending);
         }
         Ok(ContextNode {
             id: definition.id,
@@ -262,6 +293,9 @@ impl ContextNode {
             graph,
             step: definition.step,
             taken: definition.taken,
+            undo: undo.run(),
+            undoes: definition.undoes,
+            undoing: 0,
             scope: definition.scope,
             thread_id: definition.thread_id,
             status: running.status.with(waits_for, read(fields, &field('f'))?),

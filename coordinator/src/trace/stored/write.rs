@@ -14,8 +14,8 @@ use super::{
         rows::{Change, Keyed, Rows},
         unsaved::{Saved, Unsaved},
     },
-    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_STEERED, HEAD, Head, OUTPUTS, RERUN,
-    context::{Amended, Ceilings, Definition, Left, Running, StoredStep, Sums},
+    Changes, FORM, FORM_FOLDED, FORM_GRAPHS, FORM_NAMED, FORM_STEERED, FORM_UNDO, HEAD, Head, OUTPUTS, RERUN,
+    context::{Amended, Ceilings, Definition, Left, Running, StoredStep, StoredUndo, Sums},
     hash, json,
 };
 
@@ -111,6 +111,7 @@ impl Trace {
             fields.set(RERUN.into(), &self.rerun);
         }
         fields.entries("u".into(), &mut self.kept);
+        fields.entries("h".into(), &mut self.undo_values.values);
         for id in &unsaved.agents {
             fields.set(format!("a{id}"), &self.agents[id]);
             if let Some(version) = self.agent_versions.get(id) {
@@ -184,6 +185,7 @@ impl Trace {
             index: String::new(),
         };
         self.kept.mark_all();
+        self.undo_values.values.mark_all();
         self.contexts.iter_mut().for_each(ContextNode::mark_all_changed);
     }
 }
@@ -195,8 +197,18 @@ fn is_of_store(name: &str) -> bool {
 
 /// The earliest form whose programs run it.
 fn form_of_plan(plan: &Plan) -> u32 {
-    let is_new = |group: &Group| group.own_keys.is_some() || (group.race && group.aggregate.is_some());
-    if plan.groups().iter().any(is_new) { FORM_GRAPHS } else { FORM }
+    let is_new = |group: &Group| {
+        let races_and_gathers = group.race && group.aggregate.is_some();
+        group.own_keys.is_some() || races_and_gathers || group.steps.iter().any(|step| step.secrets.is_some())
+    };
+    if plan.uses_names() {
+        return FORM_NAMED;
+    }
+    match plan.undos().next() {
+        Some(_) => FORM_UNDO,
+        None if plan.groups().iter().any(is_new) || plan.has_types() => FORM_GRAPHS,
+        None => FORM,
+    }
 }
 
 impl ContextNode {
@@ -207,7 +219,7 @@ impl ContextNode {
         let is_named = |given: &GivenAnswer| given.by.is_some() || given.default;
         let is_amended = self.graph.as_deref().is_some_and(|run| run.plan != run.admitted);
         let is_asked = self.is_approval() || self.asked().is_some() || self.answers.iter().any(is_named);
-        if is_amended || is_asked || !self.order.labels.is_empty() {
+        if is_amended || is_asked || !self.order.labels.is_empty() || self.order.secrets.is_some() {
             return FORM_GRAPHS;
         }
         match (is_steered || is_restored, self.calls.has_folded()) {
@@ -234,6 +246,10 @@ impl ContextNode {
             | Status::Working(_)
             | Status::InputRequired { .. }
             | Status::Paused { .. } => {}
+        }
+        let undo = StoredUndo::of(self);
+        if undo.is_some() || saved.undo != 0 {
+            fields.set_if_new(|| format!("h{at}"), &undo, &mut saved.undo);
         }
         let (kept, folded) = self.calls.stored_mut();
         fields.entries(format!("k{at}"), kept);

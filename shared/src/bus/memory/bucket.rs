@@ -50,6 +50,8 @@ impl Memory {
                         (log.bytes(), log.places(), state.topology.max_bytes(stream))
                     }
                     Storage::Objects => (state.objects.bytes, (0, 0), state.topology.max_object_bytes()),
+                    // Here everything fits into a message.
+                    Storage::Core => (0, (0, 0), state.topology.max_queue_bytes),
                 };
                 let max_bytes = u64::try_from(max_bytes).ok().filter(|max| *max > 0);
                 Fill { storage, bytes: bytes as u64, first, last, max_bytes }

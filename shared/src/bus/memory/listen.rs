@@ -25,8 +25,8 @@ const MAX_ANSWERS: usize = 1024;
 const INBOX: &str = "_INBOX.";
 
 impl Memory {
-    pub(in super::super) fn serve(&self, subject: &Subject) -> Subscription {
-        self.listen(&[self.shared.namespace.subject(subject)], true)
+    pub(in super::super) fn serve(&self, filter: &Filter) -> Subscription {
+        self.listen(&[self.shared.namespace.filter(filter)], true)
     }
 
     pub(in super::super) fn offer(&self, service: &Service) -> Subscription {

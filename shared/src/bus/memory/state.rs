@@ -12,6 +12,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{listeners::Listeners, log::Log, objects::Objects, queue::Queue};
 use crate::{
     bus::topology::{Stream, Topology},
+    keys::Keys,
     link::Link,
     subject::Namespace,
     time::{Timestamp, millis},
@@ -23,6 +24,8 @@ pub struct Memory {
     pub(super) shared: Arc<Shared>,
     /// What lies between this handle and the bus.
     pub(super) link: Option<Arc<dyn Link>>,
+    /// With keys it signs what a coordinator stores, and reads only what was signed so.
+    pub(in crate::bus) keys: Option<Keys>,
 }
 
 pub(super) struct Shared {
@@ -63,12 +66,16 @@ impl Memory {
             }),
             changed: Stream::ALL.map(|stream| (stream, Notify::new())).into(),
         };
-        Memory { shared: Arc::new(shared), link: None }
+        Memory { shared: Arc::new(shared), link: None, keys: None }
     }
 
     /// The same bus behind a link: for simulations.
     pub fn behind(&self, link: Arc<dyn Link>) -> Self {
-        Memory { shared: self.shared.clone(), link: Some(link) }
+        Memory { shared: self.shared.clone(), link: Some(link), keys: self.keys.clone() }
+    }
+
+    pub(in crate::bus) fn with_keys(self, keys: Keys) -> Self {
+        Memory { keys: Some(keys), ..self }
     }
 
     pub fn namespace(&self) -> &Namespace {

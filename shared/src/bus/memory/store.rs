@@ -118,7 +118,7 @@ impl Memory {
 
 /// A log that is being followed.
 #[derive(Debug)]
-pub struct Follow {
+pub(in super::super) struct Follow {
     memory: Memory,
     stream: Stream,
     patterns: Vec<Pattern>,
@@ -126,6 +126,16 @@ pub struct Follow {
 }
 
 impl Follow {
+    /// The sequence of the first message on a subject behind another.
+    pub(in super::super) async fn next_behind(
+        &self,
+        subject: &Subject,
+        sequence: u64,
+    ) -> Result<Option<u64>, Error> {
+        let behind = self.memory.heads_since(&Filter::One(subject.clone()), sequence).await?;
+        Ok(behind.first().map(|head| head.sequence))
+    }
+
     pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
         loop {
             // Registered before the check, so that a message stored in between wakes us.

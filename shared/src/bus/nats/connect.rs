@@ -2,15 +2,16 @@
 
 use std::{
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use async_nats::{ConnectOptions, Event, ServerAddr, jetstream::ContextBuilder};
-use tokio::sync::{OnceCell, watch};
+use async_nats::{ConnectOptions, Event, ServerAddr, ServerError, jetstream::ContextBuilder};
+use tokio::sync::watch;
 
-use super::{Connection, Error, Namespace, Nats, backoff};
+use super::{Connection, Error, Namespace, Nats, backoff, denials::Denials};
+use crate::tls::Tls;
 
 /// A dead connection is noticed after two pings without an answer. With the client's default of a minute
 /// that would take three minutes.
@@ -20,60 +21,95 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const MAX_UNACKNOWLEDGED: usize = 65_536;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(3);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Where everybody receives answers, if nothing else is said: whoever may subscribe to all of it reads those of others.
+const SHARED_INBOX: &str = "_INBOX";
+/// Where JetStream of our own account is called.
+const OWN_CALLS: &str = "$JS.API";
 /// Older servers silently drop settings they don't know.
 const NEEDED: (u64, u64, &str) = (2, 12, "2.12");
 
-/// Where to connect, and with which credentials.
-#[derive(Clone)]
+/// Where to connect, and as whom.
+#[derive(Debug, Clone)]
 pub struct Connect {
-    /// One or several servers, separated by commas: `nats://user:password@host:4222`,
-    /// `nats://token@host`, `tls://host`.
-    pub url: String,
-    /// A credentials file (JWT and nkey).
-    pub creds: Option<PathBuf>,
+    /// One or several servers, separated by commas: `nats://host:4222`, `tls://host`. An address may have a login:
+    /// `nats://user:password@host`, `nats://token@host`.
+    pub url: Servers,
+    pub login: Login,
+    pub tls: Tls,
+    /// The beginning of every subject at which we receive answers. Where users have permissions, each has its own; without
+    /// it, that of all.
+    pub inbox: Option<String>,
+    /// The beginning of the subjects of calls to JetStream, where streams are in another account than we are: the server
+    /// answers those of its own for ours. Without it, `$JS.API`.
+    pub js_api: Option<String>,
     pub namespace: Namespace,
     /// Our name in the server's list of connections.
     pub name: String,
 }
 
-impl fmt::Debug for Connect {
+impl Connect {
+    /// Without a login, unless the address has one.
+    pub fn new(url: impl Into<String>, namespace: Namespace, name: impl Into<String>) -> Self {
+        let (login, tls) = (Login::default(), Tls::default());
+        let (url, name) = (Servers(url.into()), name.into());
+        Connect { url, login, tls, inbox: None, js_api: None, namespace, name }
+    }
+}
+
+/// Addresses, which may contain a login and are shown without it.
+#[derive(Clone)]
+pub struct Servers(String);
+
+impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connect")
-            .field("url", &without_credentials(&self.url))
+        f.write_str(&without_credentials(&self.0))
+    }
+}
+
+/// Who we are. What is given here counts before what an address says.
+#[derive(Clone, Default)]
+pub struct Login {
+    /// A credentials file (JWT and nkey).
+    pub creds: Option<PathBuf>,
+    /// A file with the seed of an nkey.
+    pub nkey: Option<PathBuf>,
+    pub user: Option<String>,
+    pub password: Option<String>,
+    pub token: Option<String>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
             .field("creds", &self.creds)
-            .field("namespace", &self.namespace)
-            .field("name", &self.name)
-            .finish()
+            .field("nkey", &self.nkey)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }
 
 impl Nats {
     pub async fn connect(to: &Connect) -> Result<Self, Error> {
-        let refused = |reason: String| Error::Connect { url: without_credentials(&to.url), reason };
+        let refused = |reason: String| Error::Connect { url: without_credentials(&to.url.0), reason };
         let (generations, mut generation) = watch::channel(0);
-        let mut options = ConnectOptions::new()
+        let denials = Denials::default();
+        let heard = denials.clone();
+        let inbox = to.inbox.clone().unwrap_or_else(|| SHARED_INBOX.to_owned());
+        let options = ConnectOptions::new()
             .name(&to.name)
             .ping_interval(PING_EVERY)
             .connection_timeout(CONNECT_WITHIN)
             .request_timeout(Some(ANSWER_WITHIN))
             .reconnect_delay_callback(backoff)
             .max_reconnects(None)
+            .custom_inbox_prefix(&inbox)
             .event_callback(move |event| {
-                hear(&event, &generations);
+                hear(&event, &generations, &heard);
                 std::future::ready(())
             });
-        let addresses = addresses(&to.url).map_err(refused)?;
-        options = match login(&addresses) {
-            Some((user, Some(password))) => options.user_and_password(user, password),
-            // A user name without a password is a token.
-            Some((token, None)) => options.token(token),
-            None => options,
-        };
-        if let Some(path) = &to.creds {
-            let read = options.credentials_file(path).await;
-            options =
-                read.map_err(|error| refused(format!("credentials file {}: {error}", path.display())))?;
-        }
+        let addresses = addresses(&to.url.0).map_err(refused)?;
+        let options = with_login(options, &to.login, &addresses).await.map_err(refused)?;
+        let options = with_tls(options, &to.tls).map_err(refused)?;
         let tried = tokio::time::timeout(CONNECT_WITHIN * 2, options.connect(addresses)).await;
         let client = match tried {
             Ok(Ok(client)) => client,
@@ -87,20 +123,83 @@ impl Nats {
         if !new_enough(&found) {
             return Err(Error::TooOld { found, needed: NEEDED.2 });
         }
+        let calls = to.js_api.clone().unwrap_or_else(|| OWN_CALLS.to_owned());
         let publisher = ContextBuilder::new()
             .timeout(ACKNOWLEDGE_WITHIN)
             .ack_timeout(ACKNOWLEDGE_WITHIN)
             .max_ack_inflight(MAX_UNACKNOWLEDGED)
             .backpressure_on_inflight(true)
             .build(client.clone());
-        let api = ContextBuilder::new().timeout(ANSWER_WITHIN).build(client.clone());
-        let namespace = to.namespace.clone();
-        let (objects, topology) = (OnceCell::new(), OnceLock::new());
-        Ok(Nats(Arc::new(Connection { client, publisher, api, namespace, generation, objects, topology })))
+        let api = ContextBuilder::new().timeout(ANSWER_WITHIN).api_prefix(&calls).build(client.clone());
+        let connection = Connection {
+            client,
+            publisher,
+            api,
+            namespace: to.namespace.clone(),
+            generation,
+            topology: OnceLock::new(),
+            pools: Default::default(),
+            restricted: to.inbox.is_some(),
+            inbox,
+            calls,
+            denials,
+            no_account_info: Default::default(),
+            no_purge: Default::default(),
+        };
+        Ok(Nats(Arc::new(connection), None))
     }
 }
 
-fn hear(event: &Event, generations: &watch::Sender<u64>) {
+async fn with_login(
+    options: ConnectOptions,
+    login: &Login,
+    addresses: &[ServerAddr],
+) -> Result<ConnectOptions, String> {
+    if let Some(path) = &login.creds {
+        let read = options.credentials_file(path).await;
+        return read.map_err(|error| format!("credentials file {}: {error}", path.display()));
+    }
+    if let Some(path) = &login.nkey {
+        return Ok(options.nkey(seed(path)?));
+    }
+    if let Some(token) = &login.token {
+        return Ok(options.token(token.clone()));
+    }
+    if let (Some(user), Some(password)) = (&login.user, &login.password) {
+        return Ok(options.user_and_password(user.clone(), password.clone()));
+    }
+    Ok(match of_address(addresses) {
+        Some((user, Some(password))) => options.user_and_password(user, password),
+        // A user name without a password is a token.
+        Some((token, None)) => options.token(token),
+        None => options,
+    })
+}
+
+/// The seed in a file: one line, which begins with `S`.
+fn seed(path: &Path) -> Result<String, String> {
+    let wrong = |reason: &str| format!("nkey file {}: {reason}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
+    let line = text.lines().map(str::trim).find(|line| line.starts_with('S'));
+    line.map(str::to_owned).ok_or_else(|| wrong("it has no seed: a line that begins with `SU`"))
+}
+
+/// The files are looked at here, because the client would report a missing one as a connection that failed.
+fn with_tls(mut options: ConnectOptions, tls: &Tls) -> Result<ConnectOptions, String> {
+    let there = |path: &PathBuf| match std::fs::File::open(path) {
+        Ok(_) => Ok(path.clone()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    };
+    if let Some(ca) = &tls.ca {
+        options = options.add_root_certificates(there(ca)?);
+    }
+    if let Some((certificate, key)) = &tls.certificate {
+        options = options.add_client_certificate(there(certificate)?, there(key)?);
+    }
+    Ok(options.require_tls(tls.required || tls.ca.is_some() || tls.certificate.is_some()))
+}
+
+fn hear(event: &Event, generations: &watch::Sender<u64>, denials: &Denials) {
     match event {
         Event::Connected => {
             generations.send_modify(|generation| *generation += 1);
@@ -108,6 +207,7 @@ fn hear(event: &Event, generations: &watch::Sender<u64>) {
         }
         Event::Disconnected => tracing::warn!("disconnected from NATS"),
         Event::SlowConsumer(_) => tracing::warn!("a subscription lags too far behind and loses messages"),
+        Event::ServerError(ServerError::Other(said)) if denials.hear(said) => {}
         Event::ServerError(error) => tracing::warn!(%error, "the NATS server reports an error"),
         Event::ClientError(error) => tracing::warn!(%error, "the NATS client reports an error"),
         Event::LameDuckMode | Event::Draining | Event::Closed => tracing::info!(%event, "NATS"),
@@ -125,7 +225,7 @@ fn addresses(url: &str) -> Result<Vec<ServerAddr>, String> {
 }
 
 /// The client ignores credentials in addresses; the first address with credentials counts.
-fn login(addresses: &[ServerAddr]) -> Option<(String, Option<String>)> {
+fn of_address(addresses: &[ServerAddr]) -> Option<(String, Option<String>)> {
     let mut named = addresses.iter().filter_map(|address| Some((address.username()?, address.password())));
     named.next().map(|(user, password)| (decoded(user), password.map(decoded)))
 }
@@ -177,16 +277,19 @@ mod tests {
     #[test]
     fn credentials_are_never_shown() {
         let url = "nats://user:s3cret@a:4222, tls://t0ken@b,c:4222";
-        let to = Connect { url: url.into(), creds: None, namespace: Namespace::default(), name: "x".into() };
+        let mut to = Connect::new(url, Namespace::default(), "x");
+        to.login = Login { password: Some("pa55".into()), token: Some("t0k".into()), ..Login::default() };
         let shown = format!("{to:?}");
-        assert!(!shown.contains("s3cret") && !shown.contains("t0ken"), "{shown}");
+        for secret in ["s3cret", "t0ken", "pa55", "t0k"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
         assert_eq!(without_credentials("nats://user:p@ss@a:1,b"), "nats://a:1,b");
         assert!(addresses(" , ").is_err());
     }
 
     #[test]
     fn who_we_are_is_read_from_the_address() {
-        let read = |url| login(&addresses(url).unwrap());
+        let read = |url| of_address(&addresses(url).unwrap());
         assert_eq!(read("nats://t0ken@b"), Some(("t0ken".into(), None)));
         assert_eq!(read("nats://a,nats://me:p%40ss@b"), Some(("me".into(), Some("p@ss".into()))));
         assert_eq!(read("nats://b:4222"), None);

@@ -1,26 +1,48 @@
-//! Work from a durable consumer. Survives reconnects, restarts of the server and the loss of the consumer
-//! itself or of its stream, which are created again.
+//! Work from a durable consumer. Survives reconnects, restarts of the server and the loss of the consumer itself or of its
+//! stream, which are created again: by coordinators, that of a pool too. Workers wait for it.
 
 use std::{fmt, time::Duration};
 
-use async_nats::jetstream::{AckKind, message};
-use bytes::Bytes;
-
 use super::{
-    Acknowledgement, Consumer, Error, Nats, Received, backoff, from_map,
+    Acknowledgement, Consumer, Error, Nats, Received, failed,
+    fetch::{Fetched, Fetches, is_object},
+    objects::Payload,
     pull::{Pulled, Puller},
-    timestamp,
+    received, timestamp,
 };
+use async_nats::jetstream::{AckKind, message};
 
-/// How often fetching a payload that is stored as an object is tried before its message is given back.
-const FETCH_TRIES: usize = 3;
+/// When a message comes again whose payload could not be fetched.
 const FETCH_LATER: Duration = Duration::from_secs(5);
 
 impl Nats {
     pub(in super::super) async fn consume(&self, consumer: &Consumer) -> Result<Consumption, Error> {
-        self.ensure_consumer(consumer).await?;
+        self.ready(consumer).await?;
         let puller = Puller::new(self, &self.stream(consumer.stream()), &consumer.name()).await?;
-        Ok(Consumption { nats: self.clone(), consumer: consumer.clone(), puller, gone: false, held: None })
+        Ok(Consumption {
+            nats: self.clone(),
+            consumer: consumer.clone(),
+            puller,
+            gone: false,
+            fetches: Fetches::default(),
+        })
+    }
+}
+
+impl Nats {
+    /// A pool's consumer is made by whoever publishes work for the pool: its readers may not make any.
+    async fn ready(&self, consumer: &Consumer) -> Result<(), Error> {
+        let Consumer::Execute(pool) = consumer else { return self.ensure_consumer(consumer).await };
+        match self.find_consumer(consumer).await? {
+            Some(_) => Ok(()),
+            None => {
+                let doing = format!("taking work of the pool `{pool}`");
+                Err(failed(
+                    doing,
+                    &"a coordinator makes its queue when there is work for it, or at once by --pools",
+                ))
+            }
+        }
     }
 }
 
@@ -30,9 +52,8 @@ pub struct Consumption {
     consumer: Consumer,
     puller: Puller,
     gone: bool,
-    /// A message whose payload is being fetched: kept here, so that nothing is lost if the caller stops
-    /// waiting.
-    held: Option<(Box<async_nats::Message>, usize)>,
+    /// Messages whose payloads are being fetched: kept here, so that nothing is lost if the caller stops waiting.
+    fetches: Fetches,
 }
 
 impl Consumption {
@@ -46,86 +67,105 @@ impl Consumption {
 
     pub(in super::super) async fn next(&mut self) -> (Received, Acker) {
         loop {
-            if let Some(delivery) = self.release().await {
-                return delivery;
-            }
             if self.gone {
                 self.restore().await;
                 continue;
             }
-            match self.puller.next().await {
-                Ok(Pulled::Message(message)) => self.held = Some((message, 0)),
-                Ok(Pulled::Gone) => self.gone = true,
-                Ok(Pulled::Interrupted) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "a queue can't be read; trying again");
-                    self.puller.stand_back();
-                    self.puller.stand_by().await;
-                }
+            let delivery = tokio::select! {
+                biased;
+                fetched = self.fetches.next(&self.nats) => self.fetched(fetched).await,
+                pulled = self.puller.next() => self.pulled(pulled).await,
+            };
+            if let Some(delivery) = delivery {
+                return delivery;
             }
         }
     }
 
+    async fn pulled(&mut self, pulled: Result<Pulled, Error>) -> Option<(Received, Acker)> {
+        match pulled {
+            Ok(Pulled::Message(message)) if is_object(&message) => {
+                let refused = self.fetches.add(&self.nats, *message)?;
+                self.give_back(&refused).await;
+                None
+            }
+            Ok(Pulled::Message(message)) => {
+                let payload = message.payload.clone();
+                self.deliver(&message, Payload::Here(payload))
+            }
+            Ok(Pulled::Gone) => {
+                self.gone = true;
+                None
+            }
+            Ok(Pulled::Interrupted) => None,
+            Err(error) => {
+                tracing::warn!(%error, "a queue can't be read; trying again");
+                self.puller.stand_back();
+                self.puller.stand_by().await;
+                None
+            }
+        }
+    }
+
+    /// One whose object can't be read for good is delivered as that, so that its reader refuses it with the reason.
+    async fn fetched(&mut self, (message, payload): Fetched) -> Option<(Received, Acker)> {
+        match payload {
+            Some(payload) => self.deliver(&message, payload),
+            None => {
+                self.give_back(&message).await;
+                None
+            }
+        }
+    }
+
+    /// It comes again. Whoever drops this loses nothing: the message then comes again after its ack wait.
+    async fn give_back(&mut self, message: &async_nats::Message) {
+        self.puller.want(1);
+        Acker::of(&self.nats, message).acknowledge(Acknowledgement::Nak(FETCH_LATER)).await;
+    }
+
     async fn restore(&mut self) {
         self.puller.stand_by().await;
-        match self.nats.ensure_consumer_and_streams(&self.consumer).await {
+        let restored = match &self.consumer {
+            Consumer::Execute(_) => self.nats.ready(&self.consumer).await,
+            Consumer::Intake | Consumer::Report(_) => {
+                self.nats.ensure_consumer_and_streams(&self.consumer).await
+            }
+        };
+        match restored {
             Ok(()) => {
-                tracing::warn!(
-                    consumer = self.consumer.name(),
-                    "a consumer was deleted; it was created again"
-                );
+                tracing::warn!(consumer = self.consumer.name(), "a consumer was deleted; it is there again");
                 self.gone = false;
             }
             Err(error) => {
-                tracing::warn!(%error, "a consumer was deleted and can't be created again yet");
+                tracing::warn!(%error, "a consumer was deleted and is not there again yet");
                 self.puller.stand_back();
             }
         }
     }
 
-    /// The held message as a delivery, once its payload is fetched.
-    async fn release(&mut self) -> Option<(Received, Acker)> {
-        let (message, tries) = self.held.as_mut()?;
-        let payload = match self.nats.payload(message.headers.as_ref(), &message.payload).await {
-            Ok(payload) => payload,
-            Err(error) => {
-                tracing::warn!(%error, "the payload of a message can't be fetched; trying again");
-                *tries += 1;
-                let enough = *tries >= FETCH_TRIES;
-                tokio::time::sleep(backoff(*tries)).await;
-                if enough && let Some((message, _)) = self.held.take() {
-                    Acker::of(&self.nats, &message).acknowledge(Acknowledgement::Nak(FETCH_LATER)).await;
-                    self.puller.want(1);
-                }
-                return None;
-            }
-        };
-        let (message, _) = self.held.take()?;
-        let delivery = self.deliver(&message, payload);
-        if delivery.is_none() {
+    fn deliver(&mut self, message: &async_nats::Message, payload: Payload) -> Option<(Received, Acker)> {
+        let acker = Acker::of(&self.nats, message);
+        let context = self.nats.0.api.clone();
+        let with_info = message::Message { message: message.clone(), context };
+        let Ok(info) = with_info.info() else {
             tracing::warn!(
                 subject = message.subject.as_str(),
                 "a message from a queue has no delivery information; it is ignored"
             );
             self.puller.want(1);
-        }
-        delivery
-    }
-
-    fn deliver(&self, message: &async_nats::Message, payload: Bytes) -> Option<(Received, Acker)> {
-        let acker = Acker::of(&self.nats, message);
-        let context = self.nats.0.api.clone();
-        let with_info = message::Message { message: message.clone(), context };
-        let info = with_info.info().ok()?;
-        let received = Received {
+            return None;
+        };
+        let mut headers = received(message.headers.as_ref());
+        let delivered = Received {
             subject: message.subject.to_string(),
-            headers: from_map(message.headers.as_ref()),
-            payload,
+            payload: payload.told(&mut headers),
+            headers,
             sequence: info.stream_sequence,
             at: timestamp(info.published),
             delivered: u64::try_from(info.delivered).unwrap_or_default(),
         };
-        Some((received, acker))
+        Some((delivered, acker))
     }
 }
 

@@ -1,207 +1,214 @@
-//! Following a log, through a temporary consumer. Whenever messages may have been missed, it is replaced by
-//! one at the next sequence.
+//! Following a log: it is read from where the follower is, and again when something is published under its filters. The
+//! live messages say only that there is something new; what it is and in which order is read from the stream. No consumer
+//! is made on the server: who may make one may have stored messages sent to any subject. All filters are read by one request:
+//! replicas answer, some of which are behind others, and the parts of several answers would not be in order.
 
 use std::{collections::VecDeque, time::Duration};
 
-use async_nats::{
-    datetime::DateTime,
-    jetstream::{
-        self,
-        consumer::{AckPolicy, DeliverPolicy, pull},
-        message,
-    },
-};
+use async_nats::{Subscriber, datetime::DateTime, jetstream::message::StreamMessage};
+use futures_util::{FutureExt, StreamExt, stream::SelectAll};
+use tokio::sync::watch;
 
-use super::{
-    super::topology::stream_of_all,
-    Error, From, Nats, Stored, failed, from_map, id_of,
-    pull::{Pulled, Puller},
-    timestamp,
-};
-use crate::subject::Filter;
+use super::{super::topology::stream_of_all, Error, From, Nats, Stored, backoff, failed, read::stream_info};
+use crate::subject::{Filter, Subject};
 
-/// Messages in flight to a follower at once.
-const PREFETCH: usize = 500;
-/// The server removes the consumer of a lost follower after this time.
-const FORGET_AFTER: Duration = Duration::from_secs(60);
+/// Messages read at once.
+const BATCH: usize = 500;
+/// How often the stream is looked at while nothing is heard, at first: a live message may have been lost, or the stream made
+/// anew. Then each time half as often, eight times less at last.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const IDLE_DOUBLINGS: u32 = 3;
+/// A live message may come before it is stored: how soon the stream is looked at again, at first, and how often.
+const SOON: Duration = Duration::from_millis(2);
+const LOOKS: u32 = 8;
+/// Something was found: of several live messages one may still be missing.
+const FOUND: u32 = 5;
 
 impl Nats {
     pub(in super::super) async fn follow(&self, filters: &[Filter], from: From) -> Result<Follow, Error> {
-        self.follow_what(filters, from, What::Messages).await
-    }
-
-    pub(super) async fn follow_what(
-        &self,
-        filters: &[Filter],
-        from: From,
-        what: What,
-    ) -> Result<Follow, Error> {
         let stream = self.stream(stream_of_all(filters)?);
-        let filters: Vec<_> = filters.iter().map(|filter| self.namespace().filter(filter)).collect();
+        let mut news = SelectAll::new();
+        let filters: Vec<String> = filters.iter().map(|filter| self.namespace().filter(filter)).collect();
+        // Subscribed before the stream is looked at, so that nothing is missed in between.
+        for subject in &filters {
+            let heard = self.0.client.subscribe(subject.clone()).await;
+            news.push(heard.map_err(|error| failed(format!("following `{subject}`"), &error))?);
+        }
         let info = stream_info(self, &stream).await?;
         let next = match from {
             From::Start => 1,
             From::Sequence(sequence) => sequence.max(1),
             From::Now => info.state.last_sequence + 1,
         };
-        let puller = Puller::new(self, &stream, "").await?;
-        let mut follow = Follow {
+        let mut generation = self.0.generation.clone();
+        generation.mark_unchanged();
+        Ok(Follow {
             nats: self.clone(),
             stream,
             created: info.created,
+            covering: covering(&filters),
             filters,
-            what,
             next,
-            puller,
-            consumer: None,
-            held: VecDeque::new(),
-        };
-        follow.puller.want(PREFETCH);
-        follow.attach().await?;
-        Ok(follow)
+            news,
+            generation,
+            found: VecDeque::new(),
+            looks: 0,
+            in_doubt: false,
+            failures: 0,
+        })
     }
 }
 
-/// What a follower gets of each message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
-    Messages,
-    /// Without payloads.
-    Headers,
-}
-
 #[derive(Debug)]
-pub struct Follow {
+pub(in super::super) struct Follow {
     nats: Nats,
     stream: String,
     /// When the stream was created: a recreated stream has new sequences.
     created: DateTime,
     filters: Vec<String>,
-    what: What,
+    /// What is read: one filter that covers all of them.
+    covering: String,
+    /// The sequence that is read next.
     next: u64,
-    puller: Puller,
-    /// How many messages the consumer has sent, if there is one: a gap means that some were lost.
-    consumer: Option<u64>,
-    /// Kept here while its payload is fetched, so that the caller may stop waiting.
-    held: VecDeque<Box<async_nats::Message>>,
+    news: SelectAll<Subscriber>,
+    generation: watch::Receiver<u64>,
+    /// Read and not returned yet. The first stays here while its payload is fetched, so that the caller may stop waiting.
+    found: VecDeque<StreamMessage>,
+    /// How often the stream was looked at in vain since something was heard.
+    looks: u32,
+    /// Whether the stream may have been made anew since it was looked at last.
+    in_doubt: bool,
+    /// Failures in a row.
+    failures: usize,
 }
 
 impl Follow {
     pub(in super::super) async fn next(&mut self) -> Result<Stored, Error> {
         loop {
-            if let Some(message) = self.held.front() {
-                let payload = match self.what {
-                    What::Messages => self.nats.payload(message.headers.as_ref(), &message.payload).await?,
-                    What::Headers => bytes::Bytes::new(),
-                };
-                let Some(message) = self.held.pop_front() else { continue };
-                if let Some(stored) = self.parse(*message, payload) {
+            if let Some(message) = self.found.front() {
+                let stored = self.nats.stored(message.clone()).await?;
+                self.found.pop_front();
+                if let Some(stored) = stored {
                     return Ok(stored);
                 }
                 continue;
             }
-            if self.consumer.is_none() {
-                self.puller.stand_by().await;
-                if let Err(error) = self.attach().await {
-                    self.puller.stand_back();
-                    tracing::warn!(%error, stream = self.stream, "a log can't be followed; trying again");
+            match self.look().await {
+                Ok(true) => (self.failures, self.looks) = (0, FOUND),
+                Ok(false) => {
+                    self.failures = 0;
+                    self.wait().await;
                 }
-                continue;
-            }
-            match self.puller.next().await {
-                Ok(Pulled::Message(message)) => self.take(message),
-                Ok(Pulled::Gone | Pulled::Interrupted) => self.consumer = None,
+                Err(denied @ Error::Denied(_)) => return Err(denied),
                 Err(error) => {
-                    self.consumer = None;
-                    self.puller.stand_back();
-                    return Err(error);
+                    tracing::warn!(%error, stream = self.stream, "a log can't be followed; trying again");
+                    tokio::time::sleep(backoff(self.failures)).await;
+                    self.failures += 1;
+                    self.in_doubt = true;
                 }
             }
         }
     }
 
-    /// Nothing before this sequence comes any more, once `next` has returned all that has arrived.
-    pub(super) fn at(&self) -> u64 {
-        self.next
+    /// The sequence of the first message on a subject behind another.
+    pub(in super::super) async fn next_behind(
+        &self,
+        subject: &Subject,
+        sequence: u64,
+    ) -> Result<Option<u64>, Error> {
+        self.nats.next_behind(subject, sequence).await
     }
 
-    /// Creates a consumer at the next sequence. If the stream was recreated or reset, its old sequences
-    /// have no meaning.
-    async fn attach(&mut self) -> Result<(), Error> {
-        let info = stream_info(&self.nats, &self.stream).await?;
-        if info.created != self.created {
-            tracing::warn!(
-                stream = self.stream,
-                "a followed stream was recreated; reading it from its start"
-            );
-            (self.next, self.created) = (1, info.created);
-        } else if self.next > info.state.last_sequence + 1 {
-            self.next = info.state.last_sequence + 1;
-        }
-        let config = pull::Config {
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
-            ack_policy: AckPolicy::None,
-            filter_subjects: self.filters.clone(),
-            headers_only: self.what == What::Headers,
-            inactive_threshold: FORGET_AFTER,
-            memory_storage: true,
-            num_replicas: 1,
-            ..Default::default()
+    /// Until something is heard, the connection was made anew, or it is time to look again.
+    async fn wait(&mut self) {
+        let pause = match self.looks.checked_sub(LOOKS) {
+            None => SOON * 2_u32.pow(self.looks),
+            Some(idle) => LOOK_EVERY * 2_u32.pow(idle.min(IDLE_DOUBLINGS)),
         };
-        let created = self.nats.0.api.create_consumer_on_stream(config, &self.stream).await;
-        let created = created.map_err(|error| failed(format!("following `{}`", self.stream), &error))?;
-        self.puller.turn_to(&self.stream, &created.cached_info().name);
-        self.consumer = Some(0);
-        Ok(())
-    }
-
-    fn take(&mut self, message: Box<async_nats::Message>) {
-        self.puller.want(1);
-        let Some((sequence, count)) = place(&self.nats, &message) else { return };
-        let expected = self.consumer.map(|sent| sent + 1);
-        if expected != Some(count) {
-            self.consumer = None;
-            return;
-        }
-        self.consumer = expected;
-        if sequence >= self.next {
-            self.next = sequence + 1;
-            self.held.push_back(message);
-        }
-    }
-
-    fn parse(&self, message: async_nats::Message, payload: bytes::Bytes) -> Option<Stored> {
-        let subject = match self.nats.namespace().parse(message.subject.as_str()) {
-            Ok(subject) => subject,
-            Err(error) => {
-                tracing::warn!(%error, "a stored message can't be read; it is skipped");
-                return None;
+        tokio::select! {
+            biased;
+            heard = self.news.next(), if !self.news.is_empty() => {
+                if heard.is_some() {
+                    while self.news.next().now_or_never().flatten().is_some() {}
+                    self.looks = 0;
+                }
             }
-        };
-        let (headers, id) = (from_map(message.headers.as_ref()), id_of(message.headers.as_ref()));
-        let with_info = message::Message { message, context: self.nats.0.api.clone() };
-        let info = with_info.info().ok()?;
-        Some(Stored {
-            subject,
-            id,
-            headers,
-            payload,
-            sequence: info.stream_sequence,
-            at: timestamp(info.published),
-        })
+            _ = self.generation.changed() => (self.looks, self.in_doubt) = (0, true),
+            () = tokio::time::sleep(pause) => {
+                self.in_doubt |= self.looks >= LOOKS;
+                self.looks = self.looks.saturating_add(1);
+            }
+        }
+    }
+
+    /// Reads what is new, in the order of the stream; whether there was anything. Nothing is awaited between counting a message
+    /// as read and keeping it.
+    async fn look(&mut self) -> Result<bool, Error> {
+        if self.in_doubt {
+            let info = stream_info(&self.nats, &self.stream).await?;
+            if info.created != self.created {
+                tracing::warn!(
+                    stream = self.stream,
+                    "a followed stream was recreated; reading it from its start"
+                );
+                (self.created, self.next) = (info.created, 1);
+            }
+            // A stream that was reset counts from where it is.
+            self.next = self.next.min(info.state.last_sequence + 1);
+            self.in_doubt = false;
+        }
+        let batch = self.nats.batch_of(&self.stream, &self.covering, self.next, BATCH).await?;
+        let found = !batch.is_empty();
+        for message in batch {
+            self.next = self.next.max(message.sequence + 1);
+            if self.filters.iter().any(|filter| covers(filter, message.subject.as_str())) {
+                self.found.push_back(message);
+            }
+        }
+        Ok(found)
     }
 }
 
-/// The sequence of a message in the stream, and its number among the consumer's messages.
-fn place(nats: &Nats, message: &async_nats::Message) -> Option<(u64, u64)> {
-    let with_info = message::Message { message: message.clone(), context: nats.0.api.clone() };
-    let info = with_info.info().ok()?;
-    Some((info.stream_sequence, info.consumer_sequence))
+/// One filter that covers all of these, and little else: where they differ, any token.
+fn covering(filters: &[String]) -> String {
+    let Some((first, others)) = filters.split_first() else { return String::new() };
+    let mut all: Vec<&str> = first.split('.').collect();
+    for other in others {
+        let tokens: Vec<&str> = other.split('.').collect();
+        let open = all.last() == Some(&">") || tokens.len() != all.len();
+        let same = all.iter().zip(&tokens).map(|(one, two)| if one == two { one } else { "*" });
+        all = same.collect();
+        if open {
+            all.pop();
+            all.push(">");
+        }
+    }
+    all.join(".")
 }
 
-pub(super) async fn stream_info(nats: &Nats, stream: &str) -> Result<jetstream::stream::Info, Error> {
-    let found = nats.0.api.get_stream(stream).await;
-    let found =
-        found.map_err(|error| failed(format!("reading the state of the stream `{stream}`"), &error))?;
-    Ok(found.cached_info().clone())
+/// Whether a filter, in which `*` stands for one token, covers a subject.
+fn covers(filter: &str, subject: &str) -> bool {
+    let (mut of, mut tokens) = (filter.split('.'), subject.split('.'));
+    loop {
+        match (of.next(), tokens.next()) {
+            (None, None) => return true,
+            (Some(wanted), Some(token)) if wanted == "*" || wanted == token => {}
+            (Some(_) | None, Some(_) | None) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_filter_covers_all() {
+        let of =
+            |filters: &[&str]| covering(&filters.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["agent.event.t.*"]), "agent.event.t.*");
+        assert_eq!(of(&["agent.event.t.*", "agent.outcome.t.*"]), "agent.*.t.*");
+        assert_eq!(of(&["agent.event.*.*", "agent.outcome.t.*", "agent.question.t.c"]), "agent.*.*.*");
+        assert_eq!(of(&["agent.spawn", "agent.admin.raise", "agent.graph"]), "agent.>");
+    }
 }

@@ -11,9 +11,12 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::SelectAll};
 
 use super::{
-    Error, Headers, Message, Nats, RequestError, Service, failed, from_map, objects::overflow, to_map,
+    Error, Headers, Message, Nats, RequestError, Service, failed,
+    fetch::{Fetched, Fetches, is_object},
+    objects::{Payload, overflow},
+    received, to_map,
 };
-use crate::subject::{Filter, Subject};
+use crate::subject::{Action, Filter, Subject};
 
 /// All processes that serve a subject are in this group: one of them gets each request.
 const GROUP: &str = "trellis";
@@ -28,13 +31,19 @@ impl Nats {
         let to = self.namespace().subject(subject);
         let doing = format!("sending to `{to}`");
         let headers = to_map(headers).map_err(|reason| failed(&doing, &reason))?;
-        let sent = self.0.client.publish_with_headers(to, headers, payload).await;
-        sent.map_err(|error| failed(doing, &error))
+        let since = tokio::time::Instant::now();
+        let sent = self.0.client.publish_with_headers(to.clone(), headers, payload).await;
+        sent.map_err(|error| failed(doing, &error))?;
+        // Nobody would tell an administrator that it was denied.
+        if matches!(subject, Subject::Admin(_)) {
+            self.published(&to, since).await?;
+        }
+        Ok(())
     }
 
     pub(in super::super) async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
-        let payload = self.fit(&mut headers, payload, None).await?;
+        let payload = self.fit(&mut headers, payload, None, true).await?;
         let client = &self.0.client;
         let sent = match headers.is_empty() {
             true => client.publish(to.to_owned(), payload).await,
@@ -51,15 +60,27 @@ impl Nats {
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
         let mut headers = to_map(headers).map_err(RequestError::Other)?;
-        let other = |error: Error| RequestError::Other(error.to_string());
-        let payload = self.fit(&mut headers, payload, None).await.map_err(other)?;
+        let other = |error: Error| match error {
+            Error::Denied(denied) => RequestError::Denied(denied),
+            error @ (Error::Connect { .. }
+            | Error::TooOld { .. }
+            | Error::Mismatch { .. }
+            | Error::TooLarge { .. }
+            | Error::Failed { .. }) => RequestError::Other(error.to_string()),
+        };
+        let payload = self.fit(&mut headers, payload, None, false).await.map_err(other)?;
         let asked_with = overflow(&headers);
         let request = async_nats::Request::new().headers(headers).payload(payload).timeout(Some(timeout));
         // The client's own timeout begins when the request enters its queue, which may be full.
-        let asked = self.0.client.send_request(self.namespace().subject(subject), request);
-        match tokio::time::timeout(timeout, asked).await {
+        let to = self.namespace().subject(subject);
+        let asked = tokio::time::timeout(timeout, self.0.client.send_request(to.clone(), request));
+        match self.permitted(&to, asked).await? {
             Ok(Ok(answer)) => {
                 let payload = self.payload(answer.headers.as_ref(), &answer.payload).await.map_err(other)?;
+                let payload = match payload {
+                    Payload::Here(payload) => payload,
+                    Payload::Lost(reason) => return Err(RequestError::Other(reason)),
+                };
                 // Nobody else reads what was too large for a message.
                 let answered_with = answer.headers.as_ref().and_then(overflow);
                 for object in asked_with.into_iter().chain(answered_with) {
@@ -91,11 +112,14 @@ impl Nats {
         let inbox = self.0.client.new_inbox();
         let subscribed = self.0.client.subscribe(inbox.clone()).await;
         let mut inbox_of_answers = subscribed.map_err(|error| failed(&doing, &error))?;
-        let sent = self.0.client.publish_with_reply(to, inbox, payload).await;
+        let asked = tokio::time::Instant::now();
+        let sent = self.0.client.publish_with_reply(to.clone(), inbox, payload).await;
         sent.map_err(|error| failed(doing, &error))?;
         let over = tokio::time::Instant::now() + wait;
         let mut answers = Vec::new();
-        while let Ok(Some(answer)) = tokio::time::timeout_at(over, inbox_of_answers.next()).await {
+        loop {
+            let next = tokio::time::timeout_at(over, inbox_of_answers.next());
+            let Ok(Some(answer)) = self.permitted_since(&to, asked, next).await? else { break };
             if answer.status == Some(StatusCode::NO_RESPONDERS) {
                 break;
             }
@@ -104,26 +128,34 @@ impl Nats {
         Ok(answers)
     }
 
-    pub(in super::super) async fn serve(&self, subject: &Subject) -> Result<Subscription, Error> {
-        let at = self.namespace().subject(subject);
+    pub(in super::super) async fn serve(&self, filter: &Filter) -> Result<Subscription, Error> {
+        let at = self.namespace().filter(filter);
+        let since = tokio::time::Instant::now();
         let subscribed = self.0.client.queue_subscribe(at.clone(), GROUP.into()).await;
         let subscriber = subscribed.map_err(|error| failed(format!("subscribing to `{at}`"), &error))?;
-        self.listening(subscriber).await
+        self.listening(&at, since, subscriber).await
     }
 
     pub(in super::super) async fn subscribe(&self, filter: &Filter) -> Result<Subscription, Error> {
         let at = self.namespace().filter(filter);
+        let since = tokio::time::Instant::now();
         let subscribed = self.0.client.subscribe(at.clone()).await;
         let subscriber = subscribed.map_err(|error| failed(format!("subscribing to `{at}`"), &error))?;
-        self.listening(subscriber).await
+        self.listening(&at, since, subscriber).await
     }
 
     /// Returns once the server has the subscription, so that messages sent afterwards on this connection
     /// are received.
-    async fn listening(&self, subscriber: Subscriber) -> Result<Subscription, Error> {
+    async fn listening(
+        &self,
+        at: &str,
+        since: tokio::time::Instant,
+        subscriber: Subscriber,
+    ) -> Result<Subscription, Error> {
         let flushed = self.0.client.flush().await;
         flushed.map_err(|error| failed("subscribing", &error))?;
-        Ok(Subscription { nats: self.clone(), subscriber })
+        self.subscribed(at, since).await?;
+        Ok(Subscription { nats: self.clone(), subscriber, fetches: Fetches::default() })
     }
 
     pub(in super::super) async fn offer(&self, offered: &Service) -> Result<ServiceRequests, Error> {
@@ -131,13 +163,18 @@ impl Nats {
         let doing = format!("offering the service `{name}`");
         let builder = self.0.client.service_builder().description(offered.description).queue_group(GROUP);
         let service = builder.start(&name, offered.version).await.map_err(|error| failed(&doing, &error))?;
-        let mut requests =
-            ServiceRequests { nats: self.clone(), service: Some(service), endpoints: SelectAll::new() };
+        let mut requests = ServiceRequests {
+            nats: self.clone(),
+            service: Some(service),
+            endpoints: SelectAll::new(),
+            fetches: Fetches::default(),
+        };
         for subject in &offered.subjects {
             let at = self.namespace().subject(subject);
-            let last = at.rsplit('.').next().unwrap_or(&at).to_owned();
+            // Such as `query-runs`: two subjects may end in the same word.
+            let name = subject.to_string().split('.').skip(1).collect::<Vec<_>>().join("-");
             let Some(service) = &requests.service else { break };
-            let endpoint = service.endpoint_builder().name(last).add(&at).await;
+            let endpoint = service.endpoint_builder().name(name).add(&at).await;
             requests.endpoints.push(endpoint.map_err(|error| failed(&doing, &error))?);
         }
         self.0.client.flush().await.map_err(|error| failed(&doing, &error))?;
@@ -149,14 +186,19 @@ impl Nats {
 pub struct Subscription {
     nats: Nats,
     subscriber: Subscriber,
+    fetches: Fetches,
 }
 
 impl Subscription {
     pub(in super::super) async fn next(&mut self) -> Option<Message> {
         loop {
-            let message = self.subscriber.next().await?;
-            if let Some(message) = parse(&self.nats, message).await {
-                return Some(message);
+            let message = tokio::select! {
+                biased;
+                fetched = self.fetches.next(&self.nats) => fetched_message(&self.nats, fetched),
+                message = self.subscriber.next() => sort(&self.nats, message?, &mut self.fetches),
+            };
+            if message.is_some() {
+                return message;
             }
         }
     }
@@ -167,14 +209,19 @@ pub struct ServiceRequests {
     nats: Nats,
     service: Option<service::Service>,
     endpoints: SelectAll<service::endpoint::Endpoint>,
+    fetches: Fetches,
 }
 
 impl ServiceRequests {
     pub(in super::super) async fn next(&mut self) -> Option<Message> {
         loop {
-            let request = self.endpoints.next().await?;
-            if let Some(message) = parse(&self.nats, request.message).await {
-                return Some(message);
+            let message = tokio::select! {
+                biased;
+                fetched = self.fetches.next(&self.nats) => fetched_message(&self.nats, fetched),
+                request = self.endpoints.next() => sort(&self.nats, request?.message, &mut self.fetches),
+            };
+            if message.is_some() {
+                return message;
             }
         }
     }
@@ -195,7 +242,41 @@ impl fmt::Debug for ServiceRequests {
     }
 }
 
-async fn parse(nats: &Nats, message: async_nats::Message) -> Option<Message> {
+/// A message that came in; none if its payload is an object, which is fetched beside the others, or if it is ignored.
+fn sort(nats: &Nats, message: async_nats::Message, fetches: &mut Fetches) -> Option<Message> {
+    if !is_object(&message) {
+        let payload = message.payload.clone();
+        return parse(nats, message, Payload::Here(payload));
+    }
+    let subject = message.subject.clone();
+    if nats.namespace().parse(subject.as_str()).is_ok_and(|subject| !may_be_large(&subject)) {
+        tracing::warn!(%subject, "a message names an object where nobody does; it is ignored");
+    } else if fetches.add(nats, message).is_some() {
+        tracing::warn!(%subject, "too many messages wait whose payloads are objects; one is ignored");
+    }
+    None
+}
+
+/// Whether what is sent on a subject, and not stored, may be too large for a message. What everybody hears never is.
+fn may_be_large(subject: &Subject) -> bool {
+    !matches!(
+        subject,
+        Subject::Stop(_) | Subject::Stream(..) | Subject::Worker | Subject::Admin(Action::Drain)
+    )
+}
+
+fn fetched_message(nats: &Nats, (message, payload): Fetched) -> Option<Message> {
+    match payload {
+        Some(payload) => parse(nats, message, payload),
+        None => {
+            let subject = message.subject.as_str();
+            tracing::warn!(subject, "the payload of a message can't be fetched; it is ignored");
+            None
+        }
+    }
+}
+
+fn parse(nats: &Nats, message: async_nats::Message, payload: Payload) -> Option<Message> {
     let subject = match nats.namespace().parse(message.subject.as_str()) {
         Ok(subject) => subject,
         Err(error) => {
@@ -203,14 +284,8 @@ async fn parse(nats: &Nats, message: async_nats::Message) -> Option<Message> {
             return None;
         }
     };
-    let payload = match nats.payload(message.headers.as_ref(), &message.payload).await {
-        Ok(payload) => payload,
-        Err(error) => {
-            tracing::warn!(%subject, %error, "a message can't be read; it is ignored");
-            return None;
-        }
-    };
-    let headers = from_map(message.headers.as_ref());
+    let mut headers = received(message.headers.as_ref());
+    let payload = payload.told(&mut headers);
     let reply_to = message.reply.map(|reply| reply.to_string());
     Some(Message { subject, headers, payload, reply_to })
 }

@@ -3,8 +3,13 @@
 
 mod connect;
 mod consume;
+mod denials;
+mod denied;
+mod fetch;
 mod fill;
 mod follow;
+mod heads;
+mod identity;
 mod listen;
 mod object_index;
 mod objects;
@@ -15,42 +20,44 @@ mod set_up;
 mod since;
 
 use std::{
+    collections::BTreeSet,
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
 use async_nats::{
     Client, HeaderMap,
+    client::RequestErrorKind,
     datetime::DateTime,
     jetstream::{
         self,
-        consumer::pull::Config as PullConfig,
-        context::{CreateStreamError, CreateStreamErrorKind},
-        object_store::ObjectStore,
+        context::{CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind},
+        stream::{ConsumerError, ConsumerErrorKind},
     },
 };
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::watch;
 
-pub use connect::Connect;
+pub use connect::{Connect, Login};
 pub(super) use consume::{Acker, Consumption};
 pub(super) use follow::Follow;
 pub(super) use listen::{ServiceRequests, Subscription};
 pub(super) use publish::Sending;
 
+use self::denials::{Denials, Latch};
 use super::{
     Consumer, Error, From, Headers, Message, Outgoing, PublishError, Published, RequestError, Service,
     Stored, Stream, Topology,
-    message::{Acknowledgement, Received},
+    message::{Acknowledgement, HEADERS_OF_REPLAYS, REQUEST_INFO, Received},
 };
-use crate::{subject::Namespace, time::Timestamp};
+use crate::{id::PoolName, keys::Keys, subject::Namespace, time::Timestamp};
 
 /// Names the object that holds a payload too large for the server.
 const OBJECT_HEADER: &str = "Trellis-Object";
 
-/// A connection to NATS; clones share it.
+/// A connection to NATS; clones share it. With keys it signs what a coordinator stores, and reads only what was signed so.
 #[derive(Clone)]
-pub struct Nats(Arc<Connection>);
+pub struct Nats(Arc<Connection>, pub(super) Option<Keys>);
 
 struct Connection {
     client: Client,
@@ -61,14 +68,38 @@ struct Connection {
     namespace: Namespace,
     /// Counts the connections made: answers to requests on an earlier one never arrive.
     generation: watch::Receiver<u64>,
-    objects: OnceCell<ObjectStore>,
     /// What this process has set up, if it sets up anything.
     topology: OnceLock<Topology>,
+    /// The pools that this process has published work for, and whose consumers it looks after.
+    pools: Mutex<BTreeSet<PoolName>>,
+    /// Whether the server gives us an inbox of our own, and so has permissions.
+    restricted: bool,
+    inbox: String,
+    /// The beginning of the subjects of calls to JetStream.
+    calls: String,
+    denials: Denials,
+    /// What the server has denied us, and we don't ask for again on this connection, for a while.
+    no_account_info: Latch,
+    no_purge: Latch,
 }
 
 impl Nats {
+    pub(super) fn with_keys(self, keys: Keys) -> Self {
+        Nats(self.0, Some(keys))
+    }
+
     pub fn namespace(&self) -> &Namespace {
         &self.0.namespace
+    }
+
+    /// Whether a denial still counts.
+    fn holds(&self, latch: &Latch) -> bool {
+        latch.holds(*self.0.generation.borrow())
+    }
+
+    /// Notes that something was denied.
+    fn note(&self, latch: &Latch) {
+        latch.note(*self.0.generation.borrow());
     }
 
     /// The name of a stream on the server.
@@ -76,13 +107,32 @@ impl Nats {
         self.0.namespace.stream(stream.name())
     }
 
-    /// A round trip to JetStream, on which everything here depends.
+    /// The subject of a call to JetStream.
+    fn call(&self, what: &str) -> String {
+        format!("{}.{what}", self.0.calls)
+    }
+
+    /// A round trip to JetStream, on which everything here depends; to the server, for roles that may not ask JetStream about
+    /// the account.
     pub(super) async fn ping(&self) -> Result<Duration, Error> {
+        if self.holds(&self.0.no_account_info) {
+            return self.echo().await;
+        }
         let asked = tokio::time::Instant::now();
         let request = async_nats::Request::new().timeout(Some(Duration::from_secs(3)));
-        let answer = self.0.client.send_request("$JS.API.INFO", request).await;
-        answer.map_err(|error| failed("checking that JetStream answers", &error))?;
-        Ok(asked.elapsed())
+        let about = self.call("INFO");
+        match self.permitted(&about, self.0.client.send_request(about.clone(), request)).await {
+            Ok(Ok(_)) => Ok(asked.elapsed()),
+            Ok(Err(error)) if self.0.restricted && error.kind() == RequestErrorKind::NoResponders => {
+                self.note(&self.0.no_account_info);
+                self.echo().await
+            }
+            Ok(Err(error)) => Err(failed("checking that JetStream answers", &error)),
+            Err(_) => {
+                self.note(&self.0.no_account_info);
+                self.echo().await
+            }
+        }
     }
 }
 
@@ -108,6 +158,16 @@ fn server_error(error: &(dyn std::error::Error + 'static)) -> Option<jetstream::
         {
             return Some(error);
         }
+        if let Some(found) = error.downcast_ref::<GetStreamError>()
+            && let GetStreamErrorKind::JetStream(error) = found.kind()
+        {
+            return Some(error);
+        }
+        if let Some(found) = error.downcast_ref::<ConsumerError>()
+            && let ConsumerErrorKind::JetStream(error) = found.kind()
+        {
+            return Some(error);
+        }
         next = error.source();
     }
     None
@@ -127,10 +187,20 @@ fn to_map(headers: &Headers) -> Result<HeaderMap, String> {
 /// The headers that the sender set, without those of the server and of this module.
 fn from_map(map: Option<&HeaderMap>) -> Headers {
     let all = map.into_iter().flat_map(HeaderMap::iter);
-    let ours = |name: &str| name.starts_with("Nats-") || name == OBJECT_HEADER;
+    let ours = |name: &str| name.starts_with("Nats-") || name.starts_with(OBJECT_HEADER);
     all.filter(|(name, _)| !ours(name.as_ref()))
         .filter_map(|(name, values)| Some((name.to_string(), values.first()?.to_string())))
         .collect()
+}
+
+/// The headers of a message that came in: also those that tell that the server sent it on, and for whom.
+fn received(map: Option<&HeaderMap>) -> Headers {
+    let mut headers = from_map(map);
+    for name in HEADERS_OF_REPLAYS.into_iter().chain([REQUEST_INFO]) {
+        let value = map.and_then(|map| map.get(name));
+        headers.extend(value.map(|value| (name.to_owned(), value.to_string())));
+    }
+    headers
 }
 
 /// The id that a message was published with.

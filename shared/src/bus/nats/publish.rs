@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{Nats, Outgoing, PublishError, Published, Stream, backoff, server_error, to_map};
+use super::{Error, Nats, Outgoing, PublishError, Published, Stream, backoff, server_error, to_map};
 use crate::subject::Filter;
 
 /// How long a message is sent again before its result counts as unknown.
@@ -56,6 +56,7 @@ enum State {
 impl Nats {
     pub(in super::super) async fn send(&self, messages: Vec<Outgoing>) -> Sending {
         let mut sending = Sending { nats: self.clone(), since: Instant::now(), entries: Vec::new() };
+        self.make_pools(&messages).await;
         for (index, message) in messages.into_iter().enumerate() {
             if index % WINDOW == WINDOW - 1 {
                 // The capacity for unacknowledged messages is shared; one sender must not take all of it.
@@ -88,8 +89,10 @@ impl Nats {
             headers.insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, last.to_string());
         }
         if matches!(state, State::Unknown) {
-            match self.fit(&mut headers, payload.clone(), message.id.as_deref()).await {
+            let of_the_core = message.subject.is_of_the_core();
+            match self.fit(&mut headers, payload.clone(), message.id.as_deref(), of_the_core).await {
                 Ok(fitting) => payload = fitting,
+                Err(Error::Denied(denied)) => state = State::Done(Err(denied.into())),
                 Err(error) => state = State::Done(Err(PublishError::Other(error.to_string()))),
             }
         }
@@ -158,9 +161,12 @@ impl Sending {
                 return;
             }
             let State::Waiting(waiting) = std::mem::replace(&mut entry.state, State::Unknown) else { return };
-            entry.state = match waiting.await {
-                Ok(ack) => State::Done(Ok(Published { sequence: ack.sequence, duplicate: ack.duplicate })),
-                Err(error) => entry.judge(&error, since.elapsed()),
+            entry.state = match nats.permitted_since(&entry.subject, since, waiting.into_future()).await {
+                Ok(Ok(ack)) => {
+                    State::Done(Ok(Published { sequence: ack.sequence, duplicate: ack.duplicate }))
+                }
+                Ok(Err(error)) => entry.judge(&error, since.elapsed()),
+                Err(denied) => State::Done(Err(denied.into())),
             };
             if matches!(entry.state, State::Done(Err(PublishError::WrongSequence)))
                 && let Some(sequence) = nats.stored_before(entry).await

@@ -23,6 +23,9 @@ const EXPIRES: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_secs(2);
 /// The most messages one pull asks for.
 const MAX_BATCH: usize = 1000;
+/// How many pulls have their answers at one inbox. A server on which the reader is in another account than the stream
+/// remembers every pull until its inbox is given up.
+const PULLS_AT_ONE_INBOX: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Puller {
@@ -30,6 +33,10 @@ pub(super) struct Puller {
     subject: String,
     inbox: String,
     subscriber: Subscriber,
+    /// Pulls whose answers come to the inbox.
+    pulls: usize,
+    /// The inbox before, and until when pulls with answers there may be open.
+    before: Option<(Subscriber, Instant)>,
     generation: watch::Receiver<u64>,
     wanted: usize,
     outstanding: usize,
@@ -62,9 +69,11 @@ impl Puller {
         generation.mark_unchanged();
         Ok(Puller {
             nats: nats.clone(),
-            subject: next_subject(stream, consumer),
+            subject: next_subject(nats, stream, consumer),
             inbox,
             subscriber,
+            pulls: 0,
+            before: None,
             generation,
             wanted: 0,
             outstanding: 0,
@@ -94,7 +103,7 @@ impl Puller {
 
     /// Switches to another consumer; requests to the old one are lost.
     pub(super) fn turn_to(&mut self, stream: &str, consumer: &str) {
-        self.subject = next_subject(stream, consumer);
+        self.subject = next_subject(&self.nats, stream, consumer);
         self.lost = true;
     }
 
@@ -116,8 +125,18 @@ impl Puller {
                 // A new inbox, so that no late answer to an old pull counts for a new one: that would bring
                 // more than was wanted.
                 (self.inbox, self.subscriber) = subscribe(&self.nats).await?;
+                (self.pulls, self.before) = (0, None);
                 self.wanted += std::mem::take(&mut self.outstanding);
                 self.lost = false;
+            }
+            if self.before.as_ref().is_some_and(|(_, until)| *until <= Instant::now()) {
+                self.before = None;
+            }
+            if self.pulls >= PULLS_AT_ONE_INBOX && self.before.is_none() {
+                let (inbox, subscriber) = subscribe(&self.nats).await?;
+                let earlier = std::mem::replace(&mut self.subscriber, subscriber);
+                self.before = Some((earlier, Instant::now() + EXPIRES + GRACE));
+                (self.inbox, self.pulls) = (inbox, 0);
             }
             let held_back = Instant::now() < self.not_before;
             while !held_back && self.should_pull() {
@@ -126,6 +145,11 @@ impl Puller {
             let lost_at = self.heard.max(self.pulled) + EXPIRES + GRACE;
             tokio::select! {
                 biased;
+                Some(message) = next_of(&mut self.before) => {
+                    if let Some(pulled) = self.take(message) {
+                        return Ok(pulled);
+                    }
+                }
                 message = self.subscriber.next() => match message {
                     Some(message) => {
                         if let Some(pulled) = self.take(message) {
@@ -172,6 +196,7 @@ impl Puller {
         }
         self.wanted -= batch;
         self.outstanding += batch;
+        self.pulls += 1;
         Ok(())
     }
 
@@ -210,8 +235,16 @@ impl Puller {
     }
 }
 
-fn next_subject(stream: &str, consumer: &str) -> String {
-    format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}")
+fn next_subject(nats: &Nats, stream: &str, consumer: &str) -> String {
+    nats.call(&format!("CONSUMER.MSG.NEXT.{stream}.{consumer}"))
+}
+
+/// The next answer at the inbox before; never, if there is none.
+async fn next_of(before: &mut Option<(Subscriber, Instant)>) -> Option<Message> {
+    match before {
+        Some((subscriber, _)) => subscriber.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn subscribe(nats: &Nats) -> Result<(String, Subscriber), Error> {

@@ -10,7 +10,6 @@ use async_nats::{
         stream::{self, LastRawMessageErrorKind, RawMessageErrorKind},
     },
 };
-use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::json;
@@ -39,12 +38,19 @@ impl Nats {
     }
 
     pub(super) async fn last_raw(&self, filter: &Filter) -> Result<Option<StreamMessage>, Error> {
-        let subject = self.namespace().filter(filter);
-        let stream = self.handle(filter).await?;
-        match stream.get_last_raw_message_by_subject(&subject).await {
+        let stream = self.stream(stream_of_all(std::slice::from_ref(filter))?);
+        self.last_of(&stream, &self.namespace().filter(filter)).await
+    }
+
+    /// The last message of a subject of a stream, from the leader.
+    pub(super) async fn last_of(&self, stream: &str, subject: &str) -> Result<Option<StreamMessage>, Error> {
+        let doing = || format!("reading the last of `{subject}`");
+        let handle = self.0.api.get_stream_no_info(stream).await.map_err(|error| failed(doing(), &error))?;
+        let to = self.call(&format!("STREAM.MSG.GET.{stream}"));
+        match self.permitted(&to, handle.get_last_raw_message_by_subject(subject)).await? {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(failed(format!("reading the last of `{subject}`"), &error)),
+            Err(error) => Err(failed(doing(), &error)),
         }
     }
 
@@ -56,11 +62,14 @@ impl Nats {
         let Some(last) = self.last_raw(filter).await? else { return Ok(found) };
         let (mut next, mut tries) = (1, 0);
         while next <= last.sequence {
-            let batch = self.batch(filter, next).await;
-            let messages = batch.unwrap_or_else(|error| {
-                tracing::warn!(%error, "a read was interrupted; continuing it");
-                Vec::new()
-            });
+            let messages = match self.batch(filter, next, BATCH).await {
+                Ok(messages) => messages,
+                Err(denied @ Error::Denied(_)) => return Err(denied),
+                Err(error) => {
+                    tracing::warn!(%error, "a read was interrupted; continuing it");
+                    Vec::new()
+                }
+            };
             if let Some(message) = messages.last() {
                 (next, tries) = (message.sequence + 1, 0);
             } else {
@@ -82,22 +91,47 @@ impl Nats {
         Ok(found)
     }
 
-    /// Messages from a sequence on, by one request.
-    async fn batch(&self, filter: &Filter, from: u64) -> Result<Vec<StreamMessage>, Error> {
+    /// The sequence of the first message on a subject behind another.
+    pub(in super::super) async fn next_behind(
+        &self,
+        subject: &Subject,
+        sequence: u64,
+    ) -> Result<Option<u64>, Error> {
+        let found = self.batch(&Filter::One(subject.clone()), sequence + 1, 1).await?;
+        Ok(found.first().map(|message| message.sequence))
+    }
+
+    /// So many messages from a sequence on, by one request.
+    async fn batch(&self, filter: &Filter, from: u64, count: usize) -> Result<Vec<StreamMessage>, Error> {
+        let stream = self.stream(stream_of_all(std::slice::from_ref(filter))?);
+        self.batch_of(&stream, &self.namespace().filter(filter), from, count).await
+    }
+
+    /// Messages of a subject from a sequence on, by one request; fewer than `most` if there are no more. It needs no consumer:
+    /// a reader that may not make one can't have the server send messages anywhere but to the reader.
+    pub(super) async fn batch_of(
+        &self,
+        stream: &str,
+        subject: &str,
+        from: u64,
+        most: usize,
+    ) -> Result<Vec<StreamMessage>, Error> {
         let client = &self.0.client;
-        let subject = self.namespace().filter(filter);
         let doing = || format!("reading `{subject}` from {from}");
         let inbox = client.new_inbox();
         let subscribed = client.subscribe(inbox.clone()).await;
         let mut answers = subscribed.map_err(|error| failed(doing(), &error))?;
-        let request = json!({ "seq": from, "batch": BATCH, "next_by_subj": subject }).to_string();
-        let to = format!("$JS.API.DIRECT.GET.{}", self.stream(stream_of_all(std::slice::from_ref(filter))?));
-        let sent = client.publish_with_reply(to, inbox, request.into()).await;
+        let request = json!({ "seq": from, "batch": most, "next_by_subj": subject }).to_string();
+        let to = self.call(&format!("DIRECT.GET.{stream}"));
+        let asked = tokio::time::Instant::now();
+        let sent = client.publish_with_reply(to.clone(), inbox, request.into()).await;
         sent.map_err(|error| failed(doing(), &error))?;
         let mut messages = Vec::new();
         loop {
-            let answer = tokio::time::timeout(NEXT_WITHIN, answers.next()).await;
-            let Ok(Some(answer)) = answer else { return Err(failed(doing(), &"no answer in time")) };
+            let answer = tokio::time::timeout(NEXT_WITHIN, answers.next());
+            let Ok(Some(answer)) = self.permitted_since(&to, asked, answer).await? else {
+                return Err(failed(doing(), &"no answer in time"));
+            };
             match answer.status {
                 None => messages.push(answer.try_into().map_err(|error| failed(doing(), &error))?),
                 // No content: the end of a batch. Not found: the batch is empty.
@@ -133,10 +167,11 @@ impl Nats {
         }
         let doing = || format!("listing the subjects of `{wanted}`");
         let info = format!("STREAM.INFO.{stream}");
+        let to = self.call(&info);
         let (mut names, mut offset) = (Vec::new(), 0);
         loop {
             let request = json!({ "subjects_filter": wanted, "offset": offset });
-            let answer = self.0.api.request(info.clone(), &request).await;
+            let answer = self.permitted(&to, self.0.api.request(info.clone(), &request)).await?;
             let page: Page = match answer.map_err(|error| failed(doing(), &error))? {
                 Response::Ok(page) => page,
                 Response::Err { error } => return Err(failed(doing(), &error)),
@@ -154,7 +189,10 @@ impl Nats {
     pub(in super::super) async fn purge(&self, filter: &Filter) -> Result<(), Error> {
         let subject = self.namespace().filter(filter);
         let objects = self.overflow_of(filter).await?;
-        let purged = self.handle(filter).await?.purge().filter(&subject).await;
+        let stream = self.stream(stream_of_all(std::slice::from_ref(filter))?);
+        let to = self.call(&format!("STREAM.PURGE.{stream}"));
+        let purge = self.handle(filter).await?.purge().filter(&subject);
+        let purged = self.permitted(&to, purge.into_future()).await?;
         purged.map_err(|error| failed(format!("purging `{subject}`"), &error))?;
         for object in objects {
             self.delete_object(&object).await?;
@@ -186,7 +224,7 @@ impl Nats {
     async fn overflow_of(&self, filter: &Filter) -> Result<Vec<String>, Error> {
         let (mut objects, mut next) = (Vec::new(), 1);
         loop {
-            let messages = self.batch(filter, next).await?;
+            let messages = self.batch(filter, next, BATCH).await?;
             let Some(last) = messages.last() else { return Ok(objects) };
             next = last.sequence + 1;
             objects.extend(messages.iter().filter_map(|message| overflow(&message.headers)));
@@ -200,7 +238,7 @@ impl Nats {
     }
 
     /// None for a message that we can't read.
-    async fn stored(&self, message: StreamMessage) -> Result<Option<Stored>, Error> {
+    pub(super) async fn stored(&self, message: StreamMessage) -> Result<Option<Stored>, Error> {
         let subject = match self.namespace().parse(message.subject.as_str()) {
             Ok(subject) => subject,
             Err(error) => {
@@ -208,9 +246,17 @@ impl Nats {
                 return Ok(None);
             }
         };
-        let payload: Bytes = self.payload(Some(&message.headers), &message.payload).await?;
-        let (headers, id) = (from_map(Some(&message.headers)), id_of(Some(&message.headers)));
+        let (mut headers, id) = (from_map(Some(&message.headers)), id_of(Some(&message.headers)));
+        let payload = self.logged(&subject, &message.headers, &message.payload).await?.told(&mut headers);
         let (sequence, at) = (message.sequence, timestamp(message.time));
         Ok(Some(Stored { subject, id, headers, payload, sequence, at }))
     }
+}
+
+pub(super) async fn stream_info(nats: &Nats, stream: &str) -> Result<stream::Info, Error> {
+    let asked =
+        nats.permitted(&nats.call(&format!("STREAM.INFO.{stream}")), nats.0.api.get_stream(stream)).await?;
+    let found =
+        asked.map_err(|error| failed(format!("reading the state of the stream `{stream}`"), &error))?;
+    Ok(found.cached_info().clone())
 }

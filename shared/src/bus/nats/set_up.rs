@@ -1,18 +1,25 @@
-//! Streams and consumers: created if they are missing, otherwise compared with the server's configuration.
-//! Several processes may do this at the same time: creating the same thing twice does no harm.
+//! Streams and consumers: created if they are missing, otherwise compared with the server's configuration. Several
+//! processes may do this at the same time: creating the same thing twice does no harm. Who may not create only compares.
 
-use std::{collections::BTreeSet, fmt::Debug, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fmt::Debug,
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_nats::jetstream::{
     ErrorCode,
     consumer::{self, AckPolicy, pull},
-    object_store,
     stream::{self, ConsumerCreateStrictErrorKind, DiscardPolicy, RetentionPolicy, StorageType},
 };
 use futures_util::future::try_join_all;
 
-use super::{super::fill::Storage, Consumer, Error, Nats, Stream, Topology, failed, server_error};
-use crate::subject::Partition;
+use super::{super::fill::Storage, Consumer, Error, Nats, Outgoing, Stream, Topology, failed, server_error};
+use crate::{
+    id::PoolName,
+    subject::{Partition, Subject},
+};
 
 /// Readers that may wait on one consumer at once. The server's default of 512 is less than the workers of a
 /// large pool.
@@ -25,9 +32,15 @@ impl Nats {
         try_join_all(Stream::ALL.map(|stream| self.ensure_stream(self.stream_config(stream, topology))))
             .await?;
         let reports = Partition::all(topology.partitions).map(Consumer::Report);
-        let consumers: Vec<_> = reports.chain([Consumer::Intake]).collect();
+        let pools = topology.pools.iter().cloned();
+        self.pools().extend(pools.clone());
+        let consumers: Vec<_> =
+            reports.chain([Consumer::Intake]).chain(pools.map(Consumer::Execute)).collect();
         try_join_all(consumers.iter().map(|consumer| self.ensure_consumer(consumer))).await?;
-        self.ensure_bucket(topology).await
+        for storage in [Storage::Objects, Storage::Core] {
+            self.ensure_bucket(storage, topology).await?;
+        }
+        Ok(())
     }
 
     fn stream_config(&self, stream: Stream, topology: &Topology) -> stream::Config {
@@ -54,21 +67,9 @@ impl Nats {
         let api = &self.0.api;
         let name = ours.name.clone();
         let doing = || format!("setting up the stream `{name}`");
-        let found = match api.create_stream(&ours).await {
-            Ok(created) => created.cached_info().config.clone(),
-            Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
-                let there = api.get_stream(&name).await.map_err(|error| failed(doing(), &error))?;
-                there.cached_info().config.clone()
-            }
-            Err(error) if has_code(&error, ErrorCode::STORAGE_RESOURCES_EXCEEDED) => {
-                let reason = format!(
-                    "the server has too little storage left to reserve {} bytes; give it more \
-                     (`max_file_store`) or lower the configured sizes",
-                    ours.max_bytes
-                );
-                return Err(failed(doing(), &reason));
-            }
-            Err(error) => return Err(failed(doing(), &error)),
+        let found = match self.find_stream(&name).await? {
+            Some(found) => found,
+            None => self.create_stream(&ours).await?,
         };
         let differs = |difference| Error::Mismatch { what: "stream", name: name.clone(), difference };
         same("subjects", &set(&ours.subjects), &set(&found.subjects)).map_err(differs)?;
@@ -85,10 +86,97 @@ impl Nats {
             ..found.clone()
         };
         if tuned != found {
-            tracing::info!(stream = name, "the stream's limits were changed to the configured ones");
-            api.update_stream(&tuned).await.map_err(|error| failed(doing(), &error))?;
+            let to = self.call(&format!("STREAM.UPDATE.{name}"));
+            match self.permitted(&to, api.update_stream(&tuned)).await {
+                Ok(updated) => {
+                    updated.map_err(|error| failed(doing(), &error))?;
+                    tracing::info!(stream = name, "the stream's limits were changed to the configured ones");
+                }
+                Err(denied) => tracing::warn!(
+                    %denied,
+                    stream = name,
+                    "the stream has other limits than the configured ones; `trellis provision` changes them"
+                ),
+            }
         }
         Ok(())
+    }
+
+    /// The configuration of a stream, if it exists.
+    async fn find_stream(&self, name: &str) -> Result<Option<stream::Config>, Error> {
+        let asked =
+            self.permitted(&self.call(&format!("STREAM.INFO.{name}")), self.0.api.get_stream(name)).await?;
+        match asked {
+            Ok(found) => Ok(Some(found.cached_info().config.clone())),
+            Err(error) if has_code(&error, ErrorCode::STREAM_NOT_FOUND) => Ok(None),
+            Err(error) => Err(failed(format!("setting up the stream `{name}`"), &error)),
+        }
+    }
+
+    async fn create_stream(&self, ours: &stream::Config) -> Result<stream::Config, Error> {
+        let name = &ours.name;
+        let doing = || format!("setting up the stream `{name}`");
+        let to = self.call(&format!("STREAM.CREATE.{name}"));
+        match self.permitted(&to, self.0.api.create_stream(ours)).await? {
+            Ok(created) => Ok(created.cached_info().config.clone()),
+            // Another was first.
+            Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
+                let found = self.find_stream(name).await?;
+                found.ok_or_else(|| failed(doing(), &"it was created and removed meanwhile"))
+            }
+            Err(error) if has_code(&error, ErrorCode::STORAGE_RESOURCES_EXCEEDED) => {
+                let reason = format!(
+                    "the server has too little storage left to reserve {} bytes; give it more \
+                     (`max_file_store`) or lower the configured sizes",
+                    ours.max_bytes
+                );
+                Err(failed(doing(), &reason))
+            }
+            Err(error) => Err(failed(doing(), &error)),
+        }
+    }
+
+    /// A consumer as the server has it, if it exists.
+    pub(super) async fn find_consumer(&self, consumer: &Consumer) -> Result<Option<consumer::Info>, Error> {
+        let (stream, name) = (self.stream(consumer.stream()), consumer.name());
+        let to = self.call(&format!("CONSUMER.INFO.{stream}.{name}"));
+        let asked = self.0.api.get_consumer_from_stream::<pull::Config, _, _>(&name, &stream);
+        match self.permitted(&to, asked).await? {
+            Ok(found) => Ok(Some(found.cached_info().clone())),
+            Err(error) if has_code(&error, ErrorCode::CONSUMER_NOT_FOUND) => Ok(None),
+            Err(error) => {
+                Err(failed(format!("reading the state of the consumer `{name}` of `{stream}`"), &error))
+            }
+        }
+    }
+
+    /// Makes the consumers of the pools that work is published for, once each: their workers may not make them. If it can't be
+    /// done, the work is stored, and the next looks after it.
+    pub(super) async fn make_pools(&self, messages: &[Outgoing]) {
+        for message in messages {
+            let Subject::Execute(pool) = &message.subject else { continue };
+            if self.pools().contains(pool) {
+                continue;
+            }
+            match self.ensure_consumer(&Consumer::Execute(pool.clone())).await {
+                Ok(()) => drop(self.pools().insert(pool.clone())),
+                Err(error) => tracing::warn!(%error, %pool, "the queue of a pool can't be made yet"),
+            }
+        }
+    }
+
+    /// Makes the consumers of the known pools again, if somebody removed them.
+    pub(in super::super) async fn keep_pools(&self) -> Result<(), Error> {
+        let known = self.pools().clone();
+        for pool in known {
+            self.ensure_consumer(&Consumer::Execute(pool)).await?;
+        }
+        Ok(())
+    }
+
+    /// Never held over an await.
+    fn pools(&self) -> MutexGuard<'_, BTreeSet<PoolName>> {
+        self.0.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Also recreates a consumer that somebody deleted.
@@ -96,6 +184,9 @@ impl Nats {
         let api = &self.0.api;
         let (stream, name) = (self.stream(consumer.stream()), consumer.name());
         let doing = || format!("setting up the consumer `{name}` of `{stream}`");
+        let mut filters_of: Vec<String> =
+            consumer.filters().iter().map(|filter| self.namespace().filter(filter)).collect();
+        let filter_subject = if filters_of.len() == 1 { filters_of.remove(0) } else { String::new() };
         let ours = pull::Config {
             durable_name: Some(name.clone()),
             ack_policy: AckPolicy::Explicit,
@@ -103,25 +194,37 @@ impl Nats {
             max_ack_pending: consumer.max_ack_pending(),
             max_deliver: -1,
             max_waiting: MAX_WAITING,
-            filter_subjects: consumer
-                .filters()
-                .iter()
-                .map(|filter| self.namespace().filter(filter))
-                .collect(),
+            filter_subject,
+            filter_subjects: filters_of,
             ..Default::default()
         };
-        let found: consumer::Config = match api.create_consumer_strict_on_stream(ours.clone(), &stream).await
-        {
-            Ok(created) => created.cached_info().config.clone(),
-            Err(error) if error.kind() == ConsumerCreateStrictErrorKind::AlreadyExists => {
-                let there = api.get_consumer_from_stream::<pull::Config, _, _>(&name, &stream).await;
-                there.map_err(|error| failed(doing(), &error))?.cached_info().config.clone()
+        let found: consumer::Config = match self.find_consumer(consumer).await? {
+            Some(found) => found.config,
+            None => {
+                let created = api.create_consumer_strict_on_stream(ours.clone(), &stream);
+                // With one filter, the subject of the request has it.
+                let to = match ours.filter_subject.is_empty() {
+                    true => self.call(&format!("CONSUMER.CREATE.{stream}.{name}")),
+                    false => self.call(&format!("CONSUMER.CREATE.{stream}.{name}.{}", ours.filter_subject)),
+                };
+                match self.permitted(&to, created).await? {
+                    Ok(created) => created.cached_info().config.clone(),
+                    Err(error) if error.kind() == ConsumerCreateStrictErrorKind::AlreadyExists => {
+                        let found = self.find_consumer(consumer).await?;
+                        found.ok_or_else(|| failed(doing(), &"it was created and removed meanwhile"))?.config
+                    }
+                    Err(error) => return Err(failed(doing(), &error)),
+                }
             }
-            Err(error) => return Err(failed(doing(), &error)),
         };
         let differs =
             |difference| Error::Mismatch { what: "consumer", name: format!("{stream}/{name}"), difference };
-        same("filter_subjects", &set(&ours.filter_subjects), &filters(&found)).map_err(differs)?;
+        let wanted = consumer::Config {
+            filter_subject: ours.filter_subject.clone(),
+            filter_subjects: ours.filter_subjects.clone(),
+            ..Default::default()
+        };
+        same("filter_subjects", &filters(&wanted), &filters(&found)).map_err(differs)?;
         same("ack_policy", &ours.ack_policy, &found.ack_policy).map_err(differs)?;
         same("ack_wait", &ours.ack_wait, &found.ack_wait).map_err(differs)?;
         same("max_ack_pending", &ours.max_ack_pending, &found.max_ack_pending).map_err(differs)?;
@@ -140,51 +243,70 @@ impl Nats {
         self.ensure_consumer(consumer).await
     }
 
-    async fn ensure_bucket(&self, topology: &Topology) -> Result<(), Error> {
-        let bucket = self.bucket();
-        let config = object_store::Config {
-            bucket: bucket.clone(),
-            max_age: topology.max_object_age(),
-            max_bytes: topology.max_object_bytes(),
+    /// A bucket of objects, as the object store of NATS has them, but for one thing: nobody may roll up. Whoever may could
+    /// remove everything by one message, and a server can't permit it to some.
+    async fn ensure_bucket(&self, storage: Storage, topology: &Topology) -> Result<(), Error> {
+        let bucket = self.bucket(storage);
+        // It may have limits that the operator chose: they are kept, unless a size is configured.
+        if let Some(found) = self.find_stream(&format!("OBJ_{bucket}")).await? {
+            return self.adapt_bucket(&bucket, found, topology).await;
+        }
+        let config = stream::Config {
+            name: format!("OBJ_{bucket}"),
+            subjects: vec![format!("$O.{bucket}.C.>"), format!("$O.{bucket}.M.>")],
+            discard: DiscardPolicy::New,
             storage: StorageType::File,
+            max_age: topology.max_object_age(),
+            max_bytes: match storage {
+                Storage::Core => topology.max_queue_bytes,
+                Storage::Objects | Storage::Stream(_) => topology.max_object_bytes(),
+            },
             num_replicas: topology.replicas,
+            allow_direct: true,
+            allow_rollup: false,
             ..Default::default()
         };
-        match self.0.api.create_object_store(config).await {
-            Ok(_) => Ok(()),
-            // It exists, perhaps with limits that the operator chose: they are kept, unless a size is configured.
-            Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
-                self.adapt_bucket(&bucket, topology).await
-            }
-            Err(error) => Err(failed(format!("setting up the bucket `{bucket}`"), &error)),
-        }
+        self.create_stream(&config).await.map(drop)
     }
 
     /// A journal is useless without the objects it names: they are kept at least as long.
-    async fn adapt_bucket(&self, bucket: &str, topology: &Topology) -> Result<(), Error> {
-        let api = &self.0.api;
-        let doing = || format!("setting up the bucket `{bucket}`");
-        let there = api.get_stream(format!("OBJ_{bucket}")).await.map_err(|error| failed(doing(), &error))?;
-        let found = there.cached_info().config.clone();
+    async fn adapt_bucket(
+        &self,
+        bucket: &str,
+        found: stream::Config,
+        topology: &Topology,
+    ) -> Result<(), Error> {
         let max_age = if found.max_age.is_zero() { Duration::ZERO } else { topology.max_object_age() };
+        let sized = topology.max_object_bytes.filter(|_| bucket == self.bucket(Storage::Objects));
         let adapted = stream::Config {
             max_age: found.max_age.max(max_age),
-            max_bytes: topology.max_object_bytes.unwrap_or(found.max_bytes),
+            max_bytes: sized.unwrap_or(found.max_bytes),
+            allow_rollup: false,
             ..found.clone()
         };
         if adapted == found {
             return Ok(());
         }
-        tracing::info!(
-            bucket,
-            "the bucket's limits were changed: its size is the configured one, and objects are kept as long as the journals that name them"
-        );
-        api.update_stream(&adapted).await.map_err(|error| failed(doing(), &error))?;
+        let to = self.call(&format!("STREAM.UPDATE.OBJ_{bucket}"));
+        match self.permitted(&to, self.0.api.update_stream(&adapted)).await {
+            Ok(updated) => {
+                updated.map_err(|error| failed(format!("setting up the bucket `{bucket}`"), &error))?;
+                tracing::info!(
+                    bucket,
+                    "the bucket's settings were changed: its size is the configured one, objects are kept as long as the journals that name them, and nobody may roll up"
+                );
+            }
+            Err(denied) => tracing::warn!(
+                %denied,
+                bucket,
+                "the bucket has other settings than the configured ones; `trellis provision` changes them"
+            ),
+        }
         Ok(())
     }
 
-    pub(super) fn bucket(&self) -> String {
-        self.namespace().stream(Storage::Objects.name())
+    pub(super) fn bucket(&self, storage: Storage) -> String {
+        self.namespace().stream(storage.name())
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::{
     super::{
-        message::{Head, Position, Stored},
+        message::{Head, Position},
         topology::stream_of_all,
     },
-    Error, From, Nats, failed,
-    follow::{What, stream_info},
-    read::{NEXT_WITHIN, TRIES},
+    Error, Nats, failed,
+    read::{NEXT_WITHIN, TRIES, stream_info},
     timestamp,
 };
 use crate::subject::Filter;
@@ -30,20 +29,19 @@ impl Nats {
         if last <= sequence {
             return Ok(());
         }
-        let from = From::Sequence(sequence + 1);
-        let mut follow = self.follow_what(std::slice::from_ref(filter), from, What::Headers).await?;
+        let mut heads = self.heads(filter, sequence + 1).await?;
         let (mut reached, mut tries) = (sequence, 0);
         while reached < last {
-            match tokio::time::timeout(NEXT_WITHIN, follow.next()).await {
-                Ok(stored) => {
-                    let Stored { subject, id, sequence, .. } = stored?;
-                    (reached, tries) = (sequence, 0);
-                    each(Head { subject, sequence, id });
+            match tokio::time::timeout(NEXT_WITHIN, heads.next()).await {
+                Ok(head) => {
+                    let head = head?;
+                    (reached, tries) = (head.sequence, 0);
+                    each(head);
                 }
                 Err(_) => {
                     // It may have been purged meanwhile.
                     let now = self.last_raw(filter).await?.map_or(0, |last| last.sequence);
-                    if now < follow.at() {
+                    if now < heads.at() {
                         break;
                     }
                     tries += 1;

@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 use shared::{
     TraceId,
     bus::{Bus, Headers},
-    subject::{Filter, Subject},
+    subject::Filter,
     wire::{HistoryEntry, HistoryStep, Outcome},
 };
 use trellis_tests::{
     cluster::{Cluster, SOON, name},
     processes::{binary, fresh_trace},
     servers::ModelServer,
+    subjects::query_of,
 };
 
 /// A cluster in this process whose worker calls `model`, with these profiles.
@@ -29,6 +30,7 @@ async fn embedded(settings: Value, agents: Value) -> Cluster {
     let store = coordinator::store::Store::Memory(store);
     let worker = worker::Config {
         sandbox: Some(binary()),
+        policy: shared::agent_policy::AgentPolicy::everything(),
         settings: serde_json::from_value(settings).unwrap(),
         ..worker::Config::new(name("w"))
     };
@@ -41,7 +43,7 @@ async fn apply(cluster: &Cluster, agents: Value) {
     let message = serde_json::to_vec(&json!({"apply_agents": {"agents": agents}})).unwrap();
     trellis_tests::cluster::eventually("the profiles are applied", async || {
         let bus = &cluster.client.bus;
-        let asked = bus.request(&Subject::Query, &Headers::new(), message.clone().into(), SOON).await;
+        let asked = bus.request(&query_of(&message), &Headers::new(), message.clone().into(), SOON).await;
         let Ok(answer) = asked else { return false };
         assert!(String::from_utf8_lossy(&answer).contains("applied"), "{answer:?}");
         true

@@ -6,13 +6,13 @@ use std::path::Path;
 use serde_json::{Value, json};
 use shared::{
     bus::Headers,
-    subject::Subject,
     wire::{Compacted, EndStatus},
 };
 use trellis_tests::{
     cluster::{Cluster, SOON, eventually},
     processes::fresh_trace,
     servers::{ModelServer, Prompt},
+    subjects::query_of,
 };
 
 use super::decisions;
@@ -57,7 +57,8 @@ const SECRET: &str = "the password is hunter2";
 async fn guarded(model: &ModelServer, directory: &Path, mut agent: Value) -> Cluster {
     std::fs::create_dir(directory).unwrap();
     let mut settings = model.settings();
-    settings["mcp"] = json!({"guard": {"command": ["python3", "-c", SERVER, directory]}});
+    settings["mcp"] =
+        json!({"guard": {"command": ["python3", "-c", SERVER, directory], "writes": [directory]}});
     let tool = json!({"tool": "guard:check"});
     agent["checks"] = json!([{"name": "guard", "on": ["before_call"], "timeout_ms": 60_000, "mcp": tool}]);
     embedded(settings, json!([agent])).await
@@ -143,7 +144,7 @@ async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
         let told = json!({"id": "one", "text": "the other word is hunter2 too."});
         let query = serde_json::to_vec(&json!({"tell": {"trace_id": trace_id, "told": told}})).unwrap();
         let bus = &cluster.client.bus;
-        bus.request(&Subject::Query, &Headers::new(), query.into(), SOON).await.unwrap();
+        bus.request(&query_of(&query), &Headers::new(), query.into(), SOON).await.unwrap();
         open(&directory);
     };
     let (outcome, ()) = tokio::join!(cluster.client.run(task), tell);

@@ -10,17 +10,20 @@ type Layers = &'static [&'static [&'static str]];
 
 const SHARED: Layers = &[
     &["lib.rs"],
+    &["role.rs"],
     &["bus", "telemetry", "health.rs"],
-    &["subject.rs"],
+    &["subject.rs", "schedule"],
     &["wire"],
-    &["graph"],
+    &["graph", "lines.rs"],
     &["decode.rs"],
     &["schema.rs"],
+    &["agent_policy.rs"],
     &["agent.rs"],
     &["check.rs"],
-    &["limits.rs", "ladder.rs", "labels.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
-    &["clock.rs", "crash.rs", "link.rs", "random.rs"],
-    &["money.rs", "id.rs", "json.rs", "depth.rs", "time.rs", "problem.rs", "digest.rs", "text.rs"],
+    &["json_schema.rs"],
+    &["limits.rs", "ladder.rs", "labels.rs", "secrets.rs", "terms.rs", "usage.rs", "sandbox.rs", "tool.rs"],
+    &["clock.rs", "crash.rs", "keys.rs", "link.rs", "random.rs"],
+    &["money.rs", "id.rs", "json.rs", "depth.rs", "time.rs", "problem.rs", "digest.rs", "text.rs", "tls.rs"],
 ];
 
 const COORDINATOR: Layers = &[
@@ -28,12 +31,13 @@ const COORDINATOR: Layers = &[
     &["run.rs", "rehearsal.rs"],
     &["inbound", "ownership"],
     &["shard"],
-    &["branches.rs", "dead_letter.rs", "earlier.rs"],
+    &["audit.rs"],
+    &["branches.rs", "dead_letter.rs", "earlier.rs", "tick.rs"],
     &["handles.rs", "directory.rs", "health.rs"],
-    &["policy.rs", "profile_log.rs"],
-    &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs"],
+    &["policy.rs", "profile_log.rs", "schedules.rs", "kept.rs"],
+    &["epoch.rs", "clock.rs", "config.rs", "crash.rs", "removal.rs", "room.rs", "sealed"],
     &["store"],
-    &["trace"],
+    &["trace", "schedule"],
 ];
 
 const WORKER: Layers = &[
@@ -49,6 +53,8 @@ const WORKER: Layers = &[
     &["files"],
     &["model"],
     &["attempt"],
+    &["secret"],
+    &["relay"],
     &["config.rs"],
     &["crash.rs", "error.rs", "retry.rs", "settings.rs", "simulated_provider.rs"],
 ];

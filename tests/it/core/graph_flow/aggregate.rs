@@ -234,3 +234,19 @@ fn g6_the_synthesis_of_a_race_has_the_winners_finding() {
     world.pass(1000);
     assert_eq!(world.status("graph"), "failed", "without a winner there is nothing to write up");
 }
+
+#[test]
+fn g6_a_long_list_of_what_is_missing_leaves_room_for_what_was_found() {
+    let name = |n: usize| format!("a-step-with-a-name-that-people-would-give-it-{n:05}");
+    let steps: Vec<Value> = (0..1_500).map(|n| step(&name(n), json!({}))).collect();
+    let mut world = World::new();
+    world
+        .submit_graph(json!({"child_id": "graph", "mode": "parallel", "agent_id": "editor", "task_description": "Report.",
+            "aggregate": {"timeout_ms": 5000}, "on_partial_success": "continue", "steps": steps}))
+        .unwrap();
+    world.measured();
+    world.run(&name(0), "ants dig");
+    world.pass(5000);
+    let goal = world.work(&id("graph")).unwrap().goal.to_string();
+    assert!(goal.contains("ants dig"), "{} bytes, without the finding", goal.len());
+}

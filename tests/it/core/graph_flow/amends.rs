@@ -377,7 +377,7 @@ fn g13_an_amended_graph_that_is_deleted_replays_without_its_content() {
     let (_, _, mut graph) = definition(&world);
     graph["steps"][2]["task_description"] = json!("a secret task");
     world.amend(None, "am-1", 0, graph).unwrap();
-    world.handle(Command::Cancel { child_id: None, reason: None }).unwrap();
+    world.handle(Command::Cancel { child_id: None, reason: None, without_undo: false }).unwrap();
     world.delete(None, true).unwrap();
     let kept = format!("{:?}", serde_json::to_string(&world.trace.definition_of(&id("graph")).unwrap().2));
     assert!(!kept.contains("secret"), "{kept}");
@@ -405,4 +405,103 @@ fn g13_the_items_of_a_group_all_run_the_steps_that_the_first_ran() {
     assert_eq!(world.status("graph"), "completed");
     check(&mut world);
     world.rest();
+}
+
+// The shard asks `Trace::amended` for its answer also when the amend was refused (shard/reply.rs:279).
+#[test]
+fn g13_an_amend_of_a_run_that_nobody_knows_is_refused_and_ends_no_coordinator() {
+    use coordinator::trace::Amend;
+    let world = World::new();
+    let graph: shared::graph::TaskGraph = shared::decode::value(&three()).unwrap();
+    let plan = shared::graph::Plan::compile(&graph).unwrap().into();
+    let amend = Amend {
+        child_id: None,
+        id: "am-1".parse().unwrap(),
+        revision: 0,
+        plan,
+        by: None,
+        agents: world.agents.clone().into(),
+        unresolved: None,
+        unverified: Vec::new(),
+    };
+    let mut trace = world.trace.clone();
+    let refused = trace.handle(Command::Amend(Box::new(amend.clone())), world.now);
+    assert_eq!(refused.unwrap_err().code().0, "no_trace");
+    assert!(trace.amended(&amend).is_none());
+}
+
+/// `second` requires a step of the graph around its item; the amend moves that step.
+fn item_that_requires(before: &[&str]) -> World {
+    let waits = |id: &&str| step(id, json!({"depends_on": ["each"]}));
+    let mut steps: Vec<Value> = before.iter().map(waits).collect();
+    steps.push(step("a", json!({})));
+    steps.push(json!({"id": "each", "for_each": "list", "steps": [
+        step("first", json!({})), step("second", json!({"depends_on": ["a"]}))]}));
+    let mut world = World::with_graph(json!({"mode": "parallel", "inputs": {"list": [1]}, "steps": steps}));
+    world.run("a", 1);
+    assert_eq!(queued(&world), ["first-1"]);
+    let (_, _, mut graph) = definition(&world);
+    graph["steps"].as_array_mut().unwrap().retain(|step| step["id"] == "a" || step["id"] == "each");
+    world.amend(None, "am-1", 0, graph).unwrap();
+    world
+}
+
+#[test]
+fn g13_an_item_that_runs_still_finds_the_step_that_it_depends_on() {
+    let mut world = item_that_requires(&["x"]);
+    world.run("first-1", 1);
+    assert_eq!(queued(&world), ["second-1"]);
+    check(&mut world);
+}
+
+#[test]
+fn g13_an_item_that_runs_survives_that_steps_around_it_are_removed() {
+    let mut world = item_that_requires(&["x", "y"]);
+    world.run("first-1", 1);
+    assert_eq!(queued(&world), ["second-1"]);
+    check(&mut world);
+}
+
+#[test]
+fn g13_steps_of_a_group_that_has_ended_are_not_counted_again() {
+    let mut world = World::new();
+    world.settings.limits.max_contexts = 6;
+    world
+        .submit_graph(json!({"child_id": "graph", "steps": [
+            {"id": "g", "mode": "parallel", "steps": [step("p", json!({})), step("q", json!({}))]},
+            step("b", json!({})), ]}))
+        .unwrap();
+    world.run("p", 1);
+    world.run("q", 1);
+    assert_eq!(world.trace.contexts().len(), 5);
+    let (_, _, mut graph) = definition(&world);
+    graph["steps"].as_array_mut().unwrap().push(step("c", json!({})));
+    world.amend(None, "am-1", 0, graph).unwrap();
+    world.run("b", 1);
+    world.run("c", 1);
+    assert_eq!(world.trace.contexts().len(), 6);
+}
+
+/// docs/graphs.md: "It is checked like a submission, all mistakes at once: agents, tools, keys, conditions, `max_contexts`."
+#[test]
+fn g13_all_mistakes_of_an_amend_are_named_at_once() {
+    let mut world = World::with_graph(three());
+    world.claim("a");
+    let (_, _, mut graph) = definition(&world);
+    graph["steps"][0]["agent_id"] = json!("critic");
+    graph["steps"][2]["agent_id"] = json!("nobody");
+    let told = refused(world.amend(None, "am-1", 0, graph));
+    assert!(told.contains("`a` has begun") && told.contains("there is no agent `nobody`"), "{told}");
+}
+
+#[test]
+fn g13_the_steps_of_a_sequential_graph_still_run_one_after_another() {
+    let mut world = World::with_graph(three());
+    world.run("a", 1);
+    world.claim("b");
+    let (_, _, mut graph) = definition(&world);
+    graph["steps"].as_array_mut().unwrap().swap(0, 1);
+    // [b (runs), a (has ended), c]: refused, or `c` waits for `b`. Today `c` starts beside `b`.
+    let _ = world.amend(None, "am-1", 0, graph);
+    assert_eq!(queued(&world), Vec::<String>::new());
 }

@@ -229,8 +229,8 @@ fn g1_unknown_agents_are_named_with_their_steps_all_at_once() {
     assert_eq!(
         shown,
         [
-            ("steps[id=a].agent_id", "did you mean `writer`?"),
-            ("steps[id=b].agent_id", "apply its profile first, with `trellis agents apply`")
+            ("steps[0].agent_id", "did you mean `writer`?"),
+            ("steps[1].fallback.agent_id", "apply its profile first, with `trellis agents apply`")
         ]
     );
 }

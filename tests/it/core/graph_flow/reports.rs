@@ -204,6 +204,22 @@ fn g5_a_report_is_bounded_and_says_what_it_leaves_out() {
 }
 
 #[test]
+fn g5_a_large_group_leaves_room_for_what_failed_after_it() {
+    let inner: Vec<Value> = (0..1_200).map(|n| step(&format!("s{n}"), json!({}))).collect();
+    let steps = json!([{"id": "group", "steps": inner}, step("last", json!({}))]);
+    let mut world = with_pipeline(json!({"on_partial_success": "continue", "steps": steps}));
+    world.measured();
+    for n in 0..1_200 {
+        world.run(&format!("s{n}"), n);
+    }
+    world.break_it("last");
+    let (_, answer) = answered(&mut world);
+    let listed: Vec<(&str, usize)> =
+        answer.steps.iter().map(|step| (step.id.as_str(), step.steps.len())).collect();
+    assert_eq!((listed, answer.left_out), (vec![("group", 998), ("last", 0)], 202));
+}
+
+#[test]
 fn g5_thousands_of_items_are_one_row_with_the_first_failures() {
     let mut world = World::new();
     let items: Vec<u32> = (0..2_000).collect();
@@ -244,4 +260,45 @@ fn g5_the_outcome_of_a_deleted_graph_keeps_no_content_of_its_steps() {
     let again = serde_json::to_string(&world.trace.outcome(&id("graph")).unwrap()).unwrap();
     assert!(!again.contains("secret"), "{again}");
     world.check_replay();
+}
+
+#[test]
+fn g5_steps_in_groups_that_are_left_out_are_counted() {
+    let group = |n: usize| {
+        let inner = [step(&format!("p{n}"), json!({})), step(&format!("q{n}"), json!({}))];
+        json!({"id": format!("g{n}"), "mode": "parallel", "steps": inner})
+    };
+    let steps: Vec<Value> = (0..400).map(group).collect();
+    let mut world = with_pipeline(json!({"on_partial_success": "continue", "steps": steps}));
+    world.measured();
+    for n in 0..400 {
+        world.run(&format!("p{n}"), n);
+        world.run(&format!("q{n}"), n);
+    }
+    let (_, answer) = answered(&mut world);
+    let listed: usize = answer.steps.iter().map(|step| 1 + step.steps.len()).sum();
+    assert_eq!(listed + answer.left_out as usize, 1_200);
+}
+
+#[test]
+fn g4_what_a_stopped_step_wrote_is_no_output_of_its_run() {
+    for (graph, ends) in [(json!({"race": true}), "completed"), (json!({"mode": "parallel"}), "failed")] {
+        let mut graph = graph;
+        graph["steps"] =
+            json!([step("slow", json!({"output_to": "x"})), step("fast", json!({"output_to": "y"}))]);
+        let mut world = World::with_graph(graph);
+        let slow = world.claim("slow");
+        let (key, value) = ("x".parse().unwrap(), json!("half a sentence").into());
+        world.handle(Command::SetValue { lease: slow, key, value }).unwrap();
+        if ends == "completed" {
+            world.run("fast", "done")
+        } else {
+            world.break_it("fast")
+        }
+        assert_eq!((world.status("graph").as_str(), world.status("slow").as_str()), (ends, "cancelled"));
+        let outcome = world.trace.outcome(&id("graph")).unwrap();
+        assert!(!outcome.outputs.contains_key(&"x".parse::<shared::ContextKey>().unwrap()), "{ends}");
+        assert!(!outcome.graph.unwrap().outputs.contains_key(&"x".parse::<shared::ContextKey>().unwrap()));
+        world.rest();
+    }
 }

@@ -31,11 +31,12 @@ pub(super) async fn start(
         ));
     };
     let policy = policy(run, workspace, start).map_err(|verdict| (verdict, None))?;
-    sandbox.start(policy, workspace.clone()).await.map_err(|error| match error {
+    Program::start(sandbox, policy, workspace.clone()).await.map_err(|error| match error {
         NotStarted::Helper { source, .. } => {
             (retryable(format!("the sandbox could not be made: {source}")), None)
         }
-        NotStarted::Broken(_) => (failed(error.to_string()), None),
+        NotStarted::Passing(_) => (retryable(error.to_string()), None),
+        NotStarted::Broken(_) | NotStarted::TooLarge => (failed(error.to_string()), None),
         NotStarted::Missing(ref report, _) => (failed(error.to_string()), Some(report.clone())),
     })
 }
@@ -45,19 +46,21 @@ fn policy(run: &Run<'_>, workspace: &Workspace, start: &Start<'_>) -> Result<Pol
     let path = workspace.path().canonicalize();
     let path = path.map_err(|error| retryable(format!("the workspace could not be found: {error}")))?;
     let start = serde_json::to_vec_pretty(start).expect("plain fields");
-    let prepared = std::fs::create_dir_all(path.join("tmp"))
-        .and_then(|()| std::fs::write(path.join("input.json"), start));
+    let prepared = workspace.make_temporary().and_then(|()| workspace.write_task(&start));
     prepared.map_err(|error| retryable(format!("the workspace could not be written: {error}")))?;
-    let env = run.resources.secrets.environment(&profile.env_from, &profile.env, &path);
-    let env = env.map_err(|secret| failed(secret.to_string()))?;
+    let env = run.resources.own_variables.environment(&profile.env_from, &profile.env, &path);
+    let mut env = env.map_err(|secret| failed(secret.to_string()))?;
+    env.extend(run.resources.secrets.environment(work));
     Ok(Policy {
         command: profile.command.iter().map(|word| make_absolute_if_readable(word, &profile.reads)).collect(),
         workspace: path,
         env,
         reads: profile.reads.iter().map(|path| absolute(path).into()).collect(),
+        writes: Vec::new(),
         network: profile.network,
         requires: profile.requires.clone(),
         resources: profile.resources.clone(),
+        address_space_bytes: profile.resources.memory_bytes,
         workspace_bytes: MIN_WORKSPACE_BYTES
             .max(work.limits.max_output_size_bytes.saturating_mul(WORKSPACE_PER_OUTPUT)),
     })

@@ -24,6 +24,9 @@ pub(super) struct Start<'a> {
     goal: &'a str,
     inputs: &'a BTreeMap<ContextKey, Json>,
     tools: Vec<Tool<'a>>,
+    /// The names of its secrets (S8): some are variables of its environment, some are only for tools.
+    #[serde(skip_serializing_if = "shared::secrets::is_none")]
+    secrets: &'a shared::Secrets,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_schema: Option<&'a Json>,
     limits: &'a Limits,
@@ -53,6 +56,7 @@ impl<'a> Start<'a> {
             goal: work.goal.as_str(),
             inputs: &work.inputs,
             tools: tools.iter().map(tool).collect(),
+            secrets: &work.secrets,
             output_schema: work.output_schema.as_ref(),
             limits: &work.limits,
             budget: &work.budget,

@@ -32,6 +32,7 @@ use crate::{
     journal::Journal,
     model::{ScriptInput, ToolSpec},
     sandbox::{self, Event, Program},
+    secret::Redactor,
     tool::call::{Invocation, Outcome},
 };
 
@@ -130,12 +131,17 @@ impl Session<'_> {
         }
     }
 
+    fn redactor(&self) -> &Redactor {
+        self.run.resources.secrets.redactor()
+    }
+
     async fn converse(&mut self) -> Verdict {
         let mut plain: Vec<u8> = Vec::new();
         let mut written = 0;
         loop {
             let line = match self.program.event().await {
-                Event::Line(line) => line,
+                // Before anything reads it: what follows from it is stored, sent and logged (S8).
+                Event::Line(line) => self.redactor().line(line),
                 Event::TooLong => {
                     return self
                         .end_program(limit_exceeded(format!(
@@ -165,7 +171,8 @@ impl Session<'_> {
                     return self.end_program(limit_exceeded(said)).await;
                 }
                 ParsedLine::Invalid { id, why } => {
-                    tracing::warn!(why, "a message of the program can't be read");
+                    tracing::warn!("a message of the program can't be read");
+                    tracing::debug!(why, "why");
                     self.invalid += 1;
                     Answered::With(error_answer(id, why))
                 }
@@ -393,7 +400,7 @@ impl Session<'_> {
             Hold::News(_) => wire::Refusal::unexpected("hold").message,
             Hold::Refused(refusal) => refusal.message,
         };
-        tracing::warn!(key, %amount, why, "a cost of the program is more than what is left; the rest is disputed");
+        tracing::warn!(%amount, "a cost of the program is more than what is left; the rest is disputed");
         Err(format!("{why}; what does not fit is a disputed charge"))
     }
 
@@ -406,10 +413,8 @@ impl Session<'_> {
                 match objects::get(&self.run.attempt.bus, object).await {
                     Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
                     Err(error) => {
-                        tracing::warn!(
-                            error,
-                            "a large tool output can't be replayed; the program gets its preview"
-                        );
+                        tracing::debug!(error, "why");
+                        tracing::warn!("a large tool output can't be replayed; the program gets its preview");
                         preview.clone()
                     }
                 }
@@ -444,11 +449,12 @@ impl Session<'_> {
             return failed(why);
         }
         if exit == Exit::Success {
-            let text = String::from_utf8_lossy(plain);
+            // A value may have several lines.
+            let text = self.redactor().text(String::from_utf8_lossy(plain).into_owned());
             return completed(Json::from(text.trim_end()));
         }
         let how = exit.describe();
-        let errors = self.program.last_error_lines(SHOWN_ERROR_LINES);
+        let errors = self.program.last_error_lines(SHOWN_ERROR_LINES, self.redactor());
         let message = if errors.is_empty() {
             format!("the program {how}")
         } else {

@@ -269,14 +269,14 @@ impl<'a> Agent<'a> {
     /// The previous call, if this request begins with the messages of that one.
     fn earlier(&self, offered: &[ToolSpec]) -> Option<EarlierCall<'_>> {
         let last = self.conversation.last()?;
-        let mut window = prompt::first_window(self.work());
+        let mut window = prompt::first_window(self.work(), &self.run.resources.secrets);
         self.conversation.show(&mut window, self.terms(), 1);
         let messages = window.fit(None, 0, Estimate::default()).ok()?;
         EarlierCall::matching(last, &messages, offered, self.work().output_schema.as_ref())
     }
 
     pub(super) fn window(&self) -> Window {
-        let mut window = prompt::first_window(self.work());
+        let mut window = prompt::first_window(self.work(), &self.run.resources.secrets);
         self.conversation.show(&mut window, self.terms(), 0);
         window
     }

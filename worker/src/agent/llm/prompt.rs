@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     model::Message,
+    secret::Values,
     tool::{FS_WRITE, READ_CONTEXT, WRITE_CONTEXT, may_call},
 };
 
@@ -17,13 +18,15 @@ use crate::{
 const MANY_TOKENS: u64 = 10_000_000;
 
 /// The window of a context before its first step.
-pub(crate) fn first_window(work: &Execute) -> Window {
+pub(crate) fn first_window(work: &Execute, secrets: &Values) -> Window {
     let mut window = Window::default();
     for shared in &work.shared_messages {
         window.add_shareable(shared.category, shared.content.clone());
     }
     window.add_shareable(ShareCategory::System, role(work));
-    window.add(Category::System, vec![Message::System(format!("{}\n{}", place(work), limits(work)))]);
+    let mut own = format!("{}\n{}", place(work), limits(work));
+    own.extend(secrets.describe(work).map(|secrets| format!("\n{secrets}")));
+    window.add(Category::System, vec![Message::System(own)]);
     window.add(Category::System, vec![Message::User(task(work))]);
     inputs::show(&mut window, work);
     window

@@ -113,14 +113,13 @@ impl Agent<'_> {
             CallOutcome::News(_) => unreachable!("a summary takes no news"),
             CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Err(Verdict::OutOfBudget),
             CallOutcome::CannotAfford(Shortage { why, .. }) => {
-                tracing::info!(why, "no money for a summary: exchanges are dropped from the window");
+                tracing::debug!(why, "the money that is left");
+                tracing::info!("no money for a summary: exchanges are dropped from the window");
                 Ok(false)
             }
             CallOutcome::Failed(failure) => {
-                tracing::warn!(
-                    message = failure.message,
-                    "no summary: exchanges are dropped from the window"
-                );
+                tracing::warn!(kind = ?failure.kind, "no summary: exchanges are dropped from the window");
+                tracing::debug!(message = failure.message, "why");
                 Ok(false)
             }
         }

@@ -262,3 +262,20 @@ fn i3_files_of_a_killed_worker_are_removed_and_those_of_a_running_one_stay() {
     assert_eq!(names, 4, "the operator's own");
     remove(&outer).unwrap();
 }
+
+/// Found: a program that makes a directory in a directory, and so on, ended its worker when that removed them, and the next one.
+#[test]
+fn s4_a_tree_of_any_depth_is_removed() {
+    let outer = outer();
+    std::fs::create_dir_all(outer.join("trellis-1/full")).unwrap();
+    let mut deepest = cap_std::fs::Dir::open_ambient_dir(&outer, cap_std::ambient_authority()).unwrap();
+    for _ in 0..20_000 {
+        deepest.create_dir("d").unwrap();
+        deepest = deepest.open_dir("d").unwrap();
+    }
+    deepest.write("file", "x").unwrap();
+    drop(deepest);
+    std::fs::set_permissions(outer.join("d/d"), std::fs::Permissions::from_mode(0o0)).unwrap();
+    remove(&outer).unwrap();
+    assert!(!outer.exists());
+}

@@ -2,6 +2,7 @@
 
 mod aimock;
 mod bad_answers;
+mod hostile;
 mod llama;
 mod prices;
 mod replay;

@@ -1,6 +1,8 @@
 //! The hosts that an operator allows, as the settings write them: `example.org`, `example.org:8080`,
 //! `*.example.org`.
 
+use std::net::IpAddr;
+
 use reqwest::Url;
 
 /// An allowed host, or all subdomains of one.
@@ -28,6 +30,22 @@ impl Allowed {
         let plain = !host.is_empty() && !host.contains(['/', '@', '?', '#', '*', ' ', '\\']);
         let host = url.host_str().filter(|_| plain && url.port().is_none())?.to_owned();
         Some(Allowed { host, subdomains, port })
+    }
+
+    /// Whether it names a port, and so says which protocol is meant.
+    pub(super) fn names_port(&self) -> bool {
+        self.port.is_some()
+    }
+
+    /// The port that it names.
+    pub(super) fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// The address that it is, if it is no name.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        host.parse::<IpAddr>().ok().filter(|_| !self.subdomains).map(|address| address.to_canonical())
     }
 
     pub(super) fn matches(&self, url: &Url) -> bool {

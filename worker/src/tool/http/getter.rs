@@ -1,20 +1,29 @@
-//! `http.get`: reads a text from a web address, only from hosts that the operator allows, also after a redirect. It
-//! never sends cookies or credentials.
+//! `http.get`: reads a text from a web address, only from hosts that the operator allows, also after a redirect, and only at addresses
+//! of the internet or that the operator lists (S5). It never sends cookies, and a secret only to the hosts that may have it (S8).
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use reqwest::{
     Client, Response, Url,
-    header::{CONTENT_TYPE, LOCATION},
-    redirect::Policy,
+    header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use shared::{Problems, text::with_causes};
+use shared::{Problems, id::SecretName, text::with_causes};
 
-use super::allowed::Allowed;
+use super::{
+    address::{self, LookUp, Resolver},
+    allowed::Allowed,
+};
 use crate::{
-    settings::Http,
+    relay,
+    secret::{Given, Redactor},
+    settings::{Http, Secret},
     tool::{
         arguments,
         call::{Invocation, Output},
@@ -24,6 +33,10 @@ use crate::{
 pub(in crate::tool) const NAME: &str = shared::tool::HTTP_GET;
 pub(in crate::tool) const DESCRIPTION: &str = "Reads a text from a web address. Only some hosts are allowed.";
 
+const MAX_HEADERS: usize = 20;
+/// Headers that say where a request goes, how it is sent or who sends it.
+const NOT_SET: [&str; 8] =
+    ["host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "cookie"];
 const MAX_REDIRECTS: usize = 5;
 /// For the whole call, with redirects and the body.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,61 +47,143 @@ const DEFAULT_MAX_BYTES: u64 = 1 << 20;
 #[serde(deny_unknown_fields)]
 pub(in crate::tool) struct Arguments {
     /// An address that begins with http:// or https://.
-    url: String,
+    pub(super) url: String,
+    /// Headers of the request, by name. They are not sent on to another host.
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, String>,
+}
+
+/// A request, with the secrets in it.
+struct Request {
+    url: Url,
+    headers: HeaderMap,
+    used: BTreeSet<SecretName>,
 }
 
 #[derive(Debug)]
 pub(in crate::tool) struct Getter {
-    client: Client,
+    /// A client for each port: the addresses that are listed differ.
+    clients: BTreeMap<u16, Client>,
     allowed: Vec<Allowed>,
     max_bytes: u64,
+    /// Where each secret may be sent.
+    hosts: BTreeMap<SecretName, Vec<Allowed>>,
+    redactor: Redactor,
 }
 
 impl Getter {
     /// None if the settings allow no host: then the tool is not offered.
-    pub(in crate::tool) fn new(settings: &Http) -> Result<Option<Self>, Problems> {
-        if settings.allow.is_empty() {
+    pub(in crate::tool) fn new(
+        settings: &Http,
+        secrets: &BTreeMap<SecretName, Secret>,
+        redactor: Redactor,
+    ) -> Result<Option<Self>, Problems> {
+        Self::looking_up(settings, secrets, redactor, &address::by_system())
+    }
+
+    pub(super) fn looking_up(
+        settings: &Http,
+        secrets: &BTreeMap<SecretName, Secret>,
+        redactor: Redactor,
+        look_up: &LookUp,
+    ) -> Result<Option<Self>, Problems> {
+        let mut problems = Problems::default();
+        let allowed = hosts("http.allow", &settings.allow, &mut problems);
+        let hosts = secrets.iter().map(|(name, secret)| {
+            (name.clone(), hosts(&format!("secrets.{name}.hosts"), &secret.hosts, &mut problems))
+        });
+        let hosts = hosts.collect();
+        problems.or(())?;
+        if allowed.is_empty() {
             return Ok(None);
         }
-        let mut problems = Problems::default();
-        let mut allowed = Vec::new();
-        for (index, entry) in settings.allow.iter().enumerate() {
-            match Allowed::parse(entry) {
-                Some(entry) => allowed.push(entry),
-                None => problems.add(
-                    format!("http.allow[{index}]"),
-                    format!("`{entry}` is not a host"),
-                    Some("write it as `example.org`, `example.org:8080` or `*.example.org`".into()),
-                ),
-            }
-        }
-        problems.or(())?;
-        // Redirects are followed here, so that each address is checked.
-        let client =
-            Client::builder().redirect(Policy::none()).timeout(TIMEOUT).user_agent("trellis").build();
-        let client = client.map_err(|error| {
+        let ports: BTreeSet<u16> = allowed.iter().filter_map(Allowed::port).chain([80, 443]).collect();
+        let clients: Result<_, _> =
+            ports.into_iter().map(|port| Ok((port, client(port, &allowed, look_up)?))).collect();
+        let clients = clients.map_err(|error: reqwest::Error| {
             Problems::one("http", format!("the HTTP client can't be built: {}", with_causes(&error)), None)
         })?;
-        Ok(Some(Getter { client, allowed, max_bytes: settings.max_bytes.unwrap_or(DEFAULT_MAX_BYTES) }))
+        let max_bytes = settings.max_bytes.unwrap_or(DEFAULT_MAX_BYTES);
+        Ok(Some(Getter { clients, allowed, max_bytes, hosts, redactor }))
     }
 
-    pub(in crate::tool) async fn get(&self, invocation: Invocation<'_>) -> Output {
-        let Arguments { url } = arguments::read(invocation)?;
-        self.fetch(&url).await
+    pub(in crate::tool) async fn get(&self, invocation: Invocation<'_>, given: Given<'_>) -> Output {
+        self.fetch(arguments::read(invocation)?, given).await
     }
 
-    pub(super) async fn fetch(&self, url: &str) -> Output {
-        let url = Url::parse(url).map_err(|error| format!("`{url}` is not an address: {error}"))?;
-        match tokio::time::timeout(TIMEOUT, self.follow(url)).await {
+    pub(super) async fn fetch(&self, arguments: Arguments, given: Given<'_>) -> Output {
+        let request = self.request(arguments, given)?;
+        match tokio::time::timeout(TIMEOUT, self.follow(request)).await {
             Ok(output) => output,
             Err(_) => Err(format!("no complete answer within {} s", TIMEOUT.as_secs())),
         }
     }
 
-    async fn follow(&self, mut url: Url) -> Output {
+    /// The request with its secrets, if the host may have all of them.
+    fn request(&self, Arguments { url, headers }: Arguments, given: Given<'_>) -> Result<Request, String> {
+        let filled = given.fill_url(&url)?;
+        let address =
+            Url::parse(&filled.text).map_err(|error| format!("`{url}` is not an address: {error}"))?;
+        if headers.len() > MAX_HEADERS {
+            return Err(format!(
+                "a request has at most {MAX_HEADERS} headers, and these are {}",
+                headers.len()
+            ));
+        }
+        let mut request = Request { url: address, headers: HeaderMap::new(), used: filled.used };
+        for (name, value) in headers {
+            let header = HeaderName::from_bytes(name.as_bytes());
+            let header = header.map_err(|_| format!("`{name}` is not the name of a header"))?;
+            if NOT_SET.contains(&header.as_str()) || header.as_str().starts_with("proxy-") {
+                return Err(format!("the header `{name}` can't be set"));
+            }
+            let filled = given.fill(&value)?;
+            let mut value = HeaderValue::from_str(&filled.text)
+                .map_err(|_| format!("the value of the header `{name}` can't be sent"))?;
+            value.set_sensitive(true);
+            request.headers.insert(header, value);
+            request.used.extend(filled.used);
+        }
+        self.check(&request.url)?;
+        for secret in &request.used {
+            self.check_secret(secret, &request.url)?;
+        }
+        Ok(request)
+    }
+
+    /// S8: without a port in the settings, a secret goes only by https.
+    fn check_secret(&self, secret: &SecretName, url: &Url) -> Result<(), String> {
+        let hosts = self.hosts.get(secret).map(Vec::as_slice).unwrap_or_default();
+        let is_allowed =
+            |allowed: &&Allowed| allowed.matches(url) && (url.scheme() == "https" || allowed.names_port());
+        if hosts.iter().any(|allowed| is_allowed(&allowed)) {
+            return Ok(());
+        }
+        let hosts: Vec<String> = hosts.iter().map(Allowed::to_string).collect();
+        let to = url.origin().ascii_serialization();
+        Err(format!(
+            "the secret `{secret}` may not be sent to `{to}`: nothing was sent\n\nhint: the hosts that may have it are {} (https, \
+             unless the settings name a port)",
+            hosts.join(", ")
+        ))
+    }
+
+    async fn follow(&self, Request { mut url, mut headers, used: _ }: Request) -> Output {
+        let first = url.origin();
         for _ in 0..=MAX_REDIRECTS {
             self.check(&url)?;
-            let answer = self.client.get(url.clone()).send().await;
+            if url.origin() != first {
+                headers.clear();
+                if self.redactor.finds_in(url.as_str()) {
+                    let to = url.origin().ascii_serialization();
+                    return Err(format!(
+                        "it redirects to `{to}` with a secret in the address: nothing was sent there"
+                    ));
+                }
+            }
+            let client = url.port_or_known_default().and_then(|port| self.clients.get(&port));
+            let client = client.ok_or_else(|| format!("`{url}` has a port that is not allowed"))?;
+            let answer = client.get(url.clone()).headers(headers.clone()).send().await;
             let answer = answer.map_err(|error| {
                 format!("the request to `{url}` failed: {}", with_causes(&error.without_url()))
             })?;
@@ -120,6 +215,9 @@ impl Getter {
 
     async fn read(&self, url: &Url, mut answer: Response) -> Output {
         let status = answer.status();
+        if answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return Err(format!("{status}: the answer of `{url}` is encoded, which was not asked for"));
+        }
         let kind =
             answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_lowercase);
         if !kind.as_deref().is_none_or(is_text) {
@@ -128,6 +226,8 @@ impl Getter {
             return if status.is_success() { Ok(note) } else { Err(note) };
         }
         let max = usize::try_from(self.max_bytes).unwrap_or(usize::MAX);
+        // As much more as a secret may have, so that none is cut before it is found.
+        let most = max.saturating_add(self.redactor.longest());
         let (mut bytes, mut is_cut) = (Vec::new(), false);
         while !is_cut {
             let chunk = answer.chunk().await;
@@ -135,16 +235,43 @@ impl Getter {
                 format!("the answer of `{url}` broke off: {}", with_causes(&error.without_url()))
             })?;
             let Some(chunk) = chunk else { break };
-            let room = max - bytes.len();
+            let room = most - bytes.len();
             is_cut = chunk.len() > room;
             bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         }
-        let mut text = decode(&bytes, kind.as_deref().unwrap_or_default());
+        is_cut |= bytes.len() > max;
+        let mut text = self.redactor.text(decode(&bytes, kind.as_deref().unwrap_or_default()));
         if is_cut {
+            text.truncate(text.floor_char_boundary(max));
             text.push_str(&format!("\n[cut here: only {max} bytes are read]"));
         }
         if status.is_success() { Ok(text) } else { Err(format!("{status}\n\n{text}")) }
     }
+}
+
+/// A client that connects to addresses that may be reached on this port. Redirects are followed here, so that each address is
+/// checked; a proxy would look up names itself, so none is used.
+fn client(port: u16, allowed: &[Allowed], look_up: &LookUp) -> reqwest::Result<Client> {
+    let fits = |entry: &&Allowed| entry.port().map_or(matches!(port, 80 | 443), |own| own == port);
+    let listed: BTreeSet<IpAddr> = allowed.iter().filter(fits).filter_map(Allowed::address).collect();
+    let resolver = Resolver { look_up: look_up.clone(), listed: Arc::new(listed) };
+    let client = relay::strict_client().no_proxy().timeout(TIMEOUT).user_agent("trellis");
+    client.dns_resolver(Arc::new(resolver)).build()
+}
+
+fn hosts(path: &str, entries: &[String], problems: &mut Problems) -> Vec<Allowed> {
+    let mut allowed = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        match Allowed::parse(entry) {
+            Some(entry) => allowed.push(entry),
+            None => problems.add(
+                format!("{path}[{index}]"),
+                format!("`{entry}` is not a host"),
+                Some("write it as `example.org`, `example.org:8080` or `*.example.org`".into()),
+            ),
+        }
+    }
+    allowed
 }
 
 fn is_text(kind: &str) -> bool {

@@ -1,5 +1,6 @@
 //! `http.get`: reads a text from a web address, only from the hosts that the operator allows.
 
+mod address;
 mod allowed;
 mod getter;
 #[cfg(test)]

@@ -5,26 +5,29 @@ use std::{sync::Arc, time::Duration};
 
 use rmcp::{
     ClientHandler, Peer, RoleClient, ServiceError,
-    model::{ClientConfig, ClientRequest, Implementation, PingRequest, Tool},
+    model::{ClientConfig, ClientRequest, Implementation, PaginatedRequestParams, PingRequest, Tool},
     service::{NotificationContext, QuitReason, RunningService, serve_client},
     transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
 };
 use shared::text::with_causes;
 use tokio::{sync::Notify, task::JoinError};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{
-    environment::variable,
-    process::{Process, Tail},
-    secrets::ServerSecrets,
+use super::process::{Confinement, Process, Tail};
+use crate::{
+    relay::{self, LastFault, MAX_FRAME_BYTES, Pipe, Relay, Sent, Upstream},
+    secret::{Redactor, variable},
+    settings::McpServer,
 };
-use crate::settings::McpServer;
 
 /// The limit for a start, and for the list of tools. Some servers first download what they run.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most tools that a server may list, and the most pages on which.
+const MAX_TOOLS: usize = 1000;
+const MAX_PAGES: usize = 100;
 
 type UntilClosed = futures_util::future::BoxFuture<'static, Result<QuitReason, JoinError>>;
 
@@ -36,6 +39,8 @@ pub(super) struct Connection {
     /// Closes the connection.
     close: Option<rmcp::service::RunningServiceCancellationToken>,
     changed: Arc<Notify>,
+    /// Passes on what an HTTP server answers; aborted on drop.
+    _relay: Option<AbortOnDropHandle<()>>,
 }
 
 /// A handle for calls through a connection.
@@ -45,6 +50,8 @@ pub(super) struct Link {
     /// Cancelled when a caller finds that the connection no longer works.
     pub(super) broken: CancellationToken,
     tail: Tail,
+    /// Why an answer was not passed on.
+    fault: LastFault,
 }
 
 /// Receives the notifications of a server.
@@ -65,26 +72,35 @@ impl ClientHandler for Listener {
 
 impl Connection {
     pub(super) async fn open(
+        name: &str,
         settings: &McpServer,
-        secrets: &ServerSecrets,
+        secrets: &Redactor,
+        confinement: &Confinement,
         stop: &CancellationToken,
     ) -> Result<Self, String> {
         let changed = Arc::new(Notify::new());
         let listener = Listener(changed.clone());
-        let mut process = None;
+        let (mut process, mut relaying, fault) = (None, None, LastFault::default());
         let starting = async {
             match &settings.url {
                 Some(url) => {
-                    let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
+                    let relay =
+                        Relay::open(upstream(url, settings)?).await.map_err(|error| with_causes(&error))?;
+                    let address = relay.address().map_err(|error| with_causes(&error))?;
+                    relaying = Some(AbortOnDropHandle::new(tokio::spawn(relay.serve(fault.clone()))));
+                    let mut config = StreamableHttpClientTransportConfig::with_uri(address);
+                    config.max_sse_event_size = MAX_FRAME_BYTES;
                     if let Some(name) = &settings.token_env {
                         config = config.auth_header(variable(name)?);
                     }
-                    let transport = StreamableHttpClientTransport::from_config(config);
+                    let client = relay::local_client().build().map_err(|error| with_causes(&error))?;
+                    let transport = StreamableHttpClientTransport::with_client(client, config);
                     serve_client(listener, transport).await.map_err(|error| with_causes(&error))
                 }
                 None => {
-                    let (started, pipes) = Process::start(settings, secrets)?;
+                    let (started, pipes) = Process::start(name, settings, secrets, confinement).await?;
                     process = Some(started);
+                    let pipes = (Pipe::new(pipes.0, fault.clone()), pipes.1);
                     serve_client(listener, pipes).await.map_err(|error| with_causes(&error))
                 }
             }
@@ -96,13 +112,13 @@ impl Connection {
             () = stop.cancelled() => Err("the worker is stopping".into()),
         };
         match started {
-            Ok(service) => Ok(Self::new(service, process, changed)),
+            Ok(service) => Ok(Self::new(service, process, changed, fault, relaying)),
             Err(why) => {
                 let last = match process {
                     Some(process) => process.end().await,
                     None => String::new(),
                 };
-                Err(format!("{why}{last}"))
+                Err(format!("{why}{}{last}", of_fault(&fault)))
             }
         }
     }
@@ -111,11 +127,14 @@ impl Connection {
         service: RunningService<RoleClient, Listener>,
         process: Option<Process>,
         changed: Arc<Notify>,
+        fault: LastFault,
+        relaying: Option<AbortOnDropHandle<()>>,
     ) -> Self {
         let tail = process.as_ref().map(Process::tail).unwrap_or_default();
-        let link = Link { peer: service.peer().clone(), broken: CancellationToken::new(), tail };
+        let link = Link { peer: service.peer().clone(), broken: CancellationToken::new(), tail, fault };
         let close = Some(service.cancellation_token());
-        Connection { link, process, until_closed: Some(Box::pin(service.waiting())), close, changed }
+        let until_closed: Option<UntilClosed> = Some(Box::pin(service.waiting()));
+        Connection { link, process, until_closed, close, changed, _relay: relaying }
     }
 
     /// Waits until the connection has ended, and returns why.
@@ -127,7 +146,8 @@ impl Connection {
             None => None,
         };
         self.until_closed = None;
-        why.unwrap_or_else(|| "the server has ended".into())
+        let why = why.unwrap_or_else(|| "the server has ended".into());
+        format!("{why}{}", of_fault(&self.link.fault))
     }
 
     /// Notified when the server's list of tools has changed.
@@ -151,9 +171,30 @@ impl Connection {
 }
 
 impl Link {
-    pub(super) async fn tools(&self) -> Result<Vec<Tool>, ServiceError> {
-        let listing = tokio::time::timeout(START_TIMEOUT, self.peer.list_all_tools()).await;
-        listing.unwrap_or(Err(ServiceError::Timeout { timeout: START_TIMEOUT }))
+    /// What the server lists, up to a bound: it may list without end.
+    pub(super) async fn tools(&self) -> Result<Vec<Tool>, String> {
+        let listing = async {
+            let (mut tools, mut from) = (Vec::new(), None);
+            for _ in 0..MAX_PAGES {
+                let page = PaginatedRequestParams::default().with_cursor(from);
+                let page = self.peer.list_tools(Some(page)).await.map_err(|error| with_causes(&error))?;
+                tools.extend(page.tools);
+                from = page.next_cursor;
+                if from.is_none() || tools.len() > MAX_TOOLS {
+                    break;
+                }
+            }
+            if from.is_some() || tools.len() > MAX_TOOLS {
+                return Err(format!(
+                    "it lists more than {MAX_TOOLS} tools, or on more than {MAX_PAGES} pages"
+                ));
+            }
+            Ok(tools)
+        };
+        let listed = tokio::time::timeout(START_TIMEOUT, listing).await;
+        let listed =
+            listed.unwrap_or_else(|_| Err(format!("it took longer than {} s", START_TIMEOUT.as_secs())));
+        listed.map_err(|why| format!("{why}{}", of_fault(&self.fault)))
     }
 
     /// Whether the connection works, as far as is known.
@@ -167,7 +208,26 @@ impl Link {
         matches!(tokio::time::timeout(PING_TIMEOUT, ping).await, Ok(Ok(_) | Err(ServiceError::McpError(_))))
     }
 
+    /// Why an answer was not passed on, if one was not, and the end of the program's standard error.
     pub(super) fn last_error_lines(&self) -> String {
-        self.tail.last_lines()
+        format!("{}{}", of_fault(&self.fault), self.tail.last_lines())
     }
+}
+
+fn upstream(url: &str, settings: &McpServer) -> Result<Upstream, String> {
+    let client = relay::strict_client().build().map_err(|error| with_causes(&error))?;
+    let longest =
+        settings.timeout_ms.map_or(Duration::ZERO, Duration::from_millis).max(START_TIMEOUT) + CLOSE_TIMEOUT;
+    Ok(Upstream {
+        client,
+        base: url.to_owned(),
+        shape: None,
+        passes_errors: true,
+        longest: Some(longest),
+        sent: Sent::default(),
+    })
+}
+
+fn of_fault(fault: &LastFault) -> String {
+    fault.take().map(|why| format!(" ({why})")).unwrap_or_default()
 }

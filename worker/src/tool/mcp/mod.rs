@@ -4,7 +4,6 @@
 
 mod connection;
 mod content;
-mod environment;
 mod offer;
 mod process;
 mod secrets;
@@ -14,5 +13,6 @@ mod supervise;
 #[cfg(test)]
 mod tests;
 
+pub(super) use process::Confinement;
 pub(super) use server::Server;
 pub(super) use servers::{Servers, is_tool_of};

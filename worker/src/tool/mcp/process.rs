@@ -1,41 +1,58 @@
-//! The program of a server, in its own process group and with its own environment. Keeps the end of its standard error
-//! for error messages. After `end` no process of the group is left.
+//! The program of a server, in a sandbox of its own and with its own environment. Keeps the end of its standard error
+//! for error messages. After `end` none of its processes is left.
 
 use std::{
-    process::Stdio,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use nix::{
-    sys::{
-        signal::{Signal, killpg},
-        wait::{Id, WaitPidFlag, WaitStatus, waitid},
-    },
-    unistd::Pid,
-};
+use shared::agent::Resources;
 use tokio::{
     io::AsyncReadExt,
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    process::{ChildStderr, ChildStdin, ChildStdout},
     task::JoinHandle,
 };
 
-use super::{environment::variable, secrets::ServerSecrets};
-use crate::settings::McpServer;
+use crate::{
+    files::workspace::{private, remove},
+    sandbox::{
+        Helper, Launched, Policy, Sandbox, absolute, make_absolute_if_readable, plain_environment,
+        readable_message,
+    },
+    secret::{Redactor, variable},
+    settings::McpServer,
+};
 
-/// The default; the settings may set another.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The limits of a server, unless the settings give others: it lives as long as its worker.
+const RESOURCES: Resources = Resources {
+    memory_bytes: 1 << 30,
+    cpu_seconds: u64::MAX,
+    file_bytes: 256 << 20,
+    open_files: 1024,
+    processes: 64,
+};
+/// Runtimes such as node reserve much more memory than they use.
+const ADDRESS_SPACE_PER_MEMORY: u64 = 32;
+/// The most bytes that its own directory may hold.
+const DIRECTORY_BYTES: u64 = 1 << 30;
 /// How long a program may take to end by itself once its input is closed.
 const END_GRACE: Duration = Duration::from_secs(2);
-/// The time between two checks whether it has ended.
-const CHECK_EVERY: Duration = Duration::from_millis(20);
 const TAIL_BYTES: usize = 2048;
 const TAIL_LINES: usize = 10;
 
+/// What programs of servers are started with.
+#[derive(Debug, Clone)]
+pub(in crate::tool) struct Confinement {
+    /// None if no executable for the sandbox is configured.
+    pub(in crate::tool) sandbox: Option<Sandbox>,
+    /// Each server has a directory of its own beneath it.
+    pub(in crate::tool) directory: PathBuf,
+}
+
 #[derive(Debug)]
 pub(super) struct Process {
-    child: Child,
-    group: Pid,
+    helper: Helper,
     tail: Tail,
     reading: JoinHandle<()>,
 }
@@ -44,7 +61,7 @@ pub(super) struct Process {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tail {
     kept: Arc<Mutex<Kept>>,
-    secrets: ServerSecrets,
+    secrets: Redactor,
 }
 
 #[derive(Debug, Default)]
@@ -55,96 +72,102 @@ struct Kept {
 }
 
 impl Process {
-    pub(super) fn start(
+    pub(super) async fn start(
+        name: &str,
         settings: &McpServer,
-        secrets: &ServerSecrets,
+        secrets: &Redactor,
+        confinement: &Confinement,
     ) -> Result<(Self, (ChildStdout, ChildStdin)), String> {
-        let [program, arguments @ ..] = settings.command.as_slice() else {
-            return Err("the settings give no command".into());
-        };
-        let mut command = Command::new(program);
-        command.args(arguments).env_clear().env("PATH", PATH).env("HOME", std::env::temp_dir());
-        for name in &settings.env_from {
-            command.env(name, variable(name)?);
-        }
-        command.envs(&settings.env);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Its own process group, so that all its processes can be killed; `kill_on_drop` for a worker that panics.
-        command.process_group(0).kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| format!("`{program}` can't be started: {error}"))?;
-        let id = child.id().and_then(|id| i32::try_from(id).ok());
-        let pipes = (child.stdout.take(), child.stdin.take(), child.stderr.take());
-        let (Some(id), (Some(stdout), Some(stdin), Some(stderr))) = (id, pipes) else {
-            return Err(format!("`{program}` ended at once"));
-        };
+        let sandbox = confinement.sandbox.as_ref();
+        let sandbox =
+            sandbox.ok_or("this worker can't run programs: no executable for the sandbox is configured")?;
+        let directory = empty_directory(&confinement.directory.join("mcp").join(name))
+            .map_err(|error| format!("its directory could not be made: {error}"))?;
+        let launched = sandbox.launch(policy(settings, directory)?, None).await;
+        let Launched { helper, input, output, errors, read, report } =
+            launched.map_err(|error| error.to_string())?;
+        tracing::debug!(server = name, ?report, "an MCP server starts in its sandbox");
         let tail = Tail { secrets: secrets.clone(), ..Tail::default() };
-        let reading = tokio::spawn(tail.clone().read(stderr));
-        Ok((Process { child, group: Pid::from_raw(id), tail, reading }, (stdout, stdin)))
+        tail.keep(&read);
+        let reading = tokio::spawn(tail.clone().read(errors));
+        Ok((Process { helper, tail, reading }, (output, input)))
     }
 
     pub(super) fn tail(&self) -> Tail {
         self.tail.clone()
     }
 
-    /// Waits a moment for the program to end by itself, since its input is closed, then kills its process group. Returns
+    /// Waits a moment for the program to end by itself, since its input is closed, then ends all its processes. Returns
     /// its exit status and the last lines of its standard error.
     pub(super) async fn end(mut self) -> String {
-        let waited = tokio::time::timeout(END_GRACE, async {
-            while !self.is_dead() {
-                tokio::time::sleep(CHECK_EVERY).await;
+        let ended = match tokio::time::timeout(END_GRACE, self.helper.wait()).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                tracing::debug!("a server did not end by itself");
+                self.helper.terminate();
+                self.helper.ended().await
             }
-        });
-        if waited.await.is_err() {
-            tracing::debug!(group = %self.group, "a server did not end by itself");
-        }
-        // The group's leader is not reaped yet, so its number can't belong to another group.
-        let _ = killpg(self.group, Signal::SIGKILL);
-        let ended = self.child.wait().await;
-        // The pipe ends when the group has ended, unless a process that left the group still holds it.
+        };
+        // The pipe ends with the last process that holds it.
         let _ = tokio::time::timeout(END_GRACE, &mut self.reading).await;
         self.reading.abort();
-        let how = ended.map(|status| format!(" ({status})")).unwrap_or_default();
-        format!("{how}{}", self.tail.last_lines())
-    }
-
-    /// Whether the group's leader has ended. Does not reap it.
-    fn is_dead(&self) -> bool {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
-        !matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
+        format!(" ({ended}){}", self.tail.last_lines())
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // If `end` was not called: `kill_on_drop` kills the leader, this kills the others. After the leader was reaped
-        // the number may belong to another group.
-        if self.child.id().is_some() {
-            let _ = killpg(self.group, Signal::SIGKILL);
-        }
+fn policy(settings: &McpServer, directory: PathBuf) -> Result<Policy, String> {
+    let mut env = plain_environment(&directory);
+    for name in &settings.env_from {
+        env.insert(name.clone(), variable(name)?);
     }
+    env.extend(settings.env.clone());
+    let may_read: Vec<String> = settings.reads.iter().chain(&settings.writes).cloned().collect();
+    let resources = settings.resources.clone().unwrap_or(RESOURCES);
+    let paths = |paths: &[String]| paths.iter().map(|path| absolute(path).into()).collect();
+    Ok(Policy {
+        command: settings.command.iter().map(|word| make_absolute_if_readable(word, &may_read)).collect(),
+        workspace: directory,
+        env,
+        reads: paths(&settings.reads),
+        writes: paths(&settings.writes),
+        network: settings.network,
+        requires: settings.requires.clone(),
+        address_space_bytes: resources.memory_bytes.saturating_mul(ADDRESS_SPACE_PER_MEMORY),
+        resources,
+        workspace_bytes: DIRECTORY_BYTES,
+    })
+}
+
+/// Makes a directory that only this user can read, with one for temporary files in it. What an earlier process of the
+/// server left there is removed, without following a link.
+fn empty_directory(path: &Path) -> std::io::Result<PathBuf> {
+    remove(path)?;
+    private().recursive(true).create(path.join("tmp"))?;
+    path.canonicalize()
 }
 
 impl Tail {
     async fn read(self, mut stderr: ChildStderr) {
         let mut buffer = [0; 1024];
         while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.bytes.extend_from_slice(&buffer[..count]);
-            let surplus = kept.bytes.len().saturating_sub(TAIL_BYTES + self.secrets.longest());
-            kept.bytes.drain(..surplus);
-            kept.is_cut |= surplus > 0;
+            self.keep(&buffer[..count]);
         }
+    }
+
+    fn keep(&self, bytes: &[u8]) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.bytes.extend_from_slice(bytes);
+        let surplus = kept.bytes.len().saturating_sub(TAIL_BYTES + self.secrets.longest());
+        kept.bytes.drain(..surplus);
+        kept.is_cut |= surplus > 0;
     }
 
     /// The last lines with a heading, or an empty text.
     pub(super) fn last_lines(&self) -> String {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = self.secrets.redact(String::from_utf8_lossy(&kept.bytes).into_owned());
-        if kept.is_cut {
-            // The text may begin with the rest of a secret, which `redact` does not recognize.
-            text.drain(..text.ceil_char_boundary(self.secrets.longest()));
-        }
-        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+        let text = self.secrets.tail(&kept.bytes, kept.is_cut);
+        let lines: Vec<String> =
+            text.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(readable_message).collect();
         match lines.as_slice() {
             [] => String::new(),
             lines => {

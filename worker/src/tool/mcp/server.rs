@@ -12,10 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     content,
     offer::{Offer, Tools},
-    secrets::ServerSecrets,
     supervise::State,
 };
-use crate::tool::call::Output;
+use crate::{secret::Redactor, tool::call::Output};
 
 /// How long an agent waits for a server that is starting, at its own start and at each call.
 pub(super) const START_WAIT: Duration = Duration::from_secs(20);
@@ -27,7 +26,7 @@ pub(in crate::tool) struct Server {
     pub(super) timeout: Duration,
     pub(super) state: watch::Receiver<State>,
     pub(super) tools: Tools,
-    pub(super) secrets: ServerSecrets,
+    pub(super) secrets: Redactor,
     /// Cancelled once the first start has succeeded or failed.
     pub(super) first_start_done: CancellationToken,
     /// Until when an agent waits for that; after it the agent starts without the server's tools.
@@ -37,7 +36,7 @@ pub(in crate::tool) struct Server {
 impl Server {
     pub(in crate::tool) async fn call(&self, tool: &str, given: &Value) -> Output {
         let output = self.call_unredacted(tool, given).await;
-        output.map(|text| self.secrets.redact(text)).map_err(|text| self.secrets.redact(text))
+        output.map(|text| self.secrets.text(text)).map_err(|text| self.secrets.text(text))
     }
 
     async fn call_unredacted(&self, tool: &str, given: &Value) -> Output {

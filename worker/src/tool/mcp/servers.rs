@@ -10,11 +10,12 @@ use tokio_util::{
 
 use super::{
     offer::Tools,
-    secrets::ServerSecrets,
+    process::Confinement,
+    secrets,
     server::{START_WAIT, Server},
     supervise::{State, Supervisor},
 };
-use crate::{model::ToolSpec, settings::McpServer};
+use crate::{model::ToolSpec, secret::Values, settings::McpServer};
 
 /// How long one call may take, unless the settings say otherwise.
 const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,18 +30,23 @@ pub(in crate::tool) struct Servers {
 }
 
 impl Servers {
-    pub(in crate::tool) fn start(settings: &BTreeMap<String, McpServer>) -> Self {
+    pub(in crate::tool) fn start(
+        settings: &BTreeMap<String, McpServer>,
+        values: &Values,
+        confinement: &Confinement,
+    ) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let server = |(name, settings): (&String, &McpServer)| {
             let (sender, state) = watch::channel(State::Starting);
             let (tools, first_start_done, secrets) =
-                (Tools::default(), CancellationToken::new(), ServerSecrets::new(settings));
+                (Tools::default(), CancellationToken::new(), secrets::redactor(settings, values));
             let supervisor = Supervisor {
                 name: name.clone(),
                 settings: settings.clone(),
                 state: sender,
                 tools: tools.clone(),
                 secrets: secrets.clone(),
+                confinement: confinement.clone(),
                 first_start_done: first_start_done.clone(),
                 stop: stop.clone(),
             };

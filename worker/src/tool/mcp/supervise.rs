@@ -3,21 +3,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::text::with_causes;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     connection::{Connection, Link},
     offer::Tools,
-    secrets::ServerSecrets,
+    process::Confinement,
 };
-use crate::settings::McpServer;
+use crate::{secret::Redactor, settings::McpServer};
 
 /// A server that was up for this long is considered working: when it ends, it is restarted at once.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Between a notice that the tools have changed and the list of them.
+const RELIST_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub(super) enum State {
@@ -33,7 +34,8 @@ pub(super) struct Supervisor {
     pub(super) settings: McpServer,
     pub(super) state: watch::Sender<State>,
     pub(super) tools: Tools,
-    pub(super) secrets: ServerSecrets,
+    pub(super) secrets: Redactor,
+    pub(super) confinement: Confinement,
     /// Cancelled once the first start has succeeded or failed.
     pub(super) first_start_done: CancellationToken,
     pub(super) stop: CancellationToken,
@@ -44,18 +46,19 @@ impl Supervisor {
         let (name, mut pause) = (self.name.as_str(), Duration::ZERO);
         while !self.stop.is_cancelled() {
             self.state.send_replace(State::Starting);
-            let (why, up_for) = match Connection::open(&self.settings, &self.secrets, &self.stop).await {
+            let (why, up_for) = match self.open().await {
                 Ok(connection) => {
                     let since = Instant::now();
                     (self.keep(connection).await, Some(since.elapsed()))
                 }
                 Err(why) => (why, None),
             };
-            let why = self.secrets.redact(why);
+            let why = self.secrets.text(why);
             if self.stop.is_cancelled() {
                 break;
             }
-            tracing::warn!(server = name, why, "an MCP server is not running");
+            tracing::warn!(server = name, "an MCP server is not running; agents that call it are told why");
+            tracing::debug!(server = name, why, "why");
             pause = match up_for {
                 Some(up) if up >= STABLE_AFTER => Duration::ZERO,
                 Some(_) => pause,
@@ -76,13 +79,17 @@ impl Supervisor {
         self.first_start_done.cancel();
     }
 
+    async fn open(&self) -> Result<Connection, String> {
+        Connection::open(&self.name, &self.settings, &self.secrets, &self.confinement, &self.stop).await
+    }
+
     /// Keeps a connection as long as it works. Returns why it no longer does.
     async fn keep(&self, mut connection: Connection) -> String {
         let (link, changed) = (connection.link.clone(), connection.changed());
         let why = loop {
             match link.tools().await {
                 Ok(tools) => self.tools.set(&self.name, tools, &self.secrets),
-                Err(error) => break format!("the server did not list its tools: {}", with_causes(&error)),
+                Err(why) => break format!("the server did not list its tools: {why}"),
             }
             self.state.send_replace(State::Up(link.clone()));
             self.first_start_done.cancel();
@@ -90,8 +97,8 @@ impl Supervisor {
                 () = self.stop.cancelled() => break "the worker is stopping".into(),
                 () = link.broken.cancelled() => break "the server does not answer".into(),
                 why = connection.ended() => break why,
-                // Its list of tools has changed: list them again.
-                () = changed.notified() => {}
+                // Its list of tools has changed: list them again, though not as often as a server can say so.
+                () = changed.notified() => tokio::time::sleep(RELIST_PAUSE).await,
             }
         };
         // Calls from here on wait for the next start.

@@ -1,8 +1,10 @@
 //! Calls to `server-everything` and `server-filesystem`, which the protocol's own project publishes.
 //! `scripts/servers` installs them and prints where they are.
 
+mod hostile;
+
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Mutex,
     time::Duration,
@@ -10,19 +12,29 @@ use std::{
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
+use tests::processes::binary;
 
-use super::{Servers, secrets::ServerSecrets, supervise::State};
-use crate::{settings::McpServer, tool::call::Output};
+use super::{Confinement, Servers, secrets, supervise::State};
+use crate::{
+    sandbox::Sandbox,
+    secret::Values,
+    settings::{McpServer, SandboxSettings},
+    tool::call::Output,
+};
 
 /// The limit for a test that hangs.
 const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// The program of a package, to be run by node.
-fn package(name: &str) -> String {
+/// Where `scripts/servers` installs the servers.
+fn modules() -> PathBuf {
     let modules = std::env::var_os("TRELLIS_NODE_MODULES").map(PathBuf::from);
     let beneath = "../.tools/node/node_modules";
-    let modules = modules.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(beneath));
-    let program = modules.join("@modelcontextprotocol").join(name).join("dist/index.js");
+    modules.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(beneath))
+}
+
+/// The program of a package, to be run by node.
+fn package(name: &str) -> String {
+    let program = modules().join("@modelcontextprotocol").join(name).join("dist/index.js");
     assert!(program.exists(), "there is no {}\n\nhint: run scripts/servers once", program.display());
     program.to_str().unwrap().to_owned()
 }
@@ -33,18 +45,40 @@ fn program(arguments: &[&str]) -> McpServer {
         command,
         env: BTreeMap::new(),
         env_from: Vec::new(),
+        reads: vec![modules().to_str().unwrap().to_owned()],
+        writes: Vec::new(),
+        network: false,
+        requires: BTreeSet::new(),
+        resources: None,
         url: None,
         token_env: None,
         timeout_ms: Some(60_000),
     }
 }
 
-fn start(name: &str, settings: McpServer) -> Servers {
-    rustls::crypto::ring::default_provider().install_default().ok();
-    Servers::start(&BTreeMap::from([(name.to_owned(), settings)]))
+/// Servers, and the directory with their homes.
+struct Started(Servers, RemovedAtEnd);
+
+impl std::ops::Deref for Started {
+    type Target = Servers;
+
+    fn deref(&self) -> &Servers {
+        let Started(servers, RemovedAtEnd(_)) = self;
+        servers
+    }
 }
 
-fn everything() -> Servers {
+fn start(name: &str, settings: McpServer) -> Started {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let directory = std::env::temp_dir().join(format!("trellis-mcp-homes-{}", uuid::Uuid::new_v4()));
+    let sandbox = Some(Sandbox::new(binary(), &SandboxSettings::default(), &BTreeSet::new()));
+    let confinement = Confinement { sandbox, directory: directory.clone() };
+    let settings = BTreeMap::from([(name.to_owned(), settings)]);
+    let servers = Servers::start(&settings, &Values::default(), &confinement);
+    Started(servers, RemovedAtEnd(directory))
+}
+
+fn everything() -> Started {
     start("everything", program(&[&package("server-everything"), "stdio"]))
 }
 
@@ -130,7 +164,9 @@ async fn i4_mcp_a_path_outside_the_root_is_an_observation() {
     let root = RemovedAtEnd::create(root);
     std::fs::write(root.0.join("a.txt"), "inside").unwrap();
     let path = root.0.to_str().unwrap();
-    let servers = start("files", program(&[&package("server-filesystem"), path]));
+    let mut settings = program(&[&package("server-filesystem"), path]);
+    settings.reads.push(path.to_owned());
+    let servers = start("files", settings);
     let inside = format!("{path}/a.txt");
     assert_eq!(call(&servers, "files:read_text_file", json!({"path": inside})).await.unwrap(), "inside");
     let outside = call(&servers, "files:read_text_file", json!({"path": "/etc/passwd"})).await.unwrap_err();
@@ -176,7 +212,7 @@ async fn mcp_a_server_that_cannot_start_is_reported_with_its_error_output() {
     let missing = McpServer { command: vec!["/no/such/program".into()], ..program(&[]) };
     let servers = start("missing", missing);
     let error = call(&servers, "missing:anything", json!({})).await.unwrap_err();
-    assert!(error.contains("`/no/such/program` can't be started"), "{error}");
+    assert!(error.contains("`/no/such/program` could not be run"), "{error}");
     servers.stop().await;
 }
 
@@ -201,7 +237,7 @@ async fn mcp_a_server_sees_nothing_of_the_workers_environment() {
     let named = McpServer { env: BTreeMap::from([("GIVEN".into(), "1".into())]), ..program(&["-e", script]) };
     let servers = start("shy", named);
     let error = call(&servers, "shy:anything", json!({})).await.unwrap_err();
-    assert!(error.ends_with("GIVEN HOME PATH"), "{error}");
+    assert!(error.ends_with("GIVEN HOME LANG PATH TMPDIR"), "{error}");
     servers.stop().await;
 }
 
@@ -253,10 +289,10 @@ fn mcp_a_token_is_redacted_also_in_its_json_form() {
         token_env: Some("CARGO_MANIFEST_DIR".into()),
         ..program(&[])
     };
-    let secrets = ServerSecrets::new(&settings);
+    let secrets = secrets::redactor(&settings, &Values::default());
     let text = format!("{}/src, one\n\"two\", {}", env!("CARGO_MANIFEST_DIR"), json!("one\n\"two\""));
-    assert_eq!(secrets.redact(text), "[CARGO_MANIFEST_DIR]/src, [QUOTED], \"[QUOTED]\"");
-    assert_eq!(format!("{secrets:?}"), r#"["[CARGO_MANIFEST_DIR]", "[QUOTED]", "[QUOTED]"]"#);
+    assert_eq!(secrets.text(text), "[CARGO_MANIFEST_DIR]/src, [QUOTED], \"[QUOTED]\"");
+    assert_eq!(format!("{secrets:?}"), r#"{"[CARGO_MANIFEST_DIR]", "[QUOTED]"}"#);
 }
 
 /// The clock is paused, so the 20 s pass at once.
@@ -280,7 +316,9 @@ async fn mcp_a_server_that_failed_once_delays_no_agent_while_it_restarts() {
          else fs.writeFileSync('{0}', '')",
         been.display()
     );
-    let servers = start("deaf", program(&["-e", &script, &word]));
+    let mut settings = program(&["-e", &script, &word]);
+    settings.writes.push(root.0.to_str().unwrap().to_owned());
+    let servers = start("deaf", settings);
     servers.ready(|_| true).await;
     assert!(
         matches!(*servers.named("deaf").unwrap().state.borrow(), State::Down(_)),

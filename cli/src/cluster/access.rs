@@ -1,0 +1,126 @@
+//! Who may do what, as the servers read it: accounts and users of nats-server by their public keys, and users of Redis by the
+//! hashes of their passwords. Made from the table of roles, and from nothing else (S1).
+
+use std::fmt::Write;
+
+use coordinator::store;
+use shared::{
+    digest::sha256,
+    role::{Account, Import, Role, What, imports},
+    subject::Namespace,
+};
+
+/// A user of the NATS server: what it is, and its public nkey.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) role: Role,
+    pub(crate) public: String,
+}
+
+/// The accounts of nats-server, to be included in its configuration.
+pub(crate) fn nats(namespace: &Namespace, users: &[User]) -> String {
+    let mut text = String::from(
+        "# Who may do what on this NATS server, written by `trellis auth`: change it by that command, then reload the server\n\
+         # (`nats-server --signal reload`). It has public keys only.\n\naccounts {\n",
+    );
+    let all = imports(namespace);
+    for account in Account::ALL {
+        let _ = writeln!(text, "  {} {{", account.name());
+        if account == Account::Core {
+            text.push_str("    jetstream: enabled\n");
+        }
+        let exports = exports(&all, account);
+        if !exports.is_empty() {
+            text.push_str("    exports: [\n");
+            for line in &exports {
+                let _ = writeln!(text, "      {line}");
+            }
+            text.push_str("    ]\n");
+        }
+        let taken: Vec<&Import> = all.iter().filter(|import| import.to == account).collect();
+        if !taken.is_empty() {
+            text.push_str("    imports: [\n");
+            for import in taken {
+                let (from, subject) = (import.from.name(), quoted(&import.subject));
+                // The server then says who asked, and nobody can say it instead. About itself it would answer for the account
+                // of who asked, which has no streams.
+                let share = if import.subject.starts_with('$') { "" } else { ", share: true" };
+                let to = import
+                    .renamed
+                    .as_ref()
+                    .map_or_else(String::new, |name| format!(", to: {}", quoted(name)));
+                let _ = match import.what {
+                    What::Service { .. } => {
+                        writeln!(
+                            text,
+                            "      {{ service: {{ account: {from}, subject: {subject} }}{to}{share} }}"
+                        )
+                    }
+                    What::Stream => {
+                        writeln!(text, "      {{ stream: {{ account: {from}, subject: {subject} }} }}")
+                    }
+                };
+            }
+            text.push_str("    ]\n");
+        }
+        text.push_str("    users: [\n");
+        for user in users.iter().filter(|user| user.role.kind.account() == account) {
+            let rights = user.role.rights(namespace);
+            let list = |subjects: &[String]| {
+                subjects.iter().map(|subject| quoted(subject)).collect::<Vec<_>>().join(", ")
+            };
+            let _ = writeln!(text, "      # {}", user.role.name);
+            let _ = writeln!(text, "      {{ nkey: {}, permissions: {{", user.public);
+            let _ = writeln!(text, "          publish: {{ allow: [{}] }}", list(&rights.publish));
+            let _ = writeln!(text, "          subscribe: {{ allow: [{}] }} }} }}", list(&rights.subscribe));
+        }
+        text.push_str("    ]\n  }\n");
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// What an account lets others take: only those that take it.
+fn exports(all: &[Import], account: Account) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut of: Vec<(&String, What)> = all
+        .iter()
+        .filter(|import| import.from == account)
+        .map(|import| (&import.subject, import.what))
+        .collect();
+    of.sort();
+    of.dedup();
+    for (subject, what) in of {
+        let takers = all
+            .iter()
+            .filter(|import| import.from == account && import.subject == *subject && import.what == what);
+        let takers: Vec<&str> = takers.map(|import| import.to.name()).collect();
+        let (subject, takers) = (quoted(subject), takers.join(", "));
+        lines.push(match what {
+            What::Service { streamed: true } => {
+                format!("{{ service: {subject}, response_type: stream, accounts: [{takers}] }}")
+            }
+            What::Service { streamed: false } => format!("{{ service: {subject}, accounts: [{takers}] }}"),
+            What::Stream => format!("{{ stream: {subject}, accounts: [{takers}] }}"),
+        });
+    }
+    lines
+}
+
+fn quoted(subject: &str) -> String {
+    format!("\"{subject}\"")
+}
+
+/// The users of Redis: nobody without a password, coordinators with their commands and keys, and `doctor`, who reads settings.
+pub(crate) fn redis(namespace: &Namespace, coordinator: &str, doctor: &str) -> String {
+    let commands: Vec<String> = store::COMMANDS.iter().map(|command| format!("+{command}")).collect();
+    format!(
+        "user default off resetpass resetkeys resetchannels -@all\n\
+         user coordinator on resetpass #{} resetkeys {} resetchannels -@all {}\n\
+         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get\n",
+        sha256(coordinator),
+        store::key_patterns(namespace).map(|keys| format!("~{keys}")).join(" "),
+        commands.join(" "),
+        sha256(doctor),
+    )
+}

@@ -1,0 +1,182 @@
+//! Who we are for the servers, and how they are trusted: options, each also a variable. A secret is never an argument,
+//! because everybody on the machine sees those: it comes from a file, or from a variable.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use shared::{bus::Login, tls::Tls};
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Credentials (each also by its variable)")]
+pub(crate) struct Credentials {
+    /// A credentials file for NATS (JWT and nkey).
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_CREDS")]
+    nats_creds: Option<String>,
+    /// A file with the seed of an nkey for NATS, as `trellis auth` writes it.
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_NKEY_FILE")]
+    nats_nkey_file: Option<String>,
+    /// The user of NATS; its password comes from a file, or from NATS_PASSWORD.
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME", env = "NATS_USER")]
+    nats_user: Option<String>,
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_PASSWORD_FILE")]
+    nats_password_file: Option<String>,
+    /// A file with a token for NATS; or in NATS_TOKEN.
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_TOKEN_FILE")]
+    nats_token_file: Option<String>,
+    /// Where answers are received: the beginning of their subjects, which is this user's own.
+    #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX", env = "NATS_INBOX")]
+    inbox: Option<String>,
+    /// Where JetStream is called, if it is in another account of the server: the beginning of the subjects.
+    #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX", env = "NATS_JS_API")]
+    js_api: Option<String>,
+    /// No connection to NATS without TLS, whatever it offers: `required`.
+    #[arg(long, global = true, hide_short_help = true, value_name = "WHETHER", env = "NATS_TLS")]
+    #[arg(num_args = 0..=1, default_missing_value = REQUIRED, require_equals = true)]
+    tls: Option<String>,
+    /// Who signs the certificate of NATS (PEM); without it, whoever the system trusts.
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_CA")]
+    nats_ca: Option<String>,
+    /// Our own certificate for NATS, and its key (PEM).
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_CERT")]
+    nats_cert: Option<String>,
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_KEY")]
+    nats_key: Option<String>,
+    /// The user of Redis; its password comes from a file, or from REDIS_PASSWORD.
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME", env = "REDIS_USER")]
+    redis_user: Option<String>,
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_PASSWORD_FILE")]
+    redis_password_file: Option<String>,
+    /// Who signs the certificate of Redis (PEM); without it, whoever the system trusts.
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_CA")]
+    redis_ca: Option<String>,
+    /// Our own certificate for Redis, and its key (PEM).
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_CERT")]
+    redis_cert: Option<String>,
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_KEY")]
+    redis_key: Option<String>,
+}
+
+const REQUIRED: &str = "required";
+
+impl Credentials {
+    pub(crate) fn nats(&self) -> anyhow::Result<Login> {
+        let user = given(&self.nats_user);
+        let password = secret(&self.nats_password_file, "NATS_PASSWORD")?;
+        if user.is_some() != password.is_some() {
+            anyhow::bail!(
+                "a user of NATS needs a name and a password, and only one of them is given\n\nhint: set NATS_USER, and \
+                 NATS_PASSWORD_FILE or NATS_PASSWORD"
+            );
+        }
+        Ok(Login {
+            creds: file(&self.nats_creds),
+            nkey: file(&self.nats_nkey_file),
+            user,
+            password,
+            token: secret(&self.nats_token_file, "NATS_TOKEN")?,
+        })
+    }
+
+    pub(crate) fn nats_tls(&self) -> anyhow::Result<Tls> {
+        let required = match given(&self.tls).as_deref() {
+            None => false,
+            Some(REQUIRED) => true,
+            Some(other) => {
+                anyhow::bail!("`{other}` can't be said of TLS\n\nhint: --tls, or NATS_TLS={REQUIRED}")
+            }
+        };
+        let certificate = certificate(&self.nats_cert, &self.nats_key, "NATS")?;
+        Ok(Tls { required, ca: file(&self.nats_ca), certificate })
+    }
+
+    pub(crate) fn js_api(&self) -> Option<String> {
+        given(&self.js_api)
+    }
+
+    /// The prefix of our inbox. It is a part of subjects.
+    pub(crate) fn inbox(&self) -> anyhow::Result<Option<String>> {
+        let inbox = given(&self.inbox);
+        let plain = |prefix: &String| {
+            let token = |token: &str| {
+                !token.is_empty()
+                    && token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+            };
+            prefix.split('.').all(token) && !shared::subject::is_reserved(prefix)
+        };
+        match &inbox {
+            Some(prefix) if !plain(prefix) => anyhow::bail!(
+                "`{prefix}` can't be the beginning of our inbox\n\nhint: letters, digits, `_` and `-`, such as _INBOX_me"
+            ),
+            Some(_) | None => Ok(inbox),
+        }
+    }
+
+    pub(crate) fn redis(&self) -> anyhow::Result<coordinator::store::Login> {
+        Ok(coordinator::store::Login {
+            user: given(&self.redis_user),
+            password: secret(&self.redis_password_file, "REDIS_PASSWORD")?,
+            tls: Tls {
+                required: false,
+                ca: file(&self.redis_ca),
+                certificate: certificate(&self.redis_cert, &self.redis_key, "REDIS")?,
+            },
+        })
+    }
+}
+
+/// Refuses an address that was given as an argument and has a password: everybody on the machine sees it there.
+pub(crate) fn check_argument(url: &str, option: &str, variable: &str) -> anyhow::Result<()> {
+    let logged_in = url.split(',').any(|server| {
+        let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
+        rest.split('/').next().is_some_and(|host| host.contains('@'))
+    });
+    let as_argument = |word: std::ffi::OsString| {
+        let word = word.to_string_lossy().into_owned();
+        word == url || word.strip_prefix(option).is_some_and(|rest| rest.strip_prefix('=') == Some(url))
+    };
+    if logged_in && std::env::args_os().skip(1).any(as_argument) {
+        anyhow::bail!(
+            "the address in {option} contains a login, which everybody on this machine can see in the list of \
+             processes\n\nhint: set {variable}, or give the login by a file: see `trellis --help`"
+        );
+    }
+    Ok(())
+}
+
+/// An empty variable counts as unset: shells and compose files unset variables that way.
+fn given(option: &Option<String>) -> Option<String> {
+    option.clone().filter(|value| !value.is_empty())
+}
+
+fn file(option: &Option<String>) -> Option<PathBuf> {
+    given(option).map(PathBuf::from)
+}
+
+/// A secret from its file, else from its variable.
+fn secret(path: &Option<String>, variable: &str) -> anyhow::Result<Option<String>> {
+    if let Some(path) = given(path) {
+        let text = std::fs::read_to_string(Path::new(&path)).with_context(|| format!("can't read {path}"))?;
+        let text = text.trim_end_matches(['\r', '\n']);
+        if text.is_empty() {
+            anyhow::bail!("{path} is empty\n\nhint: it has the secret as its only line");
+        }
+        return Ok(Some(text.to_owned()));
+    }
+    let value = std::env::var_os(variable).filter(|value| !value.is_empty());
+    let text = value.map(|value| value.into_string());
+    text.transpose().map_err(|_| anyhow::anyhow!("the variable {variable} is not text"))
+}
+
+fn certificate(
+    certificate: &Option<String>,
+    key: &Option<String>,
+    server: &str,
+) -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
+    match (file(certificate), file(key)) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => anyhow::bail!(
+            "a certificate needs its key, and only one of them is given\n\nhint: set {server}_CERT and {server}_KEY"
+        ),
+    }
+}

@@ -1,0 +1,168 @@
+//! `trellis auth`: keys and permissions of a deployment, as files that its servers read (S1). Talks to no server.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use shared::{
+    id::PoolName,
+    role::{Kind, Role},
+    subject::Namespace,
+};
+
+use crate::{
+    cluster::{
+        connect::Servers,
+        keys::{Keys, REDIS_USERS},
+    },
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+    },
+};
+
+const RELOAD: &str = "\
+Afterwards the servers read the files anew: `nats-server --signal reload`, and `ACL LOAD` in Redis. Include DIR/nats-auth.conf in the
+configuration of nats-server (`include`), and name DIR/redis-users.acl in that of Redis (`aclfile`). Each user has a seed in DIR/keys, and a
+file of variables beside it: `set -a; . DIR/keys/client.env; set +a`.";
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Make the keys of a deployment, and what its servers read.
+    ///
+    /// A second time makes what is missing, and writes what the servers read anew; keys stay as they are.
+    #[command(after_help = RELOAD)]
+    Init {
+        /// Where the files are.
+        dir: PathBuf,
+        /// Pools whose workers get a key.
+        #[arg(long = "pool", value_name = "NAME", default_value = "default")]
+        pools: Vec<PoolName>,
+        /// Make all keys anew: those there are stop working.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Add the workers of a pool.
+    #[command(after_help = RELOAD)]
+    AddWorker { dir: PathBuf, pool: PoolName },
+    /// Add a user who submits, steers and cancels runs, and reads about all of them.
+    #[command(after_help = RELOAD)]
+    AddClient { dir: PathBuf, name: PoolName },
+    /// Add a user who reads about runs, and changes nothing.
+    #[command(after_help = RELOAD)]
+    AddObserver { dir: PathBuf, name: PoolName },
+    /// Add an administrator: agents, schedules, graphs, budgets, deleting, draining.
+    #[command(after_help = RELOAD)]
+    AddAdmin { dir: PathBuf, name: PoolName },
+    /// Give a user a new key: the old one stops working when the servers have read the files.
+    #[command(after_help = RELOAD)]
+    Rotate {
+        dir: PathBuf,
+        /// A user, such as `worker-default`, or `redis-coordinator` or `redis-doctor`.
+        name: String,
+    },
+}
+
+pub(crate) fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let namespace = servers.namespace();
+    match command {
+        Command::Init { dir, pools, force } => init(&dir, &pools, force, namespace, output),
+        Command::AddWorker { dir, pool } => {
+            let name = format!("worker-{pool}");
+            add(&dir, Role::worker(pool, name), namespace, output)
+        }
+        Command::AddClient { dir, name } => add(&dir, named(Kind::Client, &name), namespace, output),
+        Command::AddObserver { dir, name } => add(&dir, named(Kind::Observer, &name), namespace, output),
+        Command::AddAdmin { dir, name } => add(&dir, named(Kind::Admin, &name), namespace, output),
+        Command::Rotate { dir, name } => rotate(&dir, &name, namespace, output),
+    }
+}
+
+fn named(kind: Kind, name: &PoolName) -> Role {
+    Role::new(kind, format!("{kind}-{name}"))
+}
+
+fn init(
+    dir: &Path,
+    pools: &[PoolName],
+    force: bool,
+    namespace: &Namespace,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let keys = Keys::open(dir, namespace)?;
+    let mut made = Vec::new();
+    for user in REDIS_USERS {
+        let name = format!("redis-{user}.password");
+        if keys.make_secret(&name, force)? {
+            made.push(name);
+        }
+    }
+    if keys.make_secret("log.key", false)? {
+        made.push("log.key".into());
+    }
+    let plain = [Kind::Provisioner, Kind::Coordinator, Kind::Client, Kind::Observer, Kind::Admin];
+    let roles = plain.into_iter().map(|kind| Role::new(kind, kind.name()));
+    let workers = pools.iter().map(|pool| Role::worker(pool.clone(), format!("worker-{pool}")));
+    for role in roles.chain(workers) {
+        if keys.make_user(&role, force)? {
+            made.push(format!("{}.nk", role.name));
+        }
+    }
+    keys.write_configurations()?;
+    tell(dir, &made, output)
+}
+
+fn add(dir: &Path, role: Role, namespace: &Namespace, output: Output) -> anyhow::Result<Ending> {
+    let keys = existing(dir, namespace)?;
+    let made = keys.make_user(&role, false)?.then(|| format!("{}.nk", role.name));
+    keys.write_configurations()?;
+    tell(dir, made.as_slice(), output)
+}
+
+fn rotate(dir: &Path, name: &str, namespace: &Namespace, output: Output) -> anyhow::Result<Ending> {
+    let keys = existing(dir, namespace)?;
+    let made = match name.strip_prefix("redis-").filter(|user| REDIS_USERS.contains(user)) {
+        Some(_) => {
+            let file = format!("{name}.password");
+            keys.make_secret(&file, true)?;
+            file
+        }
+        None => {
+            let users = keys.users()?;
+            let Some(user) = users.iter().find(|user| user.role.name == name) else {
+                let names: Vec<&str> = users.iter().map(|user| user.role.name.as_str()).collect();
+                anyhow::bail!(
+                    "there is no user `{name}`\n\nhint: there are {}, redis-coordinator and redis-doctor",
+                    names.join(", ")
+                );
+            };
+            keys.make_user(&user.role, true)?;
+            format!("{name}.nk")
+        }
+    };
+    keys.write_configurations()?;
+    tell(dir, &[made], output)
+}
+
+fn existing(dir: &Path, namespace: &Namespace) -> anyhow::Result<Keys> {
+    if !dir.join("nats-auth.conf").is_file() {
+        anyhow::bail!(
+            "{} has no keys of a deployment\n\nhint: `trellis auth init {}` makes them",
+            dir.display(),
+            dir.display()
+        );
+    }
+    Keys::open(dir, namespace)
+}
+
+fn tell(dir: &Path, made: &[String], output: Output) -> anyhow::Result<Ending> {
+    match output {
+        Output::Json => output::print_json(&json!({ "dir": dir.display().to_string(), "made": made }))?,
+        Output::Text if made.is_empty() => output::print("nothing was missing\n")?,
+        Output::Text => {
+            let list: String =
+                made.iter().map(|name| format!("made {}/keys/{name}\n", dir.display())).collect();
+            output::print(&list)?;
+        }
+    }
+    Ok(Ending::Completed)
+}

@@ -1,0 +1,192 @@
+//! `trellis graphs`: keeps graphs under names on a cluster, lists, shows and deletes them (G18).
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use shared::{
+    GraphName, Problems,
+    graph::{self, Reference},
+    wire::{GraphShown, GraphSummary, Query, QueryAnswer},
+};
+
+use crate::{
+    cluster::{client, connect::Servers},
+    input::{
+        document::{Document, Unusable},
+        uses::read_as_far,
+    },
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        table,
+    },
+};
+
+/// The most that one answer lists.
+const PAGE: u32 = 500;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Keep a graph under a name: steps of other graphs run it with `use: NAME` or `use: NAME@VERSION`.
+    ///
+    /// A graph that differs from the one before gets the next version; one that is the same keeps its version. Files that it
+    /// uses become part of it, and names that it uses are those versions from then on. Runs keep what they began with.
+    #[command(after_help = "Examples:
+  trellis graphs apply examples/facts.yaml
+  trellis graphs apply examples/facts.yaml --name short-facts")]
+    Apply {
+        /// A task graph: YAML, JSON or TOML; `-` is stdin.
+        file: PathBuf,
+        /// Its name; without it, the graph's `name`, or that of the file.
+        #[arg(long)]
+        name: Option<GraphName>,
+    },
+    /// List the graphs that are kept, by name.
+    List,
+    /// Show a graph, in a form that can be applied again.
+    #[command(after_help = "Examples:
+  trellis graphs show facts
+  trellis graphs show facts@2 | trellis graphs apply - --name facts      (back to version 2, as a new version)")]
+    Show {
+        /// Its name, and its version if it is not the latest; the last 64 are kept.
+        #[arg(value_name = "NAME[@VERSION]", value_parser = reference)]
+        name: (GraphName, Option<u64>),
+    },
+    /// Delete a graph, with all its versions: new submissions can't name it any more. Runs keep what they began with.
+    #[command(after_help = "Examples:\n  trellis graphs delete facts")]
+    Delete { name: GraphName },
+}
+
+fn reference(text: &str) -> Result<(GraphName, Option<u64>), String> {
+    match Reference::new(text) {
+        Reference::Kept(name, version) => Ok((name, version)),
+        Reference::File | Reference::Neither => {
+            Err("write a name, or a name and a version, such as facts or facts@2".into())
+        }
+    }
+}
+
+pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let (query, sources) = match command {
+        Command::Apply { file, name } => match read(&file, name) {
+            Ok((name, Document { value, sources, .. })) => {
+                (Query::PutGraph { name, graph: value.into() }, sources)
+            }
+            Err(unusable) => return unusable.report(&file, output),
+        },
+        Command::List => return list(servers, output).await,
+        Command::Show { name: (name, version) } => (Query::Graph { name, version }, Default::default()),
+        Command::Delete { name } => (Query::DeleteGraph { name }, Default::default()),
+    };
+    let bus = servers.cluster().await?;
+    // Each of them may come again: a coordinator may have died before its answer.
+    match client::query_again(&bus, &query).await?.or_refusal() {
+        Ok(QueryAnswer::GraphKept { name, version, unchanged }) => {
+            match output {
+                Output::Json => {
+                    output::print_json(&json!({"name": name, "version": version, "unchanged": unchanged}))?;
+                }
+                Output::Text => {
+                    let unchanged = if unchanged { "unchanged, " } else { "" };
+                    output::print(&format!("{name}: {unchanged}version {version}\n"))?;
+                }
+            }
+            Ok(Ending::Completed)
+        }
+        Ok(QueryAnswer::GraphDeleted { name, at }) => {
+            match output {
+                Output::Json => output::print_json(&json!({"deleted": name, "at": at}))?,
+                Output::Text => output::print(&format!("{name}: deleted at {at}\n"))?,
+            }
+            Ok(Ending::Completed)
+        }
+        Ok(QueryAnswer::Graph(found)) => show(&found, output),
+        Err(refusal) => output::refuse(&sources.locate(refusal), output),
+        Ok(other) => Err(client::unexpected(&other)),
+    }
+}
+
+/// The graph of a file, and its name; what can be checked without a cluster is.
+fn read(file: &Path, name: Option<GraphName>) -> Result<(GraphName, Document), Unusable> {
+    let document = read_as_far(file)?;
+    let mut checked = document.value.clone();
+    let mut problems = graph::put_stand_ins(&mut checked);
+    if let Err(more) = graph::read_to_keep(checked) {
+        problems.extend(more);
+    }
+    let stem = || Some(file.file_stem()?.to_str()?.to_owned()).filter(|stem| stem != "-");
+    let said = document.value.get("name").and_then(Value::as_str).map(str::to_owned).or_else(stem);
+    let name = name.or_else(|| GraphName::new(&said?).ok());
+    if name.is_none() {
+        let hint = "give one with --name, or write `name:` into the graph";
+        problems.extend(Problems::one("name", "the graph has no name to be kept under", Some(hint.into())));
+    }
+    let name = document.checked(problems.or(name))?;
+    match name {
+        Some(name) => Ok((name, document)),
+        None => Err(document.wrong(Problems::default())),
+    }
+}
+
+/// Prints a graph as a file, and about it to stderr.
+fn show(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
+    match output {
+        Output::Json => output::print_json(&json!(found))?,
+        Output::Text => {
+            let GraphShown { summary, versions, graph } = found;
+            let kept: Vec<String> = versions.iter().map(ToString::to_string).collect();
+            let needs = match summary.needs.as_slice() {
+                [] => String::new(),
+                needs => format!("; inputs that it needs: {}", needs.join(", ")),
+            };
+            let GraphSummary { name, version, at, .. } = summary;
+            output::note(&format!(
+                "{name}: version {version}, kept since {at}; versions kept: {}{needs}",
+                kept.join(" ")
+            ));
+            output::print_json(graph.value())?;
+        }
+    }
+    Ok(Ending::Completed)
+}
+
+async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let asked = Query::Graphs { after, limit: PAGE };
+        match client::query_again(&bus, &asked).await?.or_refusal() {
+            Ok(QueryAnswer::Graphs { graphs, next }) => {
+                all.extend(graphs);
+                after = next;
+            }
+            Err(refusal) => return output::refuse(&refusal, output),
+            Ok(other) => return Err(client::unexpected(&other)),
+        }
+        if after.is_none() {
+            break;
+        }
+    }
+    if output == Output::Json {
+        output::print_json(&json!(all))?;
+        return Ok(Ending::Completed);
+    }
+    if all.is_empty() {
+        output::note(
+            "no graphs are kept yet\n\nhint: keep one, as with `trellis graphs apply examples/facts.yaml`",
+        );
+        return Ok(Ending::Completed);
+    }
+    let row = |graph: &GraphSummary| {
+        [
+            graph.name.to_string(),
+            graph.version.to_string(),
+            graph.at.to_string(),
+            graph.needs.join(", "),
+            graph.uses.join(", "),
+        ]
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    output::print(&table::show(["GRAPH", "VERSION", "SINCE", "NEEDS", "USES"], &rows))?;
+    Ok(Ending::Completed)
+}

@@ -1,0 +1,371 @@
+//! `trellis schedule`: tasks that are run again and again (G16): kept, shown, paused, run and deleted on a cluster, and their
+//! next ticks, which need no server.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use shared::{
+    ChildId, ScheduleName, Timestamp,
+    clock::Clock,
+    schedule::{self, Timetable},
+    text::count,
+    wire::{Query, QueryAnswer, Refusal, ScheduleShown, ScheduleSummary, TickOutcome, TickRecord},
+};
+
+use crate::{
+    cluster::{
+        client::{self, fresh_trace},
+        connect::Servers,
+    },
+    input::{
+        document::{Document, Unusable},
+        parse,
+        uses::read_as_far,
+    },
+    terminal::{
+        ending::Ending,
+        output::{self, Output},
+        table, text,
+    },
+};
+
+/// The most that one answer lists.
+const PAGE: u32 = 500;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Add a schedule, or replace the one of the same name. Its ticks begin now; earlier ones are not run.
+    #[command(after_help = "Examples:
+  trellis schedule put examples/nightly.yaml
+  trellis schedule put examples/nightly.yaml --cron '0 4 * * *' --time-zone Europe/Berlin
+  trellis schedule put examples/nightly.yaml --revision 3      only if nobody has changed it since")]
+    Put {
+        /// The schedule: YAML, JSON or TOML; `-` is stdin.
+        file: PathBuf,
+        #[command(flatten)]
+        changes: Changes,
+        /// Only if this is its revision now; 0: only if there is none of this name.
+        #[arg(long, value_name = "N")]
+        revision: Option<u64>,
+    },
+    /// List the schedules, by name.
+    List,
+    /// Show a schedule, its next ticks, and what became of the last ones.
+    Show { name: ScheduleName },
+    /// Run none of its ticks until it is resumed.
+    Pause { name: ScheduleName },
+    /// Go on with the next tick; those that came meanwhile are not run.
+    Resume { name: ScheduleName },
+    /// Delete a schedule. Its runs go on.
+    Delete { name: ScheduleName },
+    /// Run it once now, besides its ticks; also while it is paused. Its budget of the day and its overlap apply.
+    Run { name: ScheduleName },
+    /// Print the next ticks of a file or of an expression. It needs no server.
+    #[command(after_help = "Examples:
+  trellis schedule next examples/nightly.yaml
+  trellis schedule next '30 2 * * *' --time-zone Europe/Berlin --after 2026-03-28 --count 3")]
+    Next {
+        /// A schedule, or a cron expression in quotes.
+        #[arg(value_name = "FILE|CRON")]
+        what: String,
+        /// The time zone; overrides the file.
+        #[arg(long, value_name = "ZONE")]
+        time_zone: Option<String>,
+        /// After when, in UTC; without it, after now.
+        #[arg(long, value_name = "TIME", value_parser = parse::moment)]
+        after: Option<Timestamp>,
+        /// How many ticks.
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        count: u16,
+    },
+}
+
+/// What overrides the file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Changes {
+    /// Its name; overrides the file.
+    #[arg(long)]
+    name: Option<ScheduleName>,
+    /// When it is run; overrides the file.
+    #[arg(long)]
+    cron: Option<String>,
+    /// The time zone, such as Europe/Berlin; overrides the file.
+    #[arg(long, value_name = "ZONE")]
+    time_zone: Option<String>,
+    /// The most that the runs of one day may cost, in dollars; overrides the file.
+    #[arg(long, value_name = "USD", value_parser = parse::ceiling)]
+    budget_per_day_usd: Option<shared::Usd>,
+}
+
+impl Changes {
+    fn apply(self, schedule: &mut Document) {
+        let Some(fields) = schedule.value.as_object_mut() else { return };
+        let budget = self.budget_per_day_usd.map(|budget| json!(budget));
+        for (field, option, given) in [
+            ("name", "--name", self.name.map(|name| json!(name))),
+            ("cron", "--cron", self.cron.map(Value::from)),
+            ("time_zone", "--time-zone", self.time_zone.map(Value::from)),
+            ("budget_per_day_usd", "--budget-per-day-usd", budget),
+        ] {
+            if let Some(given) = given {
+                fields.insert(field.into(), given);
+                schedule.sources.option(field, option);
+            }
+        }
+    }
+}
+
+pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let query = match command {
+        Command::Put { file, changes, revision } => {
+            let read = read_as_far(&file).and_then(|mut document| {
+                changes.apply(&mut document);
+                document.checked(schedule::read(&document.value))?;
+                Ok(document.value)
+            });
+            match read {
+                Ok(value) => Query::PutSchedule { schedule: value.into(), revision },
+                Err(unusable) => return explain(&unusable, &file, output),
+            }
+        }
+        Command::List => return list(servers, output).await,
+        Command::Show { name } => Query::Schedule { name },
+        Command::Pause { name } => Query::PauseSchedule { name },
+        Command::Resume { name } => Query::ResumeSchedule { name },
+        Command::Delete { name } => Query::DeleteSchedule { name },
+        Command::Run { name } => {
+            let id = ChildId::new(&fresh_trace().to_string()).expect("hex digits are an id");
+            Query::RunSchedule { name, id }
+        }
+        Command::Next { what, time_zone, after, count } => {
+            return next(&what, time_zone, after, usize::from(count), output);
+        }
+    };
+    let bus = servers.cluster().await?;
+    // Each of them may come again: a coordinator may have died between its commit and its answer.
+    match client::query_again(&bus, &query).await?.or_refusal() {
+        Ok(QueryAnswer::ScheduleKept { name, revision, unchanged, paused, next }) => {
+            match output {
+                Output::Json => output::print_json(&json!({
+                    "name": name, "revision": revision, "unchanged": unchanged, "paused": paused, "next": next,
+                }))?,
+                Output::Text => {
+                    let unchanged = if unchanged { "unchanged, " } else { "" };
+                    let next = match (paused, next) {
+                        (true, _) => "paused".to_owned(),
+                        (false, Some(next)) => format!("next at {next}"),
+                        (false, None) => "no further tick".to_owned(),
+                    };
+                    output::print(&format!("{name}: {unchanged}revision {revision}, {next}\n"))?;
+                }
+            }
+            Ok(Ending::Completed)
+        }
+        Ok(QueryAnswer::ScheduleDeleted { name, at }) => {
+            match output {
+                Output::Json => output::print_json(&json!({"deleted": name, "at": at}))?,
+                Output::Text => output::print(&format!("{name}: deleted at {at}\n"))?,
+            }
+            Ok(Ending::Completed)
+        }
+        Ok(QueryAnswer::ScheduleRun { name, trace_id }) => {
+            match output {
+                Output::Json => output::print_json(&json!({"name": name, "trace_id": trace_id}))?,
+                Output::Text => output::print(&format!("{trace_id} accepted, of {name}\n"))?,
+            }
+            Ok(Ending::Completed)
+        }
+        Ok(QueryAnswer::Schedule(shown)) => show(&shown, output),
+        Err(refusal) => refuse(&refusal, output),
+        Ok(other) => Err(client::unexpected(&other)),
+    }
+}
+
+fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending> {
+    output::refuse(refusal, output)
+}
+
+fn explain(unusable: &Unusable, file: &Path, output: Output) -> anyhow::Result<Ending> {
+    if output == Output::Json {
+        output::print_json(&unusable.to_json(file))?;
+    }
+    Ok(unusable.explain_as(file, "a valid schedule"))
+}
+
+async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let bus = servers.cluster().await?;
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let asked = Query::Schedules { after, limit: PAGE };
+        match client::query_again(&bus, &asked).await?.or_refusal() {
+            Ok(QueryAnswer::Schedules { schedules, next }) => {
+                all.extend(schedules);
+                after = next;
+            }
+            Err(refusal) => return refuse(&refusal, output),
+            Ok(other) => return Err(client::unexpected(&other)),
+        }
+        if after.is_none() {
+            break;
+        }
+    }
+    if output == Output::Json {
+        output::print_json(&json!(all))?;
+        return Ok(Ending::Completed);
+    }
+    if all.is_empty() {
+        output::note(
+            "there are no schedules yet\n\nhint: add one, as with `trellis schedule put examples/nightly.yaml`",
+        );
+        return Ok(Ending::Completed);
+    }
+    let rows: Vec<_> = all.iter().map(row).collect();
+    output::print(&table::show(
+        ["SCHEDULE", "CRON", "ZONE", "NEXT", "LAST", "RUNS", "SKIPPED", "MISSED"],
+        &rows,
+    ))?;
+    Ok(Ending::Completed)
+}
+
+fn row(one: &ScheduleSummary) -> [String; 8] {
+    let next = match (&one.unreadable, one.paused, one.next) {
+        (Some(_), _, _) => "can't be read".to_owned(),
+        (None, true, _) => "paused".to_owned(),
+        (None, false, Some(next)) => match one.waits_for {
+            Some(run) => format!("waits for {run}"),
+            None => next.to_string(),
+        },
+        (None, false, None) => "none".to_owned(),
+    };
+    let last = one.last.as_ref().map_or_else(String::new, |last| word(last.outcome).to_owned());
+    [
+        one.name.to_string(),
+        text::cut(&text::flat(&one.cron), 40),
+        one.time_zone.clone(),
+        next,
+        last,
+        one.runs.to_string(),
+        one.skipped.to_string(),
+        one.missed.to_string(),
+    ]
+}
+
+fn word(outcome: TickOutcome) -> &'static str {
+    match outcome {
+        TickOutcome::Decided => "to be submitted",
+        TickOutcome::Submitted => "run",
+        TickOutcome::Refused => "refused",
+        TickOutcome::GivenUp => "given up",
+        TickOutcome::SkippedOverlap => "skipped: overlap",
+        TickOutcome::SkippedBudget => "skipped: budget",
+        TickOutcome::Missed => "missed",
+        TickOutcome::Paused => "paused",
+        TickOutcome::Resumed => "resumed",
+    }
+}
+
+fn show(shown: &ScheduleShown, output: Output) -> anyhow::Result<Ending> {
+    if output == Output::Json {
+        output::print_json(&json!(shown))?;
+        return Ok(Ending::Completed);
+    }
+    let ScheduleShown { summary, schedule, changed_at, next_ticks, ticks, day, day_usd } = shown;
+    let paused = if summary.paused { ", paused" } else { "" };
+    let mut told = format!(
+        "{}: revision {}, changed at {changed_at}{paused}\n{} in {}\n",
+        summary.name, summary.revision, summary.cron, summary.time_zone
+    );
+    if let Some(why) = &summary.unreadable {
+        told.push_str(&format!("it is not run: {why}\n"));
+    }
+    told.push_str(&format!("{} run, {} skipped, {} missed\n", summary.runs, summary.skipped, summary.missed));
+    if let Some(day) = day {
+        let budget = schedule.value().get("budget_per_day_usd");
+        let of = budget.map_or_else(String::new, |budget| format!(" of the day's {budget}"));
+        told.push_str(&format!("{day}: {day_usd}{of} used, live runs with all they may cost\n"));
+    }
+    if let (Some(next), Some(run)) = (summary.next, summary.waits_for) {
+        told.push_str(&format!("the tick of {next} waits for the run {run}, which is live\n"));
+    }
+    if !next_ticks.is_empty() {
+        let timetable = schedule::read_timetable(&summary.cron, &summary.time_zone).ok();
+        told.push_str("\nnext\n");
+        for tick in next_ticks {
+            told.push_str(&line(timetable.as_ref(), *tick));
+        }
+    }
+    if !ticks.is_empty() {
+        let rows: Vec<_> = ticks
+            .iter()
+            .map(|tick| {
+                let TickRecord { at, outcome, trace_id, reason, ticks, asked, .. } = &tick.record;
+                let status = tick.status.map(|status| text::plain(serde_json::to_value(status)));
+                let several = ticks.map(|ticks| count(ticks, "tick"));
+                let asked = asked.then(|| "asked for".to_owned());
+                [
+                    at.to_string(),
+                    word(*outcome).to_owned(),
+                    trace_id.map_or_else(String::new, |id| id.to_string()),
+                    status.unwrap_or_default(),
+                    tick.cost_usd.map_or_else(String::new, |cost| cost.to_string()),
+                    [several, asked, reason.clone()].into_iter().flatten().collect::<Vec<_>>().join("; "),
+                ]
+            })
+            .collect();
+        told.push_str(&format!("\n{}", table::show(["TICK", "WHAT", "RUN", "STATUS", "COST", ""], &rows)));
+    }
+    output::print(&told)?;
+    Ok(Ending::Completed)
+}
+
+/// A tick in UTC and in local time.
+fn line(timetable: Option<&Timetable>, tick: Timestamp) -> String {
+    let local = timetable.map_or_else(String::new, |timetable| format!("  {}", timetable.local(tick)));
+    format!("{tick}{local}\n")
+}
+
+fn next(
+    what: &str,
+    time_zone: Option<String>,
+    after: Option<Timestamp>,
+    count: usize,
+    output: Output,
+) -> anyhow::Result<Ending> {
+    let path = Path::new(what);
+    let is_file = what == "-"
+        || path.is_file()
+        || what.ends_with(".yaml")
+        || what.ends_with(".json")
+        || what.ends_with(".toml");
+    let (timetable, until) = if is_file {
+        let read = read_as_far(path).and_then(|mut document| {
+            let changes = Changes { name: None, cron: None, time_zone, budget_per_day_usd: None };
+            changes.apply(&mut document);
+            document.checked(schedule::read(&document.value))
+        });
+        match read {
+            Ok(readable) => (readable.timetable, readable.until),
+            Err(unusable) => return explain(&unusable, path, output),
+        }
+    } else {
+        match schedule::read_timetable(what, time_zone.as_deref().unwrap_or("UTC")) {
+            Ok(timetable) => (timetable, None),
+            Err(problems) => return explain(&problems.into(), path, output),
+        }
+    };
+    let after = after.unwrap_or_else(|| Clock::Machine.now());
+    let mut ticks = timetable.upcoming(after, count);
+    ticks.retain(|tick| until.is_none_or(|until| *tick <= until));
+    match output {
+        Output::Json => {
+            let told =
+                ticks.iter().map(|tick| json!({"utc": tick.to_string(), "local": timetable.local(*tick)}));
+            output::print_json(&told.collect())?;
+        }
+        Output::Text if ticks.is_empty() => output::note("there is no further tick"),
+        Output::Text => {
+            output::print(&ticks.iter().map(|tick| line(Some(&timetable), *tick)).collect::<String>())?;
+        }
+    }
+    Ok(Ending::Completed)
+}

@@ -1,0 +1,100 @@
+//! The inputs of a graph or an agent that the command line gives, in addition to those of the file.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+use shared::{ContextKey, Json, Problems};
+
+use crate::input::{
+    document::{Document, Unusable},
+    file::read_value,
+    parse,
+    sources::{Mistakes, Sources},
+    uses::read_as_far,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Inputs {
+    /// An input, in addition to those of the graph, or in place of one; may be given more than once.
+    #[arg(long, value_name = "KEY=JSON", value_parser = parse::input)]
+    input: Vec<(ContextKey, Value)>,
+    /// A file of inputs by their keys, likewise: YAML, JSON or TOML. One that --input names too is taken from there.
+    #[arg(long, value_name = "FILE")]
+    inputs: Option<PathBuf>,
+}
+
+/// The inputs, and the file that some of them are from.
+struct Given {
+    values: Map<String, Value>,
+    from: Option<(PathBuf, Sources)>,
+}
+
+impl Inputs {
+    /// Puts the inputs into a submission.
+    pub(crate) fn put(&self, document: &mut Document) -> Result<(), Unusable> {
+        let Given { values, from } = self.read()?;
+        for (key, _) in &self.input {
+            document.sources.option(&format!("inputs.{key}"), "--input");
+        }
+        let Some(fields) = document.value.as_object_mut().filter(|_| !values.is_empty()) else {
+            return Ok(());
+        };
+        if let Some(inputs) = fields.entry("inputs").or_insert_with(|| Map::new().into()).as_object_mut() {
+            inputs.extend(values);
+        }
+        if let Some((file, sources)) = from {
+            document.sources.add("inputs", file, sources);
+        }
+        Ok(())
+    }
+
+    /// A graph with these inputs, to be planned or run.
+    pub(crate) fn document(&self, path: &Path) -> Result<Document, Unusable> {
+        let mut document = read_as_far(path)?;
+        self.put(&mut document)?;
+        Ok(document)
+    }
+
+    /// The inputs alone, by checked keys.
+    pub(crate) fn read_checked(&self) -> Result<BTreeMap<ContextKey, Json>, Unusable> {
+        let Given { values, from } = self.read()?;
+        let (mut inputs, mut problems) = (BTreeMap::new(), Problems::default());
+        for (key, value) in values {
+            match ContextKey::new(&key) {
+                Ok(key) => drop(inputs.insert(key, Json::from(value))),
+                Err(error) => problems.add(key, error.to_string(), None),
+            }
+        }
+        let mut sources = from.map(|(_, sources)| sources).unwrap_or_default();
+        self.input.iter().for_each(|(key, _)| sources.option(key.as_str(), "--input"));
+        problems.or(inputs).map_err(|problems| Unusable::Wrong(Mistakes::new(problems, &sources)))
+    }
+
+    /// The file of inputs, to name it.
+    pub(crate) fn path(&self) -> &Path {
+        self.inputs.as_deref().unwrap_or(Path::new("--input"))
+    }
+
+    /// What they give, and the file that some of it is from.
+    fn read(&self) -> Result<Given, Unusable> {
+        let (mut given, mut from) = (Map::new(), None);
+        if let Some(path) = &self.inputs {
+            let of_file = |unusable: Unusable| unusable.in_file(path);
+            let document = read_value(path).map_err(of_file)?;
+            match document.value {
+                Value::Object(fields) => given = fields,
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    let hint = "write the inputs by their keys, such as `topic: ants`";
+                    let message = format!("{} has no inputs: it should be an object", path.display());
+                    return Err(Problems::one("--inputs", message, Some(hint.into())).into());
+                }
+            }
+            from = Some((path.clone(), document.sources));
+        }
+        given.extend(self.input.iter().map(|(key, value)| (key.to_string(), value.clone())));
+        Ok(Given { values: given, from })
+    }
+}

@@ -1,0 +1,101 @@
+//! The agents that a graph may name, as far as somebody says which there are: a file of profiles, or a cluster. Without either
+//! nobody knows, and names are not checked.
+
+use std::{collections::BTreeSet, path::Path};
+
+use serde_json::Value;
+use shared::{
+    AgentId, Problems,
+    problem::nearest,
+    wire::{Query, QueryAnswer},
+};
+
+use crate::{
+    cluster::{client, connect::Servers},
+    input::{
+        document::{Document, Unusable},
+        profiles,
+        sources::join,
+    },
+    terminal::output,
+};
+
+/// The agents that there are.
+pub(crate) struct KnownAgents(BTreeSet<AgentId>);
+
+impl KnownAgents {
+    /// Those of a file and of the cluster that `NATS_URL` names; none if neither is given. A cluster that can't be asked is
+    /// told of: a graph is right or wrong without it too.
+    pub(crate) async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<Self>, Unusable> {
+        let mut known = BTreeSet::new();
+        for profile in file.map(profiles::read).transpose()?.into_iter().flatten() {
+            known.insert(profile.agent_id);
+        }
+        let of_cluster = match servers.nats_url() {
+            Some(_) => match listed(servers).await {
+                Ok(agents) => Some(agents),
+                Err(error) => {
+                    output::note(&format!(
+                        "the agents are not compared with those of the cluster: {error:#}"
+                    ));
+                    return Ok(None);
+                }
+            },
+            None => None,
+        };
+        if file.is_none() && of_cluster.is_none() {
+            return Ok(None);
+        }
+        known.extend(of_cluster.into_iter().flatten());
+        // Every deployment has it.
+        known.insert(AgentId::default_agent());
+        Ok(Some(KnownAgents(known)))
+    }
+
+    /// Compares the agents that a graph names with those that there are, if that is known. The graph may have other mistakes.
+    pub(crate) fn check(known: Option<&Self>, document: &mut Document) {
+        if let Some(known) = known {
+            known.graph(&document.value, "", &mut document.unread.problems);
+        }
+    }
+
+    fn graph(&self, graph: &Value, at: &str, problems: &mut Problems) {
+        self.name(graph.get("agent_id"), &join(at, "agent_id"), problems);
+        for field in ["fallback", "undo"] {
+            let at = join(at, field);
+            match graph.get(field) {
+                Some(Value::Object(task)) => {
+                    self.name(task.get("agent_id"), &join(&at, "agent_id"), problems)
+                }
+                other => self.name(other, &at, problems),
+            }
+        }
+        if let Some(used) = graph.get("graph") {
+            self.graph(used, &join(at, "graph"), problems);
+        }
+        let steps = graph.get("steps").and_then(Value::as_array);
+        for (number, step) in steps.into_iter().flatten().enumerate() {
+            self.graph(step, &format!("{}[{number}]", join(at, "steps")), problems);
+        }
+    }
+
+    fn name(&self, agent: Option<&Value>, at: &str, problems: &mut Problems) {
+        let Some(name) = agent.and_then(Value::as_str) else { return };
+        // What is no name at all is told of elsewhere.
+        let Ok(id) = AgentId::new(name) else { return };
+        if !self.0.contains(&id) {
+            let hint = match nearest(name, self.0.iter().map(AgentId::as_str)) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "apply its profile first, with `trellis agents apply`".into(),
+            };
+            problems.add(at, format!("there is no agent `{name}`"), Some(hint));
+        }
+    }
+}
+
+async fn listed(servers: &Servers) -> anyhow::Result<Vec<AgentId>> {
+    let bus = servers.cluster().await?;
+    let answer = client::query(&bus, &Query::Agents).await?;
+    let QueryAnswer::Agents { agents, .. } = answer else { return Err(client::unexpected(&answer)) };
+    Ok(agents.into_iter().map(|agent| agent.agent_id).collect())
+}

@@ -1,0 +1,54 @@
+//! The keys that coordinators sign with (S3), read once from a file or a variable. Never shown.
+
+use std::path::PathBuf;
+
+use shared::keys::Keys;
+
+use crate::terminal::{ending::Ending, output};
+
+/// Not an option: everybody on the machine sees the arguments of a process.
+const VARIABLE: &str = "TRELLIS_LOG_KEY";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogKeys {
+    /// The key of the deployment: what coordinators write to the logs and the store is signed with it. A line for each key,
+    /// 64 hexadecimal digits; the first signs, all verify. Or the same text in the variable TRELLIS_LOG_KEY.
+    #[arg(long, value_name = "FILE", env = "TRELLIS_LOG_KEY_FILE")]
+    log_key_file: Option<PathBuf>,
+}
+
+impl LogKeys {
+    /// None: there is no key.
+    pub(crate) fn read(&self) -> Result<Option<Keys>, Ending> {
+        // An empty variable counts as unset: shells and compose files unset variables that way.
+        let file = self.log_key_file.as_ref().filter(|path| !path.as_os_str().is_empty());
+        let text = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
+        let text = text.filter(|text| !text.trim().is_empty());
+        let usage = |message: String| {
+            output::error(&message);
+            Err(Ending::Unreadable)
+        };
+        let (name, text) = match (file, text) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => {
+                let hint = "keep the keys in the file, and unset TRELLIS_LOG_KEY";
+                return usage(format!(
+                    "the keys of the logs are given as a file and as a variable\n\nhint: {hint}"
+                ));
+            }
+            (None, Some(text)) => (VARIABLE.to_owned(), text),
+            (Some(path), None) => match std::fs::read_to_string(path) {
+                Ok(text) => (path.display().to_string(), text),
+                Err(error) => {
+                    return usage(format!(
+                        "the keys of the logs can't be read from {}: {error}",
+                        path.display()
+                    ));
+                }
+            },
+        };
+        Keys::parse(&text)
+            .map(Some)
+            .or_else(|error| usage(format!("{name} has no keys that can be used: {error}")))
+    }
+}

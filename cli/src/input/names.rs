@@ -1,0 +1,57 @@
+//! Graphs that a file uses by name (G18): the cluster that keeps them is asked, so that the file can be checked with them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use shared::{
+    GraphName, Problem,
+    graph::{self, Found, NotFound, Purpose},
+    wire::{Query, QueryAnswer},
+};
+
+use crate::{
+    cluster::{client, connect::Servers},
+    input::document::Document,
+};
+
+/// What a name is, or why it is nothing.
+type Answers = BTreeMap<(GraphName, Option<u64>), Result<Found, NotFound>>;
+
+/// Puts the graphs of the cluster in the place of their names; what is wrong with the names is told with all else that is
+/// wrong with the document.
+pub(crate) async fn put(document: &mut Document, servers: &Servers) -> anyhow::Result<()> {
+    let references = graph::references(&document.value);
+    if references.is_empty() {
+        return Ok(());
+    }
+    let mut answers = Answers::new();
+    if servers.nats_url().is_none() {
+        for (name, version) in references {
+            let hint =
+                "name the cluster, with NATS_URL or --nats-url, or the file of the graph, as `./facts.yaml`";
+            let message = format!("`{name}` is kept by a cluster, and none is named");
+            answers.insert((name, version), Err((message, Some(hint.into()))));
+        }
+    } else {
+        let bus = servers.cluster().await?;
+        for (name, version) in references {
+            let query = Query::Graph { name: name.clone(), version };
+            let answer = match client::query_again(&bus, &query).await?.or_refusal() {
+                Ok(QueryAnswer::Graph(found)) => {
+                    let graph = Arc::new(found.graph.value().clone());
+                    Ok(Found { version: found.summary.version, graph })
+                }
+                Err(refusal) => match refusal.problems.first() {
+                    Some(Problem { message, hint, .. }) => Err((message.clone(), hint.clone())),
+                    None => anyhow::bail!("{}", refusal.message),
+                },
+                Ok(other) => return Err(client::unexpected(&other)),
+            };
+            answers.insert((name, version), answer);
+        }
+    }
+    let put = graph::put(&mut document.value, Purpose::Submission, &|name, version| {
+        answers.get(&(name.clone(), version)).cloned().transpose()
+    });
+    document.unread.problems.extend(put.problems);
+    Ok(())
+}

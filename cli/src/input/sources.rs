@@ -1,0 +1,281 @@
+//! Where in which files the parts of a value are: mistakes are shown with their lines.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use shared::{
+    Problem, Problems,
+    decode::Format,
+    lines::{self, LinePlace, Lines},
+    wire::Refusal,
+};
+
+/// How a text is written.
+#[derive(Clone, Copy)]
+pub(crate) enum Form {
+    Plain(Format),
+    Toml,
+    /// An option of the command line, which overrides the file.
+    Option(&'static str),
+}
+
+/// The texts that a value was read from. Its parts may be from several files.
+#[derive(Default)]
+pub(crate) struct Sources(Vec<Source>);
+
+struct Source {
+    /// The path in the value that the text stands at.
+    at: String,
+    /// Where the value begins in the text: it may be a part of what the file has.
+    part: String,
+    /// None for the file that the command names.
+    file: Option<PathBuf>,
+    text: Vec<u8>,
+    form: Form,
+}
+
+impl Sources {
+    pub(crate) fn of(text: Vec<u8>, form: Form) -> Self {
+        Sources(vec![Source { at: String::new(), part: String::new(), file: None, text, form }])
+    }
+
+    /// The texts of another file, whose value stands at `at`.
+    pub(crate) fn add(&mut self, at: &str, file: PathBuf, other: Sources) {
+        for source in other.0 {
+            let file = Some(source.file.unwrap_or_else(|| file.clone()));
+            self.0.push(Source { at: join(at, &source.at), file, ..source });
+        }
+    }
+
+    /// What an option of the command line gives.
+    pub(crate) fn option(&mut self, at: &str, name: &'static str) {
+        let (part, text) = (String::new(), Vec::new());
+        self.0.push(Source { at: at.to_owned(), part, file: None, text, form: Form::Option(name) });
+    }
+
+    /// A refusal with the lines of the mistakes that it tells of.
+    pub(crate) fn locate(&self, mut refusal: Refusal) -> Refusal {
+        let mut problems = Problems::default();
+        for problem in &refusal.problems {
+            problems.add(&problem.path, &problem.message, problem.hint.clone());
+        }
+        let mistakes = Mistakes::new(problems, self);
+        for (problem, found) in &mistakes.found {
+            if let Some(found) = found {
+                let told = format!("{}: {}", problem.path, problem.message);
+                refusal.message = refusal.message.replacen(&told, &format!("{found}{told}"), 1);
+            }
+        }
+        refusal
+    }
+
+    /// For a part of what the file has.
+    pub(crate) fn within(mut self, part: &str) -> Self {
+        for source in &mut self.0 {
+            match source.at.strip_prefix(part).and_then(|rest| rest.strip_prefix('.')) {
+                Some(rest) => source.at = rest.to_owned(),
+                None => source.part = join(&source.part, part),
+            }
+        }
+        self
+    }
+}
+
+impl Source {
+    fn lines(&self) -> Lines {
+        match self.form {
+            Form::Plain(format) => Lines::of(&self.text, format),
+            Form::Toml => of_toml(&String::from_utf8_lossy(&self.text)),
+            Form::Option(_) => Lines::default(),
+        }
+    }
+}
+
+/// Everything that is wrong with a value, each with its place in a file.
+#[derive(Clone, Default)]
+pub(crate) struct Mistakes {
+    /// In the order of their files and lines.
+    found: Vec<(Problem, Option<Found>)>,
+    /// How many further ones there are.
+    unlisted: usize,
+}
+
+#[derive(Clone)]
+enum Found {
+    Line { file: Option<PathBuf>, at: LinePlace },
+    Option(&'static str),
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::Line { file: Some(file), at } => write!(f, "{} line {}: ", file.display(), at.line),
+            Found::Line { file: None, at } => write!(f, "line {}: ", at.line),
+            Found::Option(name) => write!(f, "{name}: "),
+        }
+    }
+}
+
+impl Mistakes {
+    pub(crate) fn new(problems: Problems, sources: &Sources) -> Self {
+        let mut texts: Vec<(usize, &Source, Lines)> =
+            sources.0.iter().enumerate().map(|(number, of)| (number, of, of.lines())).collect();
+        // The innermost first; of two at the same place the later one, which overrides.
+        texts.sort_by_key(|(number, source, _)| std::cmp::Reverse((source.at.len(), *number)));
+        let find = |problem: &Problem| {
+            texts.iter().find_map(|(number, source, lines)| {
+                if !is_within(&problem.path, &source.at) {
+                    return None;
+                }
+                if let Form::Option(name) = source.form {
+                    return Some((*number, Found::Option(name)));
+                }
+                let rest = &problem.path[source.at.len()..];
+                let at = lines.find(&join(&source.part, rest.strip_prefix('.').unwrap_or(rest)))?;
+                Some((*number, Found::Line { file: source.file.clone(), at }))
+            })
+        };
+        // What is missing in the whole is told of its first line.
+        let whole = || {
+            let (number, source, lines) = texts.last()?;
+            Some((*number, Found::Line { file: source.file.clone(), at: lines.begin()? }))
+        };
+        let unlisted = problems.unlisted();
+        let placed = problems.iter().map(|problem| (problem.clone(), find(problem).or_else(whole)));
+        let mut placed: Vec<_> = placed.collect();
+        placed.sort_by_key(|(_, found)| match found {
+            None => (0, 0, 0),
+            Some((number, Found::Line { at, .. })) => (number + 1, at.line, at.column),
+            Some((number, Found::Option(_))) => (number + 1, 0, 0),
+        });
+        let found = placed.into_iter().map(|(problem, found)| (problem, found.map(|(_, found)| found)));
+        Mistakes { found: found.collect(), unlisted }
+    }
+
+    /// A text that can't be parsed: the parser says the line.
+    pub(crate) fn of_syntax(problems: Problems) -> Self {
+        let found = problems.iter().map(|problem| {
+            let at = place_in(&problem.message);
+            (problem.clone(), at.map(|at| Found::Line { file: None, at }))
+        });
+        Mistakes { found: found.collect(), unlisted: problems.unlisted() }
+    }
+
+    /// The same, in another file than the one that the command names.
+    pub(crate) fn in_file(mut self, path: &Path) -> Self {
+        for (_, found) in &mut self.found {
+            if let Some(Found::Line { file, .. }) = found {
+                file.get_or_insert_with(|| path.to_owned());
+            }
+        }
+        self
+    }
+
+    /// Adds those of another file.
+    pub(crate) fn extend(&mut self, more: &Mistakes) {
+        self.found.extend(more.found.iter().cloned());
+        self.unlisted += more.unlisted;
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let all = self.found.iter().map(|(problem, found)| {
+            let mut shown = json!(problem);
+            match found {
+                None => {}
+                Some(Found::Option(name)) => shown["option"] = (*name).into(),
+                Some(Found::Line { file, at }) => {
+                    shown["line"] = at.line.into();
+                    shown["column"] = at.column.into();
+                    if let Some(file) = file {
+                        shown["file"] = file.display().to_string().into();
+                    }
+                }
+            }
+            shown
+        });
+        all.collect()
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (problem, found)) in self.found.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            if let Some(found) = found {
+                write!(f, "{found}")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        match self.unlisted {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+/// Whether a path is another, or within it.
+pub(crate) fn is_within(path: &str, above: &str) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// The place that a parser's message names: `… at line 3 column 5`.
+fn place_in(message: &str) -> Option<LinePlace> {
+    let number = |word: &str| {
+        let rest = message.split(word).nth(1)?.trim_start();
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..digits].parse().ok()
+    };
+    let line = number("line ").filter(|line| *line > 0)?;
+    Some(LinePlace { line, column: number("column ").unwrap_or(1) })
+}
+
+/// A path within another.
+pub(crate) fn join(above: &str, path: &str) -> String {
+    if path.is_empty() || path.starts_with('[') {
+        format!("{above}{path}")
+    } else {
+        lines::field(above, path)
+    }
+}
+
+fn of_toml(text: &str) -> Lines {
+    let mut lines = Lines::default();
+    lines.put(String::new(), LinePlace { line: 1, column: 1 });
+    if let Ok(table) = toml::de::DeTable::parse(text) {
+        let begins: Vec<usize> =
+            std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let place = |offset: usize| {
+            let line = begins.partition_point(|begin| *begin <= offset);
+            let column = text.get(begins[line - 1]..offset).map_or(0, |before| before.chars().count()) + 1;
+            LinePlace { line, column }
+        };
+        of_table("", table.get_ref(), &place, &mut lines);
+    }
+    lines
+}
+
+fn of_table(at: &str, table: &toml::de::DeTable<'_>, place: &dyn Fn(usize) -> LinePlace, lines: &mut Lines) {
+    for (key, value) in table {
+        let path = lines::field(at, key.get_ref());
+        lines.put(path.clone(), place(key.span().start));
+        of_value(&path, value.get_ref(), place, lines);
+    }
+}
+
+fn of_value(at: &str, value: &toml::de::DeValue<'_>, place: &dyn Fn(usize) -> LinePlace, lines: &mut Lines) {
+    if let Some(elements) = value.as_array() {
+        for (index, element) in elements.iter().enumerate() {
+            let path = lines::element(at, index);
+            lines.put(path.clone(), place(element.span().start));
+            of_value(&path, element.get_ref(), place, lines);
+        }
+    } else if let Some(table) = value.as_table() {
+        of_table(at, table, place, lines);
+    }
+}

@@ -1,0 +1,177 @@
+//! Who asked for what only an administrator may (S7). About a run it is told by an event of the run; about agents, schedules,
+//! kept graphs, workers and the policy by a record, which is stored before anything is done.
+//!
+//! A second delivery is harmless: what the same administrator asks for again within a few seconds is one record.
+
+use serde::Deserialize;
+use shared::{
+    Timestamp,
+    bus::{Headers, Outgoing, PublishError, REQUEST_INFO},
+    digest,
+    subject::{Action, Audited, Filter, Subject},
+    text,
+    time::millis,
+    wire::{AdminRecord, Asker, BY_HEADER, Query},
+};
+
+use crate::{Config, handles::Handles};
+
+/// How long the same request counts as one.
+const SAME_FOR_MS: u64 = 10_000;
+/// The most of a name that is kept.
+const MAX_BYTES: usize = 200;
+
+/// What a server says of whoever sent a message.
+#[derive(Deserialize)]
+struct RequestInfo {
+    #[serde(rename = "acc")]
+    account: String,
+    user: Option<String>,
+    name: Option<String>,
+}
+
+/// Who sent a message: as the server says, if it can be believed about that, else as the sender says of itself.
+pub(crate) fn asker(handles: &Handles, headers: &Headers) -> Option<Asker> {
+    let info = headers.get(REQUEST_INFO).filter(|_| handles.config.trust_request_info);
+    let info = info.and_then(|info| serde_json::from_str::<RequestInfo>(info).ok());
+    let cut = |text: String| text::cut(text, MAX_BYTES);
+    if let Some(RequestInfo { account, user, name }) = info {
+        return Some(Asker::Server { account: cut(account), user: user.map(cut), name: name.map(cut) });
+    }
+    headers.get(BY_HEADER).map(|by| Asker::Claimed(cut(by.clone())))
+}
+
+/// Stores the record of a query, if only an administrator may send it.
+pub(crate) async fn keep(handles: &Handles, query: &Query, headers: &Headers) -> Result<(), PublishError> {
+    match about(query) {
+        Some((action, asked, names)) => store(handles, action, asked, names, headers).await,
+        None => Ok(()),
+    }
+}
+
+async fn store(
+    handles: &Handles,
+    action: Action,
+    asked: &str,
+    names: Vec<String>,
+    headers: &Headers,
+) -> Result<(), PublishError> {
+    let (at, by) = (handles.clock.now(), asker(handles, headers));
+    let record = AdminRecord { at, asked: asked.to_owned(), names, by };
+    handles.bus.publish(outgoing(Audited::Asked(action), &record)).await.map(drop)
+}
+
+/// Stores what this coordinator was started with, if that is not what was stored last: the policy of a deployment changes by
+/// the options of its coordinators.
+pub(crate) async fn keep_policy(handles: &Handles) -> Result<(), PublishError> {
+    let what = Audited::Policy;
+    let names = policy(&handles.config);
+    // If the last one can't be read, this one is stored in any case.
+    let last = handles.bus.last(&Filter::One(Subject::Audit(what))).await.ok().flatten();
+    let last = last.and_then(|last| serde_json::from_slice::<AdminRecord>(&last.payload).ok());
+    if last.is_some_and(|last| last.names == names) {
+        return Ok(());
+    }
+    let by = Some(Asker::Claimed(handles.config.id.to_string()));
+    let record = AdminRecord { at: handles.clock.now(), asked: what.name().to_owned(), names, by };
+    handles.bus.publish(outgoing(what, &record)).await.map(drop)
+}
+
+/// What holds for all runs; of what is long, only its digest.
+fn policy(config: &Config) -> Vec<String> {
+    let digest = |value: serde_json::Result<Vec<u8>>| {
+        digest::short_sha256(value.expect("settings have string keys only"))
+    };
+    let cost =
+        config.settings.maximum.max_cost_usd.map_or_else(|| "none".to_owned(), |cost| cost.to_string());
+    let agents = config.agent_policy.as_ref().map(|policy| digest(serde_json::to_vec(policy)));
+    vec![
+        format!("max_cost_usd {cost}"),
+        format!("retention_ms {}", millis(config.retention)),
+        format!("settings {}", digest(serde_json::to_vec(&config.settings))),
+        format!("agent_policy {}", agents.as_deref().unwrap_or("none")),
+    ]
+}
+
+fn outgoing(what: Audited, record: &AdminRecord) -> Outgoing {
+    let bucket = Timestamp::from_millis(record.at.millis() / SAME_FOR_MS);
+    let same = serde_json::to_vec(&AdminRecord { at: bucket, ..record.clone() }).expect("string keys only");
+    Outgoing {
+        subject: Subject::Audit(what),
+        id: Some(format!("audit.{}", digest::short_sha256(&same))),
+        headers: Headers::new(),
+        payload: serde_json::to_vec(record).expect("a message has string keys only").into(),
+        expect_last: None,
+    }
+}
+
+/// What a query asks for, and about what, if only an administrator may.
+fn about(query: &Query) -> Option<(Action, &'static str, Vec<String>)> {
+    let one = |name: &dyn std::fmt::Display| vec![name.to_string()];
+    Some(match query {
+        Query::ApplyAgents { agents } => {
+            let names = agents.iter().map(|agent| agent.agent_id.to_string()).collect();
+            (Action::Apply, "apply_agents", names)
+        }
+        Query::DeleteAgent { agent_id } => (Action::Apply, "delete_agent", one(agent_id)),
+        Query::PutSchedule { schedule, .. } => {
+            let name = schedule.value().get("name").and_then(|name| name.as_str()).unwrap_or_default();
+            (Action::Schedules, "put_schedule", vec![text::cut(name.to_owned(), MAX_BYTES)])
+        }
+        Query::DeleteSchedule { name } => (Action::Schedules, "delete_schedule", one(name)),
+        Query::PauseSchedule { name } => (Action::Schedules, "pause_schedule", one(name)),
+        Query::ResumeSchedule { name } => (Action::Schedules, "resume_schedule", one(name)),
+        Query::RunSchedule { name, .. } => (Action::Schedules, "run_schedule", one(name)),
+        Query::PutGraph { name, .. } => (Action::Graphs, "put_graph", one(name)),
+        Query::DeleteGraph { name } => (Action::Graphs, "delete_graph", one(name)),
+        Query::Drain(drain) => (Action::Drain, "drain", one(&drain.worker_id)),
+        Query::Runs(_)
+        | Query::Pending(_)
+        | Query::Agents
+        | Query::Agent { .. }
+        | Query::Coordinators
+        | Query::Branches { .. }
+        | Query::Snapshot { .. }
+        | Query::Tell { .. }
+        | Query::Answer { .. }
+        | Query::Amend { .. }
+        | Query::Schedules { .. }
+        | Query::Schedule { .. }
+        | Query::Graphs { .. }
+        | Query::Graph { .. } => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::wire::Drain;
+
+    use super::*;
+
+    #[test]
+    fn s7_every_query_for_administrators_has_a_record_and_no_other() {
+        let name = || "nightly".parse().unwrap();
+        let graph = || "facts".parse().unwrap();
+        let queries = [
+            Query::ApplyAgents { agents: Vec::new() },
+            Query::DeleteAgent { agent_id: "a".parse().unwrap() },
+            Query::PutSchedule { schedule: serde_json::json!({"name": "n"}).into(), revision: None },
+            Query::DeleteSchedule { name: name() },
+            Query::PauseSchedule { name: name() },
+            Query::ResumeSchedule { name: name() },
+            Query::RunSchedule { name: name(), id: "id".parse().unwrap() },
+            Query::PutGraph { name: graph(), graph: serde_json::json!({}).into() },
+            Query::DeleteGraph { name: graph() },
+            Query::Drain(Drain { worker_id: "w1".parse().unwrap() }),
+            Query::Agents,
+            Query::Coordinators,
+            Query::Schedule { name: name() },
+        ];
+        for query in &queries {
+            let recorded = about(query).map(|(action, ..)| Subject::Admin(action));
+            let subject = Subject::of_query(query);
+            let expected = matches!(subject, Subject::Admin(_)).then_some(subject);
+            assert_eq!(recorded, expected, "{query:?}");
+        }
+    }
+}

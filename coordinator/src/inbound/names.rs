@@ -1,0 +1,80 @@
+//! Definitions that use graphs by name (G18): what is kept under the names is put in their place before anything is decided.
+//! A second delivery is harmless: what was asked for is compared, not what the names mean by now.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::Value;
+use shared::{
+    GraphName,
+    graph::{self, Found, NotFound, Purpose, Resolved, Unresolved},
+    problem::nearest,
+};
+
+use crate::{
+    handles::{Handles, LARGE_BYTES},
+    kept::{Error, Known},
+};
+
+/// What is kept under some names, and what to say of those that never were there.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    known: BTreeMap<GraphName, Arc<Known>>,
+    hints: BTreeMap<GraphName, String>,
+}
+
+impl Shelf {
+    pub(super) async fn read(handles: &Handles, names: &BTreeSet<GraphName>) -> Result<Self, Error> {
+        let known = handles.graphs.read(names).await?;
+        let mut hints = BTreeMap::new();
+        for (name, _) in known.iter().filter(|(_, known)| known.number() == 0) {
+            hints.insert(name.clone(), unknown(handles, name).await?);
+        }
+        Ok(Shelf { known, hints })
+    }
+
+    pub(super) fn find(&self, name: &GraphName, version: Option<u64>) -> Result<Option<Found>, NotFound> {
+        let hint = self.hints.get(name).map_or("", String::as_str);
+        let known = self.known.get(name).cloned().unwrap_or_default();
+        known.find(name, version, hint).map(Some)
+    }
+
+    fn bytes(&self) -> usize {
+        self.known
+            .values()
+            .flat_map(|known| known.standing().next())
+            .map(|(_, version, _)| version.bytes)
+            .sum()
+    }
+}
+
+/// The hint for a name that never was there.
+pub(super) async fn unknown(handles: &Handles, name: &GraphName) -> Result<String, Error> {
+    let names = handles.graphs.names().await?;
+    if let Some(meant) = nearest(name.as_str(), names.iter().map(GraphName::as_str))
+        && let Ok(meant) = GraphName::new(meant)
+        && handles.graphs.one(&meant).await?.deleted_at().is_none()
+    {
+        return Ok(format!("did you mean `{meant}`?"));
+    }
+    Ok("`trellis graphs list` shows all of them; a file is named as `./facts.yaml`, and read by `trellis`"
+        .into())
+}
+
+/// Reads a definition, of so many bytes, with the graphs that it names.
+pub(super) async fn read(
+    handles: &Handles,
+    given: Value,
+    bytes: usize,
+    purpose: Purpose,
+) -> Result<Result<Resolved, Unresolved>, Error> {
+    let shelf = Shelf::read(handles, &graph::names(&given)).await?;
+    let is_large = bytes + shelf.bytes() > LARGE_BYTES;
+    let read = move || graph::read_named(&given, purpose, &|name, version| shelf.find(name, version));
+    if is_large {
+        return Ok(tokio::task::spawn_blocking(read).await.expect("it does not panic"));
+    }
+    Ok(read())
+}

@@ -1,0 +1,406 @@
+//! Queries about schedules, and those that change them (G16). A second delivery is harmless: what is the same already is not
+//! changed again, and a run that is asked for has the id that its sender chose.
+
+use std::collections::HashMap;
+
+use shared::{
+    ChildId, Json, Problems, ScheduleName, Timestamp, TraceId, Usd,
+    bus::{Storage, Stream},
+    graph::{self, Purpose, Unresolved},
+    problem::nearest,
+    schedule::{self, MAX_SCHEDULES, Readable},
+    wire::{QueryAnswer, Refusal, ScheduleShown, ScheduleSummary, TickShown},
+};
+
+use super::names;
+use crate::{
+    handles::Handles,
+    room::MARK_PERCENT,
+    schedule::{NotNow, State, ask, pause},
+    schedules::{self, Content, Known, Written},
+    tick::{self, Error},
+    trace::Trace,
+};
+
+/// How often a change is tried again that others were faster with.
+const TRIES: usize = 16;
+/// The most schedules of one answer.
+const MAX_LISTED: u32 = 500;
+/// The ticks that are shown: the next, and the last ones.
+const NEXT_SHOWN: usize = 5;
+const LAST_SHOWN: usize = 20;
+/// The revisions that are kept: a tick that is being submitted may need the one before the last.
+const REVISIONS_KEPT: usize = 2;
+
+/// What is answered, or why it can't be now.
+fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
+    answer.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "a query about schedules could not be answered"
+        );
+        match error {
+            Error::Schedules(error) if error.is_full() => QueryAnswer::Refused(full()),
+            Error::Schedules(_) | Error::Store(_) | Error::Corrupt => {
+                QueryAnswer::Refused(Refusal::unavailable())
+            }
+        }
+    })
+}
+
+fn full() -> Refusal {
+    let hint = "delete schedules that nobody needs, with `trellis schedule delete NAME`, or make their tasks smaller";
+    Refusal::storage_full(format!("there is no room for more schedules\n\nhint: {hint}"))
+}
+
+fn refused(problems: &Problems) -> QueryAnswer {
+    QueryAnswer::Refused(Refusal::invalid(problems))
+}
+
+/// Others change it all the time.
+fn contended(name: &ScheduleName) -> QueryAnswer {
+    let message = format!("others change the schedule `{name}` all the time: try again");
+    QueryAnswer::Refused(Refusal { message, ..Refusal::unavailable() })
+}
+
+pub(super) async fn put(handles: &Handles, given: &Json, expected: Option<u64>) -> QueryAnswer {
+    match schedule::read(given.value()) {
+        Ok(readable) => match check_names(handles, &readable).await {
+            Ok(()) => told(keep(handles, given, &readable, expected).await),
+            Err(refusal) => QueryAnswer::Refused(refusal),
+        },
+        Err(problems) => refused(&problems),
+    }
+}
+
+/// The graphs that its task uses by name: they are looked up at each tick, and exist now.
+async fn check_names(handles: &Handles, readable: &Readable) -> Result<(), Refusal> {
+    let task = &readable.schedule.task;
+    if graph::names(task.value()).is_empty() {
+        return Ok(());
+    }
+    let bytes = usize::try_from(task.size_bytes()).unwrap_or(usize::MAX);
+    match names::read(handles, task.value().clone(), bytes, Purpose::Submission).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(Unresolved::Now { problems, .. } | Unresolved::Wrong(problems))) => {
+            let mut found = Problems::default();
+            for problem in problems.iter() {
+                found.add(format!("task.{}", problem.path), &problem.message, problem.hint.clone());
+            }
+            Err(Refusal::invalid(&found))
+        }
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the graphs that a schedule uses by name can't be read"
+            );
+            Err(Refusal::unavailable())
+        }
+    }
+}
+
+async fn keep(
+    handles: &Handles,
+    given: &Json,
+    readable: &Readable,
+    expected: Option<u64>,
+) -> Result<QueryAnswer, Error> {
+    if let Err(problems) = check(handles, given, readable) {
+        return Ok(refused(&problems));
+    }
+    let (all, name) = (&handles.schedules, &readable.schedule.name);
+    all.caught_up().await?;
+    for _ in 0..TRIES {
+        let known = all.refresh(name).await?;
+        let exists = !known.is_deleted();
+        let found = if exists { known.revision } else { 0 };
+        if let Some(expected) = expected.filter(|expected| *expected != found) {
+            let message = match found {
+                0 => format!("there is no schedule `{name}`, and revision {expected} was expected"),
+                _ => format!("`{name}` has revision {found}, and {expected} was expected"),
+            };
+            let hint = "look at it with `trellis schedule show`, and put it again";
+            return Ok(refused(&Problems::one("revision", message, Some(hint.into()))));
+        }
+        if exists && is_same(all.latest(name).await?.as_ref(), given, &known, readable) {
+            return Ok(kept(name, &known, true));
+        }
+        if let Some(refusal) = no_room(handles, exists) {
+            return Ok(QueryAnswer::Refused(refusal));
+        }
+        let revision = schedules::revision(known.revision + 1, handles.clock.now(), Some(given.value()));
+        match all.revise(name, &known, revision).await? {
+            Written::Done(_) => {
+                if let Err(error) = all.forget_revisions(name, REVISIONS_KEPT).await {
+                    tracing::debug!(%name, %error, "earlier revisions of a schedule could not be removed");
+                }
+                return Ok(kept(name, &all.get(name).unwrap_or_default(), false));
+            }
+            Written::Behind => {}
+        }
+    }
+    Ok(contended(name))
+}
+
+/// Whether it says nothing new, also about its pause.
+fn is_same(latest: Option<&Json>, given: &Json, known: &Known, readable: &Readable) -> bool {
+    let Some(brief) = known.brief() else { return false };
+    let paused = readable.schedule.paused.is_none_or(|paused| paused == brief.rules.is_paused(&known.state));
+    latest == Some(given) && paused
+}
+
+/// What only a deployment can tell.
+fn check(handles: &Handles, given: &Json, readable: &Readable) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    let ceiling = readable.ceiling.unwrap_or(tick::default_ceiling(handles));
+    if let Some(budget) = readable.schedule.budget_per_day_usd.filter(|budget| *budget < ceiling) {
+        let message = format!("one run may cost {ceiling}, more than the {budget} of a day");
+        let hint = "give the task a lower `max_cost_usd`, or raise the budget";
+        problems.add("budget_per_day_usd", message, Some(hint.into()));
+    }
+    let now = handles.clock.now();
+    let next = readable.timetable.next(now);
+    if next.is_none_or(|next| readable.until.is_some_and(|until| next > until)) {
+        let path = if readable.until.is_some() { "until" } else { "cron" };
+        problems.add(path, "it would never be due any more", None);
+    }
+    let bytes = given.size_bytes();
+    if !handles.bus.fits(usize::try_from(bytes).unwrap_or(usize::MAX)) {
+        problems.add("", format!("it has {bytes} bytes, more than a message can carry"), None);
+    }
+    problems.or(())
+}
+
+fn no_room(handles: &Handles, exists: bool) -> Option<Refusal> {
+    if !exists && handles.schedules.count() >= MAX_SCHEDULES {
+        let hint = "delete schedules that nobody needs, with `trellis schedule delete NAME`";
+        let message = format!("there are {MAX_SCHEDULES} schedules already\n\nhint: {hint}");
+        return Some(Refusal::new("too_many_schedules", "G16", message));
+    }
+    // The rest is for what is decided about ticks.
+    let fills = handles.room.fills();
+    let fill = fills.iter().find(|fill| fill.storage == Storage::Stream(Stream::Schedule))?;
+    (fill.percent() >= MARK_PERCENT).then(full)
+}
+
+fn kept(name: &ScheduleName, known: &Known, unchanged: bool) -> QueryAnswer {
+    let rules = known.brief().map(|brief| &brief.rules);
+    QueryAnswer::ScheduleKept {
+        name: name.clone(),
+        revision: known.revision,
+        unchanged,
+        paused: rules.is_some_and(|rules| rules.is_paused(&known.state)),
+        next: rules.and_then(|rules| rules.next(&known.state)),
+    }
+}
+
+pub(super) async fn delete(handles: &Handles, name: &ScheduleName) -> QueryAnswer {
+    told(remove(handles, name).await)
+}
+
+async fn remove(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, Error> {
+    let all = &handles.schedules;
+    for _ in 0..TRIES {
+        let known = all.refresh(name).await?;
+        if known.is_deleted() {
+            let deleted = QueryAnswer::ScheduleDeleted { name: name.clone(), at: known.at };
+            return Ok(if known.revision > 0 { deleted } else { unknown(handles, name).await? });
+        }
+        let at = handles.clock.now();
+        match all.revise(name, &known, schedules::revision(known.revision + 1, at, None)).await? {
+            Written::Done(_) => {
+                // What is left of it is removed with the next deletion.
+                all.forget_revisions(name, 1).await?;
+                all.forget_ticks(name, &known).await?;
+                return Ok(QueryAnswer::ScheduleDeleted { name: name.clone(), at });
+            }
+            Written::Behind => {}
+        }
+    }
+    Ok(contended(name))
+}
+
+pub(super) async fn set_paused(handles: &Handles, name: &ScheduleName, paused: bool) -> QueryAnswer {
+    told(change_pause(handles, name, paused).await)
+}
+
+async fn change_pause(handles: &Handles, name: &ScheduleName, paused: bool) -> Result<QueryAnswer, Error> {
+    for _ in 0..TRIES {
+        let known = handles.schedules.refresh(name).await?;
+        let Some(brief) = known.brief() else { return unknown(handles, name).await };
+        let Some(next) = pause(&brief.rules, &known.state, paused, handles.clock.now()) else {
+            return Ok(kept(name, &known, true));
+        };
+        match handles.schedules.decide(name, &known, next).await? {
+            Written::Done(_) => {
+                return Ok(kept(name, &handles.schedules.get(name).unwrap_or_default(), false));
+            }
+            Written::Behind => {}
+        }
+    }
+    Ok(contended(name))
+}
+
+pub(super) async fn run(handles: &Handles, name: &ScheduleName, id: &ChildId) -> QueryAnswer {
+    told(run_now(handles, name, Readable::trace_asked(name, id.as_str())).await)
+}
+
+async fn run_now(handles: &Handles, name: &ScheduleName, trace_id: TraceId) -> Result<QueryAnswer, Error> {
+    let accepted = || QueryAnswer::ScheduleRun { name: name.clone(), trace_id };
+    for _ in 0..TRIES {
+        let known = handles.schedules.refresh(name).await?;
+        let Some(brief) = known.brief().cloned() else { return unknown(handles, name).await };
+        let is_it = |pending: &crate::schedule::Run| pending.trace_id == trace_id;
+        let decided = if known.state.pending.as_ref().is_some_and(is_it) {
+            Some(tick::pending(known))
+        } else if tick::was_submitted(handles, trace_id).await? {
+            return Ok(accepted());
+        } else {
+            let (found, ceiling) =
+                (tick::found(handles, &known.state).await?, tick::default_ceiling(handles));
+            let now = handles.clock.now();
+            match ask(&brief.rules, &known.state, now, &found, ceiling, trace_id) {
+                Ok(next) => tick::decided(handles, name, &known, next).await?,
+                Err(not_now) => return Ok(QueryAnswer::Refused(why(name, &not_now))),
+            }
+        };
+        if let Some(decided) = decided {
+            let refusal = tick::run_now(handles, name, &brief, decided).await?;
+            return Ok(refusal.map_or_else(accepted, QueryAnswer::Refused));
+        }
+    }
+    Ok(contended(name))
+}
+
+fn why(name: &ScheduleName, not_now: &NotNow) -> Refusal {
+    match not_now {
+        NotNow::Busy => Refusal {
+            message: format!("a run of `{name}` is being submitted: try again"),
+            ..Refusal::unavailable()
+        },
+        NotNow::Overlap(live) => {
+            let hint = format!(
+                "wait for it, or cancel it with `trellis runs cancel {live}`; `overlap: allow` lets runs overlap"
+            );
+            Refusal::new("overlap", "G16", format!("its run {live} is live\n\nhint: {hint}"))
+        }
+        NotNow::Budget(reason) => {
+            let hint = "raise `budget_per_day_usd`, or wait until tomorrow";
+            Refusal::new("budget_per_day", "G16", format!("{reason}\n\nhint: {hint}"))
+        }
+    }
+}
+
+async fn unknown(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, Error> {
+    handles.schedules.caught_up().await?;
+    let all = handles.schedules.behind(None, MAX_LISTED as usize);
+    let hint = match nearest(name.as_str(), all.iter().map(|(name, _)| name.as_str())) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "`trellis schedule list` shows all of them".into(),
+    };
+    Ok(refused(&Problems::one("name", format!("there is no schedule `{name}`"), Some(hint))))
+}
+
+pub(super) async fn list(handles: &Handles, after: Option<&ScheduleName>, limit: u32) -> QueryAnswer {
+    told(page(handles, after, limit.clamp(1, MAX_LISTED) as usize).await)
+}
+
+async fn page(handles: &Handles, after: Option<&ScheduleName>, limit: usize) -> Result<QueryAnswer, Error> {
+    handles.schedules.caught_up().await?;
+    // One more than is wanted: there is a next page only if it has something.
+    let mut found = handles.schedules.behind(after, limit + 1);
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|(name, _)| name.clone());
+    let now = handles.clock.now();
+    let schedules = found.iter().map(|(name, known)| summary(name, known, now)).collect();
+    Ok(QueryAnswer::Schedules { schedules, next })
+}
+
+fn summary(name: &ScheduleName, known: &Known, now: Timestamp) -> ScheduleSummary {
+    let brief = known.brief();
+    let (rules, state) = (brief.map(|brief| &brief.rules), &known.state);
+    ScheduleSummary {
+        name: name.clone(),
+        revision: known.revision,
+        cron: brief.map_or_else(String::new, |brief| brief.cron.clone()),
+        time_zone: brief.map_or_else(String::new, |brief| brief.time_zone.clone()),
+        paused: rules.is_some_and(|rules| rules.is_paused(state)),
+        next: rules.and_then(|rules| rules.next(state)),
+        waits_for: rules.and_then(|rules| rules.waits_for(state, now)),
+        last: state.last.clone(),
+        runs: state.runs,
+        skipped: state.skipped,
+        missed: state.missed,
+        unreadable: match &known.content {
+            Content::Unreadable(why) => Some(why.to_string()),
+            Content::Rules(_) | Content::Deleted => None,
+        },
+    }
+}
+
+pub(super) async fn show(handles: &Handles, name: &ScheduleName) -> QueryAnswer {
+    told(shown(handles, name).await)
+}
+
+async fn shown(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, Error> {
+    let known = handles.schedules.refresh(name).await?;
+    if known.is_deleted() {
+        return unknown(handles, name).await;
+    }
+    let Some(schedule) = handles.schedules.latest(name).await? else { return unknown(handles, name).await };
+    let now = handles.clock.now();
+    let summary = summary(name, &known, now);
+    let rules = known.brief().map(|brief| &brief.rules);
+    let next_ticks = match (rules, summary.next) {
+        (Some(rules), Some(next)) => {
+            // Of those that wait, as many are run as may be caught up: nobody knows which.
+            let after = summary.waits_for.map_or(next.minus_millis(1), |_| now);
+            let ticks = rules.timetable.upcoming(after, NEXT_SHOWN);
+            ticks.into_iter().filter(|tick| rules.until.is_none_or(|until| *tick <= until)).collect()
+        }
+        (_, _) => Vec::new(),
+    };
+    let used = known.state.used_nanos();
+    Ok(QueryAnswer::Schedule(Box::new(ScheduleShown {
+        summary,
+        schedule,
+        changed_at: known.at,
+        next_ticks,
+        ticks: last_ticks(handles, &handles.schedules.history(name).await?).await?,
+        day: Some(known.state.day.clone()).filter(|day| !day.is_empty()),
+        day_usd: Usd::from_nanos(used),
+    })))
+}
+
+/// The last ticks, the newest first, each as it was last decided about.
+async fn last_ticks(handles: &Handles, history: &[State]) -> Result<Vec<TickShown>, Error> {
+    let mut ticks: Vec<TickShown> = Vec::new();
+    let mut places: HashMap<(Timestamp, Option<TraceId>), usize> = HashMap::new();
+    for record in history.iter().filter_map(|state| state.last.clone()) {
+        let key = (record.at, record.trace_id);
+        let shown = TickShown { record, status: None, cost_usd: None };
+        match places.get(&key).and_then(|place| ticks.get_mut(*place)) {
+            Some(tick) => *tick = shown,
+            None => {
+                places.insert(key, ticks.len());
+                ticks.push(shown);
+            }
+        }
+    }
+    ticks.reverse();
+    ticks.truncate(LAST_SHOWN);
+    let ids: Vec<TraceId> = ticks.iter().filter_map(|tick| tick.record.trace_id).collect();
+    let fields = handles.store.fields(&ids, &Trace::SUMMARY_FIELDS).await?;
+    let runs: HashMap<TraceId, _> = ids
+        .iter()
+        .zip(fields)
+        .filter_map(|(id, fields)| Some((*id, Trace::summary(*id, &fields).ok()??)))
+        .collect();
+    for tick in &mut ticks {
+        if let Some(run) = tick.record.trace_id.and_then(|id| runs.get(&id)) {
+            (tick.status, tick.cost_usd) = (Some(run.status), Some(run.budget.spent.cost_usd));
+        }
+    }
+    Ok(ticks)
+}

@@ -1,0 +1,43 @@
+//! Looks after the schedules whose partitions are owned here: whatever is due is decided and submitted. If two coordinators
+//! do it at once, one decides.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use shared::{ScheduleName, clock::Mark, subject::Partition};
+use tokio::sync::watch;
+
+use crate::{handles::Handles, tick};
+
+/// Schedules that are looked after at once.
+const AT_ONCE: usize = 32;
+/// What has to wait is looked at again after this time.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Partition>>>) {
+    let mut interval = tokio::time::interval(handles.config.timer_interval);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let clock = handles.config.clock;
+    let mut waits: HashMap<ScheduleName, Mark> = HashMap::new();
+    loop {
+        interval.tick().await;
+        waits.retain(|_, since| clock.since(*since) < LOOK_AGAIN_AFTER);
+        let partitions = owned.borrow().clone();
+        let count = handles.config.topology.partitions;
+        let due = handles.schedules.due(&partitions, count, handles.clock.now());
+        let due = due.into_iter().filter(|name| !waits.contains_key(name)).collect::<Vec<_>>();
+        let looked = due.into_iter().map(|name| {
+            let handles = &handles;
+            async move {
+                let waits = tick::look_after(handles, &name).await.unwrap_or_else(|error| {
+                    tracing::warn!(%name, error = &error as &dyn std::error::Error, "a schedule can't be looked after now; trying again");
+                    true
+                });
+                waits.then_some(name)
+            }
+        });
+        let left: Vec<Option<ScheduleName>> =
+            futures_util::stream::iter(looked).buffer_unordered(AT_ONCE).collect().await;
+        waits.extend(left.into_iter().flatten().map(|name| (name, clock.mark())));
+    }
+}

@@ -1,0 +1,537 @@
+//! The store as a coordinator with keys uses it (S3): what it writes is sealed, and what it reads counts only if the seal is
+//! whole. Without keys it is the store as it is. Nothing else here reads traces or profiles from the store to decide by them.
+//!
+//! A seal does not hide that a whole trace was taken away or put back as it was earlier: counters, marks and the event log are
+//! there for that.
+
+mod outbox;
+mod seal;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Deref,
+};
+
+use shared::{
+    TraceId,
+    keys::{Keys, Why},
+    subject::Namespace,
+};
+
+pub(crate) use seal::Seal;
+
+use crate::store::{AgentVersion, Agents, Committed, Error, Loaded, OutboxKey, Record, Store, Write};
+
+/// What the codes of profiles are of.
+const PROFILE: &str = "profile";
+/// How often a trace is read again that is not authentic, until it is the same twice.
+const READ_AGAIN: usize = 5;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Sealed {
+    store: Store,
+    keys: Option<Keys>,
+    /// Of the deployment: what is sealed in one is not taken in another.
+    namespace: String,
+}
+
+/// A trace as it was loaded.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) found: Found,
+    /// The counter of its partition, read before it.
+    pub(crate) counter: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Found {
+    Nothing,
+    Whole(Record, Seal),
+    /// It is not authentic, or an outbox of it is not.
+    Refused(Broken),
+    /// It carries no code, or one of a key that is not known here: perhaps a coordinator with other keys wrote it. It is not
+    /// what the log has of it up to the last message that can be believed, and nothing is decided about it here.
+    Foreign {
+        version: u64,
+    },
+    /// It can't be read as a trace at all: why.
+    Damaged(String),
+}
+
+/// A trace whose seal is broken.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) version: u64,
+    /// Outboxes that are authentic by themselves.
+    pub(crate) outbox: BTreeMap<OutboxKey, String>,
+    /// Those that are not.
+    pub(crate) refused: Vec<OutboxKey>,
+    /// The trace, if only outboxes are not authentic.
+    pub(crate) record: Option<(Record, Seal)>,
+}
+
+impl Opened {
+    /// The record, if there is one, and it is authentic.
+    pub(crate) fn record(self) -> Option<Record> {
+        match self.found {
+            Found::Whole(record, _) => Some(record),
+            // An outbox is not part of it.
+            Found::Refused(broken) => broken.record.map(|(record, _)| record),
+            Found::Nothing | Found::Foreign { .. } | Found::Damaged(_) => None,
+        }
+    }
+}
+
+impl Deref for Sealed {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Sealed {
+    pub(crate) fn new(store: Store, keys: Option<Keys>, namespace: &Namespace) -> Self {
+        Sealed { store, keys, namespace: namespace.to_string() }
+    }
+
+    /// The seal of a trace that is not stored yet.
+    pub(crate) fn seal(&self, id: TraceId) -> Seal {
+        match &self.keys {
+            Some(keys) => Seal::new(keys, &self.namespace, id),
+            None => Seal::none(),
+        }
+    }
+
+    pub(crate) async fn load(&self, traces: &[TraceId]) -> Result<Vec<Opened>, Error> {
+        let loaded = self.store.load(traces).await?;
+        let mut opened = Vec::with_capacity(traces.len());
+        for (id, loaded) in traces.iter().zip(loaded) {
+            let (counter, (found, refusals)) = (loaded.counter, self.judge(*id, loaded));
+            let found = if refusals.is_empty() { found } else { self.read_again(*id).await? };
+            opened.push(Opened { found, counter });
+        }
+        Ok(opened)
+    }
+
+    /// Fields and values are read one after the other, and a commit may come in between: what is read twice and is the same
+    /// both times was so at one moment. Only that is refused.
+    async fn read_again(&self, id: TraceId) -> Result<Found, Error> {
+        let one = async || Ok::<_, Error>(self.store.load(&[id]).await?.pop());
+        let mut last = one().await?;
+        for _ in 0..READ_AGAIN {
+            let before = std::mem::replace(&mut last, one().await?);
+            let what = |loaded: &Option<Loaded>| {
+                loaded.as_ref().map(|loaded| (loaded.record.clone(), loaded.damaged.clone()))
+            };
+            if what(&before) == what(&last) {
+                break;
+            }
+        }
+        let Some(last) = last else { return Ok(Found::Nothing) };
+        let version = last.record.as_ref().map_or(0, |record| record.version);
+        let (found, refusals) = self.judge(id, last);
+        if let Some(keys) = &self.keys {
+            refusals.iter().for_each(|(what, why)| keys.refuse(&format!("{what} {id}"), version, *why));
+        }
+        Ok(found)
+    }
+
+    /// What was loaded, and what of it is refused.
+    fn judge(&self, id: TraceId, loaded: Loaded) -> (Found, Vec<(&'static str, Why)>) {
+        match (loaded.record, loaded.damaged) {
+            (Some(record), _) => self.open(id, record),
+            (None, Some(why)) => (Found::Damaged(why), Vec::new()),
+            (None, None) => (Found::Nothing, Vec::new()),
+        }
+    }
+
+    /// The writes were sealed before.
+    pub(crate) async fn commit(&self, writes: &[Write]) -> Result<Vec<Committed>, Error> {
+        let is_sealed =
+            |write: &Write| write.fields.iter().any(|(name, text)| name == seal::FIELD && text.is_some());
+        assert!(
+            self.keys.is_none() || writes.iter().all(is_sealed),
+            "a coordinator with keys seals what it writes"
+        );
+        self.store.commit(writes).await
+    }
+
+    fn open(&self, id: TraceId, mut record: Record) -> (Found, Vec<(&'static str, Why)>) {
+        let code = record.fields.remove(seal::FIELD);
+        let Some(keys) = &self.keys else {
+            record.outbox.values_mut().for_each(|text| drop(outbox::strip(text)));
+            return (Found::Whole(record, Seal::unsealed(code.is_some())), Vec::new());
+        };
+        let version = record.version;
+        let (mut refused, mut refusals) = (Vec::new(), Vec::new());
+        for (key, text) in &mut record.outbox {
+            if let Err(why) = outbox::open(keys, &self.namespace, id, *key, text) {
+                refusals.push(("outbox", why));
+                refused.push(*key);
+            }
+        }
+        refused.iter().for_each(|key| drop(record.outbox.remove(key)));
+        let seal = Seal::check(keys, &self.namespace, id, &record, code.as_deref());
+        let found = match seal.inspect_err(|why| refusals.push(("trace", *why))) {
+            Err(why) if why.is_foreign() => Found::Foreign { version },
+            Ok(seal) if refused.is_empty() => Found::Whole(record, seal),
+            seal => {
+                let outbox = record.outbox.clone();
+                let record = seal.ok().map(|seal| (record, seal));
+                Found::Refused(Broken { version, outbox, refused, record })
+            }
+        };
+        (found, refusals)
+    }
+
+    /// The id of the key that each of these traces says it was sealed with. Nobody has checked the seals.
+    pub(crate) async fn signers(&self, traces: &[TraceId]) -> Result<Vec<Option<String>>, Error> {
+        let fields = self.store.fields(traces, &[seal::FIELD]).await?;
+        Ok(fields.iter().map(|fields| signer(fields.get(seal::FIELD)?)).collect())
+    }
+
+    /// All agent profiles that are authentic.
+    pub(crate) async fn agents(&self) -> Result<Agents, Error> {
+        Ok(self.opened_agents().await?.0)
+    }
+
+    /// The agents whose profiles are authentic, and not signed with the first key.
+    pub(crate) async fn agents_signed_otherwise(&self) -> Result<BTreeSet<String>, Error> {
+        Ok(self.opened_agents().await?.1)
+    }
+
+    async fn opened_agents(&self) -> Result<(Agents, BTreeSet<String>), Error> {
+        let Agents { revision, profiles, mut versions } = self.store.agents().await?;
+        let (mut opened, mut otherwise) = (BTreeMap::new(), BTreeSet::new());
+        if let Some(keys) = self.keys.as_ref() {
+            // A deletion has a text too.
+            versions.retain(|agent, version| {
+                let has_text = profiles.contains_key(agent);
+                if !has_text && keys.accepts_unsigned() {
+                    otherwise.insert(agent.clone());
+                } else if !has_text {
+                    keys.refuse(&format!("profile {agent}"), *version, Why::Unsigned);
+                }
+                has_text || keys.accepts_unsigned()
+            });
+        }
+        for (agent, text) in profiles {
+            // A profile is a JSON object, and a code has no brace.
+            let (code, profile) = text.split_at(text.find('{').unwrap_or(text.len()));
+            let version = versions.get(&agent).copied();
+            let code = Some(code.trim()).filter(|code| !code.is_empty());
+            let checked = self.keys.as_ref().map_or(Ok(()), |keys| {
+                keys.check(code, PROFILE, &self.parts(&agent, version.unwrap_or_default(), profile).each())
+            });
+            match (checked, &self.keys) {
+                (Err(why), Some(keys)) => {
+                    keys.refuse(&format!("profile {agent}"), version.unwrap_or_default(), why);
+                    versions.remove(&agent);
+                    continue;
+                }
+                (_, Some(keys)) if code.and_then(signer).as_deref() != Some(keys.signing().id()) => {
+                    otherwise.insert(agent.clone());
+                }
+                (_, _) => {}
+            }
+            if !profile.is_empty() {
+                opened.insert(agent, profile.to_owned());
+            }
+        }
+        Ok((Agents { revision, profiles: opened, versions }, otherwise))
+    }
+
+    pub(crate) async fn apply_agents(&self, versions: &[AgentVersion], at_least: u64) -> Result<u64, Error> {
+        let Some(keys) = &self.keys else { return self.store.apply_agents(versions, at_least).await };
+        let seal = |of: &AgentVersion| {
+            let text = of.profile.as_deref().unwrap_or_default();
+            let code = keys.signing().sign(PROFILE, &self.parts(&of.agent_id, of.version, text).each());
+            // A deletion has a text too: that of its code.
+            AgentVersion { profile: Some(format!("{code} {text}")), ..of.clone() }
+        };
+        let versions: Vec<AgentVersion> = versions.iter().map(seal).collect();
+        self.store.apply_agents(&versions, at_least).await
+    }
+
+    fn parts<'a>(&'a self, agent: &'a str, version: u64, text: &'a str) -> Parts<'a> {
+        Parts { namespace: &self.namespace, agent, version: version.to_be_bytes(), text }
+    }
+}
+
+/// The id of the key that made a code.
+fn signer(code: impl AsRef<str>) -> Option<String> {
+    code.as_ref().split_once(':').map(|(key, _)| key.to_owned())
+}
+
+/// What the code of a profile binds.
+struct Parts<'a> {
+    namespace: &'a str,
+    agent: &'a str,
+    version: [u8; 8],
+    text: &'a str,
+}
+
+impl Parts<'_> {
+    fn each(&self) -> [&[u8]; 4] {
+        [self.namespace.as_bytes(), self.agent.as_bytes(), &self.version, self.text.as_bytes()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Memory;
+
+    const KEY: &str = "0101010101010101010101010101010101010101010101010101010101010101";
+    const LATER: &str = "0202020202020202020202020202020202020202020202020202020202020202";
+    const OUTBOX: OutboxKey = OutboxKey { version: 1, made: 7 };
+
+    fn id(number: u128) -> TraceId {
+        TraceId::from_u128(number).unwrap()
+    }
+
+    fn with(store: &Store, keys: &str) -> Sealed {
+        let keys = if keys.is_empty() { None } else { Some(Keys::parse(keys).unwrap()) };
+        Sealed::new(store.clone(), keys, &Namespace::default())
+    }
+
+    fn write(trace_id: TraceId, expected: u64, fields: &[(&str, Option<&str>)]) -> Write {
+        let fields =
+            fields.iter().map(|(name, text)| ((*name).into(), text.map(ToOwned::to_owned))).collect();
+        Write {
+            trace_id,
+            expected,
+            stamp: None,
+            version: expected + 1,
+            replaces: false,
+            fields,
+            values: Vec::new(),
+            outbox: None,
+            cleared: Vec::new(),
+            timer: None,
+            ended_at: None,
+            opened_at: None,
+            profiles: None,
+            index: None,
+        }
+    }
+
+    /// Changes what is stored, as whoever can reach the store may.
+    async fn tamper(store: &Store, trace_id: TraceId, change: impl FnOnce(&mut Write)) {
+        let version = store.versions(&[trace_id]).await.unwrap()[0];
+        let mut write = Write { version, ..write(trace_id, version, &[]) };
+        change(&mut write);
+        let done = store.commit(&[write]).await.unwrap();
+        assert!(matches!(done[..], [Committed::Done { .. }]), "{done:?}");
+    }
+
+    /// A trace of two commits with a value and an outbox, in a store of its own. Its seal goes on.
+    async fn stored(keys: &str) -> (Store, Sealed, Seal) {
+        let store = Store::Memory(Memory::new(1));
+        let sealed = with(&store, keys);
+        let mut seal = sealed.seal(id(1));
+        let mut first = write(id(1), 0, &[("head", Some("{}")), ("b0", Some("1")), ("k0.a", Some("call"))]);
+        first.values = vec![("key".into(), Some("value".into()))];
+        first.outbox = Some((OUTBOX, r#"{"version":1}"#.into()));
+        first.index = Some("5 - term".into());
+        let mut second = write(id(1), 1, &[("b0", Some("2"))]);
+        for write in [&mut first, &mut second] {
+            seal.close(write);
+        }
+        for write in [first, second] {
+            sealed.commit(&[write]).await.unwrap();
+        }
+        (store, sealed, seal)
+    }
+
+    async fn open(sealed: &Sealed, trace: TraceId) -> Found {
+        sealed.load(&[trace]).await.unwrap().remove(0).found
+    }
+
+    async fn is_whole(sealed: &Sealed) -> bool {
+        matches!(open(sealed, id(1)).await, Found::Whole(..))
+    }
+
+    #[tokio::test]
+    async fn s3_what_was_sealed_is_read_as_it_was_written() {
+        let (_, sealed, mut seal) = stored(KEY).await;
+        let Found::Whole(record, _) = open(&sealed, id(1)).await else { panic!("it is whole") };
+        assert_eq!((record.version, record.fields["b0"].as_str()), (2, "2"));
+        assert!(!record.fields.contains_key(seal::FIELD));
+        assert_eq!(record.outbox[&OUTBOX], r#"{"version":1}"#, "without its code");
+        // The next commits seal what they change, deletions and a new beginning too.
+        let mut third = write(id(1), 2, &[("k0.a", None)]);
+        third.values = vec![("key".into(), None)];
+        third.cleared = vec![OUTBOX];
+        seal.close(&mut third);
+        sealed.commit(&[third]).await.unwrap();
+        assert!(is_whole(&sealed).await);
+        let mut fourth = write(id(1), 3, &[("head", Some("{}"))]);
+        fourth.replaces = true;
+        seal.close(&mut fourth);
+        sealed.commit(&[fourth]).await.unwrap();
+        assert!(is_whole(&sealed).await);
+        assert_eq!(sealed.keys.as_ref().unwrap().refused(), 0);
+    }
+
+    #[tokio::test]
+    async fn s3_a_trace_of_which_anything_was_changed_is_refused() {
+        let set = |name: &str, text: Option<&str>| (name.to_owned(), text.map(ToOwned::to_owned));
+        type Change = Box<dyn FnOnce(&mut Write)>;
+        let field = |name: &'static str, text: Option<&'static str>| -> Change {
+            Box::new(move |write: &mut Write| write.fields.push(set(name, text)))
+        };
+        let changes: Vec<(&str, Change)> = vec![
+            ("changed", field("b0", Some("3"))),
+            ("put back as it was", field("b0", Some("1"))),
+            ("added", field("b1", Some("2"))),
+            ("taken away", field("k0.a", None)),
+            ("without its seal", field(seal::FIELD, None)),
+            ("with another seal", field(seal::FIELD, Some("00000000:00000000000000000000000000000000"))),
+            ("a value", Box::new(move |write| write.values.push(set("key", Some("other"))))),
+            ("its place in the index", Box::new(|write| write.index = Some("5 - other".into()))),
+            ("another version", Box::new(|write| write.version = 9)),
+            ("a field as a value", Box::new(move |write| write.values.push(set("b0", Some("2"))))),
+        ];
+        for (what, change) in changes {
+            let (store, sealed, _) = stored(KEY).await;
+            assert!(is_whole(&sealed).await, "{what}");
+            tamper(&store, id(1), change).await;
+            assert!(!is_whole(&sealed).await, "{what}");
+            assert_eq!(sealed.keys.as_ref().unwrap().refused(), 1, "{what}");
+            assert!(matches!(open(&with(&store, ""), id(1)).await, Found::Whole(..)), "{what}: without keys");
+        }
+    }
+
+    #[tokio::test]
+    async fn s3_a_trace_is_not_another_one_nor_of_another_deployment() {
+        let (store, sealed, _) = stored(KEY).await;
+        let record = store.load(&[id(1)]).await.unwrap().remove(0).record.unwrap();
+        let mut copy = write(id(2), 0, &[]);
+        copy.version = record.version;
+        copy.index = record.fields.get(crate::store::INDEX_FIELD).cloned();
+        let of_the_store = |name: &String| name == crate::store::INDEX_FIELD;
+        let fields = record.fields.iter().filter(|(name, _)| !of_the_store(name));
+        copy.fields = fields.map(|(name, text)| (name.clone(), Some(text.clone()))).collect();
+        copy.values = record.values.iter().map(|(name, text)| (name.clone(), Some(text.clone()))).collect();
+        store.commit(&[copy]).await.unwrap();
+        assert!(matches!(open(&sealed, id(2)).await, Found::Refused(_)));
+        let elsewhere = Sealed { namespace: "other".into(), ..with(&store, KEY) };
+        assert!(!is_whole(&elsewhere).await);
+    }
+
+    #[tokio::test]
+    async fn s3_an_outbox_counts_only_with_its_own_code() {
+        let (store, sealed, _) = stored(KEY).await;
+        let text = store.load(&[id(1)]).await.unwrap().remove(0).record.unwrap().outbox[&OUTBOX].clone();
+        let other = OutboxKey { version: 2, made: 8 };
+        for (key, text) in
+            [(other, r#"{"version":2}"#), (other, text.as_str()), (OUTBOX, &text.replace(":1}", ":2}"))]
+        {
+            let (store, sealed, _) = stored(KEY).await;
+            tamper(&store, id(1), |write| write.outbox = Some((key, text.to_owned()))).await;
+            let Found::Refused(broken) = open(&sealed, id(1)).await else { panic!("{text}") };
+            assert_eq!(broken.refused, [key]);
+            assert!(broken.record.is_some(), "the trace itself is authentic");
+            assert_eq!(broken.outbox.len(), usize::from(key == other), "the other one counts");
+        }
+        assert!(is_whole(&sealed).await);
+    }
+
+    #[tokio::test]
+    async fn s3_keys_can_be_rotated_and_a_deployment_can_begin_to_use_them() {
+        let (store, _, _) = stored(KEY).await;
+        assert!(!is_whole(&with(&store, LATER)).await);
+        let rotated = with(&store, &format!("{LATER}\n{KEY}"));
+        let Found::Whole(_, mut seal) = open(&rotated, id(1)).await else {
+            panic!("an earlier key verifies")
+        };
+        let mut third = write(id(1), 2, &[("b0", Some("3"))]);
+        third.cleared = vec![OUTBOX];
+        seal.close(&mut third);
+        rotated.commit(&[third]).await.unwrap();
+        assert!(is_whole(&with(&store, LATER)).await, "the first key signs");
+
+        let (store, _, _) = stored("").await;
+        let strict = with(&store, KEY);
+        assert!(!is_whole(&strict).await);
+        let keys = Keys::parse(KEY).unwrap().accepting_unsigned();
+        let lenient = Sealed { keys: Some(keys), ..with(&store, "") };
+        let Found::Whole(_, mut seal) = open(&lenient, id(1)).await else {
+            panic!("what is unsigned is taken")
+        };
+        let mut third = write(id(1), 2, &[("b0", Some("3"))]);
+        third.cleared = vec![OUTBOX];
+        seal.close(&mut third);
+        lenient.commit(&[third]).await.unwrap();
+        assert!(is_whole(&strict).await);
+    }
+
+    #[tokio::test]
+    async fn s3_a_coordinator_without_keys_takes_the_seal_away() {
+        let (store, sealed, _) = stored(KEY).await;
+        let without = with(&store, "");
+        let Found::Whole(_, mut seal) = open(&without, id(1)).await else { panic!("it reads everything") };
+        let mut third = write(id(1), 2, &[("b0", Some("3"))]);
+        third.cleared = vec![OUTBOX];
+        seal.close(&mut third);
+        without.commit(&[third]).await.unwrap();
+        let record = store.load(&[id(1)]).await.unwrap().remove(0).record.unwrap();
+        assert!(!record.fields.contains_key(seal::FIELD), "nobody takes a seal for that of other fields");
+        assert!(!is_whole(&sealed).await);
+        let lenient = Keys::parse(KEY).unwrap().accepting_unsigned();
+        assert!(is_whole(&Sealed { keys: Some(lenient), ..with(&store, "") }).await);
+    }
+
+    #[tokio::test]
+    async fn s3_a_commit_writes_one_short_field_more_however_large_the_trace_is() {
+        let store = Store::Memory(Memory::new(1));
+        let sealed = with(&store, KEY);
+        let mut seal = sealed.seal(id(1));
+        let mut before = 0;
+        for count in [1, 99, 9_900] {
+            let names: Vec<String> = (before..before + count).map(|number| format!("b{number}")).collect();
+            let fields: Vec<_> = names.iter().map(|name| (name.as_str(), Some("1"))).collect();
+            seal.close(&mut write(id(1), 0, &fields));
+            before += count;
+            let mut one = write(id(1), 1, &[("b0", Some("2"))]);
+            seal.close(&mut one);
+            assert_eq!(one.fields.len(), 2);
+            let bytes: usize =
+                one.fields[1..].iter().map(|(name, text)| name.len() + text.as_ref().unwrap().len()).sum();
+            assert_eq!(bytes, 45, "after {before} fields");
+        }
+    }
+
+    #[tokio::test]
+    async fn s3_agent_profiles_of_the_store_count_only_with_their_code() {
+        let store = Store::Memory(Memory::new(1));
+        let sealed = with(&store, KEY);
+        let version = |version: u64, profile: Option<&str>| AgentVersion {
+            agent_id: "writer".into(),
+            version,
+            profile: profile.map(ToOwned::to_owned),
+            again: false,
+        };
+        let known = async |sealed: &Sealed| {
+            let Agents { profiles, versions, .. } = sealed.agents().await.unwrap();
+            (profiles.get("writer").cloned(), versions.get("writer").copied())
+        };
+        sealed.apply_agents(&[version(1, Some("{}"))], 0).await.unwrap();
+        assert_eq!(known(&sealed).await, (Some("{}".into()), Some(1)));
+        assert_eq!(known(&with(&store, "")).await, (Some("{}".into()), Some(1)), "without keys");
+        sealed.apply_agents(&[version(2, None)], 0).await.unwrap();
+        assert_eq!(known(&sealed).await, (None, Some(2)), "a deletion is signed too");
+        let signed = store.agents().await.unwrap().profiles["writer"].clone();
+        for (forged, what) in [
+            (Some("{}"), "unsigned"),
+            (None, "an unsigned deletion"),
+            (Some(signed.as_str()), "another version's"),
+        ] {
+            let forged_version = store.agents().await.unwrap().versions["writer"] + 1;
+            store.apply_agents(&[version(forged_version, forged)], 0).await.unwrap();
+            assert_eq!(known(&sealed).await, (None, None), "{what}");
+        }
+    }
+}

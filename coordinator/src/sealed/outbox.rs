@@ -1,0 +1,47 @@
+//! The code of an outbox, in its text: outboxes come and go without the trace they belong to.
+
+use shared::{
+    TraceId,
+    keys::{Keys, Why},
+};
+
+use crate::store::OutboxKey;
+
+/// What the codes are of.
+const OUTBOX: &str = "outbox";
+/// The code is the first member of the object, and unknown to whoever reads only the others.
+const BEGIN: &str = r#"{"mac":""#;
+const END: &str = r#"","#;
+
+/// Adds the code to the text of an outbox.
+pub(super) fn seal(keys: &Keys, namespace: &str, id: TraceId, key: OutboxKey, text: &mut String) {
+    let code = over(namespace, id, key, text, |parts| keys.signing().sign(OUTBOX, parts));
+    if let Some(rest) = text.strip_prefix('{') {
+        *text = format!("{BEGIN}{code}{END}{rest}");
+    }
+}
+
+/// Checks the code and takes it out of the text.
+pub(super) fn open(
+    keys: &Keys,
+    namespace: &str,
+    id: TraceId,
+    key: OutboxKey,
+    text: &mut String,
+) -> Result<(), Why> {
+    let code = strip(text);
+    over(namespace, id, key, text, |parts| keys.check(code.as_deref(), OUTBOX, parts))
+}
+
+/// Takes the code out of the text.
+pub(super) fn strip(text: &mut String) -> Option<String> {
+    let (code, rest) = text.strip_prefix(BEGIN)?.split_once(END)?;
+    let (code, rest) = (code.to_owned(), format!("{{{rest}"));
+    *text = rest;
+    Some(code)
+}
+
+fn over<T>(namespace: &str, id: TraceId, key: OutboxKey, text: &str, then: impl FnOnce(&[&[u8]]) -> T) -> T {
+    let (id, version, made) = (id.as_u128().to_be_bytes(), key.version.to_be_bytes(), key.made.to_be_bytes());
+    then(&[namespace.as_bytes(), &id, &version, &made, text.as_bytes()])
+}

@@ -1,0 +1,284 @@
+//! One schedule, looked after: what is due is decided, stored and submitted, in this order (G16). Any coordinator may do it,
+//! at any time: of two that decide, one is stored, and of two that submit, both submit the same run.
+//!
+//! The crash windows: a coordinator that dies between the decision and the submission leaves a pending run, which the
+//! partition's owner submits; one that dies behind the submission leaves it pending too, and it is submitted again, which is
+//! the same run, unless its log shows that it was there: a run that has ended and was removed is not begun again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::json;
+use shared::{
+    ScheduleName, TraceId, Usd,
+    bus::{Headers, Outgoing},
+    schedule::Readable,
+    subject::{Filter, Subject},
+    wire::{Overlap, Refusal, SubmitAnswer},
+};
+
+use crate::{
+    crash::Point,
+    handles::Handles,
+    schedule::{self, Found, Run, State, Submitted},
+    schedules::{self, Brief, Known, Written},
+    store,
+    trace::Trace,
+};
+
+/// How long a submission may take.
+const SUBMITTED_WITHIN: Duration = Duration::from_secs(5);
+/// The most that is decided about one schedule at once: all that may be caught up.
+const MAX_DECIDED: usize = 256;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Schedules(#[from] schedules::Error),
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error("a run of the schedule can't be read")]
+    Corrupt,
+}
+
+/// Decides and submits all that is due. Tells whether something is left that has to wait: for the store, for a run that has
+/// not ended, or for a submission that is not possible now.
+pub(crate) async fn look_after(handles: &Handles, name: &ScheduleName) -> Result<bool, Error> {
+    for _ in 0..MAX_DECIDED {
+        let Some(known) = handles.schedules.get(name) else { return Ok(false) };
+        let Some(brief) = known.brief().cloned() else { return Ok(false) };
+        let now = handles.clock.now();
+        if known.looks_at.is_none_or(|at| at > now) {
+            return Ok(false);
+        }
+        if let Some(pending) = known.state.pending.clone() {
+            if submit(handles, name, &brief, &known, &pending, false).await? {
+                continue;
+            }
+            // It goes on until the next tick is due.
+            if brief.rules.next(&known.state).is_none_or(|tick| tick > now) {
+                return Ok(true);
+            }
+        }
+        let found = found(handles, &known.state).await?;
+        let ceiling = default_ceiling(handles);
+        let Some(next) = schedule::decide(&brief.rules, &known.state, now, &found, ceiling) else {
+            return Ok(true);
+        };
+        if let Some(Decided { known, pending }) = decided(handles, name, &known, next).await?
+            && let Some(pending) = pending
+            && !submit(handles, name, &brief, &known, &pending, true).await?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(true)
+}
+
+/// What a run may cost that asks for nothing.
+pub(crate) fn default_ceiling(handles: &Handles) -> Usd {
+    handles.config.settings.root_budget.cost_usd
+}
+
+/// A decision that is stored.
+pub(crate) struct Decided {
+    known: std::sync::Arc<Known>,
+    pending: Option<Run>,
+}
+
+/// What was decided before, and may not be submitted yet.
+pub(crate) fn pending(known: std::sync::Arc<Known>) -> Decided {
+    let pending = known.state.pending.clone();
+    Decided { known, pending }
+}
+
+/// Stores a decision; none if another was first.
+pub(crate) async fn decided(
+    handles: &Handles,
+    name: &ScheduleName,
+    known: &Known,
+    next: State,
+) -> Result<Option<Decided>, Error> {
+    let pending = next.pending.clone();
+    match handles.schedules.decide(name, known, next).await? {
+        Written::Done(_) => {
+            if pending.is_some() {
+                handles.config.crash.pass(Point::TickDecided);
+            }
+            let known = handles.schedules.get(name).unwrap_or_default();
+            let pending = pending.filter(|pending| known.state.pending.as_ref() == Some(pending));
+            Ok(Some(Decided { known, pending }))
+        }
+        Written::Behind => {
+            handles.schedules.refresh(name).await?;
+            Ok(None)
+        }
+    }
+}
+
+/// A run that somebody asked for, from its decision on: the refusal, if it is refused.
+pub(crate) async fn run_now(
+    handles: &Handles,
+    name: &ScheduleName,
+    brief: &Brief,
+    decided: Decided,
+) -> Result<Option<Refusal>, Error> {
+    let Decided { known, pending: Some(pending) } = decided else { return Ok(None) };
+    match attempt(handles, name, brief, &known, &pending, false).await? {
+        Attempt::Came(came) => {
+            let refusal = match &came {
+                Submitted::Accepted => None,
+                Submitted::Refused(reason) | Submitted::GivenUp(reason) => {
+                    Some(Refusal::new("refused", "G16", format!("the run was refused: {reason}")))
+                }
+            };
+            note(handles, name, &known, &pending, &came).await?;
+            Ok(refusal)
+        }
+        Attempt::Later(refusal) => Ok(Some(refusal)),
+    }
+}
+
+/// What came of one attempt to submit a run.
+enum Attempt {
+    Came(Submitted),
+    /// It may be possible later.
+    Later(Refusal),
+}
+
+/// Submits a pending run and notes what came of it; false if it is not possible now.
+async fn submit(
+    handles: &Handles,
+    name: &ScheduleName,
+    brief: &Brief,
+    known: &Known,
+    pending: &Run,
+    is_first: bool,
+) -> Result<bool, Error> {
+    match attempt(handles, name, brief, known, pending, is_first).await? {
+        Attempt::Came(came) => note(handles, name, known, pending, &came).await.map(|()| true),
+        Attempt::Later(refusal) => {
+            tracing::warn!(%name, trace_id = %pending.trace_id, code = refusal.code, "a tick can't be submitted now; trying again");
+            Ok(false)
+        }
+    }
+}
+
+async fn note(
+    handles: &Handles,
+    name: &ScheduleName,
+    known: &Known,
+    pending: &Run,
+    came: &Submitted,
+) -> Result<(), Error> {
+    let now = handles.clock.now();
+    let Some(next) = schedule::submitted(&known.state, pending.trace_id, came, now) else { return Ok(()) };
+    match handles.schedules.decide(name, known, next).await? {
+        Written::Done(_) => {}
+        Written::Behind => drop(handles.schedules.refresh(name).await?),
+    }
+    Ok(())
+}
+
+async fn attempt(
+    handles: &Handles,
+    name: &ScheduleName,
+    brief: &Brief,
+    known: &Known,
+    pending: &Run,
+    is_first: bool,
+) -> Result<Attempt, Error> {
+    // A run that was there is not begun again, also if it was removed since.
+    if !is_first && was_submitted(handles, pending.trace_id).await? {
+        return Ok(Attempt::Came(Submitted::Accepted));
+    }
+    let Some(definition) = handles.schedules.definition(name, pending.revision).await? else {
+        let reason = "its revision of the schedule is not kept any more".to_owned();
+        return Ok(Attempt::Came(Submitted::GivenUp(reason)));
+    };
+    if brief.rules.overlap == Overlap::CancelPrevious {
+        cancel(handles, &known.state.live, pending).await;
+    }
+    let came = request(handles, &definition, pending).await;
+    handles.config.crash.pass(Point::TickSubmitted);
+    Ok(came)
+}
+
+pub(crate) async fn was_submitted(handles: &Handles, trace_id: TraceId) -> Result<bool, Error> {
+    let stored = handles.store.versions(&[trace_id]).await?.first().is_some_and(|version| *version > 0);
+    let logged = handles.bus.last(&Filter::EventsOf(trace_id)).await.map_err(schedules::Error::from)?;
+    Ok(stored || logged.is_some())
+}
+
+/// As any client does; whichever coordinator takes it.
+async fn request(handles: &Handles, definition: &Readable, pending: &Run) -> Attempt {
+    let submission = definition.submission(pending.trace_id, pending.ceiling_usd);
+    let payload = serde_json::to_vec(&submission).expect("JSON has string keys only");
+    let headers = Headers::new();
+    let asked = handles.bus.request(&Subject::Submit, &headers, payload.into(), SUBMITTED_WITHIN).await;
+    let answer = match asked {
+        Ok(answer) => serde_json::from_slice::<SubmitAnswer>(&answer),
+        Err(error) => {
+            tracing::debug!(%error, "a tick could not be submitted");
+            return Attempt::Later(Refusal::unavailable());
+        }
+    };
+    match answer {
+        Ok(SubmitAnswer::Accepted(_)) => Attempt::Came(Submitted::Accepted),
+        Ok(SubmitAnswer::Refused(refusal)) if is_transient(&refusal) => Attempt::Later(refusal),
+        Ok(SubmitAnswer::Refused(refusal)) => {
+            Attempt::Came(Submitted::Refused(format!("{}: {}", refusal.code, refusal.to_text())))
+        }
+        Err(_) => Attempt::Later(Refusal::unexpected("submission")),
+    }
+}
+
+fn is_transient(refusal: &Refusal) -> bool {
+    let again = [Refusal::unavailable().code, Refusal::storage_full("").code];
+    again.contains(&refusal.code)
+}
+
+/// A second message is harmless: what has ended is not cancelled. If it is lost, the run goes on beside the new one, within
+/// the same budgets.
+async fn cancel(handles: &Handles, live: &[Run], pending: &Run) {
+    for run in live {
+        let reason = "the next tick of its schedule has come";
+        let message = json!({"trace_id": run.trace_id, "reason": reason});
+        let payload = serde_json::to_vec(&message).expect("JSON has string keys only").into();
+        let id = Some(format!("schedule-{}-{}", pending.trace_id, run.trace_id));
+        let message =
+            Outgoing { subject: Subject::Cancel, id, headers: Headers::new(), payload, expect_last: None };
+        if let Err(error) = handles.bus.publish(message).await {
+            tracing::warn!(%error, trace_id = %run.trace_id, "the earlier run of a schedule could not be cancelled");
+        }
+    }
+}
+
+/// What the store has of the live runs.
+pub(crate) async fn found(handles: &Handles, state: &State) -> Result<BTreeMap<TraceId, Found>, Error> {
+    let ids: Vec<TraceId> = state.live.iter().map(|run| run.trace_id).collect();
+    if ids.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let fields = handles.store.fields(&ids, &Trace::SUMMARY_FIELDS).await?;
+    let mut found = BTreeMap::new();
+    for (id, fields) in ids.iter().zip(fields) {
+        let summary = Trace::summary(*id, &fields).map_err(|error| {
+            tracing::error!(trace_id = %id, %error, "a run of a schedule can't be read; its next tick waits");
+            Error::Corrupt
+        })?;
+        let what = match summary {
+            None => Found::Gone,
+            Some(run) => {
+                // What is still held when it ends may be spent.
+                let spent = run.budget.spent.cost_usd.nanos() + run.budget.held.cost_usd.nanos();
+                let spent = Usd::from_nanos(spent);
+                match run.ended_at {
+                    Some(at) => Found::Ended { cost: spent, at },
+                    None => Found::Live { ceiling: run.budget.limit.cost_usd.max(spent) },
+                }
+            }
+        };
+        found.insert(*id, what);
+    }
+    Ok(found)
+}

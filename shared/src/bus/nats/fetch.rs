@@ -1,0 +1,84 @@
+//! Payloads that are stored as objects, fetched beside the messages that have theirs with them: whoever names an object that can't
+//! be read delays nobody else.
+
+use std::{collections::VecDeque, fmt};
+
+use async_nats::Message;
+use tokio::task::JoinSet;
+
+use super::{Nats, OBJECT_HEADER, backoff, objects::Payload};
+
+/// Objects that are fetched at once, by one reader: each may be large.
+const AT_ONCE: usize = 4;
+/// Messages that wait for that.
+const WAITING: usize = 64;
+/// How often a fetch that the server did not answer is tried.
+const TRIES: usize = 3;
+
+/// A message, and its payload; none if the server gave no answer.
+pub(super) type Fetched = (Message, Option<Payload>);
+
+#[derive(Default)]
+pub(super) struct Fetches {
+    running: JoinSet<Fetched>,
+    waiting: VecDeque<Message>,
+}
+
+/// Whether the payload of a message is an object.
+pub(super) fn is_object(message: &Message) -> bool {
+    message.headers.as_ref().is_some_and(|headers| headers.get(OBJECT_HEADER).is_some())
+}
+
+impl Fetches {
+    /// Takes a message whose payload is an object; returns it if too many wait.
+    pub(super) fn add(&mut self, nats: &Nats, message: Message) -> Option<Message> {
+        if self.waiting.len() == WAITING {
+            return Some(message);
+        }
+        self.waiting.push_back(message);
+        self.begin(nats);
+        None
+    }
+
+    /// The next message whose fetch is over. Waits for ever if there is none; may be dropped and called again.
+    pub(super) async fn next(&mut self, nats: &Nats) -> Fetched {
+        loop {
+            let ended = self.running.join_next().await;
+            self.begin(nats);
+            match ended {
+                Some(Ok(fetched)) => return fetched,
+                // Its message comes again.
+                Some(Err(error)) => tracing::error!(%error, "a fetch ended without an end"),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn begin(&mut self, nats: &Nats) {
+        while self.running.len() < AT_ONCE
+            && let Some(message) = self.waiting.pop_front()
+        {
+            self.running.spawn(fetch(nats.clone(), message));
+        }
+    }
+}
+
+async fn fetch(nats: Nats, message: Message) -> Fetched {
+    for tries in 0..TRIES {
+        match nats.payload(message.headers.as_ref(), &message.payload).await {
+            Ok(payload) => return (message, Some(payload)),
+            Err(error) => {
+                tracing::warn!(%error, "the payload of a message can't be fetched; trying again");
+                tokio::time::sleep(backoff(tries)).await;
+            }
+        }
+    }
+    (message, None)
+}
+
+impl fmt::Debug for Fetches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.running.len() + self.waiting.len();
+        f.debug_struct("Fetches").field("messages", &count).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,413 @@
+//! Graphs that are used by name (G18): `use: NAME` or `use: NAME@VERSION` on a step. What is kept under the name is put in
+//! its place, as `graph`, before the definition is compiled; `use` then says which version that is. Nothing is looked up here.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Plan, StepDef, TaskGraph,
+    read::{read_value, read_value_without_inputs},
+    reference::{NOT_READ_HERE, Reference, TWO_GRAPHS, neither},
+    used::{OF_A_SUBMISSION, of_a_submission},
+};
+use crate::{
+    decode,
+    id::GraphName,
+    json::{self, Json},
+    problem::{Problem, Problems},
+    terms::Text,
+};
+
+/// The most bytes of one version of a graph that is kept.
+pub const MAX_KEPT_BYTES: u64 = 256 * 1024;
+/// The most bytes of all graphs together that are put in the place of names in one definition.
+pub const MAX_NAMED_BYTES: u64 = 1024 * 1024;
+/// A version of a graph, as it is kept.
+#[derive(Debug, Clone)]
+pub struct Found {
+    pub version: u64,
+    pub graph: Arc<Value>,
+}
+
+/// Why there is none: a message, and a hint.
+pub type NotFound = (String, Option<String>);
+
+/// Looks up a version, or the latest; nothing, if it is not to be known.
+pub type Find<'a> = &'a dyn Fn(&GraphName, Option<u64>) -> Result<Option<Found>, NotFound>;
+
+/// Why definitions are completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Submission,
+    /// What ran already has its graphs, and says which they are.
+    Amend,
+    /// A graph that is kept says which versions of others it has, and not how they were asked for.
+    Keep,
+}
+
+/// A graph that says which version it is, which is not kept any more: only a run that has it can tell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unverified {
+    pub problem: Problem,
+    name: String,
+    graph: TaskGraph,
+}
+
+/// What came of putting graphs in the place of their names.
+#[derive(Debug, Default)]
+pub struct Put {
+    pub problems: Problems,
+    pub unverified: Vec<Unverified>,
+    bytes: u64,
+}
+
+/// A definition whose names are graphs.
+#[derive(Debug)]
+pub struct Resolved {
+    pub definition: TaskGraph,
+    pub plan: Plan,
+    pub unverified: Vec<Unverified>,
+}
+
+/// Why a definition can't be run.
+#[derive(Debug)]
+pub enum Unresolved {
+    /// It never could.
+    Wrong(Problems),
+    /// What is kept now does not allow it. The same message may have been taken before: the plan shows what it asks for, with
+    /// a stand-in for every graph that it names.
+    Now { definition: Box<TaskGraph>, plan: Box<Plan>, problems: Problems },
+}
+
+/// What stands for a graph that is not known.
+static STAND_IN: LazyLock<Value> =
+    LazyLock::new(|| json!({"steps": [{"agent_id": "default", "task_description": "-"}]}));
+
+/// Every name that a definition uses.
+pub fn names(definition: &Value) -> BTreeSet<GraphName> {
+    references(definition).into_iter().map(|(name, _)| name).collect()
+}
+
+/// Every name that a definition uses, with its version.
+pub fn references(definition: &Value) -> BTreeSet<(GraphName, Option<u64>)> {
+    let mut found = BTreeSet::new();
+    each_use(definition, &mut |text| {
+        if let Reference::Kept(name, version) = Reference::new(text) {
+            found.insert((name, version));
+        }
+    });
+    found
+}
+
+fn each_use(graph: &Value, each: &mut dyn FnMut(&str)) {
+    for step in graph.get("steps").and_then(Value::as_array).into_iter().flatten() {
+        if let Some(text) = step.get("use").and_then(Value::as_str) {
+            each(text);
+        }
+        each_use(step, each);
+        if let Some(graph) = step.get("graph") {
+            each_use(graph, each);
+        }
+    }
+}
+
+/// The graphs that lead from this one to one of the same name, if there are any, as `b@3`, `a@1`; and where the first is named.
+pub fn circle(graph: &Value, name: &GraphName) -> Option<(String, Vec<String>)> {
+    circle_at(graph, name, "")
+}
+
+fn circle_at(graph: &Value, name: &GraphName, at: &str) -> Option<(String, Vec<String>)> {
+    let dot = if at.is_empty() { "" } else { "." };
+    for (number, step) in graph.get("steps").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let path = format!("{at}{dot}steps[{number}]");
+        let used = step.get("use").and_then(Value::as_str);
+        let place = || format!("{path}.use");
+        if let Some(text) = used
+            && matches!(Reference::new(text), Reference::Kept(found, _) if found == *name)
+        {
+            return Some((place(), vec![text.to_owned()]));
+        }
+        let inner = step.get("graph").and_then(|graph| circle_at(graph, name, &format!("{path}.graph")));
+        match (used, inner) {
+            (Some(used), Some((_, rest))) => {
+                return Some((place(), std::iter::once(used.to_owned()).chain(rest).collect()));
+            }
+            (None, Some(found)) => return Some(found),
+            (_, None) => {}
+        }
+        if let Some(found) = circle_at(step, name, &path) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// Puts graphs in the place of their names. Where that is not possible, a stand-in is put there, so that the rest of the
+/// definition can be checked.
+pub fn put(definition: &mut Value, purpose: Purpose, find: Find<'_>) -> Put {
+    let mut put = Put::default();
+    put.steps(definition, "", purpose, find);
+    put
+}
+
+/// Puts stand-ins in the place of all names, for what can be checked without what is kept under them.
+pub fn put_stand_ins(definition: &mut Value) -> Problems {
+    put(definition, Purpose::Submission, &|_, _| Ok(None)).problems
+}
+
+impl Put {
+    fn steps(&mut self, graph: &mut Value, at: &str, purpose: Purpose, find: Find<'_>) {
+        let dot = if at.is_empty() { "" } else { "." };
+        let Some(Value::Array(steps)) = graph.get_mut("steps") else { return };
+        for (number, step) in steps.iter_mut().enumerate() {
+            let path = format!("{at}{dot}steps[{number}]");
+            self.steps(step, &path, purpose, find);
+            let Some(fields) = step.as_object_mut() else { continue };
+            match fields.get("use").and_then(Value::as_str).map(str::to_owned) {
+                Some(text) => self.step(fields, &text, &format!("{path}.use"), purpose, find),
+                None => {
+                    if let Some(graph) = fields.get_mut("graph") {
+                        self.steps(graph, &format!("{path}.graph"), purpose, find);
+                    }
+                }
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        fields: &mut Map<String, Value>,
+        text: &str,
+        at: &str,
+        purpose: Purpose,
+        find: Find<'_>,
+    ) {
+        let Reference::Kept(name, version) = Reference::new(text) else {
+            let (message, hint) = match Reference::new(text) {
+                Reference::File => (NOT_READ_HERE.0.to_owned(), NOT_READ_HERE.1.to_owned()),
+                Reference::Kept(..) | Reference::Neither => neither(text),
+            };
+            self.problems.add(at, message, Some(hint));
+            fields.remove("use");
+            fields.entry("graph").or_insert_with(|| STAND_IN.clone());
+            return;
+        };
+        if fields.contains_key("graph") {
+            return self.given(fields, (&name, version), at, purpose, find);
+        }
+        let found = find(&name, version).and_then(|found| {
+            self.bytes += found.as_ref().map_or(0, |found| json::size_bytes(&*found.graph));
+            let limit = MAX_NAMED_BYTES;
+            let message =
+                || format!("the graphs that are used by name have more than {limit} bytes together");
+            let hint = || Some("use fewer of them, or smaller ones".to_owned());
+            if self.bytes > limit { Err((message(), hint())) } else { Ok(found) }
+        });
+        let (number, graph) = match found {
+            Ok(Some(Found { version, graph })) => (version, Value::clone(&graph)),
+            Ok(None) => (version.unwrap_or(1), STAND_IN.clone()),
+            Err((message, hint)) => {
+                self.problems.add(at, message, hint);
+                (version.unwrap_or(1), STAND_IN.clone())
+            }
+        };
+        fields.insert("use".into(), json!(format!("{name}@{number}")));
+        fields.insert("graph".into(), graph);
+        match version.is_none() && purpose != Purpose::Keep {
+            true => fields.insert("latest".into(), json!(true)),
+            false => fields.remove("latest"),
+        };
+    }
+
+    /// A step that has its graph, and says which it is.
+    fn given(
+        &mut self,
+        fields: &mut Map<String, Value>,
+        (name, version): (&GraphName, Option<u64>),
+        at: &str,
+        purpose: Purpose,
+        find: Find<'_>,
+    ) {
+        let Some(version) = version else {
+            self.problems.add(at, TWO_GRAPHS.0, Some(TWO_GRAPHS.1.into()));
+            fields.remove("use");
+            fields.remove("latest");
+            return;
+        };
+        if purpose != Purpose::Amend {
+            // It was another run that asked for the latest.
+            fields.remove("latest");
+        }
+        let named = format!("{name}@{version}");
+        match (find(name, Some(version)), fields.get("graph").and_then(normal)) {
+            // What is wrong with its shape is told when it is read.
+            (_, None) | (Ok(None), _) => {}
+            (Ok(Some(found)), Some(given)) => {
+                if normal(&found.graph).as_ref() != Some(&given) {
+                    let message = format!("the graph is not that of `{named}`");
+                    let hint = "leave `use` out to run the graph that is here, or `graph` to run the one that is kept";
+                    self.problems.add(at, message, Some(hint.into()));
+                }
+            }
+            (Err((message, _)), Some(graph)) => {
+                let hint = Some("leave `use` out: the graph itself is here".to_owned());
+                let problem = Problem { path: at.into(), message, hint };
+                match purpose {
+                    Purpose::Submission | Purpose::Keep => {
+                        self.problems.add(problem.path, problem.message, problem.hint);
+                    }
+                    Purpose::Amend => self.unverified.push(Unverified { problem, name: named, graph }),
+                }
+            }
+        }
+    }
+}
+
+/// A graph with the ids of its steps, however it was written.
+fn normal(graph: &Value) -> Option<TaskGraph> {
+    let graph = TaskGraph::deserialize(graph).ok()?;
+    Plan::compile_without_inputs(&graph).ok().map(|plan| plan.named_definition())
+}
+
+/// A graph within graphs nests deeper than each of them: what is stored must be readable again.
+fn check_depth(value: &Value, problems: &mut Problems) {
+    if let Err(too_deep) = decode::check_depth(value.to_string().as_bytes()) {
+        problems.extend(too_deep);
+    }
+}
+
+/// Reads and compiles a definition with the graphs that it names.
+pub fn read_named(given: &Value, purpose: Purpose, find: Find<'_>) -> Result<Resolved, Unresolved> {
+    let mut value = given.clone();
+    let Put { mut problems, unverified, bytes: _ } = put(&mut value, purpose, find);
+    check_depth(&value, &mut problems);
+    match read_value(value) {
+        Ok((definition, plan)) if problems.is_empty() => {
+            return Ok(Resolved { definition, plan, unverified });
+        }
+        Ok(_) => {}
+        Err(more) => problems.extend(more),
+    }
+    let mut value = given.clone();
+    let stand_ins = put(&mut value, purpose, &|_, _| Ok(None));
+    match read_value(value) {
+        Ok((definition, plan)) if stand_ins.problems.is_empty() => {
+            Err(Unresolved::Now { definition: Box::new(definition), plan: Box::new(plan), problems })
+        }
+        Ok(_) | Err(_) => Err(Unresolved::Wrong(problems)),
+    }
+}
+
+/// Reads a graph that is to be kept: its inputs are given where it is used, and what only a submission has is refused.
+pub fn read_to_keep(value: Value) -> Result<TaskGraph, Problems> {
+    let mut problems = Problems::default();
+    for field in OF_A_SUBMISSION {
+        let is_default = |value: &Value| {
+            let is_empty =
+                value.as_object().map(Map::is_empty).or_else(|| value.as_array().map(Vec::is_empty));
+            value.is_null() || *value == json!(false) || is_empty == Some(true)
+        };
+        if value.get(field).is_some_and(|value| !is_default(value)) {
+            of_a_submission(field, "", &mut problems);
+        }
+    }
+    check_depth(&value, &mut problems);
+    match read_value_without_inputs(value) {
+        Ok((definition, _)) => problems.or(definition),
+        Err(more) => {
+            problems.extend(more);
+            Err(problems)
+        }
+    }
+}
+
+impl TaskGraph {
+    /// The inputs that it requires, and does not have itself.
+    pub fn needed_inputs(&self) -> Vec<String> {
+        let schema = self.input_schema.as_ref().map(Json::value);
+        let required = schema.and_then(|schema| schema.get("required")?.as_array()).into_iter().flatten();
+        let filled = self.filled_inputs();
+        let is_given = |name: &&str| filled.keys().any(|key| key.as_str() == *name);
+        required.filter_map(Value::as_str).filter(|name| !is_given(name)).map(str::to_owned).collect()
+    }
+
+    /// The graphs that its steps use by name, each once, without those that these use.
+    pub fn used_names(&self) -> Vec<String> {
+        let mut found = BTreeSet::new();
+        let mut open: Vec<&StepDef> = self.steps.iter().collect();
+        while let Some(step) = open.pop() {
+            open.extend(&step.steps);
+            match (&step.uses, &step.graph) {
+                (Some(name), _) => drop(found.insert(name.to_string())),
+                (None, Some(graph)) => open.extend(&graph.steps),
+                (None, None) => {}
+            }
+        }
+        found.into_iter().collect()
+    }
+}
+
+impl Plan {
+    /// Whether it has graphs that were used by name.
+    pub fn uses_names(&self) -> bool {
+        self.groups().iter().any(|group| group.used.as_ref().is_some_and(|used| used.name.is_some()))
+    }
+
+    /// Whether the same was asked for: a name without a version is the same, whatever it meant at the time.
+    pub fn asks_the_same(&self, other: &Plan) -> bool {
+        self == other
+            || (self.uses_names()
+                && other.uses_names()
+                && asked(self.definition()) == asked(other.definition()))
+    }
+
+    /// Of the graphs that say which version they are, those that this plan does not have.
+    pub fn missing(&self, unverified: &[Unverified]) -> Problems {
+        let mut problems = Problems::default();
+        let mut have = Vec::new();
+        if !unverified.is_empty() {
+            used(&self.named_definition(), &mut have);
+        }
+        let is_there =
+            |of: &Unverified| have.iter().any(|(name, graph)| *name == of.name && *graph == of.graph);
+        for Unverified { problem, .. } in unverified.iter().filter(|of| !is_there(of)) {
+            problems.add(&problem.path, &problem.message, problem.hint.clone());
+        }
+        problems
+    }
+}
+
+fn used(graph: &TaskGraph, found: &mut Vec<(String, TaskGraph)>) {
+    let mut open: Vec<&StepDef> = graph.steps.iter().collect();
+    while let Some(step) = open.pop() {
+        if let (Some(name), Some(graph)) = (&step.uses, &step.graph) {
+            found.push((name.to_string(), (**graph).clone()));
+        }
+        open.extend(&step.steps);
+        open.extend(step.graph.iter().flat_map(|graph| &graph.steps));
+    }
+}
+
+fn asked(mut graph: TaskGraph) -> TaskGraph {
+    graph.steps = graph.steps.into_iter().map(asked_step).collect();
+    graph
+}
+
+fn asked_step(mut step: StepDef) -> StepDef {
+    step.steps = step.steps.into_iter().map(asked_step).collect();
+    step.graph = match (&step.uses, step.graph) {
+        (Some(_), _) => None,
+        (None, graph) => graph.map(|graph| Box::new(asked(*graph))),
+    };
+    if std::mem::take(&mut step.latest)
+        && let Some(Reference::Kept(name, _)) = step.uses.as_ref().map(|uses| Reference::new(uses.as_str()))
+    {
+        step.uses = Text::new(name.as_str()).ok();
+    }
+    step
+}

@@ -1,0 +1,421 @@
+//! A JSON Schema that somebody else wrote: a client, an agent, or a server of tools. To check a value takes bounded time and
+//! stack, whatever the schema and the value are.
+//!
+//! A schema may apply to one part of a value many times, and each reference that it repeats doubles that. So every schema
+//! within it gets a keyword of ours that counts when it is applied, and ends the check once the steps are used up. It stands
+//! in `allOf`, which is checked before all that tries one schema after another.
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
+
+use jsonschema::{Keyword, PatternOptions, ValidationError, Validator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::limits::MAX_SCHEMA_BYTES;
+
+/// The keyword that counts.
+const STEPS: &str = "x-trellis-steps";
+/// The steps of a check of the smallest value. One takes about a tenth of a microsecond.
+const MIN_STEPS: u64 = 100_000;
+/// As many more for each byte of the value.
+const STEPS_PER_BYTE: u64 = 4;
+/// What a schema has of its own (the texts of an `enum`, say) is read in one step for so many bytes.
+const BYTES_PER_STEP: u64 = 256;
+/// A text is matched against a pattern in one step for so many bytes.
+const TEXT_PER_STEP: u64 = 64;
+/// The most schemas that apply to one part of a value, each because of the one before. A check needs a stack of so many frames
+/// for each level of the value.
+const MAX_CHAIN: usize = 32;
+
+/// Keywords with schemas for the same part of a value: one, a list or a map of them.
+const SAME: [&str; 9] =
+    ["not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies"];
+/// Keywords with schemas for parts within it, or for whoever refers to them.
+const OTHERS: [&str; 13] = [
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "unevaluatedItems",
+    "contains",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "contentSchema",
+    "$defs",
+    "definitions",
+];
+/// Of these, those with a map.
+const MAPS: [&str; 6] =
+    ["dependentSchemas", "dependencies", "properties", "patternProperties", "$defs", "definitions"];
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+
+thread_local! {
+    /// What is left of the check that this thread makes.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The steps of a check are used up.
+struct UsedUp;
+
+/// A schema that is compiled.
+pub struct JsonSchema {
+    validator: Validator,
+}
+
+impl JsonSchema {
+    /// It never fetches what it refers to. Patterns take no longer than their text is long: those with look-around or
+    /// back-references are refused.
+    pub fn compile(schema: &Value) -> Result<Self, String> {
+        let bytes = schema.to_string().len() as u64;
+        if bytes > MAX_SCHEMA_BYTES {
+            return Err(format!("the schema has {bytes} bytes, more than {MAX_SCHEMA_BYTES} allowed"));
+        }
+        let mut counted = schema.clone();
+        let mut found = Found::default();
+        found.schema(&mut counted, String::new());
+        found.check()?;
+        let options = jsonschema::options().with_pattern_options(PatternOptions::regex()).with_keyword(
+            STEPS,
+            |_, step, _| {
+                let step =
+                    Step::deserialize(step).map_err(|error| ValidationError::custom(error.to_string()))?;
+                Ok(Box::new(step))
+            },
+        );
+        let validator = options.build(&counted).map_err(|error| format!("not a JSON Schema: {error}"))?;
+        Ok(JsonSchema { validator })
+    }
+
+    /// What `read` makes of the errors of a value; none if the check takes too many steps.
+    pub(crate) fn errors<R>(
+        &self,
+        value: &Value,
+        read: impl FnOnce(&mut dyn Iterator<Item = ValidationError<'_>>) -> R,
+    ) -> Result<R, String> {
+        let bytes = value.to_string().len() as u64;
+        LEFT.set(MIN_STEPS + STEPS_PER_BYTE * bytes);
+        let checked = catch_unwind(AssertUnwindSafe(|| read(&mut self.validator.iter_errors(value))));
+        checked.map_err(|why| match why.downcast::<UsedUp>() {
+            Ok(_) => "it takes too many steps to check: the schema applies to it too often".to_owned(),
+            Err(why) => resume_unwind(why),
+        })
+    }
+
+    /// At most so many errors of a value, each with its path: empty, or beginning with `/`.
+    pub fn mistakes(&self, value: &Value, most: usize) -> Vec<(String, String)> {
+        let read = |errors: &mut dyn Iterator<Item = ValidationError<'_>>| {
+            errors.take(most).map(|error| (error.instance_path().to_string(), error.to_string())).collect()
+        };
+        self.errors(value, read).unwrap_or_else(|too_many| vec![(String::new(), too_many)])
+    }
+}
+
+impl fmt::Debug for JsonSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JsonSchema")
+    }
+}
+
+/// Counts that a schema is applied.
+#[derive(Serialize, Deserialize)]
+struct Step {
+    weight: u64,
+    /// For each element of a list, each key of an object, and so many bytes of a text.
+    each_element: u64,
+    each_key: u64,
+    each_text: u64,
+}
+
+impl Step {
+    fn of(schema: &Map<String, Value>) -> Self {
+        let weights = |names: &[&str]| {
+            let found = names.iter().filter_map(|name| Some((name, schema.get(*name)?)));
+            found.map(|(name, value)| weight_of(name, value)).sum()
+        };
+        let elements = ["items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"];
+        let keys = ["patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"];
+        Step {
+            weight: weight(schema),
+            each_element: weights(&elements),
+            each_key: weights(&keys),
+            each_text: u64::from(schema.contains_key("pattern")),
+        }
+    }
+
+    fn count(&self, value: &Value) {
+        let more = match value {
+            Value::Array(list) => self.each_element * list.len() as u64,
+            Value::Object(fields) => self.each_key * fields.len() as u64,
+            Value::String(text) => self.each_text * (text.len() as u64 / TEXT_PER_STEP),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        };
+        match LEFT.get().checked_sub(self.weight + more) {
+            Some(left) => LEFT.set(left),
+            // No report: this is how a check ends early.
+            None => resume_unwind(Box::new(UsedUp)),
+        }
+    }
+}
+
+/// What it takes to apply a schema once, with all in it that applies where it does.
+fn weight(schema: &Map<String, Value>) -> u64 {
+    let is_own = |key: &str| !SAME.contains(&key) && !OTHERS.contains(&key);
+    let own: usize =
+        schema.iter().filter(|(key, _)| is_own(key)).map(|(_, value)| value.to_string().len()).sum();
+    let same = SAME.iter().filter_map(|name| Some(weight_of(name, schema.get(*name)?)));
+    1 + own as u64 / BYTES_PER_STEP + same.sum::<u64>()
+}
+
+/// The weight of the schemas of a keyword.
+fn weight_of(name: &str, value: &Value) -> u64 {
+    match value {
+        Value::Array(list) => list.iter().filter_map(Value::as_object).map(weight).sum(),
+        Value::Object(map) if MAPS.contains(&name) => {
+            map.values().map(|value| value.as_object().map_or(1, weight)).sum()
+        }
+        Value::Object(schema) => weight(schema),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+impl<'i> Keyword<'i> for Step {
+    fn validate(&self, value: &'i Value) -> Result<(), ValidationError<'i>> {
+        self.count(value);
+        Ok(())
+    }
+
+    fn is_valid(&self, value: &'i Value) -> bool {
+        self.count(value);
+        true
+    }
+}
+
+/// The schemas within a schema, by their place, and the places of those that apply where each does.
+#[derive(Default)]
+struct Found {
+    schemas: BTreeMap<String, Vec<String>>,
+    mistakes: BTreeSet<String>,
+}
+
+impl Found {
+    /// Finds a schema and all within it, and has them counted.
+    fn schema(&mut self, schema: &mut Value, at: String) {
+        let mut same = Vec::new();
+        if let Value::Object(fields) = schema {
+            let step = json!({STEPS: Step::of(fields)});
+            for (key, value) in fields.iter_mut() {
+                let (name, place) = (key.as_str(), format!("{at}/{}", escaped(key)));
+                if SAME.contains(&name) || OTHERS.contains(&name) {
+                    for (value, place) in schemas_of(name, value, place) {
+                        same.extend(SAME.contains(&name).then(|| place.clone()));
+                        self.schema(value, place);
+                    }
+                } else if let (Value::String(to), true) = (&*value, REFERENCES.contains(&name)) {
+                    same.extend(self.reference(to));
+                } else if name == STEPS {
+                    self.mistakes.insert(format!("`{STEPS}` is a keyword of ours"));
+                } else if name == "$id" && !at.is_empty() {
+                    self.mistakes.insert("only the whole schema may have an `$id`".into());
+                }
+            }
+            // Behind those that it has, so that their places stay.
+            match fields.entry("allOf").or_insert_with(|| json!([])) {
+                Value::Array(all) => all.push(step),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+                    self.mistakes.insert("`allOf` is a list of schemas".into());
+                }
+            }
+        }
+        self.schemas.insert(at, same);
+    }
+
+    /// Schemas elsewhere are not counted: it may refer to those within it, by their place.
+    fn reference(&mut self, to: &str) -> Option<String> {
+        let place = to.strip_prefix('#').filter(|place| place.is_empty() || place.starts_with('/'));
+        if place.is_none() {
+            let hint = "as `#/$defs/name` is";
+            self.mistakes.insert(format!("`{to}` is no reference to a place within the schema, {hint}"));
+        }
+        place.map(decoded)
+    }
+
+    fn check(mut self) -> Result<(), String> {
+        for place in self.schemas.values().flatten().filter(|place| !self.schemas.contains_key(*place)) {
+            self.mistakes.insert(format!("`#{place}` is no schema within the schema"));
+        }
+        if let Some(mistake) = self.mistakes.pop_first() {
+            return Err(mistake);
+        }
+        let mut chains = BTreeMap::new();
+        for place in self.schemas.keys() {
+            self.chain(place, &mut Vec::new(), &mut chains)?;
+        }
+        Ok(())
+    }
+
+    /// How many schemas apply to a part of a value because this one does.
+    fn chain<'a>(
+        &'a self,
+        at: &'a str,
+        above: &mut Vec<&'a str>,
+        known: &mut BTreeMap<&'a str, usize>,
+    ) -> Result<usize, String> {
+        if let Some(known) = known.get(at) {
+            return Ok(*known);
+        }
+        if above.contains(&at) {
+            return Err(format!("`#{at}` refers to itself for the same part of a value"));
+        }
+        above.push(at);
+        let mut longest = 0;
+        for next in &self.schemas[at] {
+            longest = longest.max(1 + self.chain(next, above, known)?);
+        }
+        above.pop();
+        known.insert(at, longest);
+        if longest > MAX_CHAIN || above.len() > MAX_CHAIN {
+            let what = "schemas apply to one part of a value, each because of the one before";
+            return Err(format!("more than {MAX_CHAIN} {what}"));
+        }
+        Ok(longest)
+    }
+}
+
+/// The schemas of a keyword, with their places.
+fn schemas_of<'a>(name: &str, value: &'a mut Value, at: String) -> Vec<(&'a mut Value, String)> {
+    if value.is_object() && !MAPS.contains(&name) {
+        return vec![(value, at)];
+    }
+    match value {
+        Value::Array(list) => {
+            list.iter_mut().enumerate().map(|(index, value)| (value, format!("{at}/{index}"))).collect()
+        }
+        Value::Object(map) => {
+            map.iter_mut().map(|(key, value)| (value, format!("{at}/{}", escaped(key)))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![(value, at)],
+    }
+}
+
+/// A key as a part of a JSON pointer.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+/// A JSON pointer in a URL, as a JSON pointer. What is no text then is the place of no schema.
+fn decoded(pointer: &str) -> String {
+    let mut bytes = Vec::with_capacity(pointer.len());
+    let mut rest = pointer.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let digits =
+            tail.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistakes(schema: &Value, value: &Value) -> Vec<String> {
+        let found = JsonSchema::compile(schema).unwrap().mistakes(value, 3);
+        found.into_iter().map(|(path, message)| format!("{path}: {message}")).collect()
+    }
+
+    /// Each definition applies the next one so many times.
+    fn repeating(keyword: &str, levels: usize, times: usize) -> Value {
+        let level = |n: usize| {
+            let next = json!({"$ref": format!("#/$defs/a{}", n + 1)});
+            (format!("a{n}"), json!({keyword: vec![next; times]}))
+        };
+        let mut definitions: Map<String, Value> = (0..levels).map(level).collect();
+        definitions.insert(format!("a{levels}"), json!({"type": "string"}));
+        json!({"$defs": definitions, "$ref": "#/$defs/a0"})
+    }
+
+    #[test]
+    fn l_a_schema_that_applies_too_often_is_told_so() {
+        assert_eq!(mistakes(&repeating("allOf", 8, 2), &json!("x")), Vec::<String>::new());
+        for keyword in ["allOf", "anyOf", "oneOf"] {
+            let found = mistakes(&repeating(keyword, 12, 8), &json!(1));
+            assert!(found[0].contains("too many steps"), "{keyword}: {found:?}");
+        }
+        let refused = JsonSchema::compile(&repeating("allOf", 40, 2)).unwrap_err();
+        assert!(refused.starts_with("more than 32 schemas apply to one part of a value"), "{refused}");
+    }
+
+    #[test]
+    fn l_what_doubles_with_each_level_of_a_value_is_told_so() {
+        let schema = json!({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}});
+        let nested = (0..60).fold(json!([]), |value, _| json!([value]));
+        assert!(mistakes(&schema, &nested)[0].contains("too many steps"));
+        assert_eq!(mistakes(&schema, &json!([[[[]]]])), Vec::<String>::new());
+    }
+
+    #[test]
+    fn l_many_patterns_and_long_lists_of_values_count() {
+        let patterns: Map<String, Value> = (0..2_000).map(|n| (format!("^k{n}$"), json!(true))).collect();
+        let fields: Map<String, Value> = (0..30_000).map(|n| (format!("x{n}"), json!(1))).collect();
+        let found = mistakes(&json!({"patternProperties": patterns}), &Value::Object(fields));
+        assert!(found[0].contains("too many steps"), "{found:?}");
+        let allowed: Vec<u32> = (0..10_000).collect();
+        let found = mistakes(&json!({"items": {"enum": allowed}}), &json!(vec![9_999; 200_000]));
+        assert!(found[0].contains("too many steps"), "{found:?}");
+    }
+
+    #[test]
+    fn a_value_of_a_megabyte_is_checked() {
+        let schema = json!({"type": "array", "items": {"$ref": "#/$defs/row"}, "$defs": {"row": {
+            "type": "object", "required": ["id"], "additionalProperties": false,
+            "properties": {"id": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}}}}});
+        let rows: Vec<Value> = (0..30_000).map(|id| json!({"id": id, "tags": ["a", "b", "c"]})).collect();
+        assert_eq!(mistakes(&schema, &json!(rows)), Vec::<String>::new());
+        let tree = json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#"}}]});
+        let value = json!([["a", ["b"]], vec!["c"; 100_000]]);
+        assert_eq!(mistakes(&tree, &value), Vec::<String>::new());
+    }
+
+    #[test]
+    fn l_references_lead_to_schemas_within_it() {
+        let refused = |schema: Value| JsonSchema::compile(&schema).unwrap_err();
+        assert_eq!(
+            refused(json!({"$ref": "#/enum/0", "enum": [{"type": "string"}]})),
+            "`#/enum/0` is no schema within the schema"
+        );
+        assert!(refused(json!({"$ref": "other.json"})).contains("no reference to a place within the schema"));
+        assert!(refused(json!({"$defs": {"a": {"$id": "b", "type": "string"}}})).contains("`$id`"));
+        assert!(refused(json!({"$ref": "#"})).contains("refers to itself"));
+        assert!(refused(json!({"allOf": [{"not": {"$ref": "#"}}]})).contains("refers to itself"));
+        let schema = json!({"$defs": {"a b/c": {"type": "string"}}, "$ref": "#/$defs/a%20b~1c"});
+        assert_eq!(mistakes(&schema, &json!(1)), [": 1 is not of type \"string\""]);
+    }
+
+    /// On a thread with the stack of an executor's.
+    #[test]
+    fn l_deep_schemas_and_values_do_not_overflow_the_stack() {
+        let check = || {
+            let chain =
+                |n: usize, last: &str| (0..n).fold(json!({"$ref": last}), |next, _| json!({"allOf": [next]}));
+            let nested = (0..64).fold(json!([]), |value, _| json!([value]));
+            let schema = json!({"items": chain(MAX_CHAIN - 4, "#")});
+            assert_eq!(mistakes(&schema, &nested), Vec::<String>::new());
+            let level =
+                |n: usize| (format!("a{n}"), json!({"items": {"$ref": format!("#/$defs/a{}", n + 1)}}));
+            let mut definitions: Map<String, Value> = (0..1_500).map(level).collect();
+            definitions.insert("a1500".into(), json!(true));
+            let schema = json!({"$defs": definitions, "$ref": "#/$defs/a0"});
+            JsonSchema::compile(&schema).map(|schema| schema.mistakes(&nested, 1)).unwrap();
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(check).unwrap().join().unwrap();
+    }
+}

@@ -1,0 +1,43 @@
+//! Graphs that are kept under names (G18): their versions, and what is told about them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{id::GraphName, json::Json, time::Timestamp};
+
+/// A version of a graph, on `agent.kept.<name>`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GraphVersion {
+    /// From 1 on, over all deletions.
+    pub version: u64,
+    /// With the graphs that its own steps name. None: the graph was deleted, and none of the versions before counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Json>,
+}
+
+/// A kept graph in a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GraphSummary {
+    pub name: GraphName,
+    pub version: u64,
+    /// When this version was put.
+    pub at: Timestamp,
+    pub bytes: u64,
+    /// The inputs that its `input_schema` requires.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
+    /// The versions of other graphs that its steps use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<String>,
+}
+
+/// One version of a kept graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GraphShown {
+    #[serde(flatten)]
+    pub summary: GraphSummary,
+    /// The latest version, and all earlier ones that are kept.
+    pub versions: Vec<u64>,
+    /// The graph itself, with the graphs that its steps name. `input_schema`, `output` and `output_schema` say what it takes
+    /// and gives.
+    pub graph: Json,
+}

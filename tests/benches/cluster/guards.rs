@@ -1,0 +1,216 @@
+//! What it costs to be safe: the same load on four deployments in the same run, one plain, one whose coordinators sign what they
+//! store (`--log-key-file`), one over TLS, and one with a role for every process. As ratios to the plain one.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use shared::{
+    bus::{Connect, Login},
+    tls::Tls,
+};
+use trellis_tests::servers::{NatsServer, RedisServer, free_port};
+
+use crate::{
+    IN_FLIGHT, Options,
+    trellis::{self, Trellis},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guard {
+    None,
+    Keys,
+    Tls,
+    Roles,
+}
+
+impl Guard {
+    const ALL: [Guard; 4] = [Guard::None, Guard::Keys, Guard::Tls, Guard::Roles];
+
+    fn name(self) -> &'static str {
+        match self {
+            Guard::None => "plain",
+            Guard::Keys => "log keys",
+            Guard::Tls => "TLS",
+            Guard::Roles => "roles",
+        }
+    }
+}
+
+/// How the processes of a deployment, and this one as a client, get in.
+pub(crate) struct Access {
+    dir: PathBuf,
+    pub(crate) nats: NatsServer,
+    pub(crate) redis: RedisServer,
+    redis_url: String,
+    guard: Guard,
+}
+
+impl Access {
+    fn start(guard: Guard) -> Self {
+        let dir = std::env::temp_dir().join(format!("trellis-bench-{}-{}", guard.name(), std::process::id()));
+        let dir = PathBuf::from(dir.to_string_lossy().replace(' ', "-"));
+        std::fs::remove_dir_all(&dir).ok();
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
+        let (nats, redis, redis_url);
+        match guard {
+            Guard::None | Guard::Keys => {
+                std::fs::write(dir.join("log.key"), format!("{}\n", "5a".repeat(32))).unwrap();
+                (nats, redis) = (NatsServer::start(), RedisServer::start());
+                redis_url = redis.url();
+            }
+            Guard::Tls => {
+                certificates(&dir);
+                let tls = format!(
+                    "tls {{ cert_file: \"{}\", key_file: \"{}\" }}",
+                    path("server.pem"),
+                    path("server.key")
+                );
+                nats = NatsServer::start_with("", &tls);
+                let port = free_port().to_string();
+                redis = RedisServer::start_with(&[
+                    "--tls-port",
+                    &port,
+                    "--tls-auth-clients",
+                    "no",
+                    "--tls-cert-file",
+                    &path("server.pem"),
+                    "--tls-key-file",
+                    &path("server.key"),
+                    "--tls-ca-cert-file",
+                    &path("ca.pem"),
+                ]);
+                redis_url = format!("rediss://127.0.0.1:{port}");
+            }
+            Guard::Roles => {
+                run(Command::new(trellis::binary()).args(["auth", "init"]).arg(&dir));
+                let accounts = std::fs::read_to_string(dir.join("nats-auth.conf")).unwrap();
+                nats = NatsServer::start_with("", &accounts);
+                redis = RedisServer::start_with(&["--aclfile", &path("redis-users.acl")]);
+                redis_url = redis.url();
+            }
+        }
+        let access = Access { dir, nats, redis, redis_url, guard };
+        if guard == Guard::Roles {
+            let mut provision = Command::new(trellis::binary());
+            provision.arg("provision").args(SIZES).envs(access.environment("provisioner"));
+            run(&mut provision);
+        }
+        access
+    }
+
+    /// Without any.
+    pub(crate) fn plain(nats: NatsServer, redis: RedisServer) -> Self {
+        let (dir, redis_url) = (PathBuf::new(), redis.url());
+        Access { dir, nats, redis, redis_url, guard: Guard::None }
+    }
+
+    /// The variables of a process: `coordinator`, `worker` or `provisioner`.
+    pub(crate) fn environment(&self, process: &str) -> Vec<(String, String)> {
+        let path = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
+        let mut all =
+            vec![("NATS_URL".into(), self.nats.url()), ("REDIS_URL".into(), self.redis_url.clone())];
+        match self.guard {
+            Guard::None => {}
+            Guard::Keys if process == "coordinator" => {
+                all.push(("TRELLIS_LOG_KEY_FILE".into(), path("log.key")))
+            }
+            Guard::Keys => {}
+            Guard::Tls => {
+                all.push(("NATS_TLS".into(), "required".into()));
+                all.extend(["NATS_CA", "REDIS_CA"].map(|name| (name.to_owned(), path("ca.pem"))));
+            }
+            Guard::Roles => {
+                let who = if process == "worker" { "worker-default" } else { process };
+                let text = std::fs::read_to_string(self.dir.join(format!("keys/{who}.env"))).unwrap();
+                let pairs = text.lines().filter_map(|line| line.split_once('='));
+                // The key of the log has a row of its own.
+                let others = pairs.filter(|(name, _)| *name != "TRELLIS_LOG_KEY_FILE");
+                all.extend(others.map(|(name, value)| (name.to_owned(), value.to_owned())));
+            }
+        }
+        all
+    }
+
+    /// The options of a coordinator, besides.
+    pub(crate) fn sizes(&self) -> &'static [&'static str] {
+        if self.guard == Guard::Roles { &SIZES } else { &[] }
+    }
+
+    pub(crate) fn client(&self) -> Connect {
+        let mut to = Connect::new(self.nats.url(), Default::default(), "bench");
+        match self.guard {
+            Guard::None | Guard::Keys => {}
+            Guard::Tls => {
+                to.tls = Tls { required: true, ca: Some(self.dir.join("ca.pem")), certificate: None }
+            }
+            Guard::Roles => {
+                to.login = Login { nkey: Some(self.dir.join("keys/client.nk")), ..Login::default() };
+                (to.inbox, to.js_api) = (Some("_INBOX_client".into()), Some("JS.API".into()));
+            }
+        }
+        to
+    }
+}
+
+impl Drop for Access {
+    fn drop(&mut self) {
+        if self.dir.is_absolute() {
+            std::fs::remove_dir_all(&self.dir).ok();
+        }
+    }
+}
+
+/// What the provisioner made, coordinators compare.
+const SIZES: [&str; 4] = ["--max-log-bytes", "512MiB", "--max-queue-bytes", "256MiB"];
+
+fn run(command: &mut Command) {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A CA, and a server's certificate for 127.0.0.1, made by openssl.
+fn certificates(dir: &Path) {
+    let openssl = |arguments: &str| {
+        run(Command::new("openssl").args(arguments.split_whitespace()).current_dir(dir));
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(&format!(
+        "req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca -addext basicConstraints=critical,CA:TRUE"
+    ));
+    std::fs::write(dir.join("extensions"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    openssl(&format!("req {key} -keyout server.key -out server.csr -subj /CN=server"));
+    openssl(
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out server.pem",
+    );
+}
+
+/// Each guard in turn, as often as asked, so that what the machine does besides spreads over all.
+pub(crate) async fn show(options: &Options, rounds: usize) {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let mut figures = [(0.0, 0.0); Guard::ALL.len()];
+    for round in 1..=rounds {
+        for (guard, figure) in Guard::ALL.into_iter().zip(&mut figures) {
+            let access = Access::start(guard);
+            let trellis = Trellis::start(&access, options).await;
+            trellis.many(options.jobs.div_ceil(10), IN_FLIGHT).await;
+            let many = trellis.many(options.jobs, IN_FLIGHT).await.as_secs_f64();
+            let one = trellis.one_at_a_time(options.singles).await.percentile(50).as_secs_f64();
+            println!(
+                "round {round}, {}: {:.0} jobs a second, one in {:.2} ms",
+                guard.name(),
+                options.jobs as f64 / many,
+                one * 1e3
+            );
+            (figure.0, figure.1) = (figure.0 + many, figure.1 + one);
+            trellis.stop().await;
+        }
+    }
+    let (many, one) = figures[0];
+    println!("\ntimes that of plain:   many jobs   one at a time, p50");
+    for (guard, figure) in Guard::ALL.into_iter().zip(figures) {
+        println!("{:<22} {:>9.2}   {:>18.2}", guard.name(), figure.0 / many, figure.1 / one);
+    }
+}

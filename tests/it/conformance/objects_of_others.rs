@@ -1,0 +1,171 @@
+//! Objects, of which a server's permissions see little (S6): what somebody else stores under a name hides nothing, removes
+//! nothing, and delays nobody.
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use serde_json::json;
+use shared::{
+    bus::{Bus, Consumer, Outgoing},
+    digest::sha256,
+    subject::{Filter, Subject},
+};
+use trellis_tests::servers::NatsServer;
+
+use super::{event, identified, message, nats, soon, text, trace};
+
+/// Whoever may write to the bucket, as another worker.
+struct Other {
+    client: async_nats::Client,
+    bucket: String,
+}
+
+impl Other {
+    async fn of(server: &NatsServer, bus: &Bus, bucket: &str) -> Self {
+        let client = async_nats::connect(server.url()).await.unwrap();
+        Other { client, bucket: bus.namespace().stream(bucket) }
+    }
+
+    /// Says what an object is, as its writer would.
+    async fn tell(&self, name: &str, about: serde_json::Value) {
+        use base64::{Engine, engine::general_purpose::URL_SAFE};
+        let to = format!("$O.{}.M.{}", self.bucket, URL_SAFE.encode(name));
+        let stored = self.client.request(to, about.to_string().into()).await.unwrap();
+        assert!(text(&stored.payload).contains("\"seq\""), "{stored:?}");
+    }
+
+    fn about(&self, name: &str, nuid: &str, deleted: bool) -> serde_json::Value {
+        json!({"name": name, "bucket": self.bucket, "nuid": nuid, "size": 5, "chunks": 5, "deleted": deleted,
+            "digest": "SHA-256=AAAA", "options": {"max_chunk_size": 1}})
+    }
+
+    async fn send(&self, bus: &Bus, subject: &Subject, object: &str) {
+        let mut headers = HeaderMap::new();
+        headers.insert("Trellis-Object", object);
+        let to = bus.namespace().subject(subject);
+        self.client.publish_with_headers(to, headers, Bytes::new()).await.unwrap();
+        self.client.flush().await.unwrap();
+    }
+}
+
+const NAME: &str = "t.x.1.result";
+
+#[tokio::test]
+async fn s6_nobody_rolls_up_the_objects() {
+    let (server, bus) = nats().await;
+    for bucket in ["AGENT_OUTPUTS", "AGENT_CORE"] {
+        let other = Other::of(&server, &bus, bucket).await;
+        bus.put_object(NAME, Bytes::from_static(b"mine")).await.unwrap();
+        for how in ["all", "sub"] {
+            let mut headers = HeaderMap::new();
+            headers.insert("Nats-Rollup", how);
+            let to = format!("$O.{}.M.x", other.bucket);
+            let said = other.client.request_with_headers(to, headers, Bytes::new()).await.unwrap();
+            assert!(text(&said.payload).contains("error"), "{bucket}: {said:?}");
+        }
+        assert_eq!(bus.get_object(NAME).await.unwrap(), Some(Bytes::from_static(b"mine")));
+    }
+}
+
+/// The reader of a reference has the hash of what it looks for.
+#[tokio::test]
+async fn s6_an_object_is_found_by_its_content_whatever_others_store_under_its_name() {
+    let (server, bus) = nats().await;
+    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
+    let mine = Bytes::from_static(b"mine");
+    bus.put_object(NAME, mine.clone()).await.unwrap();
+    other.tell(NAME, other.about(NAME, "none", true)).await;
+    assert_eq!(bus.get_object(NAME).await.unwrap(), None, "the last that was told of it counts");
+    assert_eq!(bus.get_content(NAME, &sha256(&mine)).await.unwrap(), Some(mine.clone()));
+    other.tell(NAME, other.about(NAME, "none", false)).await;
+    assert_eq!(bus.get_content(NAME, &sha256(&mine)).await.unwrap(), Some(mine));
+}
+
+/// What is told of an object names its parts. If that is believed, whoever deletes the object deletes those of another, or all.
+#[tokio::test]
+async fn s6_a_deleted_object_takes_no_parts_of_others_with_it() {
+    let (server, bus) = nats().await;
+    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
+    let mine = Bytes::from_static(b"mine");
+    bus.put_object(NAME, mine.clone()).await.unwrap();
+    let parts = format!("$O.{}.C.", other.bucket);
+    let context = async_nats::jetstream::new(other.client.clone());
+    let stream = context.get_stream(format!("OBJ_{}", other.bucket)).await.unwrap();
+    let stored = stream.get_last_raw_message_by_subject(&format!("{parts}*")).await.unwrap();
+    let nuid = stored.subject.as_str().strip_prefix(&parts).unwrap().to_owned();
+    for nuid in [nuid.as_str(), "*", ">"] {
+        other.tell("t.evil.1.result", other.about("t.evil.1.result", nuid, false)).await;
+        bus.delete_object("t.evil.1.result").await.unwrap();
+        assert_eq!(bus.get_object(NAME).await.unwrap(), Some(mine.clone()), "{nuid}");
+    }
+}
+
+/// A payload that is too large for its message is the one that the sender stored.
+#[tokio::test]
+async fn s6_a_message_is_bound_to_the_content_of_its_object() {
+    let (server, bus) = nats().await;
+    let large = Bytes::from(vec![b'x'; 3 << 20]);
+    let sent = Subject::Cancel;
+    for (subject, prefix, bucket) in [(event(1), "core/", "AGENT_CORE"), (sent, "overflow/", "AGENT_OUTPUTS")]
+    {
+        bus.publish(Outgoing { payload: large.clone(), ..identified(subject.clone(), "a") }).await.unwrap();
+        let name = bus.objects(prefix).await.unwrap().pop().unwrap_or_else(|| panic!("{subject}"));
+        assert!(name.ends_with(&sha256(&large)), "{name}");
+        // Others say something else of it.
+        let other = Other::of(&server, &bus, bucket).await;
+        other.tell(&name, other.about(&name, "none", true)).await;
+        let last = bus.last(&Filter::One(subject.clone())).await.unwrap().unwrap();
+        assert_eq!(last.payload, large, "{subject}");
+    }
+    // An object that is there, under a name that promises another content.
+    let wrong = format!("overflow/x.{}", sha256("another"));
+    bus.put_object(&wrong, Bytes::from_static(b"{}")).await.unwrap();
+    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
+    other.send(&bus, &Subject::Input, &wrong).await;
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    queue.want(2);
+    let large_one = soon(queue.next()).await;
+    large_one.genuine().unwrap();
+    large_one.ack().await;
+    let lost = soon(queue.next()).await;
+    let refused = lost.genuine().unwrap_err().to_string();
+    assert!(refused.contains("its content is not what the message names"), "{refused}");
+}
+
+/// Fetching an object whose parts are missing takes seconds. Whoever is behind it in the queue does not wait for that.
+#[tokio::test]
+async fn s6_a_message_whose_object_cant_be_read_delays_nobody() {
+    let (server, bus) = nats().await;
+    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
+    let name = format!("overflow/x.{}", sha256("another"));
+    other.tell(&name, other.about(&name, "none", false)).await;
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    other.send(&bus, &Subject::Spawn, &name).await;
+    bus.publish(message(Subject::Cancel, "a neighbour's")).await.unwrap();
+    queue.want(2);
+    let first = soon(queue.next()).await;
+    assert_eq!(text(&first.payload), "a neighbour's");
+    first.ack().await;
+    let second = soon(queue.next()).await;
+    assert!(second.subject.ends_with("agent.spawn"), "{second:?}");
+    let refused = second.genuine().unwrap_err().to_string();
+    assert!(refused.contains("a part of it is missing"), "{refused}");
+    second.ack().await;
+
+    let mut requests = bus.serve(&Filter::One(Subject::Submit)).await.unwrap();
+    // The server has the subscription before it answers.
+    bus.ping().await.unwrap();
+    other.send(&bus, &Subject::Submit, &name).await;
+    let neighbours = message(Subject::Submit, "a neighbour's");
+    bus.broadcast(&neighbours.subject, &neighbours.headers, neighbours.payload).await.unwrap();
+    assert_eq!(text(&soon(requests.next()).await.unwrap().payload), "a neighbour's");
+    let lost = soon(requests.next()).await.unwrap();
+    assert!(lost.payload.is_empty(), "{lost:?}");
+
+    // What everybody hears is never an object.
+    let mut stops = bus.subscribe(&Filter::Stops).await.unwrap();
+    bus.ping().await.unwrap();
+    other.send(&bus, &Subject::Stop(trace(1)), &name).await;
+    let neighbours = message(Subject::Stop(trace(2)), "a neighbour's");
+    bus.broadcast(&neighbours.subject, &neighbours.headers, neighbours.payload).await.unwrap();
+    assert_eq!(text(&soon(stops.next()).await.unwrap().payload), "a neighbour's");
+}

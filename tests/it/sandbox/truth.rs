@@ -1,0 +1,134 @@
+//! What the sandbox reports is what holds: a layer of which a part failed is missing, and who needs it does not run.
+
+use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
+
+use serde_json::{Value, json};
+use shared::{
+    agent::Layer,
+    wire::{EndStatus, HistoryStep, Outcome, SandboxReport},
+};
+use trellis_tests::{
+    cluster::{Cluster, eventually},
+    processes::{binary, fresh_trace},
+};
+
+use super::{Directory, apply, cluster_as, error, processes_with, protocol::journal, result};
+
+/// A helper that changes its mounts first, as some containers do.
+fn helper_after(directory: &Directory, mounting: &str) -> PathBuf {
+    let path = directory.path().join("helper");
+    let script = format!(
+        "#!/bin/sh\nexec /usr/bin/unshare --user --map-root-user --mount /bin/sh -c '{mounting} && exec \"$0\" \"$@\"' '{}' \"$@\"\n",
+        binary().display()
+    );
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    path
+}
+
+fn agent(id: &str, requires: Value) -> Value {
+    json!({"agent_id": id, "kind": "command", "command": ["sh", "-c", "echo ran"], "requires": requires})
+}
+
+async fn report(cluster: &Cluster, outcome: &Outcome) -> SandboxReport {
+    let journal = journal(cluster, outcome).await;
+    let HistoryStep::Result(last) = &journal.last().unwrap().step else { panic!("{journal:#?}") };
+    last.sandbox.clone().unwrap()
+}
+
+async fn runs_without_its_pid_namespace(mounting: &str, reason: &str) {
+    let directory = Directory::new();
+    let cluster = cluster_as(&[&[]], helper_after(&directory, mounting), json!({}));
+    apply(&cluster.client, vec![agent("easy", json!([])), agent("careful", json!(["pid_namespace"]))]).await;
+    for _ in 0..2 {
+        let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "easy"})).await;
+        assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
+        assert_eq!(result(&outcome), "ran");
+        let report = report(&cluster, &outcome).await;
+        let missing = report.missing.iter().find(|missing| missing.layer == Layer::PidNamespace);
+        assert!(missing.is_some_and(|missing| missing.reason.contains(reason)), "{report:#?}");
+        assert!(report.applied.iter().all(|applied| applied.layer != Layer::PidNamespace), "{report:#?}");
+    }
+    let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "careful"})).await;
+    assert_eq!(outcome.context.status, EndStatus::Failed);
+    assert!(
+        error(&outcome).contains("pid_namespace (") && error(&outcome).contains(reason),
+        "{}",
+        error(&outcome)
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_pid_namespace_without_its_own_proc_is_missing() {
+    // Something is mounted over a part of `/proc`: the kernel then mounts no other.
+    runs_without_its_pid_namespace("mount -t tmpfs none /proc/fs", "mount a /proc of its own").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_pid_namespace_with_writable_mounts_is_missing() {
+    let place = Directory::new();
+    // The name of this mount is not text, so it is not found.
+    let at = format!("$(printf \"{}/\\\\377\")", place.path().display());
+    let mounting = format!("mkdir -p \"{at}\" && mount -t tmpfs none \"{at}\"");
+    runs_without_its_pid_namespace(&mounting, "not read-only").await;
+}
+
+/// Some processes of this machine may have fewer open files than a program may ask for, so that layer fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_no_profile_does_without_a_layer_that_the_operator_did_not_switch_off() {
+    let directory = Directory::new();
+    let helper = directory.path().join("helper");
+    let script = format!("#!/bin/sh\nulimit -n 100 && exec '{}' \"$@\"\n", binary().display());
+    std::fs::write(&helper, script).unwrap();
+    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let cluster = cluster_as(&[&[], &["rlimits"]], helper, json!({}));
+    let mut switched_off = agent("switched-off", json!([]));
+    switched_off["pool"] = json!("rlimits");
+    apply(&cluster.client, vec![agent("undemanding", json!([])), switched_off]).await;
+    let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "undemanding"})).await;
+    assert_eq!(outcome.context.status, EndStatus::Failed);
+    assert!(error(&outcome).contains("can't apply: rlimits (EPERM"), "{}", error(&outcome));
+    let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "switched-off"})).await;
+    assert_eq!(result(&outcome), "ran");
+    cluster.stop().await;
+}
+
+/// A plain directory plays a delegated cgroup: this shows what the worker writes there, not that the kernel heeds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_program_runs_in_a_cgroup_of_its_own_where_one_is_delegated() {
+    let directory = Directory::new();
+    std::fs::write(directory.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+    let cluster = cluster_as(&[&[]], binary(), json!({"cgroup": directory.path()}));
+    let word = format!("cgroup-{}", fresh_trace());
+    let waits = json!({"agent_id": "waits", "kind": "command", "requires": ["cgroup"],
+        "resources": {"processes": 5, "memory_bytes": 100 << 20},
+        "command": ["sh", "-c", "while [ ! -e tmp/end ] && sleep 0.2; do [ -s outputs/x ] || echo 1 > outputs/x; done", word]});
+    apply(&cluster.client, vec![waits]).await;
+    let accepted = cluster.client.accepted(json!({"goal": "wait", "agent_id": "waits"})).await;
+    eventually("it runs", async || processes_with(&word) > 0).await;
+    let made: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().flatten().filter(|e| e.path().is_dir()).collect();
+    let [made] = &made[..] else { panic!("one cgroup for one program: {made:?}") };
+    let read = |name: &str| std::fs::read_to_string(made.path().join(name)).unwrap();
+    assert_eq!((read("memory.max"), read("pids.max").as_str()), ((100_u64 << 20).to_string(), "13"));
+    assert_eq!((read("memory.swap.max").as_str(), read("memory.oom.group").as_str()), ("0", "1"));
+    assert_eq!(read("cgroup.procs"), "0", "the helper moves itself");
+    assert!(!made.path().join("cgroup.kill").exists());
+    // As the kernel reports it when it killed the program for its memory.
+    std::fs::write(made.path().join("memory.events"), "oom_kill 1\n").unwrap();
+    for pid in super::pids_with(&word) {
+        // One that has ended since it was listed is no loss.
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    }
+    let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
+    assert!(error(&outcome).contains("needed more memory together"), "{}", error(&outcome));
+    eventually("killed", async || made.path().join("cgroup.kill").exists()).await;
+    let report = report(&cluster, &outcome).await;
+    let applied = report.applied.iter().find(|applied| applied.layer == Layer::Cgroup);
+    assert!(
+        applied.is_some_and(|applied| applied.detail.starts_with("104857600 bytes of memory")),
+        "{report:#?}"
+    );
+    cluster.stop().await;
+}

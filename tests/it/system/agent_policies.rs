@@ -1,0 +1,125 @@
+//! What profiles may ask for (S4): a worker runs only what its policy allows, and a coordinator that has the policy refuses the
+//! rest when it is applied.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use shared::wire::{EndStatus, FailureKind};
+use trellis_tests::processes::{Processes, Shape, binary, repository};
+
+fn program(agent_id: &str, command: &[&str], more: Value) -> Value {
+    let mut agent = json!({"agent_id": agent_id, "kind": "command", "command": command, "tools": []});
+    agent.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    agent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_says_so_once() {
+    let empty = std::env::temp_dir().join(format!("trellis-policy-{}.json", std::process::id()));
+    std::fs::write(&empty, "{}").unwrap();
+    let policy = Some(empty.clone());
+    let cluster = Processes::start_as(|| Shape { policy, ..Shape::new(1, 1) }).await;
+    std::fs::remove_file(&empty).unwrap();
+    let llm = json!({"agent_id": "talks", "kind": "llm", "model": "scripted", "script": [{"say": "hello"}]});
+    let checked = json!({"agent_id": "checked", "kind": "llm", "model": "scripted", "script": [{"say": "hello"}],
+        "checks": [{"name": "c", "on": ["before_call"], "program": {"command": ["true"]}}]});
+    cluster
+        .apply(json!([program("runs", &["sh", "-c", "echo ran"], json!({"network": true})), llm, checked]))
+        .await;
+    let run = cluster.begin(json!({"goal": "go", "agent_id": "runs"})).await;
+    let refused = cluster.outcome(run).await.context;
+    let error = refused.error.unwrap();
+    assert_eq!((refused.status, refused.attempts), (EndStatus::Failed, 1), "it is not tried again");
+    assert_eq!((error.kind, error.retryable), (FailureKind::Refused, false));
+    for told in ["kind: ", "command: ", "network: ", "`programs` of their policy file"] {
+        assert!(error.message.contains(told), "{told}: {}", error.message);
+    }
+    let run = cluster.begin(json!({"goal": "go", "agent_id": "talks"})).await;
+    assert_eq!(cluster.outcome(run).await.context.status, EndStatus::Completed);
+    let run = cluster.begin(json!({"goal": "go", "agent_id": "checked"})).await;
+    assert_eq!(cluster.outcome(run).await.context.error.unwrap().kind, FailureKind::Refused);
+    // What a graph does about a failed step, it does about a refused one.
+    let graph = json!({"mode": "sequential", "steps": [
+        {"id": "one", "agent_id": "runs", "task_description": "go", "fallback": {"agent_id": "talks"}},
+    ]});
+    let run = cluster.begin(graph).await;
+    assert_eq!(cluster.outcome(run).await.context.status, EndStatus::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_policy_is_heeded_by_workers_told_by_them_and_checked_when_profiles_are_applied() {
+    let policy = Some(repository().join("examples/policy.yaml"));
+    let mut cluster = Processes::start_as(|| Shape { policy, ..Shape::new(1, 1) }).await;
+    let count = ["sh", "examples/command/count.sh"];
+    let reads = json!({"reads": ["examples/command"]});
+    let other = program("other", &["sh", "-c", "echo ran"], json!({"reads": ["examples/command/../.."]}));
+    // A link does not lead out of what may be read.
+    let link = std::env::temp_dir().join(format!("trellis-policy-{}", std::process::id()));
+    std::os::unix::fs::symlink(repository().join("examples/command"), &link).unwrap();
+    let linked = program("linked", &count, json!({"reads": ["examples/command", link]}));
+    let pool = program("pooled", &count, json!({"resources": {"processes": 65}}));
+    let agents = json!([program("counts", &count, reads), other, linked, pool]);
+    cluster.apply(agents.clone()).await;
+    for (agent, refused) in [
+        ("counts", None),
+        ("linked", None),
+        ("other", Some("reads[0]: ")),
+        ("pooled", Some("resources.processes: 65")),
+    ] {
+        let run = cluster.begin(json!({"goal": "a b c", "agent_id": agent})).await;
+        let context = cluster.outcome(run).await.context;
+        match refused {
+            None => assert_eq!(context.status, EndStatus::Completed, "{agent}: {context:#?}"),
+            Some(told) => {
+                let error = context.error.unwrap();
+                assert!(
+                    error.kind == FailureKind::Refused && error.message.contains(told),
+                    "{agent}: {}",
+                    error.message
+                );
+            }
+        }
+    }
+    std::fs::remove_file(&link).unwrap();
+
+    let trellis = |arguments: &[&str]| {
+        let command =
+            Command::new(binary()).args(arguments).env_clear().env("NATS_URL", cluster.nats.url()).output();
+        let output = command.unwrap();
+        (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (listed, _) = trellis(&["workers", "list"]);
+    assert!(
+        listed.contains("builtin llm command; programs: python3 examples/command/review.py, sh "),
+        "{listed}"
+    );
+
+    // The same file given to the coordinator.
+    let file = std::env::temp_dir().join(format!("trellis-agents-{}.json", std::process::id()));
+    std::fs::write(&file, json!({"agents": agents}).to_string()).unwrap();
+    let applied = |file: &std::path::Path| trellis(&["agents", "apply", file.to_str().unwrap()]);
+    assert_eq!(applied(&file).1, "");
+    cluster.stop("c1").await;
+    cluster.run_with("c1", &["--policy", "examples/policy.yaml"]);
+    cluster.all_there().await;
+    let output = Command::new(binary())
+        .args(["agents", "apply", file.to_str().unwrap()])
+        .env_clear()
+        .env("NATS_URL", cluster.nats.url())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    std::fs::remove_file(&file).unwrap();
+    for path in [
+        "agents[1].command: ",
+        "agents[1].reads[0]: ",
+        "agents[2].reads[1]: ",
+        "agents[3].resources.processes: ",
+    ] {
+        assert!(told.contains(path), "{path}: {told}");
+    }
+    assert!(!output.status.success() && !told.contains("agents[0]"), "{told}");
+}

@@ -1,0 +1,97 @@
+//! A server that means harm: it reads a request over HTTP and writes what the test decides, byte by byte if need be.
+
+use std::{fmt, net::Ipv4Addr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+/// What it does with a connection: it writes `first`, then `again` until that fails, with a pause after each.
+#[derive(Debug, Clone, Default)]
+pub struct Attack {
+    pub first: Vec<u8>,
+    pub again: Vec<u8>,
+    pub pause: Duration,
+}
+
+impl Attack {
+    pub fn once(first: impl Into<Vec<u8>>) -> Self {
+        Attack { first: first.into(), ..Attack::default() }
+    }
+
+    pub fn endless(first: &str, again: &str) -> Self {
+        Attack { first: first.into(), again: again.into(), pause: Duration::ZERO }
+    }
+
+    pub fn drip(first: &str, again: &str) -> Self {
+        Attack { pause: Duration::from_millis(20), ..Attack::endless(first, again) }
+    }
+}
+
+pub struct HostileServer {
+    port: u16,
+    accepting: JoinHandle<()>,
+}
+
+impl HostileServer {
+    /// Answers each request, its head and its body, with what `decide` makes of it.
+    pub async fn start(decide: impl Fn(&str) -> Attack + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let decide = Arc::new(decide);
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let decide = decide.clone();
+                tokio::spawn(async move { serve(stream, &*decide).await });
+            }
+        });
+        HostileServer { port, accepting }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+async fn serve(mut stream: TcpStream, decide: &(dyn Fn(&str) -> Attack + Send + Sync)) {
+    let Some(request) = read(&mut stream).await else { return };
+    let Attack { first, again, pause } = decide(&request);
+    let _ = stream.write_all(&first).await;
+    while !again.is_empty() && stream.write_all(&again).await.is_ok() {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+    }
+    let _ = stream.shutdown().await;
+}
+
+/// The head, and the body of the length that the head gives.
+async fn read(stream: &mut TcpStream) -> Option<String> {
+    let mut request = Vec::new();
+    loop {
+        if stream.read_buf(&mut request).await.ok()? == 0 {
+            return None;
+        }
+        let text = String::from_utf8_lossy(&request).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        if body.len() >= length.unwrap_or(0) {
+            return Some(text);
+        }
+    }
+}
+
+impl Drop for HostileServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl fmt::Debug for HostileServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostileServer").field("port", &self.port).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,21 @@
+//! The subjects that messages of the tests belong to.
+
+use serde_json::Value;
+use shared::{PoolName, decode, subject::Subject, wire};
+
+/// The subject of a query, given as it is sent.
+pub fn query_of(payload: &(impl AsRef<[u8]> + ?Sized)) -> Subject {
+    let query = decode::json::<wire::Query>(payload.as_ref()).unwrap_or_else(|problems| panic!("{problems}"));
+    Subject::of_query(&query)
+}
+
+/// The subject of what an administrator asks for about a run.
+pub fn admin_of(control: &Value) -> Subject {
+    let control = decode::value::<wire::Control>(control).unwrap_or_else(|problems| panic!("{problems}"));
+    Subject::of_control(&control).pop().expect("it asks for something")
+}
+
+/// The pool of workers that were told none.
+pub fn pool() -> PoolName {
+    PoolName::default_pool()
+}

@@ -1,0 +1,168 @@
+//! One request of a library and the answer to it, passed on piece by piece: at no time is more of an answer kept here than one frame.
+
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use reqwest::{
+    Client, Method, Response,
+    header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap},
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    fault::Fault,
+    frames::{Frames, Shape},
+    request::{Head, Request},
+};
+
+/// The most bytes of an error's body that are read.
+const MAX_ERROR_BYTES: usize = 64 << 10;
+/// How long the body of an error is waited for: its status is known already.
+const ERROR_WAIT: Duration = Duration::from_secs(5);
+/// How much room for a frame stays between two.
+const KEPT_BYTES: usize = 64 << 10;
+/// The headers of an answer that a library reads.
+const PASSED_ON: [&str; 4] = ["content-type", "mcp-session-id", "www-authenticate", "retry-after"];
+
+/// Whose answers are passed on, and how much of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Upstream {
+    pub(crate) client: Client,
+    /// What the rest of a request's address is appended to.
+    pub(crate) base: String,
+    /// How its successful answers are divided; none: as their content type says.
+    pub(crate) shape: Option<Shape>,
+    /// Whether another status than success is a fault, or passed on.
+    pub(crate) passes_errors: bool,
+    /// How long an exchange may take, unless it is a stream that the library opened to listen.
+    pub(crate) longest: Option<Duration>,
+    pub(crate) sent: Sent,
+}
+
+/// Whether any request has been sent on. What was not sent has cost nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sent(Arc<AtomicBool>);
+
+impl Sent {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Passes on one exchange.
+pub(super) async fn pass_on(local: &mut TcpStream, head: Head, upstream: &Upstream) -> Result<(), Fault> {
+    let request = head.read(local).await?;
+    // A library asks with GET to listen for as long as it lives.
+    let listens = request.method == Method::GET;
+    match upstream.longest.filter(|_| !listens) {
+        None => answer(local, request, upstream, listens).await,
+        Some(longest) => {
+            let answered = tokio::time::timeout(longest, answer(local, request, upstream, listens)).await;
+            answered.unwrap_or(Err(Fault::Late(longest)))
+        }
+    }
+}
+
+async fn answer(
+    local: &mut TcpStream,
+    request: Request,
+    upstream: &Upstream,
+    listens: bool,
+) -> Result<(), Fault> {
+    let Request { method, rest, headers, body } = request;
+    let address = format!("{}{rest}", upstream.base);
+    upstream.sent.0.store(true, Ordering::Relaxed);
+    let sent = upstream.client.request(method, address).headers(headers).body(body).send();
+    let mut answer = sent.await.map_err(|error| Fault::Http(error.without_url()))?;
+    let (status, is_encoded) = (answer.status(), is_encoded(answer.headers()));
+    if !status.is_success() && !upstream.passes_errors {
+        let body = if is_encoded { String::new() } else { error_body(&mut answer).await };
+        return Err(Fault::Status { status, headers: Box::new(answer.headers().clone()), body });
+    }
+    if is_encoded {
+        return Err(Fault::Encoded);
+    }
+    let shape = upstream.shape.unwrap_or_else(|| shape(answer.headers()));
+    let mut frames = Frames::new(shape, !listens);
+    local.write_all(head(&answer).as_bytes()).await.map_err(Fault::Local)?;
+    let mut kept = Vec::new();
+    loop {
+        let piece = match answer.chunk().await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            Err(error) => {
+                write(local, &kept).await?;
+                return Err(Fault::Broken(error.without_url()));
+            }
+        };
+        let ended = frames.take(&piece)?.bytes;
+        // A frame is passed on as a whole: with each piece of it, a library would read it from its beginning.
+        let (whole, rest) = piece.split_at(if shape == Shape::Whole { piece.len() } else { ended });
+        if !whole.is_empty() {
+            kept.extend_from_slice(whole);
+            write(local, &kept).await?;
+            kept.clear();
+            kept.shrink_to(KEPT_BYTES);
+        }
+        kept.extend_from_slice(rest);
+    }
+    write(local, &kept).await?;
+    local.write_all(b"0\r\n\r\n").await.map_err(Fault::Local)?;
+    local.shutdown().await.map_err(Fault::Local)
+}
+
+/// Writes a chunk of a body.
+async fn write(local: &mut TcpStream, bytes: &[u8]) -> Result<(), Fault> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    local.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await.map_err(Fault::Local)?;
+    local.write_all(bytes).await.map_err(Fault::Local)?;
+    local.write_all(b"\r\n").await.map_err(Fault::Local)
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_ENCODING).iter().any(|encoding| encoding != "identity" && !encoding.is_empty())
+}
+
+fn shape(headers: &HeaderMap) -> Shape {
+    let is_stream = |kind: &[u8]| kind.to_ascii_lowercase().starts_with(b"text/event-stream");
+    match headers.get(CONTENT_TYPE).is_some_and(|kind| is_stream(kind.as_bytes())) {
+        true => Shape::Events,
+        false => Shape::Whole,
+    }
+}
+
+/// The first line and the headers; the body is chunked, so that the library sees if it breaks off.
+fn head(answer: &Response) -> String {
+    let status = answer.status();
+    let mut head = format!("HTTP/1.1 {} {}\r\n", status.as_u16(), status.canonical_reason().unwrap_or("So"));
+    for name in PASSED_ON {
+        for value in answer.headers().get_all(name).iter().filter_map(|value| value.to_str().ok()) {
+            let _ = write!(head, "{name}: {value}\r\n");
+        }
+    }
+    head.push_str("connection: close\r\ntransfer-encoding: chunked\r\n\r\n");
+    head
+}
+
+/// As much of it as fits and comes in time.
+async fn error_body(answer: &mut Response) -> String {
+    let (until, mut body) = (Instant::now() + ERROR_WAIT, Vec::new());
+    while body.len() < MAX_ERROR_BYTES
+        && let Ok(Ok(Some(piece))) = timeout_at(until, answer.chunk()).await
+    {
+        body.extend_from_slice(&piece[..piece.len().min(MAX_ERROR_BYTES - body.len())]);
+    }
+    String::from_utf8_lossy(&body).into_owned()
+}

@@ -1,0 +1,100 @@
+//! `{{secret:NAME}}` in the arguments of a tool. The journal and the model have the placeholder; the value is put in when the
+//! tool is called, once: what a value itself says is never read as a placeholder.
+
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use regex::Regex;
+use serde_json::Value;
+use shared::{id::SecretName, wire::Execute};
+
+use super::{redactor, values::Values};
+
+/// Whatever begins as a placeholder, and its name if it is a whole one.
+static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\{\{\s*secret\s*:(?:(?<name>[A-Z][A-Z0-9_]{0,63})\}\})?").expect("a valid literal")
+});
+
+/// Whether anything in these arguments begins as a placeholder.
+pub(crate) fn is_in(arguments: &Value) -> bool {
+    match arguments {
+        Value::String(text) => PLACEHOLDER.is_match(text),
+        Value::Array(items) => items.iter().any(is_in),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, field)| PLACEHOLDER.is_match(name) || is_in(field))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The secrets of a context, for the call of one tool.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) values: &'a Values,
+    pub(crate) work: &'a Execute,
+    pub(crate) tool: &'a str,
+}
+
+/// A text with the values in it, and whose they are. Never shown.
+pub(crate) struct Filled {
+    pub(crate) text: String,
+    pub(crate) used: BTreeSet<SecretName>,
+}
+
+impl Given<'_> {
+    /// The text with values for its placeholders; the error is for the model, and nothing may be sent then.
+    pub(crate) fn fill(&self, text: &str) -> Result<Filled, String> {
+        self.fill_with(text, str::to_owned)
+    }
+
+    /// The same for an address, whose values are escaped. A host must not depend on a secret: it is asked for in clear.
+    pub(crate) fn fill_url(&self, url: &str) -> Result<Filled, String> {
+        let first = PLACEHOLDER.find(url).map_or(url.len(), |found| found.start());
+        let after_scheme = url[..first].split_once("://").map(|(_, rest)| rest);
+        if first < url.len() && !after_scheme.is_some_and(|rest| rest.contains(['/', '?'])) {
+            return Err(
+                "a secret may stand in the path or the query of an address, and not before that".into()
+            );
+        }
+        self.fill_with(url, redactor::encoded)
+    }
+
+    /// The arguments with values for the placeholders in their texts.
+    pub(crate) fn fill_value(&self, arguments: &Value) -> Result<Value, String> {
+        Ok(match arguments {
+            Value::String(text) => Value::String(self.fill(text)?.text),
+            Value::Array(items) => {
+                items.iter().map(|item| self.fill_value(item)).collect::<Result<_, _>>()?
+            }
+            Value::Object(fields) => {
+                let mut filled = serde_json::Map::new();
+                for (name, field) in fields {
+                    if PLACEHOLDER.is_match(name) {
+                        return Err("the name of an argument can't be a secret".into());
+                    }
+                    filled.insert(name.clone(), self.fill_value(field)?);
+                }
+                Value::Object(filled)
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => arguments.clone(),
+        })
+    }
+
+    fn fill_with(&self, text: &str, write: impl Fn(&str) -> String) -> Result<Filled, String> {
+        let mut filled = Filled { text: String::new(), used: BTreeSet::new() };
+        let mut rest = 0;
+        for found in PLACEHOLDER.captures_iter(text) {
+            let whole = found.get(0).expect("the match itself");
+            let name = found.name("name").and_then(|name| SecretName::new(name.as_str()).ok());
+            let Some(name) = name else {
+                return Err("this is no placeholder of a secret\n\nhint: write it as {{secret:NAME}}, with a name that you were given".into());
+            };
+            let value = self.values.for_tool(self.work, &name, self.tool)?;
+            filled.text.push_str(&text[rest..whole.start()]);
+            filled.text.push_str(&write(value));
+            filled.used.insert(name);
+            rest = whole.end();
+        }
+        filled.text.push_str(&text[rest..]);
+        Ok(filled)
+    }
+}
