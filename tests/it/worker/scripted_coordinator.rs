@@ -355,6 +355,25 @@ async fn f23_an_invalid_message_is_a_dead_letter_and_the_queue_continues() {
     assert_eq!(bench.verdicts().await, [inline("the root's goal")]);
 }
 
+/// proves: a dead letter of a worker says which message it was and why it was refused, and has nothing of the task.
+#[tokio::test(start_paused = true)]
+async fn s8_a_dead_letter_of_a_worker_has_no_content() {
+    let refused = work("root", "echo", json!({"key": "PRIVATE-INPUT"}));
+    let bench = Bench::start(vec![refused.clone()], Box::new(|_, _| Some(refusal("malformed")))).await;
+    let mut elsewhere = refused.clone();
+    elsewhere.report_to.ask = "agent.spawn".into();
+    bench.dispatch(&elsewhere).await;
+    bench.publish(br#"{"goal": "the root's goal", "inputs": {"key": "PRIVATE-INPUT"}}"#.to_vec()).await;
+    bench.publish(br#"{"goal": "the root's goal PRIVATE-INPUT"#.to_vec()).await;
+    bench.dispatch(&refused).await;
+    bench.until("all are refused", async |bench| bench.dead_letters().await.len() == 4).await;
+    for letter in bench.dead_letters().await {
+        let text = serde_json::to_string(&letter).unwrap();
+        assert!(text.contains(" bytes, SHA-256 "), "{text}");
+        assert!(!text.contains("PRIVATE-INPUT") && !text.contains("the root's goal"), "{text}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_worker_told_to_end_finishes_what_it_can_and_hands_back_the_rest() {
     let long = work("long", "sleep", json!({"ms": 3_600_000}));

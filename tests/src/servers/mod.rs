@@ -3,6 +3,7 @@
 
 mod aimock;
 mod disk;
+mod fuzzed;
 mod hostile;
 mod llama;
 mod model;
@@ -13,6 +14,7 @@ mod redis;
 
 pub use aimock::{AiMock, Billed};
 pub use disk::Disk;
+pub use fuzzed::{FuzzedTools, Said, TOOL, Then, mutated};
 pub use hostile::{Attack, HostileServer};
 pub use llama::Llama;
 pub use model::{Gate, INPUT_NANOS, Line, ModelServer, OUTPUT_NANOS, Prompt, Reply};

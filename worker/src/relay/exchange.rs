@@ -16,7 +16,7 @@ use reqwest::{
 use tokio::{
     io::AsyncWriteExt,
     net::TcpStream,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
@@ -29,6 +29,11 @@ use super::{
 const MAX_ERROR_BYTES: usize = 64 << 10;
 /// How long the body of an error is waited for: its status is known already.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
+/// A stream that a library opened to listen lasts at least so long, however soon the server ends it: the library opens the next at once.
+const SHORTEST_LISTENING: Duration = Duration::from_secs(1);
+/// The most bytes of one [`SECOND`] of such a stream, which has no end. Then nothing is read until it is over.
+const MAX_HEARD_BYTES: usize = 4 << 20;
+const SECOND: Duration = Duration::from_secs(1);
 /// How much room for a frame stays between two.
 const KEPT_BYTES: usize = 64 << 10;
 /// The headers of an answer that a library reads.
@@ -64,11 +69,20 @@ pub(super) async fn pass_on(local: &mut TcpStream, head: Head, upstream: &Upstre
     let request = head.read(local).await?;
     // A library asks with GET to listen for as long as it lives.
     let listens = request.method == Method::GET;
+    let begun = Instant::now();
     match upstream.longest.filter(|_| !listens) {
-        None => answer(local, request, upstream, listens).await,
+        None => {
+            let answered = answer(local, request, upstream, listens).await;
+            if listens {
+                sleep_until(begun + SHORTEST_LISTENING).await;
+            }
+            answered?;
+            end(local).await
+        }
         Some(longest) => {
             let answered = tokio::time::timeout(longest, answer(local, request, upstream, listens)).await;
-            answered.unwrap_or(Err(Fault::Late(longest)))
+            answered.unwrap_or(Err(Fault::Late(longest)))?;
+            end(local).await
         }
     }
 }
@@ -96,6 +110,7 @@ async fn answer(
     let mut frames = Frames::new(shape, !listens);
     local.write_all(head(&answer).as_bytes()).await.map_err(Fault::Local)?;
     let mut kept = Vec::new();
+    let (mut heard, mut over) = (0, Instant::now() + SECOND);
     loop {
         let piece = match answer.chunk().await {
             Ok(Some(piece)) => piece,
@@ -115,8 +130,19 @@ async fn answer(
             kept.shrink_to(KEPT_BYTES);
         }
         kept.extend_from_slice(rest);
+        heard += piece.len();
+        if listens && heard > MAX_HEARD_BYTES {
+            sleep_until(over).await;
+        }
+        if over <= Instant::now() {
+            (heard, over) = (0, Instant::now() + SECOND);
+        }
     }
-    write(local, &kept).await?;
+    write(local, &kept).await
+}
+
+/// Writes the end of a body.
+async fn end(local: &mut TcpStream) -> Result<(), Fault> {
     local.write_all(b"0\r\n\r\n").await.map_err(Fault::Local)?;
     local.shutdown().await.map_err(Fault::Local)
 }

@@ -41,6 +41,11 @@ impl LastFault {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared::text::with_causes(fault));
     }
 
+    /// A fault that another found, in its words.
+    pub(crate) fn tell(&self, why: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
+    }
+
     pub(crate) fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

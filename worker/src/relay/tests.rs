@@ -70,20 +70,48 @@ async fn s5_strangers_do_not_delay_a_relay() {
                 false => relaying.pass_on().await.unwrap(),
             }
         });
-        let mut strangers = Vec::new();
-        for at in 0..300 {
-            let mut stranger = TcpStream::connect(&origin).await.unwrap();
-            if at % 2 == 0 {
-                stranger.write_all(b"GET /0").await.unwrap();
+        let coming = async {
+            let mut strangers = Vec::new();
+            for at in 0..300 {
+                let mut stranger = TcpStream::connect(&origin).await.unwrap();
+                if at % 2 == 0 {
+                    stranger.write_all(b"GET /0").await.unwrap();
+                }
+                strangers.push(stranger);
             }
-            strangers.push(stranger);
-        }
+            strangers
+        };
+        // A relay that accepts nobody lets the system's own queue fill, and a connection then waits for minutes.
+        let come = tokio::time::timeout(Duration::from_secs(20), coming).await;
+        let _strangers = come.unwrap_or_else(|_| panic!("strangers are not accepted; serves: {serves}"));
         let asked = local_client().build().unwrap().get(format!("{address}x")).send();
         let answer = tokio::time::timeout(Duration::from_secs(4), asked).await;
         let answer = answer.unwrap_or_else(|_| panic!("it waits for strangers; serves: {serves}")).unwrap();
         assert_eq!(answer.text().await.unwrap(), "yes");
         running.abort();
     }
+}
+
+/// proves: a server that ends every stream at once is not asked again and again, as fast as the library can.
+#[tokio::test]
+async fn s5_a_stream_to_listen_to_is_not_opened_without_a_pause() {
+    let to = server(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 10\r\n\r\nretry: 0\n\n",
+    )
+    .await;
+    let (relaying, address) = relay(to).await;
+    tokio::spawn(relaying.serve(LastFault::default()));
+    let client = local_client().build().unwrap();
+    let begun = std::time::Instant::now();
+    assert_eq!(client.get(&address).send().await.unwrap().text().await.unwrap(), "retry: 0\n\n");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    let begun = std::time::Instant::now();
+    assert_eq!(client.post(&address).send().await.unwrap().text().await.unwrap(), "retry: 0\n\n");
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "a question is answered at once: {:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -117,6 +145,13 @@ async fn s5_lines_of_a_program_are_bounded() {
     Pipe::new(lines.as_slice(), LastFault::default()).read_to_end(&mut read).await.unwrap();
     assert_eq!(read.len(), lines.len());
     assert!(begun.elapsed() > Duration::from_secs(5), "{:?}", begun.elapsed());
+
+    let begun = tokio::time::Instant::now();
+    let long = format!("{}\n", "x".repeat(1 << 20)).repeat(80).into_bytes();
+    let mut read = Vec::new();
+    Pipe::new(long.as_slice(), LastFault::default()).read_to_end(&mut read).await.unwrap();
+    assert_eq!(read.len(), long.len());
+    assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
 
     let (last, long) = (LastFault::default(), vec![b'x'; 5 << 20]);
     let failed = Pipe::new(long.as_slice(), last.clone()).read_to_end(&mut Vec::new()).await;

@@ -176,6 +176,28 @@ fn own_cgroup() -> Result<PathBuf, String> {
 mod tests {
     use super::*;
 
+    /// proves: a worker that moved out in vain is back where its operator put it, and what it made for that is gone.
+    #[test]
+    fn s4_a_worker_that_may_not_divide_its_cgroup_moves_back() {
+        let parent = std::env::temp_dir().join(format!("trellis-moved-{}", std::process::id()));
+        fs::create_dir_all(&parent).unwrap();
+        let (own, procs) = (std::process::id().to_string(), parent.join("cgroup.procs"));
+        fs::write(&procs, format!("{own}\n1\n")).unwrap();
+        assert!(move_out(&parent).unwrap_err().to_string().contains("other processes"));
+        assert!(!parent.join(OWN_CGROUP).exists());
+        fs::write(&procs, format!("{own}\n")).unwrap();
+        move_out(&parent).unwrap();
+        let moved = parent.join(OWN_CGROUP).join("cgroup.procs");
+        assert_eq!(fs::read_to_string(&moved).unwrap(), own);
+        // The kernel does this: a process is in one cgroup, whose files are no entries.
+        fs::remove_file(&moved).unwrap();
+        fs::write(&procs, "").unwrap();
+        move_back(&parent);
+        assert_eq!(fs::read_to_string(&procs).unwrap(), own);
+        assert!(!parent.join(OWN_CGROUP).exists());
+        fs::remove_dir_all(&parent).unwrap();
+    }
+
     #[test]
     fn s4_a_cgroup_without_the_controllers_is_none() {
         let directory = std::env::temp_dir().join(format!("trellis-cgroup-{}", std::process::id()));

@@ -164,7 +164,7 @@ pub(super) fn open(pids: &[i32], writable: &[&Path], largest: u64) -> io::Result
                 sockets.insert(file.ino(), on_their_way(&info));
             }
         }
-        mapped.extend(maps(*pid)?.lines().filter_map(|line| deleted_inode(line, writable)));
+        mapped.extend(maps(*pid, MAX_MAPS_BYTES)?.lines().filter_map(|line| deleted_inode(line, writable)));
     }
     let known: BTreeSet<u64> = open.keys().map(|(_, inode)| *inode).collect();
     let unknown = mapped.difference(&known).count() as u64;
@@ -174,17 +174,17 @@ pub(super) fn open(pids: &[i32], writable: &[&Path], largest: u64) -> io::Result
     Ok(Open { deleted, sockets: (sockets.len() as u64).saturating_mul(SOCKET_BYTES), hidden })
 }
 
-/// The mappings of a process, empty if it has ended.
-fn maps(pid: i32) -> io::Result<String> {
+/// The mappings of a process, empty if it has ended. A list of more than `max` bytes is an error: a part of it would hide the rest.
+fn maps(pid: i32, max: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
-    let read = fs::File::open(format!("/proc/{pid}/maps"))
-        .and_then(|file| file.take(MAX_MAPS_BYTES).read_to_end(&mut bytes));
+    let read =
+        fs::File::open(format!("/proc/{pid}/maps")).and_then(|file| file.take(max).read_to_end(&mut bytes));
     match read {
         Err(error) if has_ended(&error) => Ok(String::new()),
         // It hides its open files too, which is told apart.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(String::new()),
         Err(error) => Err(error),
-        Ok(read) if read as u64 >= MAX_MAPS_BYTES => Err(io::Error::other("a process has too many mappings")),
+        Ok(read) if read as u64 >= max => Err(io::Error::other("a process has too many mappings")),
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
     }
 }
@@ -238,6 +238,16 @@ mod tests {
         assert!(running.threads >= 2, "{running:?}");
         assert_eq!(on_their_way("pos:\t0\nscm_fds: 3\n"), 3);
         assert_eq!(on_their_way("pos:\t0\n"), 0);
+    }
+
+    #[test]
+    fn s4_a_list_of_mappings_that_is_too_long_is_not_read_in_part() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let whole = maps(own, MAX_MAPS_BYTES).unwrap();
+        assert!(whole.contains("[stack]"), "{whole}");
+        let error = maps(own, 1000).unwrap_err();
+        assert!(error.to_string().contains("too many mappings"), "{error}");
+        assert_eq!(maps(i32::MAX, 1000).unwrap(), "", "it has ended");
     }
 
     #[test]

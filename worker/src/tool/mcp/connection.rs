@@ -5,15 +5,26 @@ use std::{sync::Arc, time::Duration};
 
 use rmcp::{
     ClientHandler, Peer, RoleClient, ServiceError,
-    model::{ClientConfig, ClientRequest, Implementation, PaginatedRequestParams, PingRequest, Tool},
+    model::{ClientConfig, ClientRequest, Implementation, PaginatedRequestParams, PingRequest},
     service::{NotificationContext, QuitReason, RunningService, serve_client},
-    transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
+    transport::{
+        StreamableHttpClientTransport, Transport, async_rw::AsyncRwTransport,
+        streamable_http_client::StreamableHttpClientTransportConfig,
+    },
 };
 use shared::text::with_causes;
-use tokio::{sync::Notify, task::JoinError};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Notify,
+    task::JoinError,
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::process::{Confinement, Process, Tail};
+use super::{
+    bounded::Bounded,
+    offer::Listing,
+    process::{Confinement, Process, Tail},
+};
 use crate::{
     relay::{self, LastFault, MAX_FRAME_BYTES, Pipe, Relay, Sent, Upstream},
     secret::{Redactor, variable},
@@ -21,7 +32,7 @@ use crate::{
 };
 
 /// The limit for a start, and for the list of tools. Some servers first download what they run.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -55,8 +66,8 @@ pub(super) struct Link {
 }
 
 /// Receives the notifications of a server.
-#[derive(Debug)]
-struct Listener(Arc<Notify>);
+#[derive(Debug, Clone, Default)]
+pub(super) struct Listener(Arc<Notify>);
 
 impl ClientHandler for Listener {
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
@@ -78,8 +89,7 @@ impl Connection {
         confinement: &Confinement,
         stop: &CancellationToken,
     ) -> Result<Self, String> {
-        let changed = Arc::new(Notify::new());
-        let listener = Listener(changed.clone());
+        let listener = Listener::default();
         let (mut process, mut relaying, fault) = (None, None, LastFault::default());
         let starting = async {
             match &settings.url {
@@ -95,13 +105,12 @@ impl Connection {
                     }
                     let client = relay::local_client().build().map_err(|error| with_causes(&error))?;
                     let transport = StreamableHttpClientTransport::with_client(client, config);
-                    serve_client(listener, transport).await.map_err(|error| with_causes(&error))
+                    greet(transport, &listener, &fault).await
                 }
                 None => {
                     let (started, pipes) = Process::start(name, settings, secrets, confinement).await?;
                     process = Some(started);
-                    let pipes = (Pipe::new(pipes.0, fault.clone()), pipes.1);
-                    serve_client(listener, pipes).await.map_err(|error| with_causes(&error))
+                    greet(lines(pipes, &fault), &listener, &fault).await
                 }
             }
         };
@@ -112,7 +121,7 @@ impl Connection {
             () = stop.cancelled() => Err("the worker is stopping".into()),
         };
         match started {
-            Ok(service) => Ok(Self::new(service, process, changed, fault, relaying)),
+            Ok(service) => Ok(Self::new(service, process, listener, fault, relaying)),
             Err(why) => {
                 let last = match process {
                     Some(process) => process.end().await,
@@ -123,10 +132,10 @@ impl Connection {
         }
     }
 
-    fn new(
+    pub(super) fn new(
         service: RunningService<RoleClient, Listener>,
         process: Option<Process>,
-        changed: Arc<Notify>,
+        Listener(changed): Listener,
         fault: LastFault,
         relaying: Option<AbortOnDropHandle<()>>,
     ) -> Self {
@@ -171,27 +180,26 @@ impl Connection {
 }
 
 impl Link {
-    /// What the server lists, up to a bound: it may list without end.
-    pub(super) async fn tools(&self) -> Result<Vec<Tool>, String> {
-        let listing = async {
-            let (mut tools, mut from) = (Vec::new(), None);
+    /// Adds what the server lists, up to a bound: it may list without end.
+    pub(super) async fn list(&self, listing: &mut Listing<'_>) -> Result<(), String> {
+        let adding = async {
+            let (mut tools, mut from) = (0, None);
             for _ in 0..MAX_PAGES {
                 let page = PaginatedRequestParams::default().with_cursor(from);
                 let page = self.peer.list_tools(Some(page)).await.map_err(|error| with_causes(&error))?;
-                tools.extend(page.tools);
+                tools += page.tools.len();
                 from = page.next_cursor;
-                if from.is_none() || tools.len() > MAX_TOOLS {
+                if tools > MAX_TOOLS {
                     break;
                 }
+                page.tools.into_iter().try_for_each(|tool| listing.add(tool))?;
+                if from.is_none() {
+                    return Ok(());
+                }
             }
-            if from.is_some() || tools.len() > MAX_TOOLS {
-                return Err(format!(
-                    "it lists more than {MAX_TOOLS} tools, or on more than {MAX_PAGES} pages"
-                ));
-            }
-            Ok(tools)
+            Err(format!("it lists more than {MAX_TOOLS} tools, or on more than {MAX_PAGES} pages"))
         };
-        let listed = tokio::time::timeout(START_TIMEOUT, listing).await;
+        let listed = tokio::time::timeout(START_TIMEOUT, adding).await;
         let listed =
             listed.unwrap_or_else(|_| Err(format!("it took longer than {} s", START_TIMEOUT.as_secs())));
         listed.map_err(|why| format!("{why}{}", of_fault(&self.fault)))
@@ -212,6 +220,28 @@ impl Link {
     pub(super) fn last_error_lines(&self) -> String {
         format!("{}{}", of_fault(&self.fault), self.tail.last_lines())
     }
+}
+
+/// The messages of a program, which are lines.
+pub(super) fn lines<R, W>(
+    (output, input): (R, W),
+    fault: &LastFault,
+) -> AsyncRwTransport<RoleClient, Pipe<R>, W>
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    AsyncRwTransport::new_client(Pipe::new(output, fault.clone()), input)
+}
+
+/// Begins to talk to a server.
+pub(super) async fn greet(
+    transport: impl Transport<RoleClient> + 'static,
+    listener: &Listener,
+    fault: &LastFault,
+) -> Result<RunningService<RoleClient, Listener>, String> {
+    let transport = Bounded::new(transport, fault.clone());
+    serve_client(listener.clone(), transport).await.map_err(|error| with_causes(&error))
 }
 
 fn upstream(url: &str, settings: &McpServer) -> Result<Upstream, String> {

@@ -2,6 +2,7 @@
 //! call. Their tools are named `server:tool`. If a server is slow, broken or dead, an agent that calls it gets an error
 //! as its observation, and no other agent is affected: no lock is held during a call.
 
+mod bounded;
 mod connection;
 mod content;
 mod offer;

@@ -1,7 +1,10 @@
 //! The tools that a server offers, as they are described to a model. Arguments are checked against the schema before
 //! the server gets them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -15,6 +18,10 @@ const MAX_MISTAKES: usize = 20;
 const MAX_DESCRIPTION_BYTES: usize = 8 << 10;
 /// The most bytes of its schema. A tool with a larger one is not offered.
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
+/// The most bytes of the descriptions and schemas of all tools of a server, and the most values in its schemas: each of them takes some
+/// hundred bytes of memory for as long as the worker lives.
+const MAX_LIST_BYTES: usize = 1 << 20;
+const MAX_LIST_VALUES: usize = 1 << 15;
 
 /// The tools a server listed last; they stay known while it starts again.
 #[derive(Debug, Clone, Default)]
@@ -35,10 +42,58 @@ impl Tools {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn set(&self, server: &str, tools: Vec<rmcp::model::Tool>, secrets: &Redactor) {
-        let offers = tools.into_iter().filter_map(|tool| Offer::new(server, tool, secrets)).collect();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(offers);
+    pub(super) fn set(&self, listing: Listing<'_>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing.offers);
     }
+}
+
+/// What a server has listed so far. Of each tool it keeps what is offered, and nothing else.
+#[derive(Debug)]
+pub(super) struct Listing<'a> {
+    server: &'a str,
+    secrets: &'a Redactor,
+    offers: Vec<Offer>,
+    names: BTreeSet<ToolName>,
+    bytes: usize,
+    values: usize,
+}
+
+impl<'a> Listing<'a> {
+    pub(super) fn new(server: &'a str, secrets: &'a Redactor) -> Self {
+        Listing { server, secrets, offers: Vec::new(), names: BTreeSet::new(), bytes: 0, values: 0 }
+    }
+
+    /// An error says that all together are too large.
+    pub(super) fn add(&mut self, tool: rmcp::model::Tool) -> Result<(), String> {
+        let Some(offer) = Offer::new(self.server, tool, self.secrets) else { return Ok(()) };
+        if self.names.contains(&offer.spec.name) {
+            // Providers refuse a request with two tools of one name.
+            tracing::warn!(tool = %offer.spec.name, "a tool is listed twice; the first one is offered");
+            return Ok(());
+        }
+        let parameters = offer.spec.parameters.value();
+        self.bytes += offer.spec.description.len() + parameters.to_string().len();
+        self.values += values(parameters);
+        if self.bytes > MAX_LIST_BYTES || self.values > MAX_LIST_VALUES {
+            return Err(format!(
+                "the descriptions and schemas of its tools have together more than {} KiB, or more than {MAX_LIST_VALUES} values",
+                MAX_LIST_BYTES >> 10
+            ));
+        }
+        self.names.insert(offer.spec.name.clone());
+        self.offers.push(offer);
+        Ok(())
+    }
+}
+
+/// How many values there are in one, itself included.
+fn values(value: &Value) -> usize {
+    let within: usize = match value {
+        Value::Array(all) => all.iter().map(values).sum(),
+        Value::Object(all) => all.values().map(values).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    };
+    within + 1
 }
 
 impl Offer {
@@ -108,6 +163,34 @@ mod tests {
         let secrets = Redactor::new([("A_KEY", "hunter2hunter2")]);
         let offer = offer(json!({"properties": {"token": {"default": "hunter2hunter2"}}}), &secrets);
         assert_eq!(offer.spec.parameters.value(), &json!({"properties": {"token": {"default": "[A_KEY]"}}}));
+    }
+
+    #[test]
+    fn s5_a_list_of_tools_is_bounded_as_a_whole_and_names_each_once() {
+        let secrets = Redactor::default();
+        let tool = |name: String, schema: Value| {
+            rmcp::model::Tool::new(name, "", Arc::new(schema.as_object().unwrap().clone()))
+        };
+        let mut listing = Listing::new("keys", &secrets);
+        for title in ["first", "second"] {
+            listing.add(tool("use".into(), json!({"title": title}))).unwrap();
+        }
+        // Names as those of the worker's own tools are the server's, behind its name.
+        for name in ["fs.read", "spawn"] {
+            listing.add(tool(name.into(), json!({}))).unwrap();
+        }
+        let offered = |offer: &Offer| offer.spec.name.to_string();
+        let names: Vec<String> = listing.offers.iter().map(offered).collect();
+        assert_eq!(names, ["keys:use", "keys:fs.read", "keys:spawn"]);
+        assert_eq!(listing.offers[0].spec.parameters.value()["title"], "first");
+
+        let large = |number: usize| tool(format!("t{number}"), json!({"title": "x".repeat(60 << 10)}));
+        let listed: Vec<_> = (0..20).map_while(|number| listing.add(large(number)).ok()).collect();
+        assert_eq!(listed.len(), 17, "1 MiB");
+        let mut listing = Listing::new("keys", &secrets);
+        let many = |number: usize| tool(format!("t{number}"), json!({"enum": vec![0; 10_000]}));
+        let listed: Vec<_> = (0..20).map_while(|number| listing.add(many(number)).ok()).collect();
+        assert_eq!(listed.len(), 3, "32,768 values");
     }
 
     #[test]

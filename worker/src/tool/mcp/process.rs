@@ -38,6 +38,9 @@ const ADDRESS_SPACE_PER_MEMORY: u64 = 32;
 const DIRECTORY_BYTES: u64 = 1 << 30;
 /// How long a program may take to end by itself once its input is closed.
 const END_GRACE: Duration = Duration::from_secs(2);
+/// How much of its standard error is read without a pause.
+const ERRORS_AT_ONCE: usize = 64 << 10;
+const ERRORS_PAUSE: Duration = Duration::from_millis(10);
 const TAIL_BYTES: usize = 2048;
 const TAIL_LINES: usize = 10;
 
@@ -148,9 +151,15 @@ fn empty_directory(path: &Path) -> std::io::Result<PathBuf> {
 
 impl Tail {
     async fn read(self, mut stderr: ChildStderr) {
-        let mut buffer = [0; 1024];
+        let (mut buffer, mut read) = ([0; 1024], 0);
         while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
             self.keep(&buffer[..count]);
+            read += count;
+            // What it writes faster waits in the program.
+            if read >= ERRORS_AT_ONCE {
+                read = 0;
+                tokio::time::sleep(ERRORS_PAUSE).await;
+            }
         }
     }
 

@@ -3,12 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use shared::text::cut;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     connection::{Connection, Link},
-    offer::Tools,
+    offer::{Listing, Tools},
     process::Confinement,
 };
 use crate::{secret::Redactor, settings::McpServer};
@@ -17,6 +18,8 @@ use crate::{secret::Redactor, settings::McpServer};
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The most bytes of the reason why a server is down, which may be in its own words.
+const MAX_WHY_BYTES: usize = 8 << 10;
 /// Between a notice that the tools have changed and the list of them.
 const RELIST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -53,7 +56,7 @@ impl Supervisor {
                 }
                 Err(why) => (why, None),
             };
-            let why = self.secrets.text(why);
+            let why = cut(self.secrets.text(why), MAX_WHY_BYTES);
             if self.stop.is_cancelled() {
                 break;
             }
@@ -84,11 +87,12 @@ impl Supervisor {
     }
 
     /// Keeps a connection as long as it works. Returns why it no longer does.
-    async fn keep(&self, mut connection: Connection) -> String {
+    pub(super) async fn keep(&self, mut connection: Connection) -> String {
         let (link, changed) = (connection.link.clone(), connection.changed());
         let why = loop {
-            match link.tools().await {
-                Ok(tools) => self.tools.set(&self.name, tools, &self.secrets),
+            let mut listing = Listing::new(&self.name, &self.secrets);
+            match link.list(&mut listing).await {
+                Ok(()) => self.tools.set(listing),
                 Err(why) => break format!("the server did not list its tools: {why}"),
             }
             self.state.send_replace(State::Up(link.clone()));

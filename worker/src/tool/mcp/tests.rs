@@ -1,6 +1,7 @@
 //! Calls to `server-everything` and `server-filesystem`, which the protocol's own project publishes.
 //! `scripts/servers` installs them and prints where they are.
 
+mod fuzzed;
 mod hostile;
 
 use std::{
@@ -213,6 +214,16 @@ async fn mcp_a_server_that_cannot_start_is_reported_with_its_error_output() {
     let servers = start("missing", missing);
     let error = call(&servers, "missing:anything", json!({})).await.unwrap_err();
     assert!(error.contains("`/no/such/program` could not be run"), "{error}");
+    servers.stop().await;
+}
+
+/// proves: what is handed over is bounded by the kernel, and the failure says by what, without what was handed over.
+#[tokio::test]
+async fn s4_a_program_whose_environment_is_too_large_is_not_started() {
+    let large = BTreeMap::from([("LARGE".to_owned(), "x".repeat(200 << 10))]);
+    let servers = start("large", McpServer { env: large, ..program(&["-e", ""]) });
+    let error = call(&servers, "large:anything", json!({})).await.unwrap_err();
+    assert!(error.contains("must stay below 128 KiB") && error.len() < 1000, "{error}");
     servers.stop().await;
 }
 

@@ -1,0 +1,186 @@
+//! Messages between a server and the library, in bounds (S5). The library answers every question of a server in a task of its own, and
+//! each answer waits there until the server reads it: a server that asks and does not read would have as many of them as it likes.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rmcp::{
+    RoleClient,
+    model::{JsonRpcMessage, RequestId, ServerNotification},
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use crate::relay::LastFault;
+
+/// The most questions whose answers a server has not read yet. A client that offers nothing is asked a ping now and then.
+const MAX_QUESTIONS: usize = 64;
+/// How long it may take to read one of them, before the connection is ended. Until then nothing more of it is read.
+const UNREAD_WAIT: Duration = Duration::from_secs(5);
+/// The most bytes of a question's id, which its answer repeats. A question with a longer one is not answered.
+const MAX_ID_BYTES: usize = 256;
+/// The most messages of one [`SECOND`]. Then nothing is read until it is over.
+const MAX_MESSAGES: usize = 1000;
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Bounded<T> {
+    transport: T,
+    questions: Questions,
+    /// A question for which there is no room yet, and until when it may wait.
+    held: Option<(RxJsonRpcMessage<RoleClient>, Instant)>,
+    messages: usize,
+    /// When the second is over in which they are counted.
+    over: Instant,
+    last: LastFault,
+}
+
+/// The questions of a server that have no answer yet.
+#[derive(Debug, Clone, Default)]
+struct Questions {
+    asked: Arc<Mutex<HashMap<RequestId, Asked>>>,
+    /// Notified when one of them has been answered.
+    answered: Arc<Notify>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// The library has it.
+    Waits,
+    /// Its answer is being written, which the server can't take back.
+    IsAnswered,
+}
+
+/// What becomes of a message.
+#[derive(Debug, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    Ignored,
+    TooMany,
+}
+
+impl<T> Bounded<T> {
+    pub(super) fn new(transport: T, last: LastFault) -> Self {
+        let over = Instant::now() + SECOND;
+        Bounded { transport, questions: Questions::default(), held: None, messages: 0, over, last }
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for Bounded<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let answers = match &message {
+            JsonRpcMessage::Response(response) => Some(response.id.clone()),
+            JsonRpcMessage::Error(error) => error.id.clone(),
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+        };
+        if let Some(id) = &answers {
+            self.questions.answering(id);
+        }
+        let (questions, sending) = (self.questions.clone(), self.transport.send(message));
+        async move {
+            let sent = sending.await;
+            if let Some(id) = &answers {
+                questions.answered(id);
+            }
+            sent
+        }
+    }
+
+    /// Cancel safe, as that of the transport must be.
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let (message, until) = match self.held.take() {
+                Some(held) => held,
+                None => (self.next().await?, Instant::now() + UNREAD_WAIT),
+            };
+            match self.questions.take(&message) {
+                Taken::Yes => return Some(message),
+                Taken::Ignored => {}
+                Taken::TooMany => {
+                    self.held = Some((message, until));
+                    if timeout_at(until, self.questions.answered.notified()).await.is_err() {
+                        self.last.tell("it asks questions and does not read the answers");
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.transport.close().await
+    }
+}
+
+impl<T: Transport<RoleClient>> Bounded<T> {
+    /// The next message, no sooner than anybody speaks.
+    async fn next(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        if self.messages >= MAX_MESSAGES {
+            sleep_until(self.over).await;
+        }
+        if self.over <= Instant::now() {
+            (self.messages, self.over) = (0, Instant::now() + SECOND);
+        }
+        let message = self.transport.receive().await?;
+        self.messages += 1;
+        Some(message)
+    }
+}
+
+impl Questions {
+    fn take(&self, message: &RxJsonRpcMessage<RoleClient>) -> Taken {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        match message {
+            JsonRpcMessage::Request(question) => {
+                if is_long(&question.id) || asked.contains_key(&question.id) {
+                    return Taken::Ignored;
+                }
+                if asked.len() >= MAX_QUESTIONS {
+                    return Taken::TooMany;
+                }
+                asked.insert(question.id.clone(), Asked::Waits);
+            }
+            JsonRpcMessage::Notification(told) => {
+                // The library does not answer what was taken back.
+                if let ServerNotification::CancelledNotification(cancelled) = &told.notification
+                    && let Some(id) = &cancelled.params.request_id
+                    && asked.get(id) == Some(&Asked::Waits)
+                {
+                    asked.remove(id);
+                }
+            }
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
+        }
+        Taken::Yes
+    }
+
+    fn answering(&self, id: &RequestId) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.entry(id.clone()).and_modify(|state| *state = Asked::IsAnswered);
+    }
+
+    fn answered(&self, id: &RequestId) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.answered.notify_one();
+    }
+}
+
+fn is_long(id: &RequestId) -> bool {
+    match id {
+        RequestId::Number(_) => false,
+        RequestId::String(text) => text.len() > MAX_ID_BYTES,
+    }
+}

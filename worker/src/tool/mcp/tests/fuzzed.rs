@@ -1,0 +1,300 @@
+//! Conversations with servers of tools that a seed made (S5). `TRELLIS_ATTACK_SECONDS` says how long they go on, `TRELLIS_ATTACK_SEED`
+//! which is the first; a failure names the seed of its own.
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    sync::{Arc, Mutex, Once},
+    time::Duration,
+};
+
+use serde_json::json;
+use tests::{
+    dice::Dice,
+    servers::{Attack, FuzzedTools, HostileServer, Said, TOOL, Then, mutated},
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream},
+    sync::watch,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{McpServer, call, program, start};
+use crate::{
+    relay::LastFault,
+    secret::Redactor,
+    tool::{
+        call::Output,
+        mcp::{
+            Confinement, Server,
+            connection::{Connection, Listener, START_TIMEOUT, greet, lines},
+            offer::Tools,
+            server::START_WAIT,
+            supervise::{State, Supervisor},
+        },
+    },
+};
+
+/// How many seeds are tried if no time is given.
+const SEEDS: u64 = 300;
+const SEEDS_OVER_HTTP: u64 = 60;
+/// How long a call may take, by its settings.
+const CALL: Duration = Duration::from_secs(2);
+/// What a call adds to that: it asks the server whether it is there, and closes the connection.
+const MARGIN: Duration = Duration::from_secs(15);
+/// The most bytes of what a call returns: as much as one answer may have.
+const MAX_OUTPUT_BYTES: usize = 5 << 20;
+
+thread_local! {
+    static PANICS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts panics of this thread, those in tasks included.
+fn count_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.set(PANICS.get() + 1);
+            usual(info);
+        }));
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a test goes on is given from outside")]
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The seeds of a test: so many, or those of a time.
+fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    let first = number("TRELLIS_ATTACK_SEED").unwrap_or(0);
+    let seconds = number("TRELLIS_ATTACK_SECONDS").map(Duration::from_secs);
+    let begun = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let now = move || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().saturating_sub(begun);
+    (first..).take_while(move |seed| match seconds {
+        Some(seconds) => now() < seconds,
+        None => *seed < first + count,
+    })
+}
+
+/// Says what its seed makes of a conversation, until it is left.
+async fn speak(stream: DuplexStream, mut tools: FuzzedTools) {
+    let (input, mut output) = tokio::io::split(stream);
+    let mut input = BufReader::new(input).lines();
+    while let Ok(Some(message)) = input.next_line().await {
+        let Said { bytes, then } = tools.answer(&message);
+        if output.write_all(&bytes).await.is_err() || then == Then::Ends {
+            return;
+        }
+        if then == Then::IsDeaf {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// What a call of the tool of such a server returns, and the same a second time.
+async fn called(seed: u64) -> [Output; 2] {
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let speaking = tokio::spawn(speak(theirs, FuzzedTools::new(seed)));
+    let (sender, state) = watch::channel(State::Starting);
+    let supervisor = Supervisor {
+        name: "bad".into(),
+        settings: program(&[]),
+        state: sender,
+        tools: Tools::default(),
+        secrets: Redactor::default(),
+        confinement: Confinement { sandbox: None, directory: std::env::temp_dir() },
+        first_start_done: CancellationToken::new(),
+        stop: CancellationToken::new(),
+    };
+    let server = Server {
+        name: "bad".into(),
+        timeout: CALL,
+        state,
+        tools: supervisor.tools.clone(),
+        secrets: Redactor::default(),
+        first_start_done: supervisor.first_start_done.clone(),
+        wait_until: Instant::now(),
+    };
+    let keeping = tokio::spawn(async move {
+        let (listener, fault) = (Listener::default(), LastFault::default());
+        let transport = lines(tokio::io::split(ours), &fault);
+        let why = match timeout(START_TIMEOUT, greet(transport, &listener, &fault)).await {
+            Ok(Ok(service)) => supervisor.keep(Connection::new(service, None, listener, fault, None)).await,
+            Ok(Err(why)) => why,
+            Err(_) => "it did not start in time".into(),
+        };
+        supervisor.state.send_replace(State::Down(why.into()));
+        // As long as somebody asks why it is down.
+        supervisor.stop.cancelled().await;
+    });
+    let given = json!({"text": "x"});
+    let outputs = [server.call(TOOL, &given).await, server.call(TOOL, &given).await];
+    keeping.abort();
+    speaking.abort();
+    outputs
+}
+
+/// A failure is told in our words, with what the server said behind them.
+fn check(seed: u64, output: &Output) {
+    let said = match output {
+        Ok(said) | Err(said) => said,
+    };
+    assert!(said.len() < MAX_OUTPUT_BYTES, "seed {seed}: {} bytes", said.len());
+    let Err(said) = output else { return };
+    let beginnings = [
+        "the server `bad` can't be used now: ",
+        "the server `bad` has not started yet",
+        "the server `bad` has no tool `echo`",
+        "the server `bad` answered with an error: ",
+        "the connection to the server `bad` broke during the call; whether the call had an effect is not known: ",
+        "`bad:echo` did not answer within ",
+        "the arguments of `bad:echo` are invalid",
+        // The server itself says that the call failed.
+        "\u{1b}[2J",
+        "[no content]",
+    ];
+    assert!(
+        beginnings.iter().any(|beginning| said.starts_with(beginning)),
+        "seed {seed}: {}",
+        said.chars().take(300).collect::<String>()
+    );
+}
+
+/// proves: whatever a server of tools says, a call ends in its time with an answer or with an error in plain words, and nothing panics.
+#[tokio::test(start_paused = true)]
+async fn s5_whatever_a_server_of_tools_says_a_call_ends() {
+    count_panics();
+    let (mut answered, mut tried, mut kinds) = (0, 0, HashMap::new());
+    for seed in seeds(SEEDS) {
+        let begun = Instant::now();
+        let outputs = called(seed).await;
+        let within = 2 * (START_WAIT + CALL + MARGIN);
+        assert!(begun.elapsed() < within, "seed {seed}: {:?}", begun.elapsed());
+        for output in &outputs {
+            check(seed, output);
+            tried += 1;
+            match output {
+                Ok(_) => answered += 1,
+                Err(said) => *kinds.entry(said.chars().take(34).collect::<String>()).or_insert(0) += 1,
+            }
+        }
+        assert_eq!(PANICS.get(), 0, "seed {seed}: something panicked");
+    }
+    println!("{tried} calls, {answered} answered; {kinds:#?}");
+    assert!(answered > 0 && kinds.len() >= 4, "the seeds reach every part of a conversation: {kinds:?}");
+}
+
+/// proves: the same over HTTP, whatever the server makes of its answers, their heads and the streams of events.
+#[tokio::test(flavor = "multi_thread")]
+async fn s5_whatever_a_server_of_tools_says_over_http_a_call_ends() {
+    let all: Vec<u64> = seeds(SEEDS_OVER_HTTP).take(1000).collect();
+    let tried = all.into_iter().map(|seed| async move {
+        let state = Mutex::new((Dice::new(seed), FuzzedTools::new(seed)));
+        let server = HostileServer::start(move |request| {
+            let (dice, tools) = &mut *state.lock().unwrap();
+            over_http(request, dice, tools)
+        })
+        .await;
+        let url = Some(format!("http://127.0.0.1:{}/mcp", server.port()));
+        let settings = McpServer { command: Vec::new(), url, timeout_ms: Some(2000), ..program(&[]) };
+        let servers = start("bad", settings);
+        let begun = Instant::now();
+        let output = call(&servers, "bad:echo", json!({"text": "x"})).await;
+        assert!(begun.elapsed() < START_WAIT + MARGIN, "seed {seed}: {:?}", begun.elapsed());
+        check(seed, &output);
+        servers.stop().await;
+        assert!(begun.elapsed() < START_WAIT + 2 * MARGIN, "seed {seed} stops: {:?}", begun.elapsed());
+        output.is_ok()
+    });
+    let answered = futures_util::future::join_all(tried).await;
+    assert!(answered.iter().any(|is| *is) && !answered.iter().all(|is| *is), "{answered:?}");
+}
+
+/// An answer as JSON, or as a stream of events, and sometimes neither.
+fn over_http(request: &str, dice: &mut Dice, tools: &mut FuzzedTools) -> Attack {
+    let Some((_, message)) = request.split_once("\r\n\r\n") else { return Attack::default() };
+    if !request.starts_with("POST") {
+        return match dice.below(3) {
+            0 => Attack::once("HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n"),
+            1 => Attack::once(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 10\r\n\r\nretry: 0\n\n",
+            ),
+            _ => Attack::drip("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n", ": x\n\n"),
+        };
+    }
+    let Said { bytes, then } = tools.answer(message);
+    if bytes.is_empty() && then == Then::GoesOn {
+        return Attack::once("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
+    }
+    let (kind, body) = match dice.below(2) {
+        0 => ("application/json", bytes),
+        _ => {
+            let events = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            ("text/event-stream", events.flat_map(|line| [b"data: ", line, b"\n\n"].concat()).collect())
+        }
+    };
+    let session = if dice.below(2) == 0 { "mcp-session-id: 7\r\n" } else { "" };
+    let length = match (then, dice.below(8)) {
+        (Then::GoesOn, 1..) => body.len(),
+        _ => body.len() + 100,
+    };
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n{session}content-length: {length}\r\n\r\n");
+    let whole = [head.into_bytes(), body].concat();
+    match dice.below(8) {
+        0 => Attack::once(mutated(whole, dice)),
+        _ if then == Then::IsDeaf => {
+            Attack { first: whole, again: b"\n".to_vec(), pause: Duration::from_millis(20) }
+        }
+        _ => Attack::once(whole),
+    }
+}
+
+/// proves: a server that asks and never reads an answer is left before its questions take memory; one that reads them may ask on.
+#[tokio::test(start_paused = true)]
+async fn s5_a_server_of_tools_that_asks_and_does_not_read_is_left() {
+    for (reads, says) in [(false, "it asks questions and does not read the answers"), (true, "")] {
+        let (ours, theirs) = tokio::io::duplex(4 << 10);
+        let heard = Arc::new(Mutex::new(0));
+        let speaking = tokio::spawn(ask_on(theirs, reads, heard.clone()));
+        let (listener, fault) = (Listener::default(), LastFault::default());
+        let service = greet(lines(tokio::io::split(ours), &fault), &listener, &fault).await.unwrap();
+        let mut connection = Connection::new(service, None, listener, fault, None);
+        match reads {
+            false => assert!(connection.ended().await.contains(says)),
+            true => {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                assert!(connection.link.is_usable());
+                assert_eq!(*heard.lock().unwrap(), 5000, "each has its answer");
+            }
+        }
+        speaking.abort();
+    }
+}
+
+/// Greets, and asks five thousand questions.
+async fn ask_on(stream: DuplexStream, reads: bool, heard: Arc<Mutex<usize>>) {
+    let (input, mut output) = tokio::io::split(stream);
+    let mut input = BufReader::new(input).lines();
+    let hello = super::hostile::HELLO;
+    let _ = input.next_line().await;
+    let _ = output.write_all(format!("{hello}\n").as_bytes()).await;
+    let _ = input.next_line().await;
+    let asking = async {
+        for number in 0..5000 {
+            let question = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"q{number}\",\"method\":\"ping\"}}\n");
+            let _ = output.write_all(question.as_bytes()).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let reading = async {
+        while reads && let Ok(Some(_)) = input.next_line().await {
+            *heard.lock().unwrap() += 1;
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::join!(asking, reading);
+}
