@@ -16,7 +16,7 @@ use rmcp::{
 };
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 
 use crate::relay::LastFault;
@@ -25,6 +25,8 @@ use crate::relay::LastFault;
 const MAX_QUESTIONS: usize = 64;
 /// How long it may take to read one of them, before the connection is ended. Until then nothing more of it is read.
 const UNREAD_WAIT: Duration = Duration::from_secs(5);
+/// How long the end of a connection may take: the library waits until the server has read what is being written.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// The most bytes of a question's id, which its answer repeats. A question with a longer one is not answered.
 const MAX_ID_BYTES: usize = 256;
 /// The most messages of one [`SECOND`]. Then nothing is read until it is over.
@@ -121,7 +123,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Bounded<T> {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        self.transport.close().await
+        timeout(CLOSE_WAIT, self.transport.close()).await.unwrap_or(Ok(()))
     }
 }
 
