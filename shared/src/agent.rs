@@ -112,6 +112,9 @@ pub struct AgentProfile {
     pub limits: LimitOverrides,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
+    /// The pools whose agents may spawn it; empty: all (S6).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub spawned_from: BTreeSet<PoolName>,
     /// The answers of the model `scripted`, turn by turn: for demonstrations and tests, without an API key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub script: Vec<Turn>,
@@ -196,6 +199,7 @@ impl AgentProfile {
             timeout_ms: None,
             limits: LimitOverrides::default(),
             pool: None,
+            spawned_from: BTreeSet::new(),
             script: Vec::new(),
             env: BTreeMap::new(),
             env_from: Vec::new(),

@@ -86,9 +86,26 @@ pub fn check_deleted(id: TraceId, commands: &Commands, now: Timestamp) -> Result
     let bare = log.into_iter().map(Logged::without_content).collect();
     let (replayed, rest) = Replay::all(Trace::new(id), bare);
     ensure(rest == Rest::Nothing, || format!("t9: the bare log has {rest:?}"))?;
-    ensure(replayed == trace.without_renewals(), || {
-        "t9: the bare log of a deleted trace gives another trace".into()
+    let left = trace.without_renewals();
+    ensure(replayed == left, || {
+        format!("t9: the bare log of a deleted trace gives another trace: {}", difference(&replayed, &left))
     })
+}
+
+/// Some of the lines that only one of two traces has. Their maps are in any order.
+fn difference(one: &Trace, other: &Trace) -> String {
+    let sorted = |trace: &Trace| {
+        let text = format!("{trace:#?}");
+        let mut lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let (one, other) = (sorted(one), sorted(other));
+    let only = |of: &[String], not: &[String]| {
+        let missing = of.iter().filter(|line| not.binary_search(line).is_err());
+        missing.take(5).cloned().collect::<Vec<_>>().join("; ")
+    };
+    format!("it has `{}` and not `{}`", only(&one, &other), only(&other, &one))
 }
 
 /// Cuts commits that have several messages: at most so many, of the commands from this one on.

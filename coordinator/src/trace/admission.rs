@@ -30,7 +30,7 @@ use super::{
     Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
     Submit, Trace, agents_of, agents_of_plan,
     context_store::{check_declared, lent_inputs},
-    unreadable,
+    pool, unreadable,
 };
 
 pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -81,6 +81,7 @@ pub(super) fn spawn(trace: &Trace, spawn: Spawn, now: Timestamp) -> Result<Vec<E
     }
     let parent = trace.running(&spawn.lease)?;
     let (plan, agents, spared) = (spawn.plan, spawn.agents, BTreeSet::new());
+    pool::check_spawned(trace, trace.node(parent), agents_of(&spawn.order, plan.as_deref()), &agents)?;
     let request = Request { order: spawn.order, plan, agents, spared, step: None, taken: None, undo: None };
     let mut events = Place::under(trace, parent).admit(request, now)?;
     events.extend(cancelled_before(trace, &child_id, None));

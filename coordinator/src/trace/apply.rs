@@ -1,7 +1,7 @@
 //! How an event changes a trace. Never decides and never fails: an event is a fact. Replaying the events of
 //! a trace gives the identical trace (t9).
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use shared::{
     ChildId, ContextKey, Timestamp,
@@ -9,7 +9,7 @@ use shared::{
 };
 
 use super::{
-    Asked, Attempt, CallState, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase,
+    Asked, Attempt, CallState, ContextIndex, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase,
     Status, Trace, WaitingHold, checked, scrub,
 };
 
@@ -142,8 +142,10 @@ impl Trace {
                 self.forget_undo(self.expect(child_id));
                 self.change(child_id, scrub::context);
                 self.unsaved.orders.insert(self.expect(child_id));
-                if self.contexts[0].deleted {
+                if self.expect(child_id) == ContextIndex(0) {
                     self.forget_needs();
+                    // What undos have written after the root had ended.
+                    self.clear_store();
                     self.unsaved.tombstones.extend(self.tombstones.keys().cloned());
                     self.tombstones.values_mut().chain(&mut self.cancelled_before).for_each(String::clear);
                     self.unsaved.head = true;
@@ -228,10 +230,8 @@ impl Trace {
             Event::ValueDeleted { key } => self.remove_value(key),
             Event::StoreCleared => {
                 self.drop_kept(|_| true);
-                let values = std::mem::take(&mut self.store);
-                self.unsaved.values.extend(values.keys().cloned());
+                let values = self.clear_store();
                 self.unsaved.outputs = true;
-                self.store_bytes = 0;
                 if !self.contexts[0].deleted {
                     self.outputs = values.into_iter().map(|(key, entry)| (key, entry.value)).collect();
                 }
@@ -303,6 +303,14 @@ impl Trace {
         self.store_bytes += entry.size_bytes;
         let before = self.store.insert(key, entry);
         self.store_bytes -= before.map_or(0, |entry| entry.size_bytes);
+    }
+
+    /// Empties the shared store; returns what was in it.
+    fn clear_store(&mut self) -> BTreeMap<ContextKey, Entry> {
+        let values = std::mem::take(&mut self.store);
+        self.unsaved.values.extend(values.keys().cloned());
+        self.store_bytes = 0;
+        values
     }
 
     pub(super) fn remove_value(&mut self, key: &ContextKey) {

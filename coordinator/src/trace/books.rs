@@ -346,14 +346,14 @@ impl Trace {
         self.least_left(at, |index, node| node.budget.room(index != at))
     }
 
-    /// The most by which a context, or one that pays for it, is above its ceiling with all that it holds.
+    /// The most by which a context, or one above it, is above its ceiling with all that it holds. Those above a grant count
+    /// too: they have granted no more than they have, and what many grants are passed by comes together in them.
     pub(super) fn overdrawn(&self, at: ContextIndex) -> Amount {
-        let most = Amount::new(Usd::MAX, Tokens::MAX);
         let above = |node: &ContextNode| {
-            let used = node.budget.spent.checked_add(node.budget.held).unwrap_or(most);
-            used.saturating_sub(node.budget.limit)
+            let used = node.budget.spent.checked_add(node.budget.held);
+            used.unwrap_or(Amount::new(Usd::MAX, Tokens::MAX)).saturating_sub(node.budget.limit)
         };
-        most.saturating_sub(self.least_left(at, |_, node| most.saturating_sub(above(node))))
+        self.chain(at).map(|(_, node)| above(node)).fold(Amount::ZERO, Amount::max)
     }
 
     /// The least that is left to a context on all its ancestors. Above a grant nothing counts: the granted amount

@@ -190,6 +190,7 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         }
         Refusal::Malformed(_)
         | Refusal::OtherPool { .. }
+        | Refusal::NotSpawnedFrom { .. }
         | Refusal::NotOfWorkers
         | Refusal::Conflict { .. }
         | Refusal::Depth { .. }

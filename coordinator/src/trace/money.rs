@@ -151,7 +151,7 @@ fn settlement(
 }
 
 /// B10: the journal of the next attempt shows how earlier calls ended. Calls that it does not show are
-/// forfeited.
+/// forfeited. It names only calls that were held: otherwise one message could bring any number of costs (S6).
 pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refusal> {
     let at = trace.running(&resume.lease)?;
     let node = trace.node(at);
@@ -162,6 +162,9 @@ pub(super) fn resume(trace: &Trace, resume: &Resume) -> Result<Vec<Event>, Refus
         // All calls are decided on the same budgets: without this, a call named twice would pass.
         if !seen.insert(&call.call_id) {
             return Err(Refusal::CallConflict(call.call_id.clone()));
+        }
+        if !node.calls.knows(&call.call_id) {
+            return Err(Refusal::NoHold(call.call_id.clone()));
         }
         let sender = || node.sender(resume.lease.attempt);
         events.extend(settlement(trace, at, &call.call_id, call.amount, &mut unheld, sender)?);

@@ -1,10 +1,12 @@
 //! Which workers speak for a context (S6): those of the pool where its work is published. The pool of a worker is a part of
 //! the subject that it sends on, so that a server's permissions bind it. A trace keeps its profiles, so the pool of a
-//! context never changes.
+//! context never changes. A profile says from which pools its agent may be spawned.
 
-use shared::{ChildId, PoolName};
+use std::collections::BTreeSet;
 
-use super::{Command, ContextNode, Refusal, Trace};
+use shared::{AgentId, AgentProfile, ChildId, PoolName};
+
+use super::{Command, ContextNode, Named, Refusal, Trace};
 
 impl Trace {
     /// The pool whose workers run a context.
@@ -21,6 +23,23 @@ impl Trace {
             }
             Some(_) | None => Ok(()),
         }
+    }
+}
+
+/// Whether the agent of a context, which may be what its worker makes of it, may spawn these.
+pub(super) fn check_spawned(
+    trace: &Trace,
+    parent: &ContextNode,
+    spawned: BTreeSet<AgentId>,
+    named: &Named,
+) -> Result<(), Refusal> {
+    let pool = trace.pool_of(parent);
+    let profile = |id: &AgentId| trace.agent(id).or_else(|| named.get(id));
+    let refuses =
+        |agent: &AgentProfile| !agent.spawned_from.is_empty() && !agent.spawned_from.contains(&pool);
+    match spawned.into_iter().find(|id| profile(id).is_some_and(refuses)) {
+        Some(agent_id) => Err(Refusal::NotSpawnedFrom { agent_id, pool }),
+        None => Ok(()),
     }
 }
 

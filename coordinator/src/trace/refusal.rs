@@ -75,6 +75,8 @@ pub enum Refusal {
     OtherPool { child_id: ChildId, pool: PoolName },
     #[error("no worker may ask for this")]
     NotOfWorkers,
+    #[error("`{agent_id}` is not spawned from the pool `{pool}`\n\nhint: its profile names in `spawned_from` the pools whose agents may spawn it")]
+    NotSpawnedFrom { agent_id: AgentId, pool: PoolName },
     #[error("`{child_id}` is claimed until {}", .until.millis())]
     Taken { child_id: ChildId, until: Timestamp },
     #[error("`{child_id}` can't be claimed before {}", .until.millis())]
@@ -167,6 +169,7 @@ impl Refusal {
             Refusal::Restored(_) => ("restored", "W5"),
             Refusal::WrongToken { .. } => ("wrong_token", "t5"),
             Refusal::OtherPool { .. } => ("other_pool", "S6"),
+            Refusal::NotSpawnedFrom { .. } => ("not_spawned_from", "S6"),
             Refusal::NotOfWorkers => ("not_of_workers", "S6"),
             Refusal::Taken { .. } => ("taken", "t3"),
             Refusal::NotYet { .. } => ("not_yet", "t3"),

@@ -169,3 +169,69 @@ async fn s6_a_message_whose_object_cant_be_read_delays_nobody() {
     bus.broadcast(&neighbours.subject, &neighbours.headers, neighbours.payload).await.unwrap();
     assert_eq!(text(&soon(stops.next()).await.unwrap().payload), "a neighbour's");
 }
+
+/// A message may name any object. When it is removed, only its own object goes with it.
+#[tokio::test]
+async fn s6_a_message_that_is_removed_takes_no_object_of_others_along() {
+    let (server, bus) = nats().await;
+    let large = Bytes::from(vec![b'x'; 3 << 20]);
+    let victims = [event(1), Subject::Cancel];
+    for subject in &victims {
+        bus.publish(Outgoing { payload: large.clone(), ..identified(subject.clone(), "a") }).await.unwrap();
+    }
+    let names = [bus.objects("core/").await.unwrap(), bus.objects("overflow/").await.unwrap()].concat();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let evil = Subject::History(trellis_tests::subjects::pool(), trace(9), "x".parse().unwrap());
+    let own = Outgoing { payload: large.clone(), ..identified(evil.clone(), "own") };
+    bus.publish(own).await.unwrap();
+    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
+    for name in &names {
+        other.send(&bus, &evil, name).await;
+        other.send(&bus, &evil, name).await;
+    }
+    let stored = bus.read(&Filter::One(evil.clone())).await.unwrap();
+    assert_eq!(stored.len(), 5);
+    bus.delete_message(&evil, stored[1].sequence).await.unwrap();
+    bus.purge(&Filter::One(evil)).await.unwrap();
+    for subject in victims {
+        assert_eq!(bus.last(&Filter::One(subject)).await.unwrap().unwrap().payload, large);
+    }
+    let left = [bus.objects("core/").await.unwrap(), bus.objects("overflow/").await.unwrap()].concat();
+    assert_eq!(left, names, "its own object is gone");
+}
+
+/// Whatever is stored as an object: nobody reads a payload that is larger than any message may be.
+#[tokio::test]
+async fn s6_a_payload_larger_than_a_message_is_not_read() {
+    let (server, bus) = nats().await;
+    let large = Bytes::from(vec![b'x'; shared::limits::MAX_MESSAGE_BYTES + 1]);
+    let name = format!("overflow/x.{}", sha256(&large));
+    bus.put_object(&name, large.clone()).await.unwrap();
+    assert_eq!(bus.get_object(&name).await.unwrap().map(|bytes| bytes.len()), Some(large.len()));
+    let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
+    let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
+    queue.want(2);
+    other.send(&bus, &Subject::Input, &name).await;
+    let refused = soon(queue.next()).await.genuine().unwrap_err().to_string();
+    assert!(refused.contains("8388608"), "{refused}");
+    // What is told of it may be a lie: then its parts tell.
+    use base64::{Engine, engine::general_purpose::URL_SAFE};
+    let parts = format!("$O.{}.C.lies", other.bucket);
+    for _ in 0..12 {
+        let part = Bytes::from(vec![b'x'; 900_000]);
+        other.client.request(parts.clone(), part).await.unwrap();
+    }
+    let name = format!("overflow/y.{}", sha256("y"));
+    let digest = format!("SHA-256={}", URL_SAFE.encode(sha2_of("y")));
+    let about = json!({"name": name, "bucket": other.bucket, "nuid": "lies", "size": 5, "chunks": 12,
+        "deleted": false, "digest": digest, "options": {"max_chunk_size": 900_000}});
+    other.tell(&name, about).await;
+    other.send(&bus, &Subject::Input, &name).await;
+    let refused = soon(queue.next()).await.genuine().unwrap_err().to_string();
+    assert!(refused.contains("8388608"), "{refused}");
+}
+
+fn sha2_of(text: &str) -> Vec<u8> {
+    let hex = sha256(text);
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}

@@ -426,6 +426,10 @@ fn b11_the_books_do_not_overflow() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let million = Amount::cost(Usd::MAX);
+    for call in ["a", "b"] {
+        world.hold(&root, call, cents(1)).unwrap();
+        world.release(&root, call).unwrap();
+    }
     for n in 0..8 {
         world.charge("root", &format!("k{n}"), million).unwrap();
     }

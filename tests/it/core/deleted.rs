@@ -84,3 +84,25 @@ fn w6_why_a_step_failed_in_the_words_of_a_human_or_an_agent_goes_with_a_delete()
     let text = serde_json::to_string(&bare).unwrap();
     assert!(!text.contains(SECRET) && !text.contains("Ann"), "{text}");
 }
+
+/// A run may have ended while a pipeline in it still undoes: what is written then goes with the delete too.
+#[test]
+fn w6_g14_nothing_is_left_of_what_an_undo_wrote_after_the_end_of_its_run() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    let writer = |id: &str| json!({"id": id, "agent_id": "writer", "task_description": "t"});
+    let mut first = writer("a");
+    first["undo"] = json!({"agent_id": "writer", "max_cost_usd": 0.1});
+    world.spawn_graph(&root, json!({"child_id": "p", "steps": [first, writer("b")]})).unwrap();
+    world.wait(&root, &["p"]).unwrap();
+    world.run("a", "ok");
+    world.cancel(None).unwrap();
+    let lease = world.claim("a-undo");
+    let (key, value) = ("a-undo.note".parse().unwrap(), Json::from(SECRET));
+    world.handle(Command::SetValue { lease: lease.clone(), key, value }).unwrap();
+    world.complete(&lease, "done").unwrap();
+    assert!(world.trace.is_over() && stored(&world.trace).contains(SECRET));
+    world.delete(None, true).unwrap();
+    assert!(!stored(&world.trace).contains(SECRET), "{}", stored(&world.trace));
+    world.rest();
+}

@@ -135,9 +135,24 @@ fn b18_costs_that_a_successor_tells_of_at_once_share_what_is_left() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     let sums = [("a", cents(70)), ("b", cents(70)), ("c", cents(70))];
+    for (call, _) in sums {
+        world.hold(&root, call, cents(1)).unwrap();
+        world.release(&root, call).unwrap();
+    }
     world.resume(&root, &sums).unwrap();
     assert_eq!(books(&world, "root"), [100, 0, 110]);
     assert_eq!(world.resume(&root, &sums).unwrap(), [], "twice is once");
+}
+
+/// One message could bring a hundred thousand costs, each with a dispute.
+#[test]
+fn s6_b18_a_successor_tells_only_of_calls_that_were_held() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    world.hold(&root, "a", cents(10)).unwrap();
+    let refusal = world.resume(&root, &[("a", cents(10)), ("unheard-of", cents(1))]).unwrap_err();
+    assert_eq!(refusal, Refusal::NoHold("unheard-of".parse().unwrap()));
+    assert_eq!(books(&world, "root"), [0, 10, 0]);
 }
 
 #[test]
@@ -190,6 +205,8 @@ fn b18_what_a_provider_took_beyond_its_hold_leaves_less_for_costs_without_one() 
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.hold(&root, "held", cents(10)).unwrap();
+    world.hold(&root, "own", cents(10)).unwrap();
+    world.release(&root, "own").unwrap();
     world.resume(&root, &sums).unwrap();
     assert_eq!((books(&world, "root"), one_by_one), ([100, 0, 50], [100, 0, 50]));
 }
@@ -297,4 +314,25 @@ fn b18_what_calls_cost_beyond_their_holds_is_bounded_for_all_of_them_together() 
     assert_eq!(books(&world, "root"), [110, 0, 90], "one of ten may take as much again");
     let budget = world.trace.snapshot(world.node("root")).budget;
     assert_eq!(budget.overspent, cents(10));
+}
+
+/// proves: the same for grants: what many of them are passed by comes together in the ceiling above them.
+#[test]
+fn b18_b11_what_grants_are_passed_by_is_bounded_for_all_of_them_together() {
+    let mut world = World::with_root(json!({"max_cost_usd": 1}));
+    let root = world.claim("root");
+    let children = ["a", "b", "c", "d"];
+    for child in children {
+        let granted = json!({"goal": "g", "child_id": child, "max_cost_usd": 0.25, "funding": "granted"});
+        world.spawn(&root, granted).unwrap();
+    }
+    let leases = children.map(|child| world.claim(child));
+    for (lease, child) in leases.iter().zip(children) {
+        world.hold(lease, child, cents(25)).unwrap();
+    }
+    for (lease, child) in leases.iter().zip(children) {
+        world.settle(lease, child, cents(50)).unwrap();
+    }
+    assert_eq!(books(&world, "root"), [125, 0, 75], "the first is paid beyond its hold, the others are disputed");
+    assert_eq!(world.trace.snapshot(world.node("root")).budget.overspent, cents(25));
 }

@@ -210,3 +210,34 @@ fn s6_nothing_but_what_workers_say_is_taken_from_a_pool() {
         assert_eq!(refusal.to_wire().code, "not_of_workers");
     }
 }
+
+/// A stolen worker of one pool must not command the programs and logins of another by spawning its agents.
+#[test]
+fn s6_an_agent_is_spawned_only_from_the_pools_that_its_profile_names() {
+    let graph = |agent: &str| {
+        json!({"child_id": "g", "steps": [{"id": "a", "agent_id": "writer", "task_description": "t",
+            "fallback": {"agent_id": agent}}]})
+    };
+    for (caller, may) in [("default", false), ("painter", true)] {
+        let mut world = begun(caller, json!({}));
+        world.agent(json!({"agent_id": "deployer", "pool": "prod", "spawned_from": ["gpu", "prod"]}));
+        let lease = world.claim("root");
+        let by_name = world.spawn(&lease, json!({"goal": "g", "child_id": "d", "agent_id": "deployer"}));
+        let in_a_graph = world.spawn_graph(&lease, graph("deployer"));
+        for asked in [by_name, in_a_graph] {
+            match asked {
+                Ok(_) => assert!(may, "{caller}"),
+                Err(refusal) => {
+                    assert_eq!((refusal.to_wire().code.as_str(), may), ("not_spawned_from", false), "{refusal}")
+                }
+            }
+        }
+    }
+    // A client names whom it likes.
+    let mut world = world();
+    world.agent(json!({"agent_id": "deployer", "pool": "prod", "spawned_from": ["prod"]}));
+    world.submit(json!({"goal": "g", "child_id": "root", "agent_id": "deployer"})).unwrap();
+    let mut world = self::world();
+    world.agent(json!({"agent_id": "deployer", "pool": "prod", "spawned_from": ["prod"]}));
+    world.submit_graph(graph("deployer")).unwrap();
+}

@@ -88,12 +88,9 @@ impl Attempt {
         self.lease.lease.clone()
     }
 
-    /// The id of a message of this attempt, by which it is stored once. It has something that only the holder of the lease knows:
-    /// whoever can guess an id may send another message under it first, and ours would count as stored (S6). Not the token
-    /// itself, and not the hash that is published: ids are read by others (S2).
+    /// The id of a message of this attempt, by which it is stored once.
     pub(crate) fn message_id(&self, of: &str) -> String {
-        let Lease { child_id, token, .. } = &self.lease.lease;
-        format!("{}.{child_id}.{of}.{}", self.trace_id(), short_sha256(format!("id of {token}")))
+        message_id(self.trace_id(), &self.lease.lease, of)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -146,5 +143,36 @@ impl Attempt {
     /// Ends the attempt with this failure. Never returns, because the delivery drops the agent.
     pub(crate) async fn give_up(&self, failure: Failure) -> ! {
         self.exit.take(failure).await
+    }
+}
+
+/// The id of a message, by which it is stored once. It has something that only the holder of the lease knows, other for every
+/// message: whoever can guess an id may send another message under it first, and ours would count as stored (S6). Not the token
+/// itself, and not the hash that is published: ids are read by others (S2).
+fn message_id(trace_id: TraceId, Lease { child_id, token, .. }: &Lease, of: &str) -> String {
+    format!("{trace_id}.{child_id}.{of}.{}", short_sha256(format!("id of {of} of {token}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Journals are read by workers of other pools, ids included.
+    #[test]
+    fn s6_the_id_of_one_message_does_not_tell_that_of_the_next() {
+        let lease = |token: &str| Lease {
+            child_id: "a".parse().unwrap(),
+            attempt: 1,
+            token: token.parse().unwrap(),
+        };
+        let trace_id = TraceId::from_u128(7).unwrap();
+        let secret = |token: &str, of: &str| {
+            let id = message_id(trace_id, &lease(token), of);
+            id.rsplit_once('.').unwrap().1.to_owned()
+        };
+        assert_ne!(secret("t", "1.1.history"), secret("t", "2.1.history"));
+        assert_ne!(secret("t", "1.1.history"), secret("t", "1.result"));
+        assert_ne!(secret("t", "1.result"), secret("u", "1.result"));
+        assert_eq!(secret("t", "1.result"), secret("t", "1.result"), "a second delivery is the same message");
     }
 }

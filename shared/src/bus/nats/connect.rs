@@ -10,7 +10,7 @@ use std::{
 use async_nats::{ConnectOptions, Event, ServerAddr, ServerError, jetstream::ContextBuilder};
 use tokio::sync::watch;
 
-use super::{Connection, Error, Namespace, Nats, backoff, denials::Denials};
+use super::{Connection, Error, Namespace, Nats, backoff, denials::Denials, objects::PAYLOADS_AT_ONCE};
 use crate::tls::Tls;
 
 /// A dead connection is noticed after two pings without an answer. With the client's default of a minute
@@ -145,6 +145,7 @@ impl Nats {
             denials,
             no_account_info: Default::default(),
             no_purge: Default::default(),
+            payloads: tokio::sync::Semaphore::new(PAYLOADS_AT_ONCE),
         };
         Ok(Nats(Arc::new(connection), None))
     }

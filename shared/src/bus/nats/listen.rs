@@ -43,7 +43,7 @@ impl Nats {
 
     pub(in super::super) async fn reply(&self, to: &str, payload: Bytes) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
-        let payload = self.fit(&mut headers, payload, None, true).await?;
+        let payload = self.fit(&mut headers, payload, (to, None), true).await?;
         let client = &self.0.client;
         let sent = match headers.is_empty() {
             true => client.publish(to.to_owned(), payload).await,
@@ -68,11 +68,11 @@ impl Nats {
             | Error::TooLarge { .. }
             | Error::Failed { .. }) => RequestError::Other(error.to_string()),
         };
-        let payload = self.fit(&mut headers, payload, None, false).await.map_err(other)?;
+        let to = self.namespace().subject(subject);
+        let payload = self.fit(&mut headers, payload, (&to, None), false).await.map_err(other)?;
         let asked_with = overflow(&headers);
         let request = async_nats::Request::new().headers(headers).payload(payload).timeout(Some(timeout));
         // The client's own timeout begins when the request enters its queue, which may be full.
-        let to = self.namespace().subject(subject);
         let asked = tokio::time::timeout(timeout, self.0.client.send_request(to.clone(), request));
         match self.permitted(&to, asked).await? {
             Ok(Ok(answer)) => {

@@ -81,6 +81,8 @@ struct Connection {
     /// What the server has denied us, and we don't ask for again on this connection, for a while.
     no_account_info: Latch,
     no_purge: Latch,
+    /// Payloads that are read as objects.
+    payloads: tokio::sync::Semaphore,
 }
 
 impl Nats {

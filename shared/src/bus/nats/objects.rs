@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     digest::{sha256, short_sha256},
+    limits::MAX_MESSAGE_BYTES,
     subject::Subject,
 };
 
@@ -39,6 +40,10 @@ const ABOUT_AT_ONCE: usize = 1000;
 const ABOUT_PAGES: usize = 10;
 /// The largest object that is stored, or read into memory.
 const MAX_OBJECT_BYTES: u64 = 256 << 20;
+/// The largest payload that is read, except of coordinators' messages: nobody reads a larger message.
+const MAX_PAYLOAD_BYTES: u64 = MAX_MESSAGE_BYTES as u64;
+/// Payloads that one process reads at once: who names many large ones must not fill its memory (S6).
+pub(super) const PAYLOADS_AT_ONCE: usize = 16;
 /// Prefixes of payloads that are too large for a message: those of coordinators, in a bucket that nobody else writes to, and
 /// all others. No other object is ever used as a payload.
 const CORE: &str = "core/";
@@ -86,7 +91,7 @@ impl Nats {
 
     pub(in super::super) async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), Error> {
         if bytes.len() as u64 > MAX_OBJECT_BYTES {
-            return Err(too_large(name));
+            return Err(too_large(name, MAX_OBJECT_BYTES));
         }
         // Boxed, as the read: whoever publishes or reads anything has their state within its own.
         let put = tokio::time::timeout(PUT_WITHIN, Box::pin(self.put(name, &bytes))).await;
@@ -197,19 +202,19 @@ impl Nats {
         name: &str,
         sha256: Option<&str>,
     ) -> Result<Option<Bytes>, Error> {
-        match self.get_in_time(name, sha256).await? {
+        match self.get_in_time(name, sha256, MAX_OBJECT_BYTES).await? {
             Found::Bytes(bytes) => Ok(Some(bytes)),
             Found::Nothing => Ok(None),
             Found::Broken(reason) => Err(failed(format!("reading the object `{name}`"), &reason)),
         }
     }
 
-    async fn get_in_time(&self, name: &str, sha256: Option<&str>) -> Result<Found, Error> {
-        let got = tokio::time::timeout(GET_WITHIN, Box::pin(self.get(name, sha256))).await;
+    async fn get_in_time(&self, name: &str, sha256: Option<&str>, most: u64) -> Result<Found, Error> {
+        let got = tokio::time::timeout(GET_WITHIN, Box::pin(self.get(name, sha256, most))).await;
         got.unwrap_or_else(|_| Err(failed(format!("reading the object `{name}`"), &"no answer in time")))
     }
 
-    async fn get(&self, name: &str, sha256: Option<&str>) -> Result<Found, Error> {
+    async fn get(&self, name: &str, sha256: Option<&str>, most: u64) -> Result<Found, Error> {
         let found = match sha256.and_then(as_digest) {
             Some(digest) => self.about_content(name, &digest).await?,
             None => None,
@@ -219,8 +224,8 @@ impl Nats {
             None => self.about(name).await?,
         };
         let Some(info) = info.filter(|info| !info.deleted) else { return Ok(Found::Nothing) };
-        if info.size as u64 > MAX_OBJECT_BYTES {
-            return Err(too_large(name));
+        if info.size as u64 > most {
+            return Err(too_large(name, most));
         }
         if !is_token(&info.nuid) {
             return Ok(Found::Broken("what is stored about it names no parts".into()));
@@ -232,7 +237,9 @@ impl Nats {
         let (mut next, mut read, mut tries) = (1, 0, 0);
         while read < info.chunks {
             let wanted = CHUNKS_AT_ONCE.min(info.chunks - read);
-            let chunks = self.batch_of(&stream, &subject, next, wanted).await?;
+            // Parts may be larger than those that we write. The server sends none that is larger than what is asked for.
+            let room = most.saturating_sub(bytes.len() as u64) + self.0.client.max_payload() as u64;
+            let chunks = self.batch_within(&stream, &subject, next, wanted, room).await?;
             if chunks.is_empty() {
                 // From a replica that is behind; or they are gone.
                 if tries == TRIES {
@@ -245,8 +252,8 @@ impl Nats {
                 (next, read, tries) = (chunk.sequence + 1, read + 1, 0);
                 bytes.extend_from_slice(&chunk.payload);
             }
-            if bytes.len() as u64 > MAX_OBJECT_BYTES {
-                return Err(too_large(name));
+            if bytes.len() as u64 > most {
+                return Err(too_large(name, most));
             }
         }
         let bytes = bytes.freeze();
@@ -305,14 +312,14 @@ impl Nats {
         bytes.saturating_add(HEADER_ROOM) <= self.0.client.max_payload()
     }
 
-    /// The payload to send: if it is too large, it is stored as an object, its name is put into the
+    /// The payload to send to a subject: if it is too large, it is stored as an object, its name is put into the
     /// headers, and the payload is empty. The same message sent again has the same object. What coordinators send is stored where
-    /// nobody else may.
+    /// nobody else may. The name says on which subject its message is, and is removed with no other.
     pub(super) async fn fit(
         &self,
         headers: &mut HeaderMap,
         payload: Bytes,
-        id: Option<&str>,
+        (to, id): (&str, Option<&str>),
         of_the_core: bool,
     ) -> Result<Bytes, Error> {
         if self.fits(payload.len()) {
@@ -321,7 +328,7 @@ impl Nats {
         let named = |id: &str| uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, id.as_bytes());
         let prefix = if of_the_core { CORE } else { OVERFLOW };
         let id = id.map_or_else(uuid::Uuid::now_v7, named).simple();
-        let name = format!("{prefix}{id}.{}", sha256(&payload));
+        let name = format!("{prefix}{id}.{}.{}", place_of(to), sha256(&payload));
         self.put_object(&name, payload).await?;
         headers.insert(OBJECT_HEADER, name);
         Ok(Bytes::new())
@@ -340,8 +347,10 @@ impl Nats {
             return Ok(Payload::Lost("it names no object that holds a payload".into()));
         };
         let hash = hash_in(&name);
+        let most = if name.starts_with(CORE) { MAX_OBJECT_BYTES } else { MAX_PAYLOAD_BYTES };
+        let _one_of_few = self.0.payloads.acquire().await;
         let lost = |reason: &str| Ok(Payload::Lost(format!("the object `{name}` holds it: {reason}")));
-        match self.get_in_time(&name, hash).await {
+        match self.get_in_time(&name, hash, most).await {
             Ok(Found::Bytes(bytes)) if hash.is_some_and(|hash| hash != sha256(&bytes)) => {
                 lost("its content is not what the message names")
             }
@@ -396,8 +405,19 @@ pub(super) fn overflow(headers: &HeaderMap) -> Option<String> {
     [CORE, OVERFLOW].iter().any(|prefix| name.starts_with(prefix)).then(|| name.to_owned())
 }
 
-fn too_large(name: &str) -> Error {
-    Error::TooLarge { name: name.to_owned(), max: MAX_OBJECT_BYTES }
+/// The same, if it is the message's own and goes with it. Whoever wrote the message may name the object of another (S6).
+pub(super) fn own_overflow(headers: &HeaderMap, subject: &str) -> Option<String> {
+    let is_own = |name: &String| name.rsplit('.').nth(1) == Some(place_of(subject).as_str());
+    overflow(headers).filter(is_own)
+}
+
+/// The subject of a message, as the name of its object has it.
+fn place_of(subject: &str) -> String {
+    short_sha256(subject)
+}
+
+fn too_large(name: &str, max: u64) -> Error {
+    Error::TooLarge { name: name.to_owned(), max }
 }
 
 fn chunk_subject(bucket: &str, nuid: &str) -> String {

@@ -90,7 +90,8 @@ impl Nats {
         }
         if matches!(state, State::Unknown) {
             let of_the_core = message.subject.is_of_the_core();
-            match self.fit(&mut headers, payload.clone(), message.id.as_deref(), of_the_core).await {
+            let to = (subject.as_str(), message.id.as_deref());
+            match self.fit(&mut headers, payload.clone(), to, of_the_core).await {
                 Ok(fitting) => payload = fitting,
                 Err(Error::Denied(denied)) => state = State::Done(Err(denied.into())),
                 Err(error) => state = State::Done(Err(PublishError::Other(error.to_string()))),

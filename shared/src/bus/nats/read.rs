@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, id_of, objects::overflow,
+    super::topology::stream_of_all, Error, Nats, Stored, backoff, failed, from_map, id_of, objects::own_overflow,
     timestamp,
 };
 use crate::subject::{Filter, Subject};
@@ -116,12 +116,25 @@ impl Nats {
         from: u64,
         most: usize,
     ) -> Result<Vec<StreamMessage>, Error> {
+        self.batch_within(stream, subject, from, most, 0).await
+    }
+
+    /// The same, but no more messages than have so many bytes; 0: as many as the server sends.
+    pub(super) async fn batch_within(
+        &self,
+        stream: &str,
+        subject: &str,
+        from: u64,
+        most: usize,
+        most_bytes: u64,
+    ) -> Result<Vec<StreamMessage>, Error> {
         let client = &self.0.client;
         let doing = || format!("reading `{subject}` from {from}");
         let inbox = client.new_inbox();
         let subscribed = client.subscribe(inbox.clone()).await;
         let mut answers = subscribed.map_err(|error| failed(doing(), &error))?;
-        let request = json!({ "seq": from, "batch": most, "next_by_subj": subject }).to_string();
+        let request =
+            json!({ "seq": from, "batch": most, "max_bytes": most_bytes, "next_by_subj": subject }).to_string();
         let to = self.call(&format!("DIRECT.GET.{stream}"));
         let asked = tokio::time::Instant::now();
         let sent = client.publish_with_reply(to.clone(), inbox, request.into()).await;
@@ -209,7 +222,7 @@ impl Nats {
         let doing = || format!("deleting message {sequence} of `{subject}`");
         let stream = self.handle(&Filter::One(subject.clone())).await?;
         let object = match stream.get_raw_message(sequence).await {
-            Ok(message) => overflow(&message.headers),
+            Ok(message) => own_overflow(&message.headers, &message.subject),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(()),
             Err(error) => return Err(failed(doing(), &error)),
         };
@@ -227,7 +240,8 @@ impl Nats {
             let messages = self.batch(filter, next, BATCH).await?;
             let Some(last) = messages.last() else { return Ok(objects) };
             next = last.sequence + 1;
-            objects.extend(messages.iter().filter_map(|message| overflow(&message.headers)));
+            let own = |message: &StreamMessage| own_overflow(&message.headers, &message.subject);
+            objects.extend(messages.iter().filter_map(own));
         }
     }
 
