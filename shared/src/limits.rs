@@ -19,6 +19,8 @@ pub const MAX_CHECKS_BYTES: u64 = 256 * 1024;
 pub const MAX_ORDER_BYTES: u64 = 1024 * 1024;
 /// The most that a context's shared messages may have together (W3).
 pub const MAX_SHARED_MESSAGES_BYTES: u64 = 4 * 1024 * 1024;
+/// What one trace may keep besides its shared store, if a deployment says nothing else.
+const MAX_TRACE_BYTES: u64 = 256_000_000;
 /// The longest goal, question or answer.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// The longest CEL expression; with at most one comprehension, this limits its cost.
@@ -54,6 +56,10 @@ pub struct Limits {
     pub max_children: u32,
     /// In the whole trace, over its whole life, the root included.
     pub max_contexts: u32,
+    /// What one trace keeps of orders, plans, messages, answers and results, in the whole. Not sent while it is the default:
+    /// a program that does not know it would refuse the limits.
+    #[serde(skip_serializing_if = "is_default_of_trace")]
+    pub max_trace_bytes: u64,
     pub max_context_value_bytes: u64,
     /// Total size of the shared store of one trace.
     pub max_context_store_bytes: u64,
@@ -74,6 +80,7 @@ impl Default for Limits {
             max_depth: 3,
             max_children: 100,
             max_contexts: 10_000,
+            max_trace_bytes: MAX_TRACE_BYTES,
             max_context_value_bytes: 1_000_000,
             max_context_store_bytes: 64_000_000,
             max_result_bytes: 256 * 1024,
@@ -205,6 +212,11 @@ pub fn bound(millis: u64) -> u64 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_default_of_trace(number: &u64) -> bool {
+    *number == MAX_TRACE_BYTES
 }
 
 /// Upper bounds for roots, and so for everything beneath them. What is absent has no such bound.
@@ -346,5 +358,6 @@ mod tests {
         assert_eq!((limits.timeout_ms, limits.max_depth), (60_000, 3));
         assert_eq!((limits.max_children, limits.max_contexts), (100, 10_000));
         assert_eq!((limits.max_context_value_bytes, limits.max_result_bytes), (1_000_000, 262_144));
+        assert_eq!(limits.max_trace_bytes, 256_000_000);
     }
 }

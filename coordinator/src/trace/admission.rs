@@ -1,5 +1,5 @@
 //! Admission (section P): whether a context may be created, and on what terms. The checks run in the
-//! order of docs/rules.md: shape, parent live, depth, contexts and children, cycle, tools, model, budget. A
+//! order of docs/rules.md: shape, parent live, depth, contexts and children, cycle, tools, model, budget, room. A
 //! refusal names the rule and changes nothing.
 //!
 //! A second delivery is harmless: the same `child_id` with the same content is the same spawn and gives no
@@ -28,7 +28,7 @@ use shared::{
 
 use super::{
     Admitted, Body, ContextIndex, ContextNode, Earlier, Ended, Event, Named, Order, Refusal, Spawn, StepOf,
-    Submit, Trace, agents_of, agents_of_plan,
+    Submit, Trace, agents_of, agents_of_plan, content,
     context_store::{check_declared, lent_inputs},
     pool, unreadable,
 };
@@ -59,6 +59,8 @@ pub(super) fn submit(trace: &Trace, submit: Submit, now: Timestamp) -> Result<Ve
     let (plan, agents) = (submit.plan, submit.agents);
     let request = Request { order: submit.order, plan, agents, spared, step: None, taken: None, undo: None };
     events.extend(place.admit(request, now)?);
+    // What a rerun may take over counts too.
+    content::check_room(trace, &settings.limits, content::added_by_all(&events))?;
     events.extend(cancelled_before(trace, &child_id, trace.cancelled_before.as_ref()));
     Ok(events)
 }
@@ -339,6 +341,7 @@ impl<'a> Place<'a> {
             adjusted,
             order: Arc::new(order),
         })));
+        self.check_room(&events, undo)?;
         if let (Some((_, parent)), Some(child_tokens)) = (self.parent, window_tokens)
             && let Some(parent_tokens) = parent.window_tokens
             && child_tokens < parent_tokens
@@ -513,6 +516,19 @@ impl<'a> Place<'a> {
         let shared = json::size_bytes(&order.shared_messages);
         at_most(MAX_SHARED_MESSAGES_BYTES, shared, "the size of shared messages")?;
         at_most(MAX_ORDER_BYTES, size.saturating_sub(inputs + shared), "the size of an order without inputs")
+    }
+
+    /// L: what it adds to the trace, with what its undo will be given. An undo itself is not checked: there is room for it since
+    /// its step began.
+    fn check_room(&self, events: &[Event], undo: Option<&Undo>) -> Result<(), Refusal> {
+        let of_undo = |event: &Event| {
+            let (Event::Admitted(admitted), Some(undo), Some((_, graph))) = (event, undo, self.parent) else {
+                return 0;
+            };
+            self.trace.undo_bytes_of(undo, &admitted.order, graph, content::END_BYTES)
+        };
+        let asked = content::added_by_all(events) + events.last().map_or(0, of_undo);
+        content::check_room(self.trace, &self.settings.limits, asked)
     }
 
     /// B16, L: the checks of its ancestors and its own go into every message to its worker.

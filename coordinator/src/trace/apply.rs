@@ -5,18 +5,21 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use shared::{
     ChildId, ContextKey, Timestamp,
-    wire::{Form, GivenAnswer, RestorePoint},
+    graph::Plan,
+    json,
+    wire::{Form, GivenAnswer, RestorePoint, Text},
 };
 
 use super::{
-    Asked, Attempt, CallState, ContextIndex, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase, RunPhase,
-    Status, Trace, WaitingHold, checked, scrub,
+    Asked, Attempt, CallState, ContextIndex, ContextNode, Entry, Event, GraphRun, Lowered, Message, Phase,
+    RunPhase, Status, Trace, WaitingHold, checked, content, scrub,
 };
 
 impl Trace {
     /// Applies one event that happened at `now`.
     pub fn apply(&mut self, event: &Event, now: Timestamp) {
         self.version += 1;
+        self.content_bytes += content::added_by(event);
         match event {
             Event::Opened { settings } => {
                 self.unsaved.head = true;
@@ -35,7 +38,8 @@ impl Trace {
             Event::AgentAdded { agent, version } => {
                 self.unsaved.agents.insert(agent.agent_id.clone());
                 self.agent_versions.extend(version.map(|version| (agent.agent_id.clone(), version)));
-                self.agents.insert(agent.agent_id.clone(), Arc::new((**agent).clone()));
+                let before = self.agents.insert(agent.agent_id.clone(), Arc::new((**agent).clone()));
+                self.content_bytes -= before.map_or(0, |before| json::size_bytes(&*before));
             }
             Event::PlanAdded { plan } => {
                 self.unsaved.plans.insert(u32::try_from(self.plans.len()).expect("max_contexts was checked"));
@@ -45,8 +49,11 @@ impl Trace {
                 self.unsaved.rerun = true;
                 self.rerun = Some((**rerun).clone());
             }
-            Event::ResultKept { place, kept } => self.kept.insert(place.clone(), (**kept).clone()),
-            Event::KeptTaken { place, .. } => drop(self.kept.remove(place)),
+            Event::ResultKept { place, kept } => {
+                self.remove_kept(place);
+                self.kept.insert(place.clone(), (**kept).clone());
+            }
+            Event::KeptTaken { place, .. } => self.remove_kept(place),
             Event::KeptDropped { place, .. } => self.drop_kept(|of| of.is_item_of(place)),
             Event::Amended { child_id, id, plan, .. } => {
                 let graph = self.expect(child_id);
@@ -67,6 +74,7 @@ impl Trace {
             Event::WindowClamped { child_id, parent_id, parent_tokens, child_tokens } => {
                 let note =
                     format!("window_clamped: `{child_id}` has {child_tokens} tokens of {parent_tokens}");
+                self.content_bytes += note.len() as u64;
                 self.change(parent_id, |node| node.notes.push(note));
             }
             Event::Claimed { child_id, token, worker_id, until, .. } => {
@@ -120,13 +128,16 @@ impl Trace {
                 }
             }),
             Event::Paused { child_id, reason, in_line } => self.pause(child_id, reason, *in_line, now),
-            Event::Answered { child_id, answer, by, default, .. } => self.change(child_id, |node| {
-                if let Status::InputRequired { question, .. } = &node.status {
-                    let (question, answer, by) = (question.clone(), answer.clone(), by.clone());
-                    let given = GivenAnswer { question, answer, by, default: *default, withdrawn: false };
-                    node.answers.push(given);
-                }
-            }),
+            Event::Answered { child_id, answer, by, default, .. } => {
+                let (answer, by, default) = (answer.clone(), by.clone(), *default);
+                self.question_ended(child_id, |question| GivenAnswer {
+                    question,
+                    answer,
+                    by,
+                    default,
+                    withdrawn: false,
+                });
+            }
             Event::Told { child_id, id, text, by, .. } => self.change(child_id, |node| {
                 node.told.push(Message { id: id.clone(), text: text.clone(), by: by.clone() });
             }),
@@ -140,7 +151,8 @@ impl Trace {
             Event::Closed { child_id } => self.change(child_id, |node| node.outcome_due = false),
             Event::Deleted { child_id, .. } => {
                 self.forget_undo(self.expect(child_id));
-                self.change(child_id, scrub::context);
+                self.recount_context(self.expect(child_id), scrub::context);
+                self.retime(self.expect(child_id));
                 self.unsaved.orders.insert(self.expect(child_id));
                 if self.expect(child_id) == ContextIndex(0) {
                     self.forget_needs();
@@ -152,22 +164,25 @@ impl Trace {
                     self.unsaved.outputs = true;
                     self.outputs.clear();
                     self.unsaved.plans.extend(0..u32::try_from(self.plans.len()).unwrap_or(u32::MAX));
-                    self.plans = self.plans.iter().map(scrub::plan).collect();
+                    let plans: Vec<_> = self.plans.iter().map(scrub::plan).collect();
+                    let size = |plans: &[Arc<Plan>]| plans.iter().map(json::size_bytes).sum::<u64>();
+                    self.content_bytes = self.content_bytes + size(&plans) - size(&self.plans);
+                    self.plans = plans;
                 }
             }
-            Event::Restored { child_id, number, to, .. } => self.change(child_id, |node| {
-                if let Status::InputRequired { question, .. } = &node.status {
-                    let (answer, question) = (question.clone(), question.clone());
-                    let withdrawn =
-                        GivenAnswer { question, answer, by: None, default: false, withdrawn: true };
-                    node.answers.push(withdrawn);
-                }
-                if let Status::Working(Phase::Running { restored, .. }) = &mut node.status {
-                    *restored = true;
-                }
-                let answers = u32::try_from(node.answers.len()).unwrap_or(u32::MAX);
-                node.restores.push(RestorePoint { number: *number, to: *to, answers });
-            }),
+            Event::Restored { child_id, number, to, .. } => {
+                self.question_ended(child_id, |question| {
+                    let answer = question.clone();
+                    GivenAnswer { question, answer, by: None, default: false, withdrawn: true }
+                });
+                self.change(child_id, |node| {
+                    if let Status::Working(Phase::Running { restored, .. }) = &mut node.status {
+                        *restored = true;
+                    }
+                    let answers = u32::try_from(node.answers.len()).unwrap_or(u32::MAX);
+                    node.restores.push(RestorePoint { number: *number, to: *to, answers });
+                });
+            }
             Event::Held { child_id, call_id, attempt, amount } => {
                 self.open_call(child_id, call_id, *attempt, *amount);
             }
@@ -238,7 +253,9 @@ impl Trace {
             }
             Event::ConditionAsked { .. } => {}
             Event::ItemsTaken { child_id, step, items } => {
-                self.change_run(child_id, |run, _| run.items_taken(*step, items.clone()));
+                let mut before = None;
+                self.change_run(child_id, |run, _| before = run.items_taken(*step, items.clone()));
+                self.content_bytes -= before.map_or(0, |list| list.size_bytes());
             }
             Event::ItemRefused { child_id, step, reason, .. } => self.change_run(child_id, |run, _| {
                 run.item_started(*step);
@@ -282,6 +299,17 @@ impl Trace {
                 }
             }
         }
+    }
+
+    /// The open question of a context, if it has one, has its answer, or is withdrawn.
+    fn question_ended(&mut self, child_id: &ChildId, given: impl FnOnce(Text) -> GivenAnswer) {
+        let at = self.expect(child_id);
+        if let Status::InputRequired { question, .. } = &self.node(at).status {
+            let given = given(question.clone());
+            self.content_bytes += content::answer_bytes(&given);
+            self.node_mut(at).answers.push(given);
+        }
+        self.retime(at);
     }
 
     /// B17: the profile of a graph's own agent binds from here on.

@@ -2,14 +2,21 @@
 //! an end reaches every live, queued and parked descendant (B12).
 
 use shared::{
-    ChildId,
+    ChildId, text,
     wire::{EndStatus, Failure, FailureKind, Payload},
 };
 
-use super::{ContextIndex, ContextNode, End, Ended, Event, Refusal, Trace};
+use super::{ContextIndex, ContextNode, End, Ended, Event, Refusal, Trace, content};
 
 /// How many cancels a trace keeps for contexts that do not exist yet.
 const MAX_TOMBSTONES: usize = 10_000;
+/// The longest reason of an end. All that end with a context have its reason, and so have the steps that they run.
+const MAX_REASON_BYTES: usize = 2_000;
+
+/// A reason that may be kept with every context of a trace.
+pub(super) fn short(reason: String) -> String {
+    text::cut(reason, MAX_REASON_BYTES)
+}
 
 pub(super) fn completed(trace: &Trace, at: ContextIndex, result: Option<Payload>) -> Event {
     ended(trace, at, EndStatus::Completed, result, None, None)
@@ -53,7 +60,14 @@ fn ended(
     error: Option<Failure>,
     reason: Option<String>,
 ) -> Event {
+    if (result.is_some() || status == EndStatus::Completed)
+        && let Err(message) = content::check_end(trace, at, status, result.as_ref())
+    {
+        return failed(trace, at, FailureKind::LimitExceeded, message);
+    }
     let child_id = trace.node(at).id.clone();
+    let error = error.map(|error| Failure { message: short(error.message), ..error });
+    let reason = reason.map(short);
     let ended = Box::new(Ended { child_id, status, result, error, reason, without_undo: false });
     match status != EndStatus::Completed && trace.has_to_undo(at) {
         true => Event::UndoingBegun(ended),
@@ -63,7 +77,7 @@ fn ended(
 
 /// Stopped with the graph that it belongs to, which undoes what had succeeded in it.
 pub(super) fn stopped_within(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -> Event {
-    let (child_id, reason) = (trace.node(at).id.clone(), Some(reason));
+    let (child_id, reason) = (trace.node(at).id.clone(), Some(short(reason)));
     let (result, error) = (None, None);
     Event::Ended(Box::new(Ended { child_id, status, result, error, reason, without_undo: false }))
 }
@@ -89,7 +103,7 @@ fn dropped(trace: &Trace, at: ContextIndex, status: EndStatus, reason: String) -
     let ending = node.graph.as_ref().and_then(|run| run.ending.clone()).filter(|_| node.is_undoing());
     let ended = ending.map_or_else(
         || {
-            let (child_id, reason) = (node.id.clone(), Some(reason));
+            let (child_id, reason) = (node.id.clone(), Some(short(reason)));
             Ended { child_id, status, result: None, error: None, reason, without_undo: true }
         },
         |ending| Ended { without_undo: true, ..*ending },
@@ -106,7 +120,7 @@ pub(super) fn cancel(
     reason: Option<&str>,
     drops_undo: bool,
 ) -> Result<Vec<Event>, Refusal> {
-    let reason = reason.unwrap_or("cancelled on request").to_owned();
+    let reason = short(reason.unwrap_or("cancelled on request").to_owned());
     let target = match child_id {
         None => trace.root().map(|_| ContextIndex(0)),
         Some(child_id) => trace.find(child_id),

@@ -101,6 +101,8 @@ pub struct UndoRun {
     pub inputs: BTreeMap<ContextKey, Json>,
     /// The digests of long ones, which are kept once for the whole trace (`undo_values`).
     pub(super) long_inputs: BTreeMap<ContextKey, String>,
+    /// What the order of its undo takes, at most: there is room for it (`content`).
+    pub(super) bytes: u64,
     /// Why its undo could not be started.
     pub refused: Option<Box<str>>,
     /// The context that undoes it, or has.
@@ -218,17 +220,19 @@ impl GraphRun {
         }
     }
 
-    /// The items of a `for_each` are known.
-    pub(super) fn items_taken(&mut self, step: StepIndex, list: Json) {
+    /// The items of a `for_each` are known. Returns a list that was there before.
+    pub(super) fn items_taken(&mut self, step: StepIndex, list: Json) -> Option<Json> {
         let total = list.elements().map_or(0, <[_]>::len);
         let total = u32::try_from(total).expect("max_contexts was checked");
         let row = self.steps.row_mut(step);
         row.status = StepStatus::Running;
         row.items = Some(Items { total, started: 0, ended: 0, succeeded: 0 });
+        let before = self.lists.remove(&self.number(step));
         self.lists.insert(self.number(step), list);
         if total == 0 {
             self.not_ready(step);
         }
+        before
     }
 
     /// One more item of a `for_each` was started; after the last, the step is no longer ready.

@@ -168,7 +168,7 @@ impl Trace {
         } else {
             self.leave_line(at, |_| true);
         }
-        self.change(child_id, |node| {
+        self.recount_said(at, |node| {
             node.left_at_pause = None;
             let runs_steps = node.graph.as_ref().is_some_and(|run| run.phase != RunPhase::Synthesis);
             node.retried += u32::from(why == Requeue::Retry);
@@ -176,6 +176,7 @@ impl Trace {
             let queued = Phase::Queued { not_before, sent_at };
             node.status = Status::Working(if runs_steps { Phase::Steps } else { queued });
         });
+        self.retime(at);
     }
 
     /// The context waits for money: for calls in flight, which its deadline bounds, or for a human to raise its budget.
@@ -185,7 +186,8 @@ impl Trace {
         self.node_mut(at).left_at_pause = Some(left);
         let status = Status::Paused { reason: reason.to_owned() };
         if in_line {
-            self.change(child_id, |node| node.status = status);
+            self.put_status(at, status);
+            self.retime(at);
         } else {
             // In this order: whoever is parked in the line does not wait for a human yet.
             self.parked(child_id, status, now);
@@ -197,7 +199,7 @@ impl Trace {
     pub(super) fn parked(&mut self, child_id: &ChildId, status: Status, now: Timestamp) {
         let at = self.expect(child_id);
         let (was_parked, asked) = (is_parked(self.node(at)), self.node(at).asks());
-        self.node_mut(at).status = status;
+        self.put_status(at, status);
         let asks = self.node(at).asks();
         if !was_parked || asked != asks {
             self.on_chain(at, |node| {
@@ -250,12 +252,14 @@ impl Trace {
             without_undo: ended.without_undo,
         };
         let was_undoing = self.node(at).is_undoing();
+        let said = self.node(at).said_bytes();
         // Ending returns the unspent part of a grant: the hold on the parent shrinks to the calls still
         // open.
         self.change_budget(at, |node| {
             node.status = Status::Ended(Box::new(end));
             node.outcome_due = true;
         });
+        self.content_bytes = self.content_bytes + self.node(at).said_bytes() - said;
         self.retime(at);
         self.end_steps(at);
         self.pass_reserves(at, was_undoing, ended);

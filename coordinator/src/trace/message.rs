@@ -195,6 +195,7 @@ pub fn answer_refusal(refusal: &Refusal, now: Timestamp) -> Answer {
         | Refusal::Conflict { .. }
         | Refusal::Depth { .. }
         | Refusal::MaxContexts { .. }
+        | Refusal::MaxTraceBytes { .. }
         | Refusal::MaxChildren { .. }
         | Refusal::Cycle { .. }
         | Refusal::Tools { .. }

@@ -25,6 +25,7 @@ mod chain;
 mod checked;
 mod checkpoint;
 mod command;
+mod content;
 mod context_store;
 mod copy;
 mod dispute;

@@ -13,7 +13,7 @@ use shared::{
     wire::{Hold, News, ReachedRung, Tell, Told},
 };
 
-use super::{ContextIndex, ContextNode, Event, Message, Refusal, Trace};
+use super::{ContextIndex, ContextNode, Event, Message, Refusal, Trace, content};
 
 /// The most messages to one context, and the most bytes of their texts.
 const MAX_MESSAGES: usize = 1_000;
@@ -52,13 +52,15 @@ pub(super) fn tell(trace: &Trace, tell: &Tell) -> Result<Vec<Event>, Refusal> {
             max_bytes: MAX_MESSAGES_BYTES,
         });
     }
-    Ok(vec![Event::Told {
+    let told = Event::Told {
         child_id: child_id.clone(),
         number: number(node.told.len()) + 1,
         id: tell.id.clone(),
         text: tell.text.clone(),
         by: tell.by.clone(),
-    }])
+    };
+    content::check_room(trace, &trace.settings().limits, content::added_by(&told))?;
+    Ok(vec![told])
 }
 
 /// What comes before this hold: the rungs that are reached now. None if the asker has seen all that there is.

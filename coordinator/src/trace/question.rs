@@ -10,7 +10,7 @@ use shared::{
     wire::{Answered, EndStatus, FailureKind, GivenAnswer, Hitl, Payload, Text},
 };
 
-use super::{Asked, ContextIndex, ContextNode, Event, Refusal, Status, Trace, end};
+use super::{Asked, ContextIndex, ContextNode, Event, Refusal, Status, Trace, content, end};
 
 /// The longest name of who answers.
 const MAX_SENDER_BYTES: usize = 256;
@@ -85,6 +85,10 @@ fn ask(trace: &Trace, at: ContextIndex, question: Text, form: Form) -> Event {
             end::failed(trace, at, FailureKind::InputRequired, message)
         }
         Hitl::Ask => {
+            let bytes = content::question_bytes(&question, Some(&form));
+            if let Err(refusal) = content::check_room(trace, &trace.settings().limits, bytes) {
+                return end::failed(trace, at, FailureKind::LimitExceeded, refusal.to_string());
+            }
             let form = (!form.is_plain()).then(|| Box::new(form));
             let (child_id, number, path) = (node.id.clone(), node.question_number(), trace.path(at));
             Event::InputRequired { child_id, number, question, path, form }
@@ -111,6 +115,7 @@ pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, R
     if let Some(asked) = node.asked() {
         asked.form.check_answer(&answered.answer).map_err(Refusal::Malformed)?;
     }
+    check_room(trace, node, answered)?;
     Ok(vec![Event::Answered {
         child_id: node.id.clone(),
         number,
@@ -118,6 +123,21 @@ pub(super) fn answer(trace: &Trace, answered: &Answered) -> Result<Vec<Event>, R
         by: answered.by.clone(),
         default: false,
     }])
+}
+
+/// L: what an answer adds to the trace, in the place of its open question. A default is part of that.
+fn check_room(trace: &Trace, node: &ContextNode, answered: &Answered) -> Result<(), Refusal> {
+    let Status::InputRequired { question, .. } = &node.status else { return Ok(()) };
+    let given = GivenAnswer {
+        question: question.clone(),
+        answer: answered.answer.clone(),
+        by: answered.by.clone(),
+        default: false,
+        withdrawn: false,
+    };
+    let open = node.said_bytes().saturating_sub(content::END_BYTES);
+    let asked = content::answer_bytes(&given).saturating_sub(open);
+    content::check_room(trace, &trace.settings().limits, asked)
 }
 
 /// A question has its answer: how its `approve` step ends; none if an agent asked, which goes on.

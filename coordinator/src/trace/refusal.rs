@@ -25,6 +25,10 @@ pub enum Refusal {
     Depth { depth: u32, max: u32 },
     #[error("{asked} more contexts would exceed max_contexts {max}; the trace has {have}")]
     MaxContexts { asked: u32, have: u32, max: u32 },
+    #[error(
+        "{asked} more bytes would exceed max_trace_bytes {max}; the trace keeps {have}\n\nhint: give many contexts a large value by a key of the shared store (`input_from`), and not in each goal or input; or have `max_trace_bytes` raised for later runs"
+    )]
+    MaxTraceBytes { asked: u64, have: u64, max: u64 },
     #[error("`{parent}` already has {max} live children (max_children)")]
     MaxChildren { parent: ChildId, max: u32 },
     #[error("an ancestor, `{ancestor}`, already runs agent `{agent}` with the same goal")]
@@ -147,6 +151,7 @@ impl Refusal {
             Refusal::Ended { .. } => ("ended", "P"),
             Refusal::Depth { .. } => ("depth", "L"),
             Refusal::MaxContexts { .. } => ("max_contexts", "L"),
+            Refusal::MaxTraceBytes { .. } => ("max_trace_bytes", "L"),
             Refusal::MaxChildren { .. } => ("max_children", "L"),
             Refusal::Cycle { .. } => ("cycle", "P"),
             Refusal::Tools { .. } => ("tools", "I5"),

@@ -50,6 +50,8 @@ pub struct Trace {
     pub(super) undo_values: UndoValues,
     pub(super) store: BTreeMap<ContextKey, Entry>,
     pub(super) store_bytes: u64,
+    /// The bytes of what it keeps besides (`content`); not stored.
+    pub(super) content_bytes: u64,
     /// The shared store as it was when the root ended.
     pub(super) outputs: BTreeMap<ContextKey, Json>,
     /// Cancels that came before their context: by context, and of the whole trace.
@@ -336,6 +338,7 @@ impl Trace {
             undo_values: UndoValues::default(),
             store: BTreeMap::new(),
             store_bytes: 0,
+            content_bytes: 0,
             outputs: BTreeMap::new(),
             tombstones: BTreeMap::new(),
             cancelled_before: None,

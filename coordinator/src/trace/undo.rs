@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use shared::{Amount, ContextKey, Json, Timestamp, wire::EndStatus};
+use shared::{Amount, ContextKey, Json, Timestamp, json, wire::EndStatus};
 
 use super::{
-    ContextIndex, ContextNode, Ended, Phase, RunPhase, Status, Trace, UndoRun, undo_values::SHORT_BYTES,
+    ContextIndex, ContextNode, Ended, Phase, RunPhase, Status, Trace, UndoRun, content::END_BYTES,
+    undo_values::SHORT_BYTES,
 };
 
 impl ContextNode {
@@ -61,8 +62,10 @@ impl Trace {
     /// The reserve of a run that begins.
     pub(super) fn keep_reserve(&mut self, run: ContextIndex, reserve: Amount) {
         let (inputs, long_inputs) = (BTreeMap::new(), BTreeMap::new());
-        let undo = UndoRun { reserve, succeeded_at: None, inputs, long_inputs, refused: None, by: None };
+        let (succeeded_at, refused, by) = (None, None, None);
+        let undo = UndoRun { reserve, succeeded_at, inputs, long_inputs, bytes: 0, refused, by };
         self.node_mut(run).undo = Some(Box::new(undo));
+        self.keep_room_for_undo(run, self.undo_bytes(run, END_BYTES));
         if let Some(graph) = self.node(run).parent {
             self.reserve_for_undo(graph, reserve);
         }
@@ -81,10 +84,13 @@ impl Trace {
         if let Some(undo) = &mut self.node_mut(at).undo {
             undo.succeeded_at = Some(version);
         }
+        let result = self.node(at).end().and_then(|end| end.result.as_ref()).map_or(0, json::size_bytes);
+        self.keep_room_for_undo(at, self.undo_bytes(at, result));
         self.keep_inputs(at);
     }
 
     fn drop_reserve(&mut self, run: ContextIndex) {
+        self.keep_room_for_undo(run, 0);
         let parent = self.node(run).parent;
         if let (Some(undo), Some(graph)) = (self.node_mut(run).undo.take(), parent) {
             self.return_reserve(graph, undo.reserve);
@@ -118,15 +124,16 @@ impl Trace {
         self.unparked(at, now);
         self.leave_line(at, |_| true);
         let undos = self.undoable(at);
-        let node = self.node_mut(at);
-        node.status = Status::Working(Phase::Steps);
-        node.left_at_pause = None;
-        if let Some(run) = &mut node.graph {
-            run.phase = RunPhase::Undoing;
-            run.gather_by = None;
-            run.ending = Some(Box::new(ended.clone()));
-            run.undos = undos;
-        }
+        self.recount_said(at, |node| {
+            node.status = Status::Working(Phase::Steps);
+            node.left_at_pause = None;
+            if let Some(run) = &mut node.graph {
+                run.phase = RunPhase::Undoing;
+                run.gather_by = None;
+                run.ending = Some(Box::new(ended.clone()));
+                run.undos = undos;
+            }
+        });
         self.end_steps(at);
         self.count_undoing(at, true);
         self.step_stopped(at, ended);
@@ -147,6 +154,7 @@ impl Trace {
     pub(super) fn undo_begun(&mut self, run: ContextIndex, by: ContextIndex) {
         self.node_mut(by).undoes = Some(run);
         self.drop_inputs(run);
+        self.keep_room_for_undo(run, 0);
         let reserve = self.node_mut(run).undo.as_mut().map(|undo| {
             undo.by = Some(by);
             undo.reserve
@@ -160,6 +168,7 @@ impl Trace {
     /// The undo of a run can't be started.
     pub(super) fn undo_refused(&mut self, graph: ContextIndex, run: ContextIndex, reason: &str) {
         self.drop_inputs(run);
+        self.keep_room_for_undo(run, 0);
         let reserve = self.node_mut(run).undo.as_mut().map(|undo| {
             undo.refused = Some(reason.into());
             undo.reserve
@@ -171,7 +180,7 @@ impl Trace {
     }
 
     /// The graph that holds the reserve of a run, or of an ended group: the nearest above it that lives.
-    fn holder(&self, at: ContextIndex) -> Option<ContextIndex> {
+    pub(super) fn holder(&self, at: ContextIndex) -> Option<ContextIndex> {
         let mut above = self.chain(at).map_while(|(_, node)| node.step.and(node.parent));
         above.find_map(|graph| match self.node(graph).end() {
             None => Some(Some(graph)),
@@ -188,6 +197,7 @@ impl Trace {
         let holder = self.holder(run);
         if holder.is_some() {
             self.drop_inputs(run);
+            self.keep_room_for_undo(run, 0);
         }
         let undo = self.node_mut(run).undo.take();
         if let (Some(graph), Some(undo)) = (holder, undo) {
@@ -249,8 +259,9 @@ impl Trace {
                     continue;
                 }
                 let undo = node.undo.as_ref().filter(|undo| undo.is_open());
-                let long = undo.into_iter().flat_map(|undo| undo.long_inputs.values());
+                let long = undo.iter().flat_map(|undo| undo.long_inputs.values());
                 long.for_each(|digest| self.undo_values.release(digest));
+                self.content_bytes -= undo.map_or(0, |undo| undo.bytes);
                 // One that lives holds its own; one that was ended without undo has dropped them.
                 if node.graph.is_some() && node.end().is_some_and(|end| !end.without_undo) {
                     open.push(child);

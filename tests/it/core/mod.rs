@@ -11,6 +11,7 @@ mod cancel;
 mod ceilings;
 mod checkpoints;
 mod checks;
+mod content;
 mod contention;
 mod context_store;
 mod deleted;

@@ -74,6 +74,9 @@ impl Player {
         settings.limits.max_depth = 8;
         settings.limits.max_contexts = 400;
         settings.limits.max_children = 40;
+        // Some have little room.
+        settings.limits.max_trace_bytes =
+            if seed.2.is_multiple_of(3) { 20_000 + u64::from(seed.1) } else { 256_000_000 };
         // Most traces shall live long enough for every kind of command.
         settings.limits.max_retries_total = if seed.3.is_multiple_of(4) { 3 } else { 60 };
         settings.limits.timeout_ms = if seed.3.is_multiple_of(5) { 60_000 } else { 600_000 };
@@ -212,6 +215,10 @@ impl Player {
             Err(_) => assert_eq!(self.trace.version(), version, "a refusal changed the trace: {command:?}"),
         }
         invariants::check(&self.trace).unwrap_or_else(|what| panic!("{what}\nafter {command:?}"));
+        if let Some(root) = self.trace.root() {
+            let (has, max) = (self.trace.content_bytes(), root.limits.max_trace_bytes);
+            assert!(has <= max, "L: {has} bytes of {max} after {command:?}");
+        }
     }
 
     fn random_terms(op: Op) -> Value {

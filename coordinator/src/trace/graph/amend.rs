@@ -18,6 +18,7 @@ use shared::{
 
 use crate::trace::{
     Amend, ContextIndex, ContextNode, Event, GraphRun, Ran, Refusal, RunPhase, StepRun, Trace, admission,
+    content,
 };
 
 /// The most amends of one graph.
@@ -74,6 +75,7 @@ pub(in crate::trace) fn amend(trace: &Trace, amend: &Amend) -> Result<Vec<Event>
         by: amend.by.clone(),
         plan: amend.plan.clone(),
     });
+    content::check_room(trace, &trace.settings().limits, content::added_by_all(&events))?;
     Ok(events)
 }
 

@@ -10,7 +10,7 @@ use shared::{
 use super::{
     conclude,
     scope::StepScope,
-    start::{ask, begin, refused},
+    start::{ask, begin, item_bytes, refused},
     status_of, step, undo,
 };
 use crate::trace::{
@@ -229,6 +229,16 @@ impl Start<'_> {
         if asked.saturating_mul(each).saturating_add(have) > max {
             let of = if each == 1 { String::new() } else { format!(" of {each} contexts each") };
             let reason = format!("max_contexts: {asked} items{of} on {have} contexts would exceed {max}");
+            return vec![self.ended(StepStatus::Failed, Some(reason))];
+        }
+        // Each item has an order, with its element.
+        let bytes = item_bytes(self.trace, self.graph, self.step);
+        let all = bytes.saturating_mul(asked as u64).saturating_add(2 * list.size_bytes());
+        let (have, max) = (self.trace.content_bytes(), graph.limits.max_trace_bytes);
+        if asked > 0 && have.saturating_add(all) > max {
+            let reason = format!(
+                "max_trace_bytes: {asked} items of {bytes} bytes each, and their list, on {have} bytes would exceed {max}"
+            );
             return vec![self.ended(StepStatus::Failed, Some(reason))];
         }
         let none = asked == 0;

@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 use shared::{
     ChildId, ContextKey, Json, StepPath, Timestamp,
     graph::{self, EvaluationError, Group, StepIndex, Used, WithDef},
+    json,
     limits::LimitOverrides,
     wire::{Funding, TakenFrom},
 };
 
 use super::scope::StepScope;
-use crate::trace::{Body, ContextIndex, Event, GraphRun, Order, Ran, Refusal, StepOf, Trace, admission};
+use crate::trace::{Body, ContextIndex, Event, GraphRun, Order, Ran, Refusal, StepOf, Trace, admission, end};
 
 pub(super) fn refused(refusal: &Refusal) -> String {
-    format!("refused ({}): {refusal}", refusal.code().0)
+    end::short(format!("refused ({}): {refusal}", refusal.code().0))
 }
 
 /// Evaluates a condition; its result, and what it read, go into an event.
@@ -88,6 +89,11 @@ pub(in crate::trace) fn begin_taken(
     let child_id = order.child_id.clone();
     let events = admission::taken(trace, graph, order, body, step_of(trace, graph, step, ran), from, now)?;
     Ok((child_id, events))
+}
+
+/// The bytes of the order of an item, without its element.
+pub(super) fn item_bytes(trace: &Trace, graph: ContextIndex, step: StepIndex) -> u64 {
+    json::size_bytes(&order(trace, graph, step, Ran::Item(0)).0)
 }
 
 fn step_of(trace: &Trace, graph: ContextIndex, step: StepIndex, ran: Ran) -> StepOf {

@@ -12,7 +12,7 @@ mod take;
 
 use std::collections::HashSet;
 
-use shared::graph::Plan;
+use shared::{graph::Plan, json};
 
 use super::{ContextIndex, Ran, Trace};
 
@@ -28,7 +28,12 @@ impl Trace {
 
     pub(super) fn drop_kept(&mut self, which: impl Fn(&StepPlace) -> bool) {
         let places: Vec<StepPlace> = self.kept.keys().filter(|place| which(place)).cloned().collect();
-        places.iter().for_each(|place| drop(self.kept.remove(place)));
+        places.iter().for_each(|place| self.remove_kept(place));
+    }
+
+    pub(super) fn remove_kept(&mut self, place: &StepPlace) {
+        let kept = self.kept.remove(place);
+        self.content_bytes -= kept.as_ref().map_or(0, json::size_bytes);
     }
 
     /// Its results are deleted: they refer to nothing any more.

@@ -396,6 +396,8 @@ pub(super) struct StoredUndo {
     inputs: BTreeMap<ContextKey, Json>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     long_inputs: BTreeMap<ContextKey, String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    bytes: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refused: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -407,14 +409,17 @@ impl StoredUndo {
     pub(super) fn of(node: &ContextNode) -> Option<Self> {
         let ending = node.graph.as_ref().and_then(|run| run.ending.clone());
         let stored = match node.undo.as_deref() {
-            Some(UndoRun { reserve, succeeded_at, inputs, long_inputs, refused, by: _ }) => StoredUndo {
-                reserve: Some(*reserve),
-                succeeded_at: *succeeded_at,
-                inputs: inputs.clone(),
-                long_inputs: long_inputs.clone(),
-                refused: refused.clone(),
-                ending,
-            },
+            Some(UndoRun { reserve, succeeded_at, inputs, long_inputs, bytes, refused, by: _ }) => {
+                StoredUndo {
+                    reserve: Some(*reserve),
+                    succeeded_at: *succeeded_at,
+                    inputs: inputs.clone(),
+                    long_inputs: long_inputs.clone(),
+                    bytes: *bytes,
+                    refused: refused.clone(),
+                    ending,
+                }
+            }
             None => StoredUndo { ending, ..StoredUndo::default() },
         };
         (stored != StoredUndo::default()).then_some(stored)
@@ -422,9 +427,9 @@ impl StoredUndo {
 
     /// Without the context that undoes it, which names it.
     pub(super) fn run(self) -> Option<Box<UndoRun>> {
-        let StoredUndo { reserve, succeeded_at, inputs, long_inputs, refused, ending: _ } = self;
+        let StoredUndo { reserve, succeeded_at, inputs, long_inputs, bytes, refused, ending: _ } = self;
         let reserve = reserve?;
-        Some(Box::new(UndoRun { reserve, succeeded_at, inputs, long_inputs, refused, by: None }))
+        Some(Box::new(UndoRun { reserve, succeeded_at, inputs, long_inputs, bytes, refused, by: None }))
     }
 }
 

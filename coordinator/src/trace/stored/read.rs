@@ -193,6 +193,7 @@ impl Trace {
             }
             self.retime(index);
         }
+        self.content_bytes = self.recounted_bytes();
         self.unsaved.contexts.clear();
     }
 
