@@ -28,7 +28,8 @@ fn main() -> ExitCode {
     if let Err(error) = worker::take_keys() {
         output::note(&format!("warning: the keys of this process could not be read: {error}"));
     }
-    let Cli { output, log_json, servers, command } = Cli::parse();
+    let Cli { output, log_json, mut servers, command } = Cli::parse();
+    servers.take_handed();
     if !matches!(command, Command::Sandbox { .. })
         && let Err(error) = worker::protect_process()
     {

@@ -1,6 +1,6 @@
 //! Addresses of the servers, read once from the command line and the environment, and connections to them.
 
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 use coordinator::store::{Redis, Store};
 use shared::{
@@ -48,6 +48,18 @@ impl fmt::Display for Unreachable {
 impl std::error::Error for Unreachable {}
 
 impl Servers {
+    /// Addresses with a login that are no longer in the environment, because [`worker::hide_keys`] took them out of it.
+    pub(crate) fn take_handed(&mut self) {
+        for (url, variable) in [(&mut self.nats_url, "NATS_URL"), (&mut self.redis_url, "REDIS_URL")] {
+            *url = url.take().or_else(|| worker::own_variable(variable));
+        }
+    }
+
+    /// The files with what connections are secured by, each with a name to be shown in place of its value.
+    pub(crate) fn secret_files(&self) -> Vec<(String, PathBuf)> {
+        self.credentials.secret_files()
+    }
+
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
     }

@@ -19,7 +19,7 @@ use crate::{
         file::read_value,
         log_keys::LogKeys,
         parse,
-        worker_config::{WorkerConfig, read_policy},
+        worker_config::{WorkerConfig, hide_keys, read_policy},
     },
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -161,6 +161,10 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> anyhow::Result<Ending> {
+    hide_keys(&worker::Settings::default());
+    let mut secret_files = servers.secret_files();
+    secret_files.extend(args.keys.secret_file());
+    worker::hide_in_log(&secret_files);
     let mut config = coordinator::Config::new(args.id.unwrap_or_else(|| process_id::fresh("coordinator")));
     config.topology = args.streams.topology();
     config.retention = args.streams.retention;
@@ -231,9 +235,6 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         Ok(read) => read,
         Err(ending) => return Ok(ending),
     };
-    if let Err(error) = worker::hide_keys(&settings) {
-        output::note(&format!("warning: the keys of this worker stay in its environment: {error}"));
-    }
     if worker::runs_as_root() {
         output::note(
             "warning: this worker runs as root, so a program that breaks out of its sandbox is root too\n\nhint: run it as an \
@@ -249,6 +250,7 @@ pub(crate) async fn worker(args: WorkerArgs, servers: &Servers) -> anyhow::Resul
         crash: args.crash_at.unwrap_or_default(),
         health: args.health,
         settings,
+        secret_files: servers.secret_files(),
         policy: policy.unwrap_or_default(),
         sandbox: Some(worker::OWN_EXECUTABLE.into()),
         ..worker::Config::new(args.id.unwrap_or_else(|| process_id::fresh("worker")))

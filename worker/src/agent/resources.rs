@@ -52,7 +52,7 @@ impl Resources {
             })?;
         let sandbox = config.sandbox.clone();
         let sandbox = sandbox.map(|helper| Sandbox::new(helper, &settings.sandbox, &config.policy.requires));
-        let secrets = Arc::new(Values::read(settings));
+        let secrets = Arc::new(Values::read(settings, &config.secret_files));
         let hidden = secrets.redactor().clone();
         if !hidden.is_empty() {
             telemetry::hide(move |line| hidden.bytes(line).into_owned());
