@@ -150,6 +150,11 @@ fn without_login(url: &str) -> String {
     url.split(',').map(bare).collect::<Vec<_>>().join(",")
 }
 
+/// What helps where a server can't reserve what the streams of a deployment may need.
+pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger `max_file_store` in its jetstream block (without one it takes three quarters of \
+     what is free on the disk), or give smaller sizes to `trellis provision` and every coordinator: --max-log-bytes, --max-queue-bytes, \
+     --max-journal-bytes, --max-output-bytes";
+
 /// An error of the bus with a hint, as an error that ends the command with the exit code for "cannot connect".
 pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
     let hint = match error {
@@ -160,6 +165,7 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
         bus::Error::Mismatch { .. } => {
             "another version or configuration created it; change it with the `nats` tool, or use another --namespace"
         }
+        bus::Error::NoRoom { .. } => MORE_ROOM,
         bus::Error::TooLarge { .. } => "Trellis stores no objects of that size; find out which program did",
         bus::Error::Denied(denied) => return denied_hint(denied),
         bus::Error::Failed { .. } => "`trellis doctor` checks each server",

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cluster::{
-        connect::{Servers, unreachable},
+        connect::{MORE_ROOM, Servers, unreachable},
         process_id,
     },
     input::{
@@ -278,9 +278,8 @@ async fn until_signal<F: Future<Output = Result<(), String>>>(
         ended = running => match ended {
             Ok(()) => Ok(Ending::Completed),
             Err(why) => {
-                let hint = if why.contains("storage") {
-                    "give nats-server a larger `max_file_store`, or the coordinators a smaller --max-log-bytes and \
-                     --max-queue-bytes"
+                let hint = if why.contains("of storage") {
+                    MORE_ROOM
                 } else {
                     "`trellis doctor` checks each server"
                 };

@@ -37,6 +37,8 @@ pub(crate) struct Resources {
     pub(crate) secrets: Arc<Values>,
     /// What profiles may ask for.
     policy: AgentPolicy,
+    /// By which coordinators tell its policy from others.
+    pub(crate) policy_digest: String,
 }
 
 impl Resources {
@@ -65,6 +67,7 @@ impl Resources {
             own_variables: WorkerSecrets::new(settings),
             secrets,
             policy: config.policy.clone(),
+            policy_digest: config.policy.digest(),
         })
     }
 
