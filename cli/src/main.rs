@@ -30,10 +30,12 @@ fn main() -> ExitCode {
     }
     let Cli { output, log_json, mut servers, command } = Cli::parse();
     servers.take_handed();
-    if !matches!(command, Command::Sandbox { .. })
-        && let Err(error) = worker::protect_process()
-    {
-        output::note(&format!("warning: the memory of this process could not be protected: {error}"));
+    if !matches!(command, Command::Sandbox { .. }) {
+        if let Err(error) = worker::protect_process() {
+            output::note(&format!("warning: the memory of this process could not be protected: {error}"));
+        }
+        // Before the first connection: the client's own log names the address with its login.
+        worker::hide_in_log(&servers.secret_files());
     }
     let ended = match command {
         // Before any thread is started: the sandbox changes what this process is.

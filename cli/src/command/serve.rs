@@ -162,9 +162,6 @@ pub(crate) struct WorkerArgs {
 
 pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> anyhow::Result<Ending> {
     hide_keys(&worker::Settings::default());
-    let mut secret_files = servers.secret_files();
-    secret_files.extend(args.keys.secret_file());
-    worker::hide_in_log(&secret_files);
     let mut config = coordinator::Config::new(args.id.unwrap_or_else(|| process_id::fresh("coordinator")));
     config.topology = args.streams.topology();
     config.retention = args.streams.retention;
@@ -193,6 +190,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
         Ok(keys) => keys,
         Err(ending) => return Ok(ending),
     };
+    worker::hide_in_log(&args.keys.secret_file().into_iter().collect::<Vec<_>>());
     match (&config.keys, args.accept_unsigned) {
         (None, true) => {
             output::error("--accept-unsigned means nothing without a key\n\nhint: give --log-key-file too");

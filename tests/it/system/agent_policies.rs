@@ -157,7 +157,7 @@ async fn s7_a_changed_policy_of_workers_leaves_one_record_and_is_shown() {
     eventually("the first policy is recorded", async || records().len() == 1).await;
     assert!(!trellis(&["doctor"]).contains("worker-policies"));
 
-    std::fs::write(&file, json!({"network": true}).to_string()).unwrap();
+    std::fs::write(&file, json!({"models": ["scripted"]}).to_string()).unwrap();
     cluster.stop("w3").await;
     cluster.run("w3");
     cluster.all_there().await;
